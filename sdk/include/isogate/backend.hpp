@@ -1,0 +1,408 @@
+// The C ABI of backend.h for authors who write C++20: derive a Backend and a Sandbox, throw Error, and
+// name your class in one macro. Header-only; needs the standard library and backend.h alone, and all of it
+// ends up inside your own shared object. sdk/examples/echo is a complete plugin.
+//
+// Thread rules are those of backend.h: a Backend's functions are called from any thread at once, a
+// Sandbox's too, also for one sandbox. Requests are borrowed for the call: copy what you keep.
+#pragma once
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "isogate/backend.h"
+
+namespace isogate::sdk {
+
+inline std::string_view view(isogate_str text) { return {text.ptr, static_cast<size_t>(text.len)}; }
+inline isogate_str str(std::string_view text) { return {text.data(), text.size()}; }
+
+// Copies as much as fits and ends it with a NUL: for the text fields of answers.
+template <size_t N>
+void set_text(char (&to)[N], std::string_view from) {
+  size_t size = std::min(from.size(), N - 1);
+  std::memcpy(to, from.data(), size);
+  to[size] = '\0';
+}
+
+// A status other than ISOGATE_OK. The message is for a person: the thing, what was attempted, why not.
+class Error : public std::exception {
+ public:
+  Error(isogate_status status, std::string message, int os_errno = 0)
+      : status_(status), os_errno_(os_errno), message_(std::move(message)) {}
+  [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
+  [[nodiscard]] isogate_status status() const { return status_; }
+  [[nodiscard]] int os_errno() const { return os_errno_; }
+
+ private:
+  isogate_status status_;
+  int os_errno_;
+  std::string message_;
+};
+
+[[noreturn]] inline void fail_with_errno(const std::string& attempt, int os_errno) {
+  throw Error(ISOGATE_IO, attempt + ": " + std::generic_category().message(os_errno), os_errno);
+}
+
+// One call of the host. Whatever takes long looks at it: poll cancel_fd() beside your own descriptors, or
+// ask check() now and then.
+class Call {
+ public:
+  explicit Call(const isogate_call& call) : call_(call) {}
+  [[nodiscard]] int cancel_fd() const { return call_.cancel_fd; }
+  [[nodiscard]] int64_t deadline_ns() const { return call_.deadline_ns; }
+  [[nodiscard]] std::string_view request_id() const { return view(call_.request_id); }
+  [[nodiscard]] const isogate_call& abi() const { return call_; }
+
+  [[nodiscard]] bool cancelled() const {
+    pollfd watch{call_.cancel_fd, POLLIN, 0};
+    return call_.cancel_fd >= 0 && ::poll(&watch, 1, 0) > 0;
+  }
+
+  // Throws ISOGATE_CANCELLED once cancelled. In exec() only before the program has started: afterwards a
+  // cancelled exec is a result with ISOGATE_RESULT_KILLED.
+  void check() const {
+    if (cancelled()) throw Error(ISOGATE_CANCELLED, "cancelled");
+  }
+
+  // Waits until `fd` has one of `events`; false when the call was cancelled first.
+  [[nodiscard]] bool wait(int fd, short events) const {
+    for (;;) {
+      pollfd watch[2] = {{call_.cancel_fd, POLLIN, 0}, {fd, events, 0}};
+      if (::poll(watch, 2, -1) < 0) {
+        if (errno == EINTR) continue;
+        fail_with_errno("cannot wait", errno);
+      }
+      if (call_.cancel_fd >= 0 && watch[0].revents != 0) return false;
+      if (watch[1].revents != 0) return true;
+    }
+  }
+
+  // All of `bytes` to a pipe, in pieces that a pipe which polls writable takes without blocking. False when
+  // the call was cancelled or the reader is gone. `fd` -1 swallows them.
+  [[nodiscard]] bool write_all(int fd, std::string_view bytes) const {
+    constexpr size_t kPiece = 4096;
+    while (fd >= 0 && !bytes.empty()) {
+      if (!wait(fd, POLLOUT)) return false;
+      ssize_t n = ::write(fd, bytes.data(), std::min(bytes.size(), kPiece));
+      if (n < 0 && errno == EPIPE) return false;
+      if (n < 0 && errno != EINTR && errno != EAGAIN) fail_with_errno("cannot write", errno);
+      if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
+    }
+    return true;
+  }
+
+  // Up to `size` bytes; 0 at the end. Throws ISOGATE_CANCELLED when cancelled first: for a write's body
+  // that means that it was truncated, and nothing may be committed.
+  [[nodiscard]] size_t read_some(int fd, char* buffer, size_t size) const {
+    for (;;) {
+      if (!wait(fd, POLLIN)) throw Error(ISOGATE_CANCELLED, "cancelled");
+      ssize_t n = ::read(fd, buffer, size);
+      if (n >= 0) return static_cast<size_t>(n);
+      if (errno != EINTR && errno != EAGAIN) fail_with_errno("cannot read", errno);
+    }
+  }
+
+ private:
+  const isogate_call& call_;
+};
+
+// What the host offers; copy it, it is a pointer.
+class Host {
+ public:
+  explicit Host(const isogate_host& host) : host_(&host) {}
+  void log(uint32_t level, std::string_view message) const { host_->log(host_->ctx, level, str(message)); }
+  [[nodiscard]] const isogate_host& abi() const { return *host_; }
+
+ private:
+  const isogate_host* host_;
+};
+
+class EntrySink {
+ public:
+  explicit EntrySink(const isogate_entry_sink& sink) : sink_(sink) {}
+  // Throws when the host wants no more.
+  void add(std::string_view name, uint32_t type, uint32_t mode, uint64_t size, int64_t mtime_ns) const {
+    isogate_entry entry{sizeof entry, type, mode, 0, size, mtime_ns, str(name)};
+    if (isogate_status status = sink_.add(sink_.ctx, &entry); status != ISOGATE_OK)
+      throw Error(status, "the host took no more entries");
+  }
+
+ private:
+  const isogate_entry_sink& sink_;
+};
+
+class RecordSink {
+ public:
+  explicit RecordSink(const isogate_record_sink& sink) : sink_(sink) {}
+  void add(std::string_view sandbox_id, std::string_view handle) const {
+    isogate_record record{sizeof record, 0, str(sandbox_id), str(handle)};
+    if (isogate_status status = sink_.add(sink_.ctx, &record); status != ISOGATE_OK)
+      throw Error(status, "the host took no more records");
+  }
+
+ private:
+  const isogate_record_sink& sink_;
+};
+
+// One open sandbox. What a class does not override is answered with ISOGATE_UNSUPPORTED.
+class Sandbox {
+ public:
+  Sandbox() = default;
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
+  virtual ~Sandbox() = default;
+
+  // Before the destructor, and it may fail: then the object lives on and close may be tried again.
+  virtual void close(const Call&, uint32_t /*mode*/) {}
+  virtual void exec(const Call&, const isogate_exec_request&, isogate_exec_result&) { lacks("run programs"); }
+  virtual void read(const Call&, const isogate_file_request&, isogate_entry&) { lacks("read files"); }
+  virtual uint64_t write(const Call&, const isogate_file_request&) { lacks("write files"); }
+  virtual void list(const Call&, const isogate_file_request&, const EntrySink&) { lacks("list directories"); }
+  virtual void stat(const Call&, const isogate_file_request&, isogate_entry&) { lacks("look at files"); }
+  virtual void mkdir(const Call&, const isogate_file_request&) { lacks("make directories"); }
+  virtual void move(const Call&, const isogate_file_request&) { lacks("move files"); }
+  virtual void remove(const Call&, const isogate_file_request&) { lacks("remove files"); }
+  virtual void evidence(const Call&, const isogate_evidence_request&, isogate_evidence&) {
+    lacks("measure its isolation");
+  }
+
+ private:
+  [[noreturn]] static void lacks(const char* what) {
+    throw Error(ISOGATE_UNSUPPORTED, std::string("this backend cannot ") + what);
+  }
+};
+
+// A configured backend. Its constructor takes (Host, std::string_view config_json); the configuration has
+// been validated against config_schema_json.
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  virtual void probe(const Call&, isogate_probe&) = 0;
+  virtual std::unique_ptr<Sandbox> open(const Call&, const isogate_sandbox_spec&, isogate_sandbox_info&) = 0;
+  virtual void enumerate(const Call&, const RecordSink&) {}  // nothing outlives the host
+};
+
+// The descriptor, with the fields that have a sensible default left out.
+struct Plugin {
+  const char* id;
+  const char* version;
+  const char* summary = "";
+  const char* vendor = "";
+  const char* license = "";
+  uint32_t isolation = ISOGATE_ISOLATION_NONE;
+  uint32_t locality = ISOGATE_LOCALITY_PROCESS;
+  uint64_t capabilities = 0;
+  uint32_t flags = 0;
+  uint64_t linux_capabilities = 0;
+  const char* config_schema_json = nullptr;
+};
+
+namespace detail {
+
+// Structs cross in the size that both sides know.
+template <typename T>
+T import_struct(const T* from) {
+  T own{};
+  std::memcpy(static_cast<void*>(&own), from, std::min<size_t>(from->struct_size, sizeof own));
+  own.struct_size = sizeof own;
+  return own;
+}
+
+template <typename T>
+void export_struct(const T& own, T* to) {
+  uint32_t size = to->struct_size;
+  std::memcpy(static_cast<void*>(to), &own, std::min<size_t>(size, sizeof own));
+  to->struct_size = size;
+}
+
+inline isogate_status fill(isogate_error* error, isogate_status status, int os_errno, const char* message) {
+  error->os_errno = os_errno;
+  set_text(error->message, message);
+  return status;
+}
+
+// The only place that catches: nothing throws across the ABI.
+template <typename Body>
+isogate_status guard(isogate_error* error, Body body) noexcept {
+  try {
+    body();
+    return ISOGATE_OK;
+  } catch (const Error& e) {
+    return fill(error, e.status() == ISOGATE_OK ? ISOGATE_INTERNAL : e.status(), e.os_errno(), e.what());
+  } catch (const std::system_error& e) {
+    return fill(error, ISOGATE_IO, e.code().value(), e.what());
+  } catch (const std::bad_alloc&) {
+    return fill(error, ISOGATE_RESOURCE_EXHAUSTED, ENOMEM, "out of memory");
+  } catch (const std::exception& e) {
+    return fill(error, ISOGATE_INTERNAL, 0, e.what());
+  } catch (...) {
+    return fill(error, ISOGATE_INTERNAL, 0, "an exception that is no std::exception");
+  }
+}
+
+inline Backend* of(isogate_backend* backend) { return reinterpret_cast<Backend*>(backend); }
+inline Sandbox* of(isogate_sandbox* sandbox) { return reinterpret_cast<Sandbox*>(sandbox); }
+
+template <typename B>
+isogate_status create(const isogate_host* host, isogate_str config, isogate_backend** out,
+                      isogate_error* error) noexcept {
+  return guard(error, [&] {
+    Backend* made = new B(Host(*host), view(config));
+    *out = reinterpret_cast<isogate_backend*>(made);
+  });
+}
+
+inline void destroy(isogate_backend* backend) noexcept { delete of(backend); }
+
+inline isogate_status probe(isogate_backend* backend, const isogate_call* call, isogate_probe* out,
+                            isogate_error* error) noexcept {
+  return guard(error, [&] {
+    isogate_probe own = import_struct(out);
+    of(backend)->probe(Call(*call), own);
+    export_struct(own, out);
+  });
+}
+
+inline isogate_status open(isogate_backend* backend, const isogate_call* call,
+                           const isogate_sandbox_spec* spec, isogate_sandbox** out,
+                           isogate_sandbox_info* info, isogate_error* error) noexcept {
+  return guard(error, [&] {
+    isogate_sandbox_info own = import_struct(info);
+    std::unique_ptr<Sandbox> made = of(backend)->open(Call(*call), import_struct(spec), own);
+    export_struct(own, info);
+    *out = reinterpret_cast<isogate_sandbox*>(made.release());
+  });
+}
+
+inline isogate_status close(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
+                            isogate_error* error) noexcept {
+  return guard(error, [&] {
+    of(sandbox)->close(Call(*call), mode);
+    delete of(sandbox);
+  });
+}
+
+inline isogate_status enumerate(isogate_backend* backend, const isogate_call* call,
+                                const isogate_record_sink* sink, isogate_error* error) noexcept {
+  return guard(error, [&] { of(backend)->enumerate(Call(*call), RecordSink(*sink)); });
+}
+
+inline isogate_status exec(isogate_sandbox* sandbox, const isogate_call* call,
+                           const isogate_exec_request* request, isogate_exec_result* result,
+                           isogate_error* error) noexcept {
+  return guard(error, [&] {
+    isogate_exec_result own = import_struct(result);
+    of(sandbox)->exec(Call(*call), import_struct(request), own);
+    export_struct(own, result);
+  });
+}
+
+template <void (Sandbox::*Verb)(const Call&, const isogate_file_request&, isogate_entry&)>
+isogate_status look(isogate_sandbox* sandbox, const isogate_call* call, const isogate_file_request* request,
+                    isogate_entry* entry, isogate_error* error) noexcept {
+  return guard(error, [&] {
+    isogate_entry own = import_struct(entry);
+    (of(sandbox)->*Verb)(Call(*call), import_struct(request), own);
+    export_struct(own, entry);
+  });
+}
+
+template <void (Sandbox::*Verb)(const Call&, const isogate_file_request&)>
+isogate_status change(isogate_sandbox* sandbox, const isogate_call* call, const isogate_file_request* request,
+                      isogate_error* error) noexcept {
+  return guard(error, [&] { (of(sandbox)->*Verb)(Call(*call), import_struct(request)); });
+}
+
+inline isogate_status write(isogate_sandbox* sandbox, const isogate_call* call,
+                            const isogate_file_request* request, uint64_t* written,
+                            isogate_error* error) noexcept {
+  return guard(error, [&] { *written = of(sandbox)->write(Call(*call), import_struct(request)); });
+}
+
+inline isogate_status list(isogate_sandbox* sandbox, const isogate_call* call,
+                           const isogate_file_request* request, const isogate_entry_sink* sink,
+                           isogate_error* error) noexcept {
+  return guard(error, [&] { of(sandbox)->list(Call(*call), import_struct(request), EntrySink(*sink)); });
+}
+
+inline isogate_status evidence(isogate_sandbox* sandbox, const isogate_call* call,
+                               const isogate_evidence_request* request, isogate_evidence* out,
+                               isogate_error* error) noexcept {
+  return guard(error, [&] {
+    isogate_evidence own = import_struct(out);
+    of(sandbox)->evidence(Call(*call), import_struct(request), own);
+    export_struct(own, out);
+  });
+}
+
+inline const void* get_extension(isogate_backend*, const char*) noexcept { return nullptr; }
+
+template <typename B>
+inline constexpr isogate_backend_api kApi = {
+    .struct_size = sizeof(isogate_backend_api),
+    .reserved = 0,
+    .create = &create<B>,
+    .destroy = &destroy,
+    .probe = &probe,
+    .open = &open,
+    .close = &close,
+    .enumerate = &enumerate,
+    .exec = &exec,
+    .read = &look<&Sandbox::read>,
+    .write = &write,
+    .list = &list,
+    .stat = &look<&Sandbox::stat>,
+    .mkdir = &change<&Sandbox::mkdir>,
+    .move = &change<&Sandbox::move>,
+    .remove = &change<&Sandbox::remove>,
+    .evidence = &evidence,
+    .get_extension = &get_extension,
+};
+
+template <typename B>
+constexpr isogate_plugin describe(const Plugin& p) {
+  return {ISOGATE_ABI_MAGIC,
+          ISOGATE_ABI_MAJOR,
+          0,
+          sizeof(isogate_plugin),
+          p.flags,
+          p.isolation,
+          p.locality,
+          p.capabilities,
+          p.linux_capabilities,
+          p.id,
+          p.version,
+          p.summary,
+          p.vendor,
+          p.license,
+          p.config_schema_json,
+          &kApi<B>};
+}
+
+}  // namespace detail
+}  // namespace isogate::sdk
+
+// At the end of one source file: ISOGATE_EXPORT_BACKEND(MyBackend, .id = "com.example.mine", .version =
+// "1.0.0", …fields of sdk::Plugin, in their order).
+#define ISOGATE_EXPORT_BACKEND(Type, ...)                                                                  \
+  extern "C" __attribute__((visibility("default"))) const isogate_plugin* isogate_plugin_entry(uint32_t,   \
+                                                                                               uint32_t) { \
+    static constexpr isogate_plugin kPlugin =                                                              \
+        ::isogate::sdk::detail::describe<Type>(::isogate::sdk::Plugin{__VA_ARGS__});                       \
+    return &kPlugin;                                                                                       \
+  }
