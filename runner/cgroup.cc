@@ -1,0 +1,281 @@
+#include "runner/cgroup.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "runner/cgroup_limits.h"
+
+namespace isogate {
+namespace {
+
+Result<Fd> open_in(const Fd& directory, const char* name, int flags) {
+  Fd file(::openat(directory.get(), name, flags | O_CLOEXEC | O_NOFOLLOW));
+  if (!file) return os_error(std::string("cannot open `") + name + "` of a cgroup", errno);
+  return file;
+}
+
+bool has(const CgroupHierarchy& hierarchy, const char* controller) {
+  const auto& names = hierarchy.controllers;
+  return std::find(names.begin(), names.end(), controller) != names.end();
+}
+
+}  // namespace
+
+const char* Cgroups::name_of(int kind) {
+  constexpr const char* kNames[kKinds] = {"memory", "cpu", "pids"};
+  return kNames[kind];
+}
+
+uint64_t Cgroups::asked(const isogate_limits& limits, int kind) {
+  const uint64_t values[kKinds] = {limits.memory_bytes, limits.cpu_millis, limits.pids};
+  return values[kind];
+}
+
+Result<void> Cgroups::set(int kind, int group_fd, int version, uint64_t value) {
+  if (kind == kMemory) return set_memory_limit(group_fd, version, value);
+  if (kind == kCpu) return set_cpu_limit(group_fd, version, value);
+  return set_pids_limit(group_fd, version, value);
+}
+
+std::unique_ptr<Cgroups> Cgroups::make(const std::string& group, bool want_leaf) {
+  std::unique_ptr<Cgroups> cgroups(new Cgroups);
+  cgroups->leaf_why_ = want_leaf ? "no cgroup2 hierarchy is mounted" : "";
+  auto hierarchies = detect_cgroups();
+  // v2 first: what dead Runners left running is killed there, and their v1 groups can then be removed.
+  std::stable_sort(hierarchies.begin(), hierarchies.end(),
+                   [](const auto& a, const auto& b) { return a.version > b.version; });
+  for (const auto& hierarchy : hierarchies) {
+    const bool useful =
+        hierarchy.version == 2 || has(hierarchy, "memory") || has(hierarchy, "cpu") || has(hierarchy, "pids");
+    if (!useful) continue;
+    auto base = CgroupBase::make(hierarchy, group);
+    if (!base) {
+      for (int kind = 0; kind < kKinds; ++kind) {
+        if (has(hierarchy, name_of(kind))) cgroups->controllers_[kind].why = base.error().message;
+      }
+      if (hierarchy.version == 2 && want_leaf) cgroups->leaf_why_ = base.error().message;
+      continue;
+    }
+    const size_t index = cgroups->bases_.size();
+    cgroups->bases_.push_back(std::move(*base));
+    for (int kind = 0; kind < kKinds; ++kind) {
+      if (has(hierarchy, name_of(kind))) cgroups->find_controller(kind, index);
+    }
+    if (hierarchy.version != 2) continue;
+    cgroups->v2_base_ = static_cast<int>(index);
+    if (want_leaf) {
+      cgroups->leaf_base_ = cgroups->v2_base_;
+      cgroups->leaf_why_.clear();
+    }
+  }
+  return cgroups;
+}
+
+// Proven by doing it. A controller is only ever in one hierarchy.
+void Cgroups::find_controller(int kind, size_t index) {
+  constexpr uint64_t kTrial[kKinds] = {64u << 20, 500, 64};
+  Controller& controller = controllers_[kind];
+  const CgroupBase& base = *bases_[index];
+  if (base.version() == 2) {
+    if (auto enabled = base.enable(name_of(kind)); !enabled.ok()) {
+      controller.why = enabled.error().message;
+      return;
+    }
+  }
+  const std::string name = next_name();
+  auto group = base.make_group(name);
+  if (!group) {
+    controller.why = group.error().message;
+    return;
+  }
+  auto trial = set(kind, group->get(), base.version(), kTrial[kind]);
+  group->reset();
+  (void)base.remove_group(name);
+  if (trial.ok()) {
+    controller.base = static_cast<int>(index);
+  } else {
+    controller.why = trial.error().message;
+  }
+}
+
+Cgroups::~Cgroups() {
+  for (const auto& leaf : free_) (void)bases_[static_cast<size_t>(leaf_base_)]->remove_group(leaf->name);
+}
+
+uint64_t Cgroups::capabilities() const {
+  constexpr uint64_t kBits[kKinds] = {ISOGATE_CAP_LIMIT_MEMORY, ISOGATE_CAP_LIMIT_CPU,
+                                      ISOGATE_CAP_LIMIT_PIDS};
+  uint64_t bits = 0;
+  for (int kind = 0; kind < kKinds; ++kind) bits |= controllers_[kind].base >= 0 ? kBits[kind] : 0;
+  return bits;
+}
+
+std::string Cgroups::missing() const {
+  std::string line;
+  auto add = [&](const std::string& thing, const std::string& why) {
+    line += (line.empty() ? "" : "; ") + thing + ": " + why;
+  };
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (controllers_[kind].base < 0) add(name_of(kind), controllers_[kind].why);
+  }
+  if (!leaf_why_.empty()) add("cgroup2 leaf", leaf_why_);
+  return line;
+}
+
+void Cgroups::refuse_leaf(const std::string& why) {
+  if (leaf_base_ >= 0) leaf_why_ = why;
+  leaf_base_ = -1;
+  // What is limited by v2 lives in a leaf too.
+  for (auto& controller : controllers_) {
+    if (controller.base >= 0 && bases_[static_cast<size_t>(controller.base)]->version() == 2) {
+      controller = {-1, why};
+    }
+  }
+  v2_base_ = -1;
+}
+
+std::string Cgroups::next_name() { return std::string("e").append(std::to_string(next_++)); }
+
+Result<void> Cgroups::check(const isogate_limits& limits) const {
+  if (limits.disk_bytes != 0) return unsupported("a disk limit cannot be enforced for one exec");
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (asked(limits, kind) != 0 && controllers_[kind].base < 0) {
+      return unsupported(std::string("the ") + name_of(kind) +
+                         " limit cannot be enforced here: " + controllers_[kind].why);
+    }
+  }
+  return {};
+}
+
+bool Cgroups::in_leaf(const isogate_limits& limits) const {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (asked(limits, kind) != 0 && controllers_[kind].base == v2_base_) return true;
+  }
+  return false;
+}
+
+Result<std::unique_ptr<CgroupLeaf>> Cgroups::make_leaf() {
+  const CgroupBase& base = *bases_[static_cast<size_t>(v2_base_)];
+  auto leaf = std::make_unique<CgroupLeaf>();
+  leaf->name = next_name();
+  auto directory = base.make_group(leaf->name);
+  if (!directory) return directory.error();
+  leaf->directory = std::move(*directory);
+  auto events = open_in(leaf->directory, "cgroup.events", O_RDONLY);
+  auto kill = open_in(leaf->directory, "cgroup.kill", O_WRONLY);
+  if (!events || !kill) {
+    remove(base, leaf->name);
+    return events ? kill.error() : events.error();
+  }
+  leaf->events = std::move(*events);
+  leaf->kill = std::move(*kill);
+  return leaf;
+}
+
+Result<std::unique_ptr<CgroupLeaf>> Cgroups::take_leaf(bool fresh) {
+  if (!fresh) {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      auto leaf = std::move(free_.back());
+      free_.pop_back();
+      return leaf;
+    }
+  }
+  auto leaf = make_leaf();
+  if (leaf) (*leaf)->pooled = !fresh;
+  return leaf;
+}
+
+Result<void> Cgroups::limit_in_leaf(CgroupSlot& slot, const isogate_limits& limits) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (asked(limits, kind) == 0 || controllers_[kind].base != v2_base_) continue;
+    const int group = slot.leaf->directory.get();
+    if (auto done = set(kind, group, 2, asked(limits, kind)); !done.ok()) return done;
+    if (kind != kMemory) continue;
+    auto events = open_in(slot.leaf->directory, "memory.events", O_RDONLY);
+    if (!events) return events.error();
+    slot.oom_events = std::move(*events);
+  }
+  return {};
+}
+
+Result<void> Cgroups::limit_in_v1(CgroupSlot& slot, const isogate_limits& limits) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const int index = controllers_[kind].base;
+    if (asked(limits, kind) == 0 || index == v2_base_) continue;
+    const CgroupBase* base = bases_[static_cast<size_t>(index)].get();
+    auto limit =
+        std::find_if(slot.limits.begin(), slot.limits.end(), [&](auto& l) { return l.base == base; });
+    if (limit == slot.limits.end()) {
+      CgroupLimit fresh{base, next_name(), {}, {}};
+      auto directory = base->make_group(fresh.name);
+      if (!directory) return directory.error();
+      fresh.directory = std::move(*directory);
+      limit = slot.limits.insert(slot.limits.end(), std::move(fresh));
+      auto procs = open_in(limit->directory, "cgroup.procs", O_WRONLY);
+      if (!procs) return procs.error();
+      limit->procs = std::move(*procs);
+    }
+    if (auto done = set(kind, limit->directory.get(), 1, asked(limits, kind)); !done.ok()) return done;
+    if (kind != kMemory) continue;
+    auto events = open_in(limit->directory, "memory.oom_control", O_RDONLY);
+    if (!events) return events.error();
+    slot.oom_events = std::move(*events);
+    slot.oom_kills_one = true;
+  }
+  return {};
+}
+
+Result<void> Cgroups::fill(CgroupSlot& slot, const isogate_limits& limits, bool want_leaf) {
+  const bool fresh = in_leaf(limits);
+  if (fresh || (want_leaf && has_leaf())) {
+    auto leaf = take_leaf(fresh);
+    if (leaf) {
+      slot.leaf = std::move(*leaf);
+    } else if (fresh) {
+      return leaf.error();
+    } else {
+      slot.leaf_failure = leaf.error().message;
+    }
+  }
+  if (auto limited = limit_in_leaf(slot, limits); !limited.ok()) return limited;
+  return limit_in_v1(slot, limits);
+}
+
+Result<CgroupSlot> Cgroups::acquire(const isogate_limits& limits, bool want_leaf) {
+  if (auto checked = check(limits); !checked.ok()) return checked.error();
+  CgroupSlot slot;
+  auto filled = fill(slot, limits, want_leaf);
+  if (filled.ok()) return slot;
+  release(std::move(slot));
+  return Error{ISOGATE_UNSUPPORTED, filled.error().os_errno,
+               "the limits cannot be put in force: " + filled.error().message};
+}
+
+void Cgroups::release(CgroupSlot slot) {
+  for (auto& limit : slot.limits) remove(*limit.base, std::move(limit.name));
+  if (!slot.leaf) return;
+  if (!slot.leaf->pooled) {
+    remove(*bases_[static_cast<size_t>(v2_base_)], std::move(slot.leaf->name));
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(slot.leaf));
+}
+
+void Cgroups::remove(const CgroupBase& base, std::string name) {
+  const bool removed = base.remove_group(name);
+  const std::lock_guard lock(mutex_);
+  if (!removed) {
+    undead_.emplace_back(&base, std::move(name));
+    return;
+  }
+  if (undead_.empty()) return;
+  auto [other, old_name] = std::move(undead_.back());
+  undead_.pop_back();
+  if (!other->remove_group(old_name)) undead_.emplace_back(other, std::move(old_name));
+}
+
+}  // namespace isogate

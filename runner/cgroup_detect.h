@@ -1,0 +1,26 @@
+// Which cgroup hierarchies this process is in, per controller: v1, v2 and the hybrid of both.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace isogate {
+
+struct CgroupHierarchy {
+  int version = 0;                       // 1 or 2
+  std::string directory;                 // this process's own cgroup, absolute
+  bool at_mount_root = false;            // directory is where the hierarchy is mounted
+  std::vector<std::string> controllers;  // of v1; detect_cgroups() reads v2's from its directory
+};
+
+// Pure: the texts of /proc/self/mountinfo and /proc/self/cgroup. A hierarchy whose mount does not reach this
+// process's own cgroup is left out.
+std::vector<CgroupHierarchy> parse_cgroups(std::string_view mountinfo, std::string_view self);
+
+std::vector<CgroupHierarchy> detect_cgroups();
+
+// The whole of a small file (1 MiB at most); empty where it cannot be read.
+std::string read_small_file(int directory_fd, const std::string& name);
+
+}  // namespace isogate

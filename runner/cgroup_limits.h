@@ -1,0 +1,16 @@
+// Limits of one group, v1 and v2: written, and read back. A limit that does not read back as asked (or
+// tighter, by rounding to pages) is an error: it is not in force.
+#pragma once
+
+#include <cstdint>
+
+#include "runner/fd.h"
+
+namespace isogate {
+
+// RAM and swap together. v1: memsw, v2: no swap at all, and the whole group dies of out-of-memory.
+Result<void> set_memory_limit(int group_fd, int version, uint64_t bytes);
+Result<void> set_pids_limit(int group_fd, int version, uint64_t pids);
+Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis);
+
+}  // namespace isogate

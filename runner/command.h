@@ -1,0 +1,89 @@
+// Runs one program on this host, supervises it, and leaves nothing of it behind.
+//
+// A Runner is made once per backend. run() blocks its thread until the program has ended and every
+// process it started, however it detached itself, is dead. Any number of threads may call it.
+//
+// How the tree dies: in a cgroup2 leaf of its own with cgroup.kill where one can be made (the leaf is
+// reused, and replaced after each kill); otherwise by a supervisor, a child that shares this address
+// space, is the subreaper of the tree and stops it before killing it. Either way the tree also dies
+// within 250 ms of this process, when that is SIGKILLed.
+//
+// The process leaves SIGCHLD at its default and waits for no child it did not start: an exit status that
+// somebody else took is ISOGATE_LOST. SIGPIPE needs no care. A thread that run() suspends for a
+// supervisor has its signals blocked: another thread must be there to take them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isogate/backend.h"
+#include "runner/fd.h"
+
+namespace isogate {
+
+struct Identity {
+  bool change = false;        // false: as this process (then uid and gid are not read)
+  uint32_t uid = 0, gid = 0;  // groups are emptied, every capability dropped, the bounding set too
+};
+
+struct Command {
+  std::vector<std::string> argv;
+  std::vector<std::pair<std::string, std::string>> env;  // exact
+  int cwd_fd = -1;                                       // fchdir before exec; -1: stay
+  Identity identity;
+  int stdin_fd = -1, stdout_fd = -1, stderr_fd = -1;  // -1: /dev/null
+  bool pty = false;                                   // stdin_fd and stdout_fd are the terminal's bytes
+  uint16_t rows = 0, cols = 0;
+  int control_fd = -1;      // isogate_control records
+  int cancel_fd = -1;       // readable: kill the tree
+  isogate_limits limits{};  // a group of its own; what cannot be enforced is ISOGATE_UNSUPPORTED
+};
+
+struct Ending {
+  bool started = true;       // false: exec failed with os_errno, exit_code is 126 or 127
+  bool killed = false;       // cancel_fd fired
+  bool oom_killed = false;   // from the kernel's counters
+  bool left_behind = false;  // SIGKILL was sent, but the kernel held something back for 10 s (a stuck disk)
+  int os_errno = 0;
+  int exit_code = 0, term_signal = 0;
+  uint64_t wall_ns = 0, cpu_ns = 0;
+  uint64_t max_rss_bytes = 0;  // 0: not known. The kernel counts this process's own peak in, so that only a
+                               // program that grew larger than this process can be told.
+};
+
+struct RunnerOptions {
+  bool use_cgroups = true;        // false: always the supervisor, and no limits
+  bool use_leaf = true;           // false: always the supervisor, but for what only a cgroup2 leaf can limit
+  std::string group = "isogate";  // <group>.<pid>.<n> is made below this process's own cgroup
+  // One line when a run had to do without its leaf, or could not be cleaned up after. Any thread.
+  std::function<void(const std::string&)> notice;
+};
+
+class Runner {
+ public:
+  // Never fails: what cannot be had here is told by abilities().
+  static std::unique_ptr<Runner> make(RunnerOptions options);
+  virtual ~Runner() = default;
+
+  // Errors: ISOGATE_CANCELLED when cancel_fd fired before the start, ISOGATE_UNSUPPORTED for a limit
+  // that cannot be enforced here, ISOGATE_INVALID_ARGUMENT for arguments the kernel cannot take, what
+  // kept the program from being prepared (identity, cwd_fd, …), ISOGATE_LOST when the supervisor was killed.
+  virtual Result<Ending> run(const Command& command) = 0;
+
+  // What one program run with this identity finds about itself, measured in a child that went through
+  // the same preparation as run()'s.
+  virtual Result<isogate_evidence> measure(const Identity& identity) = 0;
+
+  struct Abilities {
+    uint64_t capabilities = 0;  // ISOGATE_CAP_LIMIT_*, ISOGATE_CAP_PTY
+    std::string tree_kill;      // "cgroup2 leaf" or "supervisor"
+    std::string missing;        // one line: which controllers are absent and why; empty: none
+  };
+  [[nodiscard]] virtual const Abilities& abilities() const = 0;
+};
+
+}  // namespace isogate

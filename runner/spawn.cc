@@ -1,0 +1,101 @@
+#include "runner/spawn.h"
+
+#include <string_view>
+
+namespace isogate {
+namespace {
+
+constexpr std::string_view kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+
+Result<void> check_command(const Command& command) {
+  if (command.argv.empty()) return invalid("cannot run a command without a program: argv is empty");
+  for (const auto& argument : command.argv) {
+    if (has_nul(argument)) return invalid("an argument holds a NUL byte");
+  }
+  for (const auto& [name, value] : command.env) {
+    if (name.empty()) return invalid("an environment variable has an empty name");
+    if (has_nul(name) || has_nul(value)) return invalid("an environment variable holds a NUL byte");
+    if (name.find('=') != std::string::npos) {
+      return invalid("the name of environment variable `" + name + "` holds `=`");
+    }
+  }
+  return {};
+}
+
+std::string_view search_path(const Command& command) {
+  for (const auto& [name, value] : command.env) {
+    if (name == "PATH") return value;
+  }
+  return kDefaultPath;
+}
+
+// As execvp does it: an empty element of PATH is the working directory.
+std::vector<std::string> candidate_paths(const Command& command) {
+  const std::string& name = command.argv.front();
+  if (name.empty() || name.find('/') != std::string::npos) return {name};
+  std::vector<std::string> paths;
+  std::string_view rest = search_path(command);
+  for (;;) {
+    const size_t colon = rest.find(':');
+    std::string path(rest.substr(0, colon));
+    path += path.empty() ? "./" : "/";
+    paths.push_back(path + name);
+    if (colon == std::string_view::npos) return paths;
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+}  // namespace
+
+Result<PreparedProgram> PreparedProgram::make(const Command& command) {
+  if (auto checked = check_command(command); !checked.ok()) return checked.error();
+  PreparedProgram program;
+  program.argv_.reserve(command.argv.size() + 1);
+  for (const auto& argument : command.argv) program.argv_.push_back(argument.c_str());
+  program.argv_.push_back(nullptr);
+  program.strings_.reserve(command.env.size());
+  program.envp_.reserve(command.env.size() + 1);
+  for (const auto& [name, value] : command.env) {
+    std::string& entry = program.strings_.emplace_back();
+    entry.reserve(name.size() + value.size() + 1);
+    entry.append(name).append(1, '=').append(value);
+    program.envp_.push_back(entry.c_str());
+  }
+  program.envp_.push_back(nullptr);
+  program.paths_ = candidate_paths(command);
+  for (const auto& path : program.paths_) program.candidates_.push_back(path.c_str());
+  program.candidates_.push_back(nullptr);
+  return program;
+}
+
+void PreparedProgram::fill(SpawnPlan& plan) const {
+  plan.argv = argv_.data();
+  plan.envp = envp_.data();
+  plan.candidates = candidates_.data();
+}
+
+Error describe_failure(const SpawnReport& report, const Identity& identity) {
+  const int error = report.os_errno;
+  switch (report.stage) {
+    case kStageGroup:
+      return os_error("cannot put the program into its cgroup", error);
+    case kStageTerminal:
+      return os_error("cannot give the program a terminal", error);
+    case kStageStreams:
+      return os_error("cannot connect the program's streams", error);
+    case kStagePrivileges:
+      return os_error("cannot take the program's privileges away", error);
+    case kStageIdentity:
+      return os_error("cannot run as uid " + std::to_string(identity.uid) + ", gid " +
+                          std::to_string(identity.gid) + " (only root may change identities)",
+                      error);
+    case kStageDirectory:
+      return os_error("cannot enter the working directory", error);
+    default:
+      return {ISOGATE_INTERNAL, error, "the program was killed before it could start"};
+  }
+}
+
+}  // namespace isogate

@@ -1,0 +1,102 @@
+// Starts one program at nearly the cost of posix_spawn, and knows whether it started.
+//
+// Two halves. PreparedProgram and describe_failure() are ordinary code of the host. SpawnPlan,
+// raw_clone() and raw_spawn() are for raw code (raw_syscall.h): the child borrows this address space
+// until it has exec'd, so everything it needs is laid out before it exists.
+//
+// The child shares memory and suspends its parent (CLONE_VM | CLONE_VFORK), unless the plan joins a memory
+// cgroup: an out-of-memory kill there takes every process that shares the memory, this one too, so that
+// child gets a copied address space. A child that changes its uid also makes the shared address space
+// non-dumpable. That is wanted: a host that serves several uids is nobody's to trace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runner/command.h"
+
+namespace isogate {
+
+enum SpawnStage : int32_t {
+  kStageBorn,
+  kStageGroup,
+  kStageTerminal,
+  kStageStreams,
+  kStagePrivileges,
+  kStageIdentity,
+  kStageParent,
+  kStageDirectory,
+  kStageExec,
+};
+
+struct SpawnReport {  // in a page that stays shared whatever the clone
+  int32_t stage;
+  int32_t os_errno;  // 0: nothing failed
+};
+
+constexpr int kMaxJoins = 4;
+
+struct SpawnPlan {
+  const char* const* argv = nullptr;
+  const char* const* envp = nullptr;
+  const char* const* candidates = nullptr;  // what to exec, in order
+  int streams[3] = {-1, -1, -1};            // no -1 any more; with a terminal all are its slave
+  bool terminal = false;
+  int cwd_fd = -1;
+  bool change_identity = false;
+  uint32_t uid = 0, gid = 0;
+  int leaf_fd = -1;                            // a cgroup2 directory to be born in
+  int join_fds[kMaxJoins] = {-1, -1, -1, -1};  // cgroup.procs of v1 groups
+  bool copy_memory = false;
+  bool child_signal = false;  // tell the parent by SIGCHLD even before exec
+  void* stack = nullptr;
+  size_t stack_size = 0;
+  SpawnReport* report = nullptr;
+  // What runs instead of exec, after the same preparation (measure.h). Does not return.
+  void (*instead)(void* argument) = nullptr;
+  void* instead_argument = nullptr;
+};
+
+struct Spawned {
+  int pid;
+  int pidfd;  // -1 where none was asked for
+};
+
+// A child that runs entry(argument) on that stack. clone3, or clone where a filter answers ENOSYS and no leaf
+// is asked for. The pid, or -errno.
+struct CloneRequest {
+  uint64_t flags;
+  int exit_signal;
+  int leaf_fd;
+  int* pidfd;
+  void* stack;
+  size_t stack_size;
+  void (*entry)(void*);
+  void* argument;
+};
+long raw_clone(const CloneRequest& request);
+
+// An `instead` that exits with 0.
+void raw_succeed(void*);
+
+// Signals are blocked by the caller. 0, or -errno when there is no child at all; what the child itself ran
+// into is in plan.report once this returns, and the child is then to be waited for.
+long raw_spawn(const SpawnPlan& plan, bool with_pidfd, Spawned* out);
+
+// argv, environment and candidates of one command as the kernel takes them. Borrows the command.
+class PreparedProgram {
+ public:
+  static Result<PreparedProgram> make(const Command& command);
+  void fill(SpawnPlan& plan) const;
+
+ private:
+  std::vector<std::string> strings_, paths_;
+  std::vector<const char*> argv_, envp_, candidates_;
+};
+
+// The error for a child that failed before exec.
+Error describe_failure(const SpawnReport& report, const Identity& identity);
+
+}  // namespace isogate

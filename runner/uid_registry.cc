@@ -1,0 +1,154 @@
+#include "runner/uid_registry.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runner/workspace_state.h"
+
+namespace isogate {
+namespace {
+
+constexpr uint32_t kFirst = 10000;
+constexpr uint32_t kCount = 60000;
+
+using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;  // first, last
+
+std::optional<uint32_t> number(std::string_view text) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string_view field(std::string_view line, size_t index) {
+  for (; index > 0; --index) {
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return {};
+    line.remove_prefix(colon + 1);
+  }
+  return line.substr(0, line.find(':'));
+}
+
+// Field 2 of passwd and group is an id; fields 1 and 2 of subuid and subgid are a first id and a count. The
+// file is the operator's. One that is absent reserves nothing; a line that cannot be read neither.
+void add_ids(const std::string& path, bool ranges, Ranges& reserved) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto first = number(field(line, ranges ? 1 : 2));
+    const auto count = ranges ? number(field(line, 2)) : std::optional<uint32_t>(1);
+    if (first && count && *count > 0) reserved.emplace_back(*first, uint64_t{*first} + *count - 1);
+  }
+}
+
+Ranges reserved_ids(const UidRegistry::Options& options) {
+  Ranges reserved{{61184, 65535}};
+  uid_t uids[3] = {};
+  gid_t gids[3] = {};
+  ::getresuid(&uids[0], &uids[1], &uids[2]);
+  ::getresgid(&gids[0], &gids[1], &gids[2]);
+  for (const uid_t uid : uids) reserved.emplace_back(uid, uid);
+  for (const gid_t gid : gids) reserved.emplace_back(gid, gid);
+  add_ids(options.passwd, false, reserved);
+  add_ids(options.group, false, reserved);
+  add_ids(options.subuid, true, reserved);
+  add_ids(options.subgid, true, reserved);
+  return reserved;
+}
+
+bool contains(const Ranges& ranges, uint32_t id) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [id](const auto& range) { return id >= range.first && id <= range.second; });
+}
+
+// The uid in the sandbox's own file.
+Result<std::optional<uint32_t>> remembered(const std::string& sandboxes_dir, const std::string& sandbox_id) {
+  auto sandboxes = open_state_directory(sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  const auto sandbox = open_sandbox_directory(sandboxes->get(), sandbox_id);
+  if (!sandbox && sandbox.error().os_errno == ENOENT) return std::optional<uint32_t>();
+  if (!sandbox) return sandbox.error();
+  auto text = read_state_file(sandbox->get(), kUidFile);
+  if (!text) return text.error();
+  if (!text->has_value()) return std::optional<uint32_t>();
+  const auto uid = number(**text);
+  if (!uid || *uid < kFirst || *uid >= kFirst + kCount)
+    return Error{ISOGATE_INTERNAL, 0, "the uid recorded for the sandbox is damaged: purge the sandbox"};
+  return uid;
+}
+
+// True when the entry is this sandbox's, made now or before.
+Result<bool> take(int uids, uint32_t uid, const std::string& sandbox_id) {
+  for (int tries = 0; tries < 3; ++tries) {
+    auto owner = read_state_file(uids, std::to_string(uid));
+    if (!owner) return owner.error();
+    if (owner->has_value()) return **owner == sandbox_id;
+    auto made = create_state_file(uids, std::to_string(uid), sandbox_id);
+    if (!made || *made) return made;
+  }
+  return false;
+}
+
+}  // namespace
+
+uint32_t UidRegistry::preferred(std::string_view agent_id) {
+  uint32_t hash = 2166136261U;
+  for (const char c : agent_id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash % kCount + kFirst;
+}
+
+Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_view agent_id) const {
+  auto uids = open_state_directory(options_.uids_dir);
+  if (!uids) return uids.error();
+  auto before = remembered(options_.sandboxes_dir, sandbox_id);
+  if (!before) return before.error();
+  if (before->has_value()) {
+    auto ours = take(uids->get(), **before, sandbox_id);
+    if (!ours) return ours.error();
+    if (*ours) return **before;
+    return Error{ISOGATE_INTERNAL, 0,
+                 "the uid recorded for the sandbox, " + std::to_string(**before) +
+                     ", is registered to another one: purge one of them"};
+  }
+  const Ranges reserved = reserved_ids(options_);
+  const uint32_t start = preferred(agent_id) - kFirst;
+  for (uint32_t i = 0; i < kCount; ++i) {
+    const uint32_t uid = kFirst + (start + i) % kCount;
+    if (contains(reserved, uid)) continue;
+    auto ours = take(uids->get(), uid, sandbox_id);
+    if (!ours) return ours.error();
+    if (*ours) return uid;
+  }
+  return Error{ISOGATE_RESOURCE_EXHAUSTED, 0, "every uid from 10000 to 69999 is taken: purge sandboxes"};
+}
+
+Result<void> UidRegistry::release(const std::string& sandbox_id, uint32_t uid) const {
+  auto uids = open_state_directory(options_.uids_dir);
+  if (!uids) return uids.error();
+  auto owner = read_state_file(uids->get(), std::to_string(uid));
+  if (!owner) return owner.error();
+  if (!owner->has_value() || **owner != sandbox_id) return {};
+  auto sandboxes = open_state_directory(options_.sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  const auto files = open_sandbox_directory(sandboxes->get(), sandbox_id);
+  if (files || files.error().os_errno != ENOENT)
+    return Error{ISOGATE_UNAVAILABLE, 0,
+                 "cannot release uid " + std::to_string(uid) + ": its files are there"};
+  const auto running = count_processes(uid);
+  if (!running) return running.error();
+  if (*running > 0)
+    return Error{ISOGATE_UNAVAILABLE, 0,
+                 "cannot release uid " + std::to_string(uid) + ": processes still have it"};
+  if (::unlinkat(uids->get(), std::to_string(uid).c_str(), 0) != 0 && errno != ENOENT)
+    return os_error("cannot release uid " + std::to_string(uid), errno);
+  return {};
+}
+
+}  // namespace isogate

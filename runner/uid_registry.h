@@ -1,0 +1,51 @@
+// Which uid is whose: one Linux user per sandbox, the same one for as long as the sandbox exists.
+//
+// The uid of a sandbox is FNV-1a 32 of its agent id % 60000 + 10000, or the next free one, wrapping around
+// within 10000 … 69999. Never given out: the uids of this process, 61184–65535 (systemd's dynamic users,
+// nobody, -1 in 16 bits), every user and group of passwd and group, every subordinate range of subuid and
+// subgid. The gid is the uid.
+//
+// On disk: <uids_dir>/<uid> holds the id of the sandbox. It appears in one step (a renamed file that
+// replaces nothing), so that any number of processes may assign at once and none shares a uid.
+// <sandboxes_dir>/<sandbox_id>/uid, which Workspace::open writes, remembers it on the sandbox's side; it is
+// looked at first and must agree with the registry, else the answer is an error, never another uid.
+// A crash after assign() and before Workspace::open() leaves an entry that the next assign() of that sandbox
+// finds again; at worst one uid stays unused. Any thread, any process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "runner/error.h"
+
+namespace isogate {
+
+class UidRegistry {
+ public:
+  struct Options {
+    std::string uids_dir, sandboxes_dir;
+    std::string passwd = "/etc/passwd", group = "/etc/group", subuid = "/etc/subuid", subgid = "/etc/subgid";
+  };
+  explicit UidRegistry(Options options) : options_(std::move(options)) {}
+
+  // The hash alone: where the search begins.
+  static uint32_t preferred(std::string_view agent_id);
+
+  Result<uint32_t> assign(const std::string& sandbox_id, std::string_view agent_id) const;
+  // After the sandbox's files have been removed. ISOGATE_UNAVAILABLE while a process of that uid lives or the
+  // sandbox's directory is there; then nothing is released. Not registered is OK.
+  Result<void> release(const std::string& sandbox_id, uint32_t uid) const;
+
+ private:
+  Options options_;
+};
+
+// How many processes, zombies left out, have this uid as real, effective, saved or file uid.
+Result<uint32_t> count_processes(uint32_t uid);
+
+// SIGKILLs every process with this uid until none is left, for at most a second. For uids of the registry
+// only. ISOGATE_UNAVAILABLE when some stay (uninterruptible sleep).
+Result<void> end_processes(uint32_t uid);
+
+}  // namespace isogate

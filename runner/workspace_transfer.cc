@@ -1,0 +1,194 @@
+#include "runner/workspace_transfer.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <ctime>
+#include <vector>
+
+namespace isogate {
+namespace {
+
+constexpr size_t kChunk = 1 << 20;       // asked of one splice; the pipe bounds it further
+constexpr size_t kBuffer = 64 << 10;     // of the copy without splice
+constexpr uint64_t kCopyStep = 8 << 20;  // between two looks at cancel_fd
+
+Error cancelled_error() { return {ISOGATE_CANCELLED, ECANCELED, "cancelled"}; }
+Error gone_error() { return {ISOGATE_CANCELLED, EPIPE, "the reader has gone"}; }
+Error shrank_error() { return {ISOGATE_IO, 0, "the file shrank while it was read"}; }
+
+// Keeps the SIGPIPE that a write of this thread raises from the process, whatever its disposition is.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigset_t pending;
+    ::sigemptyset(&set_);
+    ::sigaddset(&set_, SIGPIPE);
+    ::sigpending(&pending);
+    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    ::pthread_sigmask(SIG_BLOCK, &set_, &old_);
+  }
+  ~NoSigpipe() {
+    const timespec now{};
+    if (!was_pending_) ::sigtimedwait(&set_, nullptr, &now);
+    ::pthread_sigmask(SIG_SETMASK, &old_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t set_{}, old_{};
+  bool was_pending_ = false;
+};
+
+// Waits until `fd` is ready or cancel_fd fires.
+Result<void> wait_for(int fd, int16_t events, int cancel_fd) {
+  std::array<pollfd, 2> fds{{{fd, events, 0}, {cancel_fd, POLLIN, 0}}};
+  while (::poll(fds.data(), fds.size(), -1) < 0)
+    if (errno != EINTR) return os_error("cannot wait for the peer", errno);
+  if (fds[1].revents != 0) return cancelled_error();
+  if ((events & POLLOUT) != 0 && (fds[0].revents & POLLERR) != 0) return gone_error();
+  if ((fds[0].revents & POLLNVAL) != 0) return os_error("cannot wait for the peer", EBADF);
+  return {};
+}
+
+Result<void> write_error(int code) {
+  if (code == EPIPE || code == ECONNRESET) return gone_error();
+  return os_error("cannot pass the bytes on", code);
+}
+
+Result<void> write_piece(int out, const char* data, size_t size, int cancel_fd) {
+  while (size > 0) {
+    if (auto ready = wait_for(out, POLLOUT, cancel_fd); !ready) return ready;
+    const ssize_t done = ::write(out, data, std::min<size_t>(size, PIPE_BUF));
+    if (done < 0 && errno != EAGAIN && errno != EINTR) return write_error(errno);
+    if (done > 0) data += done, size -= static_cast<size_t>(done);
+  }
+  return {};
+}
+
+Result<void> buffer_out(int file, uint64_t offset, uint64_t count, int out, int cancel_fd) {
+  std::vector<char> buffer(kBuffer);
+  while (count > 0) {
+    const ssize_t got =
+        ::pread(file, buffer.data(), std::min<uint64_t>(count, kBuffer), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return os_error("cannot read", errno);
+    if (got == 0) return shrank_error();
+    if (auto sent = write_piece(out, buffer.data(), static_cast<size_t>(got), cancel_fd); !sent) return sent;
+    offset += static_cast<uint64_t>(got);
+    count -= static_cast<uint64_t>(got);
+  }
+  return {};
+}
+
+Result<void> write_file(int file, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t done = ::write(file, data, size);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return os_error("cannot write", errno);
+    data += done;
+    size -= static_cast<size_t>(done);
+  }
+  return {};
+}
+
+Result<uint64_t> buffer_in(int in, int file, int cancel_fd, uint64_t total) {
+  std::vector<char> buffer(kBuffer);
+  for (;;) {
+    if (auto ready = wait_for(in, POLLIN, cancel_fd); !ready) return ready.error();
+    const ssize_t got = ::read(in, buffer.data(), buffer.size());
+    if (got == 0) return total;
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got < 0) return os_error("cannot receive the bytes", errno);
+    if (auto wrote = write_file(file, buffer.data(), static_cast<size_t>(got)); !wrote) return wrote.error();
+    total += static_cast<uint64_t>(got);
+  }
+}
+
+Result<uint64_t> splice_in(int in, int file, int cancel_fd) {
+  for (uint64_t total = 0;;) {
+    if (auto ready = wait_for(in, POLLIN, cancel_fd); !ready) return ready.error();
+    const ssize_t got = ::splice(in, nullptr, file, nullptr, kChunk, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (got == 0) return total;
+    if (got < 0 && errno == EINVAL) return buffer_in(in, file, cancel_fd, total);
+    if (got < 0 && errno != EAGAIN && errno != EINTR) return os_error("cannot write", errno);
+    if (got > 0) total += static_cast<uint64_t>(got);
+  }
+}
+
+// One run of data, `end` exclusive; both offsets are the same in both files but for `shift`.
+Result<void> copy_run(int from, uint64_t begin, uint64_t end, int to, uint64_t shift, int cancel_fd) {
+  while (begin < end) {
+    if (cancelled(cancel_fd)) return cancelled_error();
+    auto in = static_cast<off64_t>(begin), out = static_cast<off64_t>(begin + shift);
+    const size_t step = std::min(end - begin, kCopyStep);
+    ssize_t done = ::copy_file_range(from, &in, to, &out, step, 0);
+    if (done < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)) {
+      if (::lseek(to, out, SEEK_SET) < 0) return os_error("cannot write", errno);
+      done = ::sendfile(to, from, &in, step);
+    }
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return os_error("cannot copy the present content", errno);
+    if (done == 0) return shrank_error();
+    begin += static_cast<uint64_t>(done);
+  }
+  return {};
+}
+
+}  // namespace
+
+bool cancelled(int cancel_fd) {
+  pollfd one{cancel_fd, POLLIN, 0};
+  return cancel_fd >= 0 && ::poll(&one, 1, 0) > 0;
+}
+
+Result<void> pump_out(int file, uint64_t offset, uint64_t count, int out, int cancel_fd) {
+  const NoSigpipe quiet;
+  while (count > 0) {
+    auto from = static_cast<off64_t>(offset);
+    const ssize_t done = ::splice(file, &from, out, nullptr, std::min<uint64_t>(count, kChunk),
+                                  SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (done == 0) return shrank_error();
+    if (done < 0 && errno == EINVAL) return buffer_out(file, offset, count, out, cancel_fd);
+    if (done < 0 && errno != EAGAIN && errno != EINTR) return write_error(errno);
+    if (done > 0) offset += static_cast<uint64_t>(done), count -= static_cast<uint64_t>(done);
+    if (count == 0) break;
+    if (auto ready = wait_for(out, POLLOUT, cancel_fd); !ready) return ready;
+  }
+  return {};
+}
+
+Result<uint64_t> pump_in(int in, int file, int cancel_fd) {
+  auto total = splice_in(in, file, cancel_fd);
+  if (total && cancelled(cancel_fd)) return cancelled_error();
+  return total;
+}
+
+Result<void> copy_file(int from, uint64_t size, int to, int cancel_fd) {
+  const off_t start = ::lseek(to, 0, SEEK_CUR);
+  if (start < 0) return os_error("cannot write", errno);
+  const auto shift = static_cast<uint64_t>(start);
+  for (uint64_t at = 0; at < size;) {
+    const off_t data = ::lseek(from, static_cast<off_t>(at), SEEK_DATA);
+    if (data < 0 && errno == ENXIO) break;
+    const off_t hole = data < 0 ? -1 : ::lseek(from, data, SEEK_HOLE);
+    const uint64_t begin = data < 0 ? at : static_cast<uint64_t>(data);
+    const uint64_t end = hole < 0 ? size : std::min(size, static_cast<uint64_t>(hole));
+    if (begin >= size) break;
+    if (auto copied = copy_run(from, begin, end, to, shift, cancel_fd); !copied) return copied;
+    at = end;
+  }
+  if (::ftruncate(to, static_cast<off_t>(shift + size)) != 0) return os_error("cannot write", errno);
+  if (::lseek(to, static_cast<off_t>(shift + size), SEEK_SET) < 0) return os_error("cannot write", errno);
+  return {};
+}
+
+}  // namespace isogate
