@@ -1,0 +1,45 @@
+// The system calls that the front never makes and a stranger in its place would, as one table, and the
+// code that turns such a table into a seccomp filter.
+//
+// What is not in the table is allowed: the front's needs are the C library's, Boost's, OpenSSL's and
+// SQLite's, and a list of those would break with each of their updates. System calls of a foreign
+// architecture (32 bit, x32) kill the process. Pure data; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "runner/error.h"
+
+namespace isogate {
+
+enum class FilterAction : uint8_t {
+  kKill,    // no library tries this to find out what is there: whoever does is an intruder, and is to be seen
+  kRefuse,  // EPERM: libraries probe for it and go on without
+  kAbsent,  // ENOSYS: the C library then takes the older call, whose arguments a filter can read
+  kNoFamily,  // EAFNOSUPPORT
+};
+
+enum class FilterWhen : uint8_t {
+  kAlways,
+  kFirstHas,      // all bits of `value` are set in the first argument
+  kFirstLacks,    // none of them is
+  kFirstAtLeast,  // the first argument is `value` or more
+};
+
+struct FilterRule {
+  const char* system_call;
+  FilterAction action;
+  const char* reason;
+  FilterWhen when = FilterWhen::kAlways;
+  uint64_t value = 0;
+  int number = -1;  // of a call that libseccomp has no name for yet
+};
+
+std::span<const FilterRule> front_filter_rules();  // sorted by system_call
+
+// Loads the rules as one filter for every thread of the process, and checks that it is in force.
+// Sets no_new_privs. [any]
+Result<void> install_filter(std::span<const FilterRule> rules);
+
+}  // namespace isogate

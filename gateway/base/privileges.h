@@ -1,0 +1,43 @@
+// What each process gives up, and proof that it did.
+//
+// Every function changes the calling process for good and checks the result; after an error the
+// process must exit. Call them before any second thread exists. [main]
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runner/error.h"
+
+namespace isogate {
+
+bool started_by_root();
+
+// uid, gid and groups of `user` (plus the named supplementary groups; a number is a gid), no capability in
+// any set, the bounding set included, no_new_privs, not dumpable. `user` is not root. Refused without
+// uid 0: then stay_same_user().
+Result<void> become_user(const std::string& user, const std::vector<std::string>& groups);
+
+// For a process that was not started by root: stays who it is, and for the rest as become_user(). Refused
+// as uid 0. A process that is not dumpable owns nothing below /proc/<its pid>: what others have to write
+// there (uid_map, …) is written before, or by itself.
+Result<void> stay_same_user();
+
+// Stays uid 0 with exactly these bits of capabilities(7) (those of them it has), effective and permitted;
+// everything else leaves the bounding set; no_new_privs, not dumpable.
+Result<void> keep_capabilities(uint64_t linux_capabilities);
+
+// For code that is not trusted yet (isogate plugin describe): nobody's uid where started by root, no
+// capability, no network (a network namespace of its own where that may be made), no core, no child
+// process, small limits.
+Result<void> enter_quarantine();
+
+// The front's system call filter: no exec, no new process, no ptrace, no mount, … One table with a reason
+// per line, front_filter.h. Holds for all threads; new ones stay possible.
+Result<void> install_front_filter();
+
+// Refuses a start with LD_* in the environment; the message names the variable.
+Result<void> check_loader_environment();
+
+}  // namespace isogate

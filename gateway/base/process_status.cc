@@ -1,0 +1,106 @@
+#include "gateway/base/process_status.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <string>
+#include <string_view>
+
+#include "runner/fd.h"
+
+namespace isogate {
+namespace {
+
+Result<std::string> read_text(const char* path) {
+  Fd file(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!file) return os_error(std::string("cannot open ") + path, errno);
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_error(std::string("cannot read ") + path, errno);
+    if (n == 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : text_(text) {}
+
+  std::vector<uint64_t> numbers(std::string_view key, int base) {
+    std::vector<uint64_t> found;
+    std::string_view line = value(key);
+    while (!line.empty()) {
+      const size_t start = line.find_first_not_of(" \t");
+      if (start == std::string_view::npos) break;
+      line.remove_prefix(start);
+      uint64_t number = 0;
+      const auto end = std::from_chars(line.data(), line.data() + line.size(), number, base);
+      if (end.ec != std::errc()) {
+        missing_ = key;
+        break;
+      }
+      found.push_back(number);
+      line.remove_prefix(static_cast<size_t>(end.ptr - line.data()));
+    }
+    return found;
+  }
+
+  uint64_t number(std::string_view key, int base) {
+    const std::vector<uint64_t> all = numbers(key, base);
+    if (all.size() != 1) missing_ = key;
+    return all.empty() ? 0 : all[0];
+  }
+
+  [[nodiscard]] std::string_view missing() const { return missing_; }
+
+ private:
+  std::string_view value(std::string_view key) {
+    const std::string wanted = "\n" + std::string(key) + ":";
+    const size_t at = text_.find(wanted);
+    if (at == std::string_view::npos) {
+      missing_ = key;
+      return {};
+    }
+    const std::string_view rest = text_.substr(at + wanted.size());
+    return rest.substr(0, rest.find('\n'));
+  }
+
+  std::string_view text_, missing_;
+};
+
+void ids_into(const std::vector<uint64_t>& from, std::array<uint32_t, 4>* to) {
+  for (size_t i = 0; i < to->size(); ++i) (*to)[i] = i < from.size() ? static_cast<uint32_t>(from[i]) : 0;
+}
+
+}  // namespace
+
+Result<ProcessStatus> read_process_status() {
+  auto text = read_text("/proc/self/status");
+  if (!text) return text.error();
+  Lines lines(*text);
+  ProcessStatus status;
+  ids_into(lines.numbers("Uid", 10), &status.uids);
+  ids_into(lines.numbers("Gid", 10), &status.gids);
+  for (uint64_t group : lines.numbers("Groups", 10)) status.groups.push_back(static_cast<uint32_t>(group));
+  std::sort(status.groups.begin(), status.groups.end());
+  status.inheritable = lines.number("CapInh", 16);
+  status.permitted = lines.number("CapPrm", 16);
+  status.effective = lines.number("CapEff", 16);
+  status.bounding = lines.number("CapBnd", 16);
+  status.ambient = lines.number("CapAmb", 16);
+  status.no_new_privs = lines.number("NoNewPrivs", 10) == 1;
+  status.seccomp = static_cast<uint32_t>(lines.number("Seccomp", 10));
+  status.threads = static_cast<uint32_t>(lines.number("Threads", 10));
+  if (!lines.missing().empty())
+    return Error{ISOGATE_INTERNAL, 0,
+                 "cannot tell the privileges of this process: /proc/self/status has no readable line `" +
+                     std::string(lines.missing()) + "`"};
+  return status;
+}
+
+}  // namespace isogate
