@@ -1,0 +1,189 @@
+#include "gateway/cli/client.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "gateway/cli/exit_code.h"
+#include "gateway/cli/output.h"
+
+namespace isogate::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string state_dir_of(const ClientOptions& options) {
+  return options.state_dir.empty() ? default_state_dir() : options.state_dir;
+}
+
+Result<std::string> read_key(const std::string& path, bool must_be_there) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file && !must_be_there) return std::string();
+  if (!file) return os_error("cannot read the key file `" + path + "`", errno);
+  std::string key(std::istreambuf_iterator<char>(file), {});
+  while (!key.empty() && (key.back() == '\n' || key.back() == '\r')) key.pop_back();
+  return key;
+}
+
+// A key ends up in a header line.
+Result<std::string> checked(std::string key, const std::string& origin) {
+  for (unsigned char c : key)
+    if (c <= 0x20 || c >= 0x7f) return invalid("the key of " + origin + " holds characters that no key has");
+  if (key.empty()) return invalid("the key of " + origin + " is empty");
+  return key;
+}
+
+Result<std::string> find_key(const ClientOptions& options, const Endpoint& endpoint) {
+  if (!options.key_file.empty()) {
+    auto key = read_key(options.key_file, true);
+    return key.ok() ? checked(*key, "`" + options.key_file + "`") : key;
+  }
+  if (std::string key = environment("ISOGATE_KEY"); !key.empty()) return checked(key, "ISOGATE_KEY");
+  if (!endpoint.on_this_machine()) return std::string();
+  std::string path = state_dir_of(options) + "/local.key";
+  auto key = read_key(path, false);
+  return key.ok() && !key->empty() ? checked(*key, "`" + path + "`") : key;
+}
+
+Result<HttpClient> client_of(const ClientOptions& options, const Endpoint& endpoint) {
+  auto key = find_key(options, endpoint);
+  if (!key.ok()) return key.error();
+  return HttpClient(endpoint, *key);
+}
+
+std::string named_url(const ClientOptions& options) {
+  return options.url.empty() ? environment("ISOGATE_URL") : options.url;
+}
+
+const char* advice_for(const std::string& code) {
+  static const std::pair<const char*, const char*> kAdvice[] = {
+      {"backend_unavailable", "`isogate probe` shows each backend and why it is or is not chosen."},
+      {"draining", "The gateway is ending; try again when it is back."},
+      {"outcome_unknown", "The program may have run, wholly or in part: look before you run it again."},
+      {"permission_denied", "See `isogate probe` and the configuration for what this tenant may do."},
+      {"rate_limited", "Try again in a moment."},
+      {"sandbox_lost", "Its workspace is gone. DELETE /sandboxes/{agent_id} lets a new one begin."},
+      {"unauthenticated",
+       "Set ISOGATE_KEY or give --key-file; on the gateway's own machine its user and root\n"
+       "  find <state-dir>/local.key by themselves (--state-dir)."},
+  };
+  for (const auto& [name, advice] : kAdvice)
+    if (code == name) return advice;
+  return nullptr;
+}
+
+const char* code_of(const Error& error) {
+  switch (error.status) {
+    case ISOGATE_UNAVAILABLE:
+      return "gateway_unreachable";
+    case ISOGATE_LOST:
+      return "contact_lost";
+    case ISOGATE_INVALID_ARGUMENT:
+      return "invalid_request";
+    default:
+      return "client_error";
+  }
+}
+
+void print_error_object(const Json& object) {
+  [[maybe_unused]] auto ignored =
+      write_all(2, object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace
+
+std::string default_state_dir() {
+  if (std::string dir = environment("ISOGATE_STATE_DIR"); !dir.empty()) return dir;
+  if (::geteuid() == 0) return "/var/lib/isogate";
+  if (std::string dir = environment("XDG_STATE_HOME"); !dir.empty() && dir[0] == '/') return dir + "/isogate";
+  return environment("HOME") + "/.local/state/isogate";
+}
+
+Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& options) {
+  if (std::string url = named_url(options); !url.empty()) {
+    auto client = find_gateway(options);
+    if (!client.ok()) return client.error();
+    return std::optional<HttpClient>(*client);
+  }
+  Endpoint endpoint{"", 0, state_dir_of(options) + "/isogate.sock"};
+  if (!socket_answers(endpoint.unix_path)) return std::optional<HttpClient>();
+  auto client = client_of(options, endpoint);
+  if (!client.ok()) return client.error();
+  return std::optional<HttpClient>(*client);
+}
+
+Result<HttpClient> find_gateway(const ClientOptions& options) {
+  Endpoint endpoint{"127.0.0.1", 9090, ""};
+  if (std::string url = named_url(options); !url.empty()) {
+    auto parsed = parse_url(url);
+    if (!parsed.ok()) return parsed.error();
+    endpoint = *parsed;
+  } else if (std::string path = state_dir_of(options) + "/isogate.sock"; socket_answers(path)) {
+    endpoint = Endpoint{"", 0, path};
+  }
+  return client_of(options, endpoint);
+}
+
+Result<HttpAnswer> post_json(const ClientOptions& options, const std::string& path, const std::string& body) {
+  auto client = find_gateway(options);
+  if (!client.ok()) return client.error();
+  HttpRequest request;
+  request.method = "POST";
+  request.target = path;
+  request.content_type = "application/json";
+  request.body = body;
+  request.wait_sec = 600;
+  return client->call(request);
+}
+
+int report(const Error& error, bool json) {
+  int exit_code = error.status == ISOGATE_INVALID_ARGUMENT ? kUsage : kGateway;
+  if (json) {
+    print_error_object({{"error",
+                         {{"code", code_of(error)},
+                          {"message", error.message},
+                          {"retryable", error.status == ISOGATE_UNAVAILABLE},
+                          {"details", Json::object()}}},
+                        {"request_id", ""}});
+    return exit_code;
+  }
+  complain(error.message);
+  if (error.status == ISOGATE_UNAVAILABLE)
+    advise("Start one with `isogate serve`, or name it with --url or ISOGATE_URL.");
+  if (error.status == ISOGATE_LOST)
+    advise("What became of the call is not known: look before you repeat it.");
+  return exit_code;
+}
+
+int report_refusal(const HttpAnswer& answer, bool json) {
+  Json object = Json::parse(answer.body, nullptr, false);
+  if (!object.is_object() || !object.contains("error") || !object["error"].is_object() ||
+      !object["error"].contains("code") || !object["error"]["code"].is_string()) {
+    complain("status " + std::to_string(answer.status) +
+             " without an error object: is this an isogate gateway?");
+    advise("See --url and ISOGATE_URL.");
+    return kGateway;
+  }
+  if (json) {
+    print_error_object(object);
+    return kFailed;
+  }
+  const Json& error = object["error"];
+  std::string code = error["code"].get<std::string>();
+  std::string message =
+      error.contains("message") && error["message"].is_string() ? error["message"].get<std::string>() : code;
+  complain(message + " (" + code + ")");
+  if (const char* advice = advice_for(code)) advise(advice);
+  if (!answer.retry_after.empty()) advise("Retry after " + answer.retry_after + " s.");
+  return kFailed;
+}
+
+}  // namespace isogate::cli

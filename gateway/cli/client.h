@@ -1,0 +1,32 @@
+// The gateway a command talks to: found, with its key; its refusals told to a person or a program.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "gateway/cli/http_client.h"
+#include "gateway/cli/options.h"
+
+namespace isogate::cli {
+
+// --url or ISOGATE_URL; else <state-dir>/isogate.sock if somebody answers there; else 127.0.0.1:9090.
+// The key: --key-file, ISOGATE_KEY, else <state-dir>/local.key, which is sent to this machine only.
+Result<HttpClient> find_gateway(const ClientOptions& options);
+
+// As find_gateway, but nullopt where nothing was named and nobody answers.
+Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& options);
+
+// A JSON call; the answer as it came.
+Result<HttpAnswer> post_json(const ClientOptions& options, const std::string& path, const std::string& body);
+
+// Tells stderr what went wrong and what to do, or with json one error object. Answers the exit code:
+// kUsage for what the caller can mend before asking, else kGateway.
+int report(const Error& error, bool json);
+
+// The same for an answer that refuses. kFailed, or kGateway when it is not one of this contract.
+int report_refusal(const HttpAnswer& answer, bool json);
+
+// $ISOGATE_STATE_DIR, else /var/lib/isogate for root, else $XDG_STATE_HOME or ~/.local/state, /isogate.
+std::string default_state_dir();
+
+}  // namespace isogate::cli

@@ -1,0 +1,13 @@
+// The configuration a command works with: file, environment and flags, put together by gateway/config.
+#pragma once
+
+#include "gateway/cli/options.h"
+
+namespace isogate::cli {
+
+LoadOptions load_options(const ConfigOptions& options);
+
+// Tells stderr every mistake; kFailed.
+int report_config(const Error& error);
+
+}  // namespace isogate::cli

@@ -1,0 +1,102 @@
+#include "gateway/cli/event_stream.h"
+
+#include <nlohmann/json.hpp>
+
+#include "gateway/cli/output.h"
+
+namespace isogate::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+Error broken(const std::string& what) {
+  return {ISOGATE_LOST, 0, "the gateway's stream makes no sense: " + what};
+}
+
+std::string text_of(const Json& object, const char* name) {
+  auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+bool known_outcome(const std::string& outcome) {
+  for (const char* name : {"exited", "signaled", "timed_out", "killed", "oom_killed", "unknown"})
+    if (outcome == name) return true;
+  return false;
+}
+
+Result<ExecEnd> end_of(const Json& object) {
+  ExecEnd end;
+  end.outcome = text_of(object, "outcome");
+  if (!known_outcome(end.outcome)) return broken("the exec has no outcome");
+  auto code = object.find("exit_code");
+  if (code != object.end() && code->is_number_integer()) {
+    auto number = code->get<int64_t>();
+    if (number < 0 || number > 255) return broken("the exit code is " + std::to_string(number));
+    end.exit_code = static_cast<int>(number);
+  }
+  if (end.outcome == "unknown") end.exit_code.reset();
+  if (end.outcome != "unknown" && !end.exit_code)
+    return broken("the outcome is " + end.outcome + ", the exit code missing");
+  auto cut = object.find("truncated");
+  end.truncated = cut != object.end() && cut->is_boolean() && cut->get<bool>();
+  return end;
+}
+
+Result<std::string> bytes_of(const Json& event) {
+  auto data = event.find("data");
+  if (data == event.end() || !data->is_string()) return broken("an output event without data");
+  std::string encoding = text_of(event, "encoding");
+  if (encoding == "utf-8") return data->get<std::string>();
+  if (encoding == "base64") return from_base64(data->get_ref<const std::string&>());
+  return broken("an output event in the encoding `" + encoding + "`");
+}
+
+}  // namespace
+
+Result<ExecEnd> parse_exec_end(std::string_view json_object) {
+  Json object = Json::parse(json_object, nullptr, false);
+  if (!object.is_object()) return broken("the ending is not an object");
+  return end_of(object);
+}
+
+Result<void> EventStream::feed(std::string_view bytes) {
+  size_t begin = 0, from = pending_.size();
+  pending_ += bytes;
+  for (size_t end; (end = pending_.find('\n', from)) != std::string::npos; begin = from = end + 1)
+    if (auto taken = take_line(std::string_view(pending_).substr(begin, end - begin)); !taken.ok())
+      return taken;
+  pending_.erase(0, begin);
+  if (pending_.size() > kMaxLineBytes) return broken("a line over 16 MiB");
+  return {};
+}
+
+Result<void> EventStream::take_line(std::string_view line) {
+  if (line.empty()) return {};
+  if (end_) return broken("an event after the exit event");
+  Json event = Json::parse(line, nullptr, false);
+  if (!event.is_object()) return broken("a line that is not an object");
+  std::string kind = text_of(event, "event");
+  if (kind.empty()) return broken("a line that is not an event");
+  if (handlers_.line)
+    if (auto shown = handlers_.line(line); !shown.ok()) return shown;
+  if (kind == "exit") {
+    auto end = end_of(event);
+    if (!end.ok()) return end.error();
+    end_ = *end;
+  } else if (kind == "stdout" || kind == "stderr") {
+    auto bytes = bytes_of(event);
+    if (!bytes.ok()) return bytes.error();
+    auto partial = event.find("partial");
+    bool is_partial = partial != event.end() && partial->is_boolean() && partial->get<bool>();
+    if (handlers_.output) return handlers_.output(kind == "stderr", *bytes, is_partial);
+  }
+  return {};
+}
+
+Result<ExecEnd> EventStream::finish() {
+  if (!pending_.empty()) return broken("it ends inside a line");
+  if (!end_) return broken("it ends without an exit event");
+  return *end_;
+}
+
+}  // namespace isogate::cli

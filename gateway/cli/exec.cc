@@ -1,0 +1,196 @@
+// isogate exec
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "gateway/cli/client.h"
+#include "gateway/cli/event_stream.h"
+#include "gateway/cli/exit_code.h"
+#include "gateway/cli/output.h"
+
+namespace isogate::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxStdinBytes = 64u << 20;
+constexpr double kMarginSec = 120;         // queueing, and the opening of a sandbox
+constexpr double kLongestExecSec = 86400;  // without --timeout the gateway's own default holds
+constexpr double kStreamSilenceSec = 60;   // a ping comes every 15 s
+
+bool is_utf8_text(const std::string& bytes) {
+  try {
+    return !Json(bytes).dump().empty();
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
+Result<std::string> read_stdin() {
+  std::string all;
+  char bytes[65536];
+  for (;;) {
+    ssize_t n = ::read(0, bytes, sizeof bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_error("cannot read stdin", errno);
+    if (n == 0) return all;
+    all.append(bytes, static_cast<size_t>(n));
+    if (all.size() > kMaxStdinBytes)
+      return invalid("stdin is over 64 MiB: store it with `isogate write` and read the file in the command");
+  }
+}
+
+Result<void> add_env(const ExecOptions& options, Json& body) {
+  for (const std::string& pair : options.env) {
+    size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0) return invalid("--env `" + pair + "` is not NAME=VALUE");
+    body["env"][pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return {};
+}
+
+Result<void> add_stdin(const ExecOptions& options, Json& body) {
+  if (!options.read_stdin) return {};
+  auto bytes = read_stdin();
+  if (!bytes.ok()) return bytes.error();
+  bool text = is_utf8_text(*bytes);
+  body["stdin"] = text ? *bytes : base64(*bytes);
+  body["stdin_encoding"] = text ? "utf-8" : "base64";
+  return {};
+}
+
+void add_optional(Json& body, const char* name, const std::string& value) {
+  if (!value.empty()) body[name] = value;
+}
+
+template <typename T>
+void add_optional(Json& body, const char* name, const std::optional<T>& value) {
+  if (value) body[name] = *value;
+}
+
+Result<std::string> request_body(const ExecOptions& options) {
+  Json body = Json::object(), cgroup = Json::object();
+  if (options.argv.empty())
+    body["command"] = options.command;
+  else
+    body["argv"] = options.argv;
+  add_optional(body, "agent_id", options.agent);
+  add_optional(body, "timeout_sec", options.timeout_sec);
+  add_optional(body, "max_output_bytes", options.max_output_bytes);
+  add_optional(body, "cwd", options.cwd);
+  add_optional(body, "user", options.user);
+  add_optional(body, "artifact_dir", options.artifact_dir);
+  add_optional(body, "backend", options.backend);
+  add_optional(body, "min_isolation", options.min_isolation);
+  add_optional(cgroup, "memory_mb", options.memory_mb);
+  add_optional(cgroup, "cpu_percent", options.cpu_percent);
+  add_optional(cgroup, "max_pids", options.max_pids);
+  if (!cgroup.empty()) body["cgroup"] = cgroup;
+  if (options.lines) body["lines"] = true;
+  if (auto added = add_env(options, body); !added.ok()) return added.error();
+  if (auto added = add_stdin(options, body); !added.ok()) return added.error();
+  try {
+    return body.dump();
+  } catch (const Json::exception&) {
+    return invalid(
+        "an argument is not UTF-8, and the contract carries text: use --stdin or a file for bytes");
+  }
+}
+
+int end_with(const ExecEnd& end, bool json) {
+  if (end.truncated && !json) {
+    complain("the output was cut: it is longer than the cap");
+    advise("Raise --max-output, or use --stream, which has no cap.");
+  }
+  if (end.exit_code) return *end.exit_code;
+  complain("contact was lost: what became of the program is not known");
+  advise("It may have run, wholly or in part: look before you run it again.");
+  return kGateway;
+}
+
+Result<void> show_output(const Json& answer, const char* name, int fd) {
+  auto text = answer.find(name), encoding = answer.find(std::string(name) + "_encoding");
+  if (text == answer.end() || !text->is_string())
+    return Error{ISOGATE_LOST, 0, "the gateway's answer has no " + std::string(name)};
+  if (encoding != answer.end() && *encoding == "base64") {
+    auto bytes = from_base64(text->get_ref<const std::string&>());
+    return bytes.ok() ? write_all(fd, *bytes) : Result<void>(bytes.error());
+  }
+  return write_all(fd, text->get_ref<const std::string&>());
+}
+
+Result<void> show_outputs(const Json& answer) {
+  auto out = show_output(answer, "stdout", 1);
+  return out.ok() ? show_output(answer, "stderr", 2) : out;
+}
+
+// Once it was asked, no failure looks like a code of the program or of the command line.
+int failed(const Error& error, bool json) {
+  report(error, json);
+  return kGateway;
+}
+
+// A refusal of an exec is never the program's own exit code; what it had said before is shown.
+int refused(const HttpAnswer& answer, bool json) {
+  Json body = Json::parse(answer.body, nullptr, false);
+  if (!json && body.is_object() && body.contains("error") && body["error"].is_object()) {
+    Json details = body["error"].value("details", Json::object());
+    if (details.is_object() && details.contains("stdout"))
+      if (auto shown = show_outputs(details); !shown.ok()) complain(shown.error().message);
+  }
+  report_refusal(answer, json);
+  return kGateway;
+}
+
+int run_whole(const ExecOptions& options, HttpClient& client, const HttpRequest& request) {
+  bool json = options.client.json;
+  auto answer = client.call(request);
+  if (!answer.ok()) return failed(answer.error(), json);
+  if (!answer->ok()) return refused(*answer, json);
+  Json body = Json::parse(answer->body, nullptr, false);
+  auto end = parse_exec_end(answer->body);
+  if (!end.ok()) return failed(end.error(), json);
+  auto shown = json ? write_all(1, answer->body.back() == '\n' ? answer->body : answer->body + "\n")
+                    : show_outputs(body);
+  if (!shown.ok()) return failed(shown.error(), json);
+  return end_with(*end, json);
+}
+
+int run_stream(const ExecOptions& options, HttpClient& client, HttpRequest request) {
+  bool json = options.client.json, lines = options.lines;
+  EventStream::Handlers handlers;
+  if (json) {
+    handlers.line = [](std::string_view line) { return write_all(1, std::string(line) + "\n"); };
+  } else {
+    handlers.output = [lines](bool to_stderr, std::string_view bytes, bool partial) {
+      return write_all(to_stderr ? 2 : 1, lines && !partial ? std::string(bytes) + "\n" : std::string(bytes));
+    };
+  }
+  EventStream events(handlers);
+  request.wait_sec = kStreamSilenceSec;
+  auto answer = client.call(request, [&](std::string_view bytes) { return events.feed(bytes); });
+  if (!answer.ok()) return failed(answer.error(), json);
+  if (!answer->ok()) return refused(*answer, json);
+  auto end = events.finish();
+  if (!end.ok()) return failed(end.error(), json);
+  return end_with(*end, json);
+}
+
+}  // namespace
+
+int run_exec(const ExecOptions& options) {
+  end_on_signals();
+  auto body = request_body(options);
+  if (!body.ok()) return report(body.error(), options.client.json);
+  auto client = find_gateway(options.client);
+  if (!client.ok()) return report(client.error(), options.client.json);
+  HttpRequest request;
+  request.method = "POST";
+  request.target = options.stream ? "/exec-stream" : "/exec";
+  request.content_type = "application/json";
+  request.body = *body;
+  request.wait_sec = options.timeout_sec.value_or(kLongestExecSec) + kMarginSec;
+  return options.stream ? run_stream(options, *client, request) : run_whole(options, *client, request);
+}
+
+}  // namespace isogate::cli

@@ -1,0 +1,14 @@
+// What the command line ends with. `isogate exec` ends with the program's own code: 128+n for a signal,
+// 124 for a timeout, 137 when it was out of memory.
+#pragma once
+
+namespace isogate::cli {
+
+inline constexpr int kDone = 0;
+inline constexpr int kFailed = 1;     // refused, not found, not valid, nothing eligible
+inline constexpr int kUsage = 2;      // the command line makes no sense
+inline constexpr int kGateway = 125;  // no gateway, no usable answer; exec: also every refusal
+inline constexpr int kInterrupted = 130;
+inline constexpr int kPipeClosed = 141;  // the reader of stdout has gone
+
+}  // namespace isogate::cli

@@ -1,0 +1,270 @@
+#include "gateway/cli/http_client.h"
+
+#include <Poco/Net/HTTPClientSession.h>
+#include <Poco/Net/HTTPRequest.h>
+#include <Poco/Net/HTTPResponse.h>
+#include <Poco/Net/NetException.h>
+#include <Poco/Net/SocketAddress.h>
+#include <Poco/Net/StreamSocket.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <charconv>
+#include <istream>
+#include <ostream>
+#include <sstream>
+
+#include "runner/fd.h"
+
+namespace isogate::cli {
+namespace {
+
+constexpr size_t kMaxBodyBytes = 1u << 30;
+constexpr size_t kPiece = 65536;
+constexpr int64_t kConnectTimeoutUs = 10'000'000;
+
+using Poco::Net::HTTPClientSession;
+using Poco::Net::SocketAddress;
+
+Error lost(const std::string& what) { return {ISOGATE_LOST, 0, what}; }
+
+Poco::Net::StreamSocket connect(const Endpoint& endpoint, double wait_sec) {
+  Poco::Net::StreamSocket socket;
+  SocketAddress address = endpoint.unix_path.empty()
+                              ? SocketAddress(endpoint.host, endpoint.port)
+                              : SocketAddress(SocketAddress::UNIX_LOCAL, endpoint.unix_path);
+  socket.connect(address, Poco::Timespan(kConnectTimeoutUs));
+  socket.setReceiveTimeout(Poco::Timespan(static_cast<int64_t>(wait_sec * 1e6)));
+  socket.setSendTimeout(Poco::Timespan(60, 0));
+  if (endpoint.unix_path.empty()) {
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true);
+  }
+  return socket;
+}
+
+std::string host_header(const Endpoint& endpoint) {
+  if (!endpoint.unix_path.empty()) return "localhost";
+  bool v6 = endpoint.host.find(':') != std::string::npos;
+  return (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
+}
+
+Poco::Net::HTTPRequest head_of(const HttpRequest& request, const Endpoint& endpoint, const std::string& key) {
+  Poco::Net::HTTPRequest head(request.method, request.target, Poco::Net::HTTPMessage::HTTP_1_1);
+  head.set("Host", host_header(endpoint));
+  head.set("User-Agent", "isogate/" ISOGATE_VERSION);
+  if (!key.empty()) head.set("Authorization", "Bearer " + key);
+  for (const auto& [name, value] : request.headers) head.set(name, value);
+  bool has_body = !request.content_type.empty();
+  if (has_body) head.setContentType(request.content_type);
+  if (has_body && request.body_fd >= 0 && !request.body_bytes)
+    head.setChunkedTransferEncoding(true);
+  else if (has_body)
+    head.setContentLength64(static_cast<Poco::Int64>(request.body_bytes.value_or(request.body.size())));
+  return head;
+}
+
+// Sends what body_fd brings; false: the gateway has stopped listening, its answer may tell why.
+Result<bool> send_from(int fd, std::optional<uint64_t> expected, std::ostream& out) {
+  std::string piece(kPiece, '\0');
+  uint64_t sent = 0;
+  while (!expected || sent < *expected) {
+    size_t wanted = expected ? std::min<uint64_t>(kPiece, *expected - sent) : kPiece;
+    ssize_t n = ::read(fd, piece.data(), wanted);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_error("cannot read what is to be sent", errno);
+    if (n == 0 && expected) return invalid("what is to be sent became shorter while it was read");
+    if (n == 0) break;
+    if (!out.write(piece.data(), n)) return false;
+    sent += static_cast<uint64_t>(n);
+  }
+  return static_cast<bool>(out.flush());
+}
+
+// False as in send_from().
+Result<bool> send(HTTPClientSession& session, Poco::Net::HTTPRequest& head, const HttpRequest& request) {
+  std::ostream& out = session.sendRequest(head);
+  if (request.body_fd < 0) {
+    out.write(request.body.data(), static_cast<std::streamsize>(request.body.size())).flush();
+    return out.good();
+  }
+  auto sent = send_from(request.body_fd, request.body_bytes, out);
+  if (!sent.ok()) session.abort();  // so that the gateway sees a cut, not an end
+  return sent;
+}
+
+// What a gateway said before it closed its side in the middle of a request: mostly why.
+Result<HttpAnswer> early_answer(Poco::Net::StreamSocket& socket, const std::string& broken) {
+  std::string bytes, piece(kPiece, '\0');
+  socket.setReceiveTimeout(Poco::Timespan(2, 0));
+  try {
+    for (int n; (n = socket.receiveBytes(piece.data(), kPiece)) > 0;)
+      bytes.append(piece, 0, static_cast<size_t>(n));
+  } catch (const Poco::Exception&) {  // what came before is what there is
+  }
+  size_t end = bytes.find("\r\n\r\n");
+  if (end == std::string::npos) return lost(broken);
+  Poco::Net::HTTPResponse head;
+  std::istringstream text(bytes.substr(0, end + 4));
+  head.read(text);
+  HttpAnswer answer{head.getStatus(), bytes.substr(end + 4), head.get("Retry-After", "")};
+  if (answer.ok()) return lost(broken);
+  return answer;
+}
+
+struct BodyRules {
+  bool length_known = false;
+  uint64_t length = 0;
+};
+
+BodyRules body_rules(const Poco::Net::HTTPResponse& head) {
+  if (!head.hasContentLength()) return {};
+  return {true, static_cast<uint64_t>(head.getContentLength64())};
+}
+
+Result<void> receive(std::istream& in, const BodyRules& rules, const BodySink& sink) {
+  std::string piece(kPiece, '\0');
+  uint64_t received = 0;
+  while (in.good()) {
+    in.read(piece.data(), 1);  // blocks for the first byte only, so that events pass at once
+    if (in.gcount() == 0) break;
+    std::streamsize more = in.readsome(piece.data() + 1, kPiece - 1);
+    size_t count = 1 + static_cast<size_t>(std::max<std::streamsize>(more, 0));
+    received += count;
+    if (auto taken = sink(std::string_view(piece.data(), count)); !taken.ok()) return taken;
+  }
+  if (rules.length_known && received != rules.length)
+    return lost("the gateway's answer was cut short: " + std::to_string(received) + " of " +
+                std::to_string(rules.length) + " bytes came");
+  return {};
+}
+
+Result<HttpAnswer> read_answer(HTTPClientSession& session, const HttpRequest& request, const BodySink& sink) {
+  Poco::Net::HTTPResponse head;
+  std::istream& in = session.receiveResponse(head);
+  HttpAnswer answer;
+  answer.status = head.getStatus();
+  answer.retry_after = head.get("Retry-After", "");
+  if (request.method == Poco::Net::HTTPRequest::HTTP_HEAD) return answer;
+  bool to_sink = sink && answer.ok();
+  bool events = head.getContentType().rfind("application/x-ndjson", 0) == 0;
+  BodyRules rules = body_rules(head);
+  if (to_sink && !events && !rules.length_known)
+    return lost("the gateway's answer does not say how long it is, so a cut could not be seen");
+  auto collect = [&](std::string_view bytes) -> Result<void> {
+    if (answer.body.size() + bytes.size() > kMaxBodyBytes) return lost("the gateway's answer is over 1 GiB");
+    answer.body += bytes;
+    return {};
+  };
+  auto received = receive(in, rules, to_sink ? sink : BodySink(collect));
+  if (!received.ok()) return received.error();
+  if (const Poco::Exception* broken = session.networkException())
+    return lost("the connection to the gateway broke: " + broken->displayText());
+  return answer;
+}
+
+}  // namespace
+
+std::string Endpoint::text() const {
+  return unix_path.empty() ? "http://" + host_header(*this) : "unix:" + unix_path;
+}
+
+bool Endpoint::on_this_machine() const {
+  return !unix_path.empty() || host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+Result<Endpoint> parse_url(const std::string& url) {
+  auto refused = [&](const std::string& why) {
+    return invalid("cannot use the url `" + url + "`: " + why + "; give http://HOST:PORT or unix:/PATH");
+  };
+  Endpoint endpoint;
+  if (url.rfind("unix:", 0) == 0) {
+    endpoint.unix_path = url.substr(5);
+    if (endpoint.unix_path.rfind("//", 0) == 0) endpoint.unix_path.erase(0, 2);
+    if (endpoint.unix_path.empty() || endpoint.unix_path[0] != '/')
+      return refused("the path is not absolute");
+    if (endpoint.unix_path.size() >= sizeof(sockaddr_un::sun_path)) return refused("the path is too long");
+    return endpoint;
+  }
+  if (url.rfind("https://", 0) == 0) return refused("this client speaks plain HTTP only");
+  if (url.rfind("http://", 0) != 0) return refused("it begins with neither http:// nor unix:");
+  std::string rest = url.substr(7);
+  if (!rest.empty() && rest.back() == '/') rest.pop_back();
+  if (rest.find_first_of("/?#@ ") != std::string::npos) return refused("only a host and a port may be there");
+  size_t bracket = rest.find(']'), colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
+  endpoint.host = rest.substr(0, colon);
+  if (bracket != std::string::npos) endpoint.host = rest.substr(1, bracket - 1);
+  std::string port = colon == std::string::npos ? "9090" : rest.substr(colon + 1);
+  auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  if (endpoint.host.empty()) return refused("there is no host");
+  if (error != std::errc() || end != port.data() + port.size() || endpoint.port == 0)
+    return refused("`" + port + "` is not a port");
+  return endpoint;
+}
+
+bool socket_answers(const std::string& unix_path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (unix_path.size() >= sizeof address.sun_path) return false;
+  unix_path.copy(address.sun_path, unix_path.size());
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+}
+
+HttpClient::HttpClient(Endpoint endpoint, std::string key)
+    : endpoint_(std::move(endpoint)), key_(std::move(key)) {}
+
+Result<HttpAnswer> HttpClient::call(const HttpRequest& request, const BodySink& sink) {
+  Poco::Net::StreamSocket socket;
+  try {
+    socket = connect(endpoint_, request.wait_sec);
+  } catch (const Poco::Exception& error) {
+    return Error{ISOGATE_UNAVAILABLE, 0,
+                 "cannot reach the gateway at " + endpoint_.text() + ": " + error.displayText()};
+  }
+  try {
+    HTTPClientSession session(socket);
+    auto head = head_of(request, endpoint_, key_);
+    auto sent = send(session, head, request);
+    if (!sent.ok()) return sent.error();
+    if (!*sent)
+      return early_answer(socket,
+                          "the gateway at " + endpoint_.text() + " closed the connection during the request");
+    return read_answer(session, request, sink);
+  } catch (const Poco::TimeoutException&) {
+    return lost("the gateway at " + endpoint_.text() + " said nothing for " +
+                std::to_string(static_cast<int64_t>(request.wait_sec)) + " s");
+  } catch (const Poco::Exception& error) {
+    return lost("the connection to the gateway at " + endpoint_.text() + " broke: " + error.displayText());
+  }
+}
+
+std::string escape_value(std::string_view value) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string text;
+  for (unsigned char c : value) {
+    if (std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_' || c == '~') {
+      text += static_cast<char>(c);
+    } else {
+      text += '%';
+      text += kDigits[c >> 4];
+      text += kDigits[c & 15];
+    }
+  }
+  return text;
+}
+
+std::string escape_path(std::string_view path) {
+  std::string text;
+  for (size_t begin = 0; begin <= path.size();) {
+    size_t end = std::min(path.find('/', begin), path.size());
+    text += escape_value(path.substr(begin, end - begin));
+    if (end < path.size()) text += begin == end ? "%2F" : "/";
+    begin = end + 1;
+  }
+  return text;
+}
+
+}  // namespace isogate::cli

@@ -1,0 +1,71 @@
+// One HTTP call to a gateway, over TCP or a Unix socket. Blocking; one thread per client.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runner/error.h"
+
+namespace isogate::cli {
+
+struct Endpoint {
+  std::string host;  // of TCP
+  uint16_t port = 0;
+  std::string unix_path;  // not empty: a Unix socket
+
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] bool on_this_machine() const;  // a Unix socket, localhost, 127.0.0.0/8 or ::1
+};
+
+// http://HOST[:PORT], http://[V6]:PORT or unix:/PATH
+Result<Endpoint> parse_url(const std::string& url);
+
+// Whether somebody listens on that Unix socket.
+bool socket_answers(const std::string& unix_path);
+
+struct HttpRequest {
+  std::string method, target;
+  std::string content_type;  // with a body
+  std::string body;
+  int body_fd = -1;                    // read to its end, in place of `body`
+  std::optional<uint64_t> body_bytes;  // what body_fd brings, when that is known
+  std::vector<std::pair<std::string, std::string>> headers;
+  double wait_sec = 60;  // the longest silence of the gateway
+};
+
+struct HttpAnswer {
+  int status = 0;
+  std::string body;  // empty when it went to the sink
+  std::string retry_after;
+  [[nodiscard]] bool ok() const { return status >= 200 && status < 300; }
+};
+
+// Takes the body of a successful answer piece by piece; an error ends the call with that error.
+using BodySink = std::function<Result<void>(std::string_view)>;
+
+class HttpClient {
+ public:
+  HttpClient(Endpoint endpoint, std::string key);
+
+  // ISOGATE_UNAVAILABLE: no connection, so nothing was asked. ISOGATE_LOST: contact ended later, or the
+  // answer is cut short. An answer that refuses is not an error. With a sink, an answer whose end cannot
+  // be told from a cut is refused, unless it is a stream of events, which says its end itself.
+  Result<HttpAnswer> call(const HttpRequest& request, const BodySink& sink = {});
+
+  [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
+
+ private:
+  Endpoint endpoint_;
+  std::string key_;
+};
+
+// Everything but unreserved characters and single inner slashes as %XX.
+std::string escape_path(std::string_view path);
+std::string escape_value(std::string_view value);  // '/' too
+
+}  // namespace isogate::cli

@@ -1,0 +1,82 @@
+// isogate key new, hash
+#include <fcntl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "gateway/base/hash.h"
+#include "gateway/cli/exit_code.h"
+#include "gateway/cli/options.h"
+#include "gateway/cli/output.h"
+#include "runner/fd.h"
+
+namespace isogate::cli {
+namespace {
+
+constexpr size_t kMaxKeyBytes = 4096;
+
+// One line, without its end.
+Result<std::string> read_line(int fd) {
+  std::string line;
+  char byte;
+  for (;;) {
+    ssize_t n = ::read(fd, &byte, 1);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_error("cannot read the key", errno);
+    if (n == 0 || byte == '\n') break;
+    line += byte;
+    if (line.size() > kMaxKeyBytes) return invalid("the key is over 4096 bytes");
+  }
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  return line;
+}
+
+Result<std::string> ask_without_echo() {
+  Fd terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC));
+  termios before{};
+  if (!terminal || ::tcgetattr(terminal.get(), &before) != 0)
+    return os_error("cannot ask on the terminal", errno);
+  termios silent = before;
+  silent.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  [[maybe_unused]] auto asked = write_all(terminal.get(), "Key: ");
+  ::tcsetattr(terminal.get(), TCSAFLUSH, &silent);
+  auto line = read_line(terminal.get());
+  ::tcsetattr(terminal.get(), TCSAFLUSH, &before);
+  asked = write_all(terminal.get(), "\n");
+  return line;
+}
+
+}  // namespace
+
+int run_key_new(bool json) {
+  std::string key = "isg_" + base32_lower(random_bytes(32));
+  std::string hash = sha256_hex(key);
+  if (json) {
+    print("{\"key\":\"" + key + "\",\"sha256\":\"" + hash + "\"}\n");
+    return kDone;
+  }
+  print("key     " + key + "\nsha256  " + hash + "\n");
+  complain("the key is shown this once; the configuration takes only its hash:");
+  advise("keys:\n    - {name: NAME, tenant: TENANT, sha256: " + hash + "}");
+  return kDone;
+}
+
+int run_key_hash(bool json) {
+  auto key = ::isatty(0) != 0 ? ask_without_echo() : read_line(0);
+  if (!key.ok() || key->empty()) {
+    complain(key.ok() ? "there is no key on stdin" : key.error().message);
+    return kFailed;
+  }
+  for (unsigned char c : *key)
+    if (c <= 0x20 || c >= 0x7f) {
+      complain(
+          "the key holds a space, a control character or a byte that is not ASCII: no client could send it");
+      return kFailed;
+    }
+  std::string hash = sha256_hex(*key);
+  print(json ? "{\"sha256\":\"" + hash + "\"}\n" : hash + "\n");
+  return kDone;
+}
+
+}  // namespace isogate::cli

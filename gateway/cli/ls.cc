@@ -1,0 +1,80 @@
+// isogate ls
+#include <unistd.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "gateway/cli/client.h"
+#include "gateway/cli/exit_code.h"
+#include "gateway/cli/file_call.h"
+#include "gateway/cli/output.h"
+
+namespace isogate::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string name_of(const Json& entry) {
+  std::string name = entry.at("name").get<std::string>();
+  if (entry.value("name_encoding", "") == "base64") {
+    auto bytes = from_base64(name);
+    if (bytes.ok()) name = *bytes;
+  }
+  if (::isatty(1) == 0) return name;
+  for (char& c : name)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return name;
+}
+
+std::string details_of(const Json& entry) {
+  std::string type = entry.at("type").get<std::string>();
+  time_t seconds = static_cast<time_t>(entry.at("mtime_ms").get<int64_t>() / 1000);
+  struct tm broken_down {};
+  ::gmtime_r(&seconds, &broken_down);
+  char when[32], line[128];
+  ::strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &broken_down);
+  char letter = type == "file" ? '-' : type == "directory" ? 'd' : type == "symlink" ? 'l' : '?';
+  ::snprintf(line, sizeof line, "%c%-5.5s %12llu  %s  ", letter, entry.at("mode").get<std::string>().c_str(),
+             static_cast<unsigned long long>(entry.at("size").get<uint64_t>()), when);
+  return line;
+}
+
+int show(const std::string& body, bool with_details) try {
+  Json answer = Json::parse(body);
+  std::string text;
+  for (const Json& entry : answer.at("entries")) {
+    if (with_details) text += details_of(entry);
+    text += name_of(entry);
+    if (entry.at("type") == "directory") text += '/';
+    text += '\n';
+  }
+  print(text);
+  if (!answer.value("truncated", false)) return kDone;
+  complain("the listing was cut: there are more entries than one answer may hold");
+  advise("List a directory below it.");
+  return kFailed;
+} catch (const Json::exception& error) {
+  complain(std::string("the gateway's listing makes no sense: ") + error.what());
+  return kGateway;
+}
+
+}  // namespace
+
+int run_list(const ListOptions& options) {
+  end_on_signals();
+  bool json = options.client.json;
+  Json body = {{"path", options.path.empty() ? "." : options.path}};
+  if (!options.agent.empty()) body["agent_id"] = options.agent;
+  if (!options.scope.empty()) body["scope"] = options.scope;
+  if (!options.user.empty()) body["user"] = options.user;
+  if (options.recursive) body["recursive"] = true;
+  auto answer =
+      post_json(options.client, "/workspace/list", body.dump(-1, ' ', false, Json::error_handler_t::replace));
+  if (!answer.ok()) return report(answer.error(), json);
+  if (!answer->ok()) return report_refusal(*answer, json);
+  if (!json) return show(answer->body, options.with_details);
+  print(answer->body);
+  return kDone;
+}
+
+}  // namespace isogate::cli

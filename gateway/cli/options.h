@@ -1,0 +1,87 @@
+// What the command line says, one struct per command. Filled by app.cc, read by the commands.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gateway/config/load.h"
+
+namespace isogate::cli {
+
+struct ClientOptions {
+  std::string url, state_dir, key_file;
+  bool json = false;
+};
+
+struct ConfigOptions {
+  std::string file;
+  TextPairs flags;                    // setting → text
+  std::vector<std::string> backends;  // --backend, in order
+  int port = -1;
+  bool json = false;
+};
+
+struct ExecOptions {
+  ClientOptions client;
+  std::string agent, cwd, user, backend, min_isolation, artifact_dir, command;
+  std::vector<std::string> env, argv;
+  std::optional<double> timeout_sec;
+  std::optional<uint64_t> memory_mb, cpu_percent, max_pids, max_output_bytes;
+  bool read_stdin = false, stream = false, lines = false;
+};
+
+struct FileOptions {
+  ClientOptions client;
+  std::string agent, path, scope, user;
+};
+
+struct ReadOptions : FileOptions {
+  std::string output;  // empty or "-": stdout
+  uint64_t offset = 0;
+  std::optional<uint64_t> limit;
+};
+
+struct WriteOptions : FileOptions {
+  std::string source;  // empty or "-": stdin
+  std::string mode;
+  bool append = false, durable = false;
+};
+
+struct ListOptions : FileOptions {
+  bool recursive = false, with_details = false;
+};
+
+struct RemoveOptions : FileOptions {
+  bool recursive = false;
+};
+
+struct ProbeOptions {
+  ClientOptions client;
+  ConfigOptions config;
+};
+
+struct PluginOptions {
+  std::string file;
+  ConfigOptions config;
+  bool json = false;
+};
+
+int run_serve(const ConfigOptions& options);
+int run_exec(const ExecOptions& options);
+int run_read(const ReadOptions& options);
+int run_write(const WriteOptions& options);
+int run_list(const ListOptions& options);
+int run_remove(const RemoveOptions& options);
+int run_probe(const ProbeOptions& options);
+int run_plugin_describe(const PluginOptions& options);
+int run_plugin_list(const PluginOptions& options);
+int run_config_check(const ConfigOptions& options);
+int run_config_show(const ConfigOptions& options);
+int run_config_schema();
+int run_config_docs();
+int run_key_new(bool json);
+int run_key_hash(bool json);
+
+}  // namespace isogate::cli

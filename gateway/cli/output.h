@@ -1,0 +1,26 @@
+// Bytes to stdout and messages to stderr.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "runner/error.h"
+
+namespace isogate::cli {
+
+// All bytes or an error. A reader that has gone ends this process with kPipeClosed, without a word.
+Result<void> write_all(int fd, std::string_view bytes);
+void print(std::string_view text);         // to stdout; ends the process when that fails
+void complain(std::string_view message);   // "isogate: <message>\n" to stderr
+void advise(std::string_view what_to_do);  // "  <line>\n", indented below it
+std::string base64(std::string_view bytes);
+Result<std::string> from_base64(std::string_view text);  // what a gateway sent; strict, ISOGATE_LOST
+// Control characters as '?', where a terminal would act on them.
+std::string for_terminal(std::string_view text);
+
+// A command that can be interrupted: Ctrl-C and SIGTERM end it with kInterrupted at once, which closes
+// its connection, and the gateway then kills what it ran. `unfinished`, if any, is unlinked first.
+void end_on_signals();
+void remove_when_interrupted(const std::string& unfinished);  // empty: nothing any more
+
+}  // namespace isogate::cli

@@ -1,0 +1,228 @@
+#include "gateway/cli/probe_hosts.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "gateway/ipc/channel.h"
+#include "gateway/ipc/codec.h"
+#include "gateway/supervisor/child.h"
+#include "gateway/supervisor/control.h"
+#include "gateway/supervisor/state_dir.h"
+
+namespace isogate::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr auto kReadyLimit = 30s;
+constexpr auto kProbeLimit = 10s;
+constexpr auto kEndLimit = 5s;
+constexpr auto kBetweenAttempts = 2s;
+
+volatile sig_atomic_t stop_asked = 0;
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { stop_asked = 1; };
+  for (int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+// False: nothing to read in that time, or Ctrl-C.
+bool readable(int fd, Clock::time_point limit) {
+  while (stop_asked == 0 && Clock::now() < limit) {
+    pollfd waiting{fd, POLLIN, 0};
+    if (::poll(&waiting, 1, 100) > 0) return true;
+  }
+  return false;
+}
+
+// A state directory as the supervisor makes it, removed at the end.
+class Scratch {
+ public:
+  static Result<Scratch> make(Config config) {
+    Scratch scratch;
+    char name[] = "/tmp/isogate-probe-XXXXXX";
+    if (::mkdtemp(name) == nullptr) return os_error("cannot make a directory in /tmp", errno);
+    scratch.root_ = name;
+    if (::geteuid() == 0) ::chmod(name, 0711);
+    auto accounts = supervisor::find_accounts(config);
+    if (!accounts.ok()) return accounts.error();
+    scratch.accounts = *accounts;
+    config.state_dir = scratch.root_ + "/state";
+    config.workdir.clear();
+    auto state = supervisor::prepare_state_dir(config, scratch.accounts);
+    if (!state.ok()) return state.error();
+    scratch.state = std::move(*state);
+    return scratch;
+  }
+  Scratch(Scratch&& other) noexcept
+      : accounts(other.accounts), state(std::move(other.state)), root_(std::exchange(other.root_, "")) {}
+  ~Scratch() {
+    std::error_code ignored;
+    if (!root_.empty()) std::filesystem::remove_all(root_, ignored);
+  }
+  supervisor::Accounts accounts;
+  supervisor::StateDir state;
+
+ private:
+  Scratch() = default;
+  std::string root_;
+};
+
+class Host {
+ public:
+  Host(supervisor::Child child, Fd front) : child_(std::move(child)), front_(std::move(front)) {}
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+  ~Host() { end(); }
+
+  static Result<std::unique_ptr<Host>> start(const Config& config, const BackendConfig& backend,
+                                             Scratch& scratch) {
+    auto copies = supervisor::make_plugin_copy_dir(scratch.state, backend.name);
+    if (!copies.ok()) return copies.error();
+    auto pair = ipc::make_socket_pair();
+    if (!pair.ok()) return pair.error();
+    Fd self(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)),
+        silence(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    auto child = supervisor::start_child({self.get(), {"isogate", "_host"}, silence.get()});
+    if (!child.ok()) return child.error();
+    std::string message = supervisor::host_start_message(
+        {&config, &backend, 1, scratch.state.sandboxes, scratch.state.uids, *copies});
+    auto sent = ipc::send_record(child->control.get(), message, {pair->b.get()}, ipc::Wait::kBlock);
+    auto host = std::make_unique<Host>(std::move(*child), std::move(pair->a));
+    if (!sent.ok()) return sent.error();
+    return host;
+  }
+
+  // Waits for ready; an error is what the host said, or how it ended.
+  Result<void> await_ready() {
+    if (!readable(child_.control.get(), Clock::now() + kReadyLimit))
+      return Error{ISOGATE_UNAVAILABLE, 0, "its host does not get ready"};
+    auto record = ipc::receive_record(child_.control.get(), ipc::Wait::kDont);
+    if (!record.ok()) return Error{ISOGATE_UNAVAILABLE, 0, "its host ended at the start (" + end() + ")"};
+    auto said = supervisor::parse_from_child(record->bytes);
+    if (!said.ok()) return said.error();
+    if (said->type == "ready") return {};
+    return Error{ISOGATE_UNAVAILABLE, 0, said->message};
+  }
+
+  Result<ipc::Hello> hello() {
+    auto record = receive(Clock::now() + kProbeLimit);
+    if (!record.ok()) return record.error();
+    if (auto* hello = std::get_if<ipc::Hello>(&*record)) return *hello;
+    return Error{ISOGATE_INTERNAL, 0, "its host answers before it says hello"};
+  }
+
+  Result<ipc::Probe> probe() {
+    auto cancel = make_event();
+    if (!cancel.ok()) return cancel.error();
+    ipc::ProbeCall probe;
+    probe.call = {++last_id_, deadline_ns(), "probe", std::move(*cancel)};
+    ipc::Call call = std::move(probe);
+    ipc::Encoded encoded = ipc::encode(call);
+    auto sent = ipc::send_record(front_.get(), encoded.bytes, encoded.fds, ipc::Wait::kBlock);
+    if (!sent.ok()) return sent.error();
+    auto record = receive(Clock::now() + kProbeLimit);
+    if (!record.ok()) return record.error();
+    auto* reply = std::get_if<ipc::Reply>(&*record);
+    if (reply == nullptr || reply->id != last_id_)
+      return Error{ISOGATE_INTERNAL, 0, "its host answers what was not asked"};
+    if (reply->status != ISOGATE_OK) return Error{reply->status, reply->os_errno, reply->message};
+    auto* found = std::get_if<ipc::Probe>(&reply->value);
+    if (found == nullptr) return Error{ISOGATE_INTERNAL, 0, "its host answers a probe with something else"};
+    return *found;
+  }
+
+  // Tells it to go, and kills it when it does not. How it ended.
+  std::string end() {
+    if (child_.pid < 0) return "";
+    front_.reset();
+    child_.control.reset();
+    if (!readable(child_.pidfd.get(), Clock::now() + kEndLimit)) supervisor::kill_child(child_);
+    int status = 0;
+    while (::waitpid(child_.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    child_.pid = -1;
+    return supervisor::describe_end(status);
+  }
+
+ private:
+  static int64_t deadline_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1'000'000'000 + now.tv_nsec + std::chrono::nanoseconds(kProbeLimit).count();
+  }
+
+  Result<ipc::FromHost> receive(Clock::time_point limit) {
+    if (!readable(front_.get(), limit)) return Error{ISOGATE_UNAVAILABLE, 0, "its host does not answer"};
+    auto record = ipc::receive_record(front_.get(), ipc::Wait::kDont);
+    if (!record.ok()) return Error{ISOGATE_UNAVAILABLE, 0, "its host ended (" + end() + ")"};
+    return ipc::decode_from_host(record->bytes);
+  }
+
+  supervisor::Child child_;
+  Fd front_;
+  uint64_t last_id_ = 0;
+};
+
+// Asks until the probe says that the backend can serve, at most `attempts` times.
+Result<ipc::Probe> ask(Host& host, int attempts) {
+  for (;;) {
+    auto probe = host.probe();
+    bool serves = probe.ok() && probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
+    if (serves || --attempts == 0 || stop_asked != 0) return probe;
+    std::this_thread::sleep_for(kBetweenAttempts);
+  }
+}
+
+Result<void> look_at(Host& host, int attempts, ProbedBackend& backend) {
+  if (auto ready = host.await_ready(); !ready.ok()) return ready;
+  auto hello = host.hello();
+  if (!hello.ok()) return hello.error();
+  backend.hello = *hello;
+  backend.candidate.hello_seen = true;
+  auto probe = ask(host, attempts);
+  if (!probe.ok()) return probe.error();
+  backend.candidate.probe = *probe;
+  backend.candidate.state = front::BackendState::kUp;
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<ProbedBackend>> probe_backends(const Config& config) {
+  catch_signals();
+  auto scratch = Scratch::make(config);
+  if (!scratch.ok()) return scratch.error();
+  std::vector<Result<std::unique_ptr<Host>>> hosts;
+  for (const BackendConfig& backend : config.backends)
+    hosts.push_back(Host::start(config, backend, *scratch));
+  std::vector<ProbedBackend> probed;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    ProbedBackend backend{config.backends[i], {}, {}};
+    backend.candidate.name = backend.config.name;
+    backend.candidate.state = front::BackendState::kDown;
+    Result<void> seen = hosts[i].ok() ? look_at(**hosts[i], config.require_remote ? 3 : 1, backend)
+                                      : Result<void>(hosts[i].error());
+    if (!seen.ok()) backend.candidate.reason = seen.error().message;
+    probed.push_back(std::move(backend));
+  }
+  hosts.clear();
+  if (stop_asked != 0) return Error{ISOGATE_CANCELLED, EINTR, "interrupted"};
+  return probed;
+}
+
+}  // namespace isogate::cli

@@ -1,0 +1,61 @@
+// isogate write
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gateway/cli/client.h"
+#include "gateway/cli/exit_code.h"
+#include "gateway/cli/file_call.h"
+#include "gateway/cli/output.h"
+#include "runner/fd.h"
+
+namespace isogate::cli {
+namespace {
+
+std::string query_of(const WriteOptions& options) {
+  std::string query;
+  auto add = [&](const std::string& pair) { query += (query.empty() ? "" : "&") + pair; };
+  if (options.append) add("append=true");
+  if (options.durable) add("durable=true");
+  if (!options.mode.empty()) add("mode=" + escape_value(options.mode));
+  return query;
+}
+
+}  // namespace
+
+int run_write(const WriteOptions& options) {
+  end_on_signals();
+  bool json = options.client.json;
+  auto client = find_gateway(options.client);
+  if (!client.ok()) return report(client.error(), json);
+  Fd file;
+  bool from_stdin = options.source.empty() || options.source == "-";
+  if (!from_stdin) {
+    file.reset(::open(options.source.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) {
+      complain(os_error("cannot read `" + options.source + "`", errno).message);
+      return kFailed;
+    }
+  }
+  HttpRequest request;
+  request.method = "PUT";
+  request.target = raw_target(options, query_of(options));
+  request.content_type = "application/octet-stream";
+  request.body_fd = from_stdin ? 0 : file.get();
+  struct stat there {};
+  if (::fstat(request.body_fd, &there) == 0 && S_ISREG(there.st_mode)) {
+    off_t at = from_stdin ? ::lseek(0, 0, SEEK_CUR) : 0;
+    request.body_bytes = static_cast<uint64_t>(std::max<off_t>(there.st_size - at, 0));
+  }
+  auto answer = client->call(request);
+  if (!answer.ok()) {
+    int code = report(answer.error(), json);
+    return answer.error().status == ISOGATE_UNAVAILABLE || answer.error().status == ISOGATE_LOST ? code
+                                                                                                 : kFailed;
+  }
+  if (!answer->ok()) return report_refusal(*answer, json);
+  if (json) print(answer->body);
+  return kDone;
+}
+
+}  // namespace isogate::cli
