@@ -1,0 +1,204 @@
+#include "gateway/config/checks.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "gateway/config/grammar.h"
+#include "gateway/config/load.h"
+
+namespace isogate {
+namespace {
+
+std::string item(std::string_view list, size_t i, std::string_view field = "") {
+  return std::string(list) + "[" + std::to_string(i) + "]" + (field.empty() ? "" : "." + std::string(field));
+}
+
+template <typename Item, typename Name>
+void check_unique(const std::vector<Item>& items, std::string_view list, std::string_view field, Name name,
+                  const std::string& text, Problems& problems) {
+  std::set<std::string> seen;
+  for (size_t i = 0; i < items.size(); ++i) {
+    std::string value = name(items[i]);
+    if (!value.empty() && !seen.insert(value).second) problems.at(item(list, i, field), text);
+  }
+}
+
+void check_keys(const Config& config, Problems& problems) {
+  check_unique(
+      config.keys, "keys", "name", [](const KeyConfig& key) { return key.name; },
+      "another key has this name; names tell keys apart in the log", problems);
+  check_unique(
+      config.keys, "keys", "sha256", [](const KeyConfig& key) { return key.sha256; },
+      "another entry has the same key; make one key per entry with `isogate key hash`", problems);
+}
+
+void check_backends(const Config& config, Problems& problems) {
+  check_unique(
+      config.backends, "backends", "name", [](const BackendConfig& backend) { return backend.name; },
+      "another backend has this name; give each its own `name`, `plugin` may be the same", problems);
+}
+
+void check_listeners(const Config& config, Problems& problems) {
+  if (config.listen.empty()) problems.at("listen", "expected at least one address");
+  std::set<std::string> seen;
+  for (size_t i = 0; i < config.listen.size(); ++i) {
+    ListenAddress address;
+    if (!parse_listen_address(config.listen[i], address)) continue;  // told when it was read
+    if (!seen.insert(config.listen[i]).second && address.port != 0)
+      problems.at(item("listen", i), "`" + config.listen[i] + "` is there twice");
+    if (address.loopback || !config.keys.empty()) continue;
+    problems.at(item("listen", i),
+                "`" + config.listen[i] +
+                    "` can be reached from other machines, and there are no `keys`; add "
+                    "`keys: [{name: …, tenant: …, sha256: …}]` (`isogate key hash`), or listen on "
+                    "127.0.0.1");
+  }
+}
+
+void check_policy(const Config& config, Problems& problems) {
+  if (config.require_remote && config.allow_unisolated)
+    problems.at("allow_unisolated", "contradicts `require_remote: true`; remove one of them");
+  if (config.require_remote && config.anonymous == "loopback")
+    problems.at("anonymous", "`loopback` is refused under `require_remote: true`; use keys");
+}
+
+void check_amounts(const Config& config, Problems& problems) {
+  if (config.exec.timeout_sec > config.exec.max_timeout_sec)
+    problems.at("exec.timeout_sec", "more than `exec.max_timeout_sec`");
+  if (config.exec.max_output_bytes > config.exec.max_max_output_bytes)
+    problems.at("exec.max_output_bytes", "more than `exec.max_max_output_bytes`");
+}
+
+void check_prefixes(const Config& config, Problems& problems) {
+  const auto& dirs = config.shared_dirs;
+  for (size_t i = 0; i < dirs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      std::string a = dirs[i].prefix + "/", b = dirs[j].prefix + "/";
+      if (dirs[i].prefix.empty() || dirs[j].prefix.empty() || (a.rfind(b, 0) != 0 && b.rfind(a, 0) != 0))
+        continue;
+      problems.at(item("shared_dirs", i, "prefix"), "`" + dirs[i].prefix + "` overlaps `" + dirs[j].prefix +
+                                                        "`: a path would mean two directories");
+    }
+  }
+}
+
+// ---- directories ----
+
+std::string normal(const std::string& path, bool follow_links) {
+  std::filesystem::path normal = std::filesystem::path(path).lexically_normal();
+  std::error_code failed;
+  if (follow_links)
+    if (auto real = std::filesystem::weakly_canonical(normal, failed); !failed) normal = real;
+  std::string text = normal.string();
+  while (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
+
+bool inside(const std::string& path, const std::string& directory) {
+  return path == directory || directory == "/" || path.rfind(directory + "/", 0) == 0;
+}
+
+struct Own {
+  std::string setting, path;
+};
+
+// What the programs of every sandbox may read must not be the gateway's or the kernel's.
+class DirectoryCheck {
+ public:
+  DirectoryCheck(const Config& config, bool follow_links, Problems& problems)
+      : follow_links_(follow_links), problems_(problems) {
+    for (const Own& own : {Own{"state_dir", config.state_dir}, Own{"plugin_dir", config.plugin_dir},
+                           Own{"workdir", config.workdir}})
+      if (!own.path.empty()) own_.push_back(own);
+  }
+
+  void check(const std::string& setting, const std::string& path) {
+    if (path.empty()) return;
+    if (judge(setting, path, normal(path, false)) && follow_links_) judge(setting, path, normal(path, true));
+  }
+
+ private:
+  bool judge(const std::string& setting, const std::string& path, const std::string& place) {
+    std::string shown = "`" + path + "`" + (place == normal(path, false) ? "" : " (that is `" + place + "`)");
+    for (const char* kernel : {"/proc", "/sys", "/dev", "/run", "/var/run"}) {
+      if (!inside(place, kernel) && !inside(kernel, place)) continue;
+      problems_.at(setting,
+                   shown + " would show `" + kernel + "` to every sandbox; name a directory of data");
+      return false;
+    }
+    for (const Own& own : own_) {
+      std::string other = normal(own.path, place != normal(path, false));
+      if (!inside(place, other) && !inside(other, place)) continue;
+      problems_.at(setting,
+                   shown + " overlaps `" + own.setting + "` (" + own.path + "); name another directory");
+      return false;
+    }
+    return true;
+  }
+
+  bool follow_links_;
+  Problems& problems_;
+  std::vector<Own> own_;
+};
+
+}  // namespace
+
+void check_together(const Config& config, Problems& problems) {
+  check_listeners(config, problems);
+  check_policy(config, problems);
+  check_keys(config, problems);
+  check_amounts(config, problems);
+  check_prefixes(config, problems);
+  check_backends(config, problems);
+}
+
+void check_directories(const Config& config, bool follow_links, Problems& problems) {
+  for (const Own& own : {Own{"state_dir", config.state_dir}, Own{"workdir", config.workdir}})
+    if (!own.path.empty() && normal(own.path, false) == "/")
+      problems.at(own.setting, "expected a directory of its own, got `/`");
+  DirectoryCheck directories(config, follow_links, problems);
+  for (size_t i = 0; i < config.shared_dirs.size(); ++i)
+    directories.check(item("shared_dirs", i, "path"), config.shared_dirs[i].path);
+  const std::string& paths = config.toolchain_path;
+  for (size_t at = 0; at < paths.size();) {
+    size_t end = std::min(paths.find(':', at), paths.size());
+    directories.check("toolchain_path", paths.substr(at, end - at));
+    at = end + 1;
+  }
+}
+
+std::vector<std::string> warnings_of(const Config& config) {
+  std::vector<std::string> warnings;
+  for (const std::string& listen : config.listen) {
+    ListenAddress address;
+    if (parse_listen_address(listen, address) && !address.loopback)
+      warnings.push_back("listen: `" + listen + "` speaks HTTP without TLS: put a TLS proxy in front of it");
+  }
+  if (!config.hosts.empty() && config.anonymous == "never")
+    warnings.push_back("hosts: has no effect without `anonymous: loopback`");
+  if (config.limits.max_execs_per_sandbox > config.limits.max_execs)
+    warnings.push_back("limits.max_execs_per_sandbox: more than `limits.max_execs`, which bounds it");
+  return warnings;
+}
+
+std::vector<std::string> relaxations_of(const Config& config) {
+  std::vector<std::string> list;
+  if (config.allow_unisolated)
+    list.push_back("allow_unisolated: true — commands may run on this host without isolation");
+  if (config.anonymous == "loopback")
+    list.push_back("anonymous: loopback — every program on this machine may run commands without a key");
+  for (const BackendConfig& backend : config.backends) {
+    std::string name = "backend `" + backend.name + "`: ";
+    if (backend.limits_best_effort)
+      list.push_back(name + "limits: best_effort — limits that cannot be enforced are left out");
+    if (backend.egress == ISOGATE_EGRESS_ALLOW)
+      list.push_back(name + "egress: allow — its programs reach every network this host reaches");
+    if (backend.run_as == "root") list.push_back(name + "run_as: root — its host keeps root's identity");
+    if (std::find(backend.users.begin(), backend.users.end(), "root") != backend.users.end())
+      list.push_back(name + "users: root — a request may run as root in its sandboxes");
+  }
+  return list;
+}
+
+}  // namespace isogate

@@ -1,0 +1,16 @@
+// What a configuration must fulfil beyond each value by itself. Inside gateway/config only.
+#pragma once
+
+#include "gateway/config/config.h"
+#include "gateway/config/problems.h"
+
+namespace isogate {
+
+void check_together(const Config& config, Problems& problems);
+
+// Looks at the file system too: symlinks of shared and toolchain directories.
+void check_directories(const Config& config, bool follow_links, Problems& problems);
+
+std::vector<std::string> warnings_of(const Config& config);
+
+}  // namespace isogate

@@ -1,0 +1,92 @@
+// The configuration as the processes use it. What the settings mean, their defaults, environment
+// variables and allowed values stand once, in settings.h; the values arrive here checked.
+// Plain values, copied freely. The supervisor loads it and hands each child its part as JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isogate/backend.h"
+
+namespace isogate {
+
+struct KeyConfig {
+  std::string name;    // for the log; never the key
+  std::string tenant;  // the principal it stands for
+  std::string sha256;  // 64 hex digits of the key
+};
+
+struct SharedDirConfig {
+  std::string prefix, path;
+};
+
+struct BackendConfig {
+  std::string name;                     // unique; what a request's `backend` names
+  std::string plugin;                   // a file name without .so in plugin_dir, or an absolute path
+  std::string sha256;                   // pin of the plugin file; empty: none
+  std::string run_as = "isogate-host";  // user of a backend host that needs no root, when started by root
+  std::vector<std::string> groups;      // supplementary groups of that host (docker's socket, …)
+  std::vector<std::string> users;       // names or numbers a request's `user` may ask for
+  bool limits_best_effort = false;
+  isogate_limits sandbox_limits{};  // per sandbox; 0: not asked for
+  uint32_t egress = ISOGATE_EGRESS_UNSET;
+  std::string config_json = "{}";  // the plugin's own, validated by its schema
+};
+
+struct LogConfig {
+  std::string level = "info";  // debug, info, warn, error
+  std::string file;            // empty: stderr
+};
+
+struct LimitsConfig {
+  uint32_t max_connections = 20000;
+  uint32_t max_header_bytes = 16384;
+  uint64_t max_json_bytes = 16u << 20;  // body of a JSON call, and content of a JSON read
+  uint32_t header_timeout_sec = 10;     // from the first byte of a request, total
+  uint32_t body_idle_timeout_sec = 30;
+  uint32_t idle_timeout_sec = 300;  // a kept-alive connection between requests
+  uint32_t write_timeout_sec = 60;  // no byte of an answer accepted for so long
+  uint32_t max_execs = 4096;
+  uint32_t max_execs_per_sandbox = 256;
+  uint32_t exec_queue = 1024;  // waiting beyond max_execs; then 429
+  uint32_t list_max_entries = 100000;
+};
+
+struct ExecConfig {
+  double timeout_sec = 30;  // when a request names none
+  double max_timeout_sec = 86400;
+  uint64_t max_output_bytes = 131072;
+  uint64_t max_max_output_bytes = 64u << 20;
+  std::vector<std::pair<std::string, std::string>> env;  // added to every exec
+};
+
+struct Config {
+  std::vector<std::string> listen = {"127.0.0.1:9090"};  // HOST:PORT, [V6]:PORT, unix:/PATH
+  std::string state_dir;
+  std::string instance = "default";
+  std::string plugin_dir;
+  std::string shell = "/bin/bash";
+  std::string workdir;  // root of the sandboxes' files; empty: <state_dir>/sandboxes
+  std::string toolchain_path;
+  std::vector<SharedDirConfig> shared_dirs;
+  bool multi_agent = false;  // agent_id must be given
+  bool require_remote = false;
+  uint32_t min_isolation = ISOGATE_ISOLATION_NONE;
+  bool allow_unisolated = false;
+  std::string anonymous = "never";  // never, loopback
+  std::vector<std::string> hosts;   // names a Host header may carry with anonymous: loopback
+  std::vector<KeyConfig> keys;
+  uint32_t probe_interval_sec = 30;
+  uint32_t drain_timeout_sec = 30;
+  bool keep_on_shutdown = false;  // on_shutdown: keep
+  std::string wait_for_sidecar;   // HOST:PORT
+  uint32_t wait_for_sidecar_timeout_sec = 60;
+  LogConfig log;
+  LimitsConfig limits;
+  ExecConfig exec;
+  std::vector<BackendConfig> backends;  // in the operator's order of preference
+};
+
+}  // namespace isogate

@@ -1,0 +1,174 @@
+#include "gateway/config/grammar.h"
+
+#include <arpa/inet.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace isogate {
+namespace {
+
+bool digit(char c) { return c >= '0' && c <= '9'; }
+bool letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool alnum(char c) { return digit(c) || letter(c); }
+bool control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
+
+template <typename Class>
+bool all(std::string_view text, Class in_class) {
+  return std::all_of(text.begin(), text.end(), in_class);
+}
+
+bool number(std::string_view text, uint64_t most, uint64_t& value) {
+  if (text.empty() || text.size() > 10 || !all(text, digit)) return false;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value <= most;
+}
+
+bool any_text(std::string_view text) { return !std::any_of(text.begin(), text.end(), control); }
+
+bool name(std::string_view text) {
+  return !text.empty() && text.size() <= 63 && alnum(text[0]) &&
+         all(text, [](char c) { return alnum(c) || c == '_' || c == '-'; });
+}
+
+bool tenant(std::string_view text) {
+  return !text.empty() && text.size() <= 63 && alnum(text[0]) &&
+         all(text, [](char c) { return alnum(c) || c == '_' || c == '-' || c == '.' || c == '@'; });
+}
+
+bool no_dot_dot(std::string_view path) {
+  for (size_t at = 0; at <= path.size();) {
+    size_t end = std::min(path.find('/', at), path.size());
+    if (path.substr(at, end - at) == "..") return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+bool search_path(std::string_view text) {
+  for (size_t at = 0; at <= text.size();) {
+    size_t end = std::min(text.find(':', at), text.size());
+    if (!is_absolute_path(text.substr(at, end - at))) return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+bool listen_address(std::string_view text) {
+  ListenAddress ignored;
+  return parse_listen_address(text, ignored);
+}
+
+bool host_name(std::string_view text) {
+  return !text.empty() && text.size() <= 253 && alnum(text[0]) &&
+         all(text, [](char c) { return alnum(c) || c == '-' || c == '.' || c == '_'; });
+}
+
+bool host_port(std::string_view text) {
+  size_t colon = text.rfind(':');
+  uint64_t port = 0;
+  if (colon == std::string_view::npos || !number(text.substr(colon + 1), 65535, port) || port == 0)
+    return false;
+  ListenAddress address;
+  return host_name(text.substr(0, colon)) || (text[0] == '[' && parse_listen_address(text, address));
+}
+
+bool sha256(std::string_view text) {
+  return text.size() == 64 &&
+         all(text, [](char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); });
+}
+
+bool user_name(std::string_view text) {
+  return !text.empty() && text.size() <= 32 && ((text[0] >= 'a' && text[0] <= 'z') || text[0] == '_') &&
+         all(text, [](char c) { return (alnum(c) && !(c >= 'A' && c <= 'Z')) || c == '_' || c == '-'; });
+}
+
+bool request_user(std::string_view text) {
+  uint64_t uid = 0;
+  return user_name(text) || (number(text, 4294967294u, uid) && uid != 0 && text[0] != '0');
+}
+
+bool plugin_name(std::string_view text) { return name(text) || is_absolute_path(text); }
+
+bool prefix(std::string_view text) {
+  if (text.empty() || text.front() == '/' || text.back() == '/' || text.size() > 255) return false;
+  if (text == "workspace" || text.substr(0, 10) == "workspace/") return false;
+  for (size_t at = 0; at <= text.size();) {
+    size_t end = std::min(text.find('/', at), text.size());
+    std::string_view part = text.substr(at, end - at);
+    if (part.empty() || part == "." || part == "..") return false;
+    at = end + 1;
+  }
+  return all(text, [](char c) { return alnum(c) || c == '_' || c == '-' || c == '.' || c == '/'; });
+}
+
+bool variable_name(std::string_view text) {
+  return !text.empty() && !digit(text[0]) && all(text, [](char c) { return alnum(c) || c == '_'; });
+}
+
+bool loopback_v6(const in6_addr& address) {
+  bool mapped = IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127;
+  return mapped || IN6_IS_ADDR_LOOPBACK(&address);
+}
+
+}  // namespace
+
+bool is_absolute_path(std::string_view text) {
+  return !text.empty() && text[0] == '/' && text.size() < 4096 && any_text(text) && no_dot_dot(text);
+}
+
+bool parse_listen_address(std::string_view text, ListenAddress& out) {
+  if (text.substr(0, 5) == "unix:") {
+    out = {std::string(text.substr(5)), -1, true, true};
+    return is_absolute_path(out.host) && out.host.back() != '/' &&
+           out.host.size() < sizeof(sockaddr_un::sun_path);
+  }
+  size_t colon = text.rfind(':');
+  uint64_t port = 0;
+  if (colon == std::string_view::npos || !number(text.substr(colon + 1), 65535, port)) return false;
+  out = {std::string(text.substr(0, colon)), static_cast<int>(port), false, false};
+  if (out.host == "localhost") return out.loopback = true;
+  in_addr v4{};
+  if (::inet_pton(AF_INET, out.host.c_str(), &v4) == 1) {
+    out.loopback = (ntohl(v4.s_addr) >> 24) == 127;
+    return true;
+  }
+  in6_addr v6{};
+  if (out.host.size() < 4 || out.host.front() != '[' || out.host.back() != ']') return false;
+  out.host = out.host.substr(1, out.host.size() - 2);
+  out.loopback = ::inet_pton(AF_INET6, out.host.c_str(), &v6) == 1 && loopback_v6(v6);
+  return ::inet_pton(AF_INET6, out.host.c_str(), &v6) == 1;
+}
+
+const Grammar kAnyText = {"a text without control characters", "", any_text};
+const Grammar kName = {"a name of 1 to 63 letters, digits, `_` and `-`, a letter or digit first",
+                       "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", name};
+const Grammar kTenant = {"a name of 1 to 63 letters, digits, `_`, `-`, `.` and `@`, a letter or digit first",
+                         "^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$", tenant};
+const Grammar kAbsolutePath = {"an absolute path without `..`", "^/", is_absolute_path,
+                               "`~` and variables are not expanded"};
+const Grammar kSearchPath = {"absolute paths without `..`, separated by `:`", "^/", search_path};
+const Grammar kListenAddress = {
+    "HOST:PORT with a literal address or localhost, [V6]:PORT, or unix:/PATH of at most 107 characters",
+    "^(unix:/.*|.*:[0-9]{1,5})$", listen_address,
+    "every address of this machine is 0.0.0.0:PORT or [::]:PORT"};
+const Grammar kHostName = {"a host name without a port", "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$", host_name};
+const Grammar kHostPort = {"HOST:PORT", "^.+:[0-9]{1,5}$", host_port};
+const Grammar kKeyHash = {"64 hexadecimal digits", "^[0-9a-fA-F]{64}$", sha256,
+                          "`isogate key hash` makes them from a key; the key itself never goes here", true};
+const Grammar kSha256 = {"64 hexadecimal digits", "^[0-9a-fA-F]{64}$", sha256, "as sha256sum prints them",
+                         true};
+const Grammar kUserName = {"the name of a user or group of this machine", "^[a-z_][a-z0-9_-]{0,31}$",
+                           user_name};
+const Grammar kRequestUser = {"a user name, or a number in quotes from 1 to 4294967294",
+                              "^([a-z_][a-z0-9_-]{0,31}|[1-9][0-9]{0,9})$", request_user,
+                              "root has to be spelled `root`"};
+const Grammar kPluginName = {"the name of a file in plugin_dir without .so, or an absolute path",
+                             "^(/.*|[A-Za-z0-9][A-Za-z0-9_-]{0,62})$", plugin_name};
+const Grammar kPrefix = {"a relative prefix like `shared/docs`: no `/` at its ends, no `..`, not `workspace`",
+                         "^[A-Za-z0-9._-][A-Za-z0-9._/-]{0,254}$", prefix};
+const Grammar kVariableName = {"a variable's name: letters, digits and `_`, no digit first",
+                               "^[A-Za-z_][A-Za-z0-9_]*$", variable_name};
+
+}  // namespace isogate

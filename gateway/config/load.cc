@@ -1,0 +1,321 @@
+#include "gateway/config/load.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "gateway/base/utf8.h"
+#include "gateway/config/checks.h"
+#include "gateway/config/document.h"
+#include "runner/fd.h"
+
+extern char** environ;
+
+namespace isogate {
+namespace {
+
+constexpr size_t kMaxFile = 1 << 20;
+
+Result<std::string> read_file(const std::string& path) {
+  std::string attempt = "cannot read the configuration `" + path + "`";
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) return os_error(attempt, errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return os_error(attempt, errno);
+  if (S_ISDIR(info.st_mode)) return invalid(attempt + ": it is a directory");
+  std::string text(kMaxFile + 1, '\0');
+  size_t have = 0;
+  while (have < text.size()) {
+    ssize_t got = ::read(fd.get(), text.data() + have, text.size() - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return os_error(attempt, errno);
+    if (got == 0) break;
+    have += static_cast<size_t>(got);
+  }
+  text.resize(have);
+  return text;
+}
+
+// One load: the sources are laid over each other in `document_`, weakest first.
+class Loader {
+ public:
+  explicit Loader(const LoadOptions& options) : options_(options) {}
+
+  Result<Loaded> load() {
+    loaded_.file = options_.file.empty() ? variable("ISOGATE_CONFIG") : options_.file;
+    if (!loaded_.file.empty())
+      if (auto read = lay_file(); !read) return read.error();
+    lay_environment();
+    lay_flags();
+    settle_require_remote();
+    choose_backends();
+    lay_port();
+    parse_config(document_, loaded_.config, problems_);
+    fill_places();
+    problems_.values_read();
+    check_together(loaded_.config, problems_);
+    check_directories(loaded_.config, true, problems_);
+    if (loaded_.config.backends.empty()) problems_.at("backends", "expected at least one backend");
+    if (!problems_.none()) return failure();
+    finish();
+    return std::move(loaded_);
+  }
+
+ private:
+  [[nodiscard]] std::string variable(std::string_view name) const {
+    for (const auto& [key, value] : options_.environment)
+      if (key == name) return value;
+    return {};
+  }
+
+  Result<void> lay_file() {
+    auto text = read_file(loaded_.file);
+    if (!text) return text.error();
+    if (!read_yaml(*text, loaded_.file, document_, places_, problems_)) return failure();
+    if (document_.is_null()) document_ = Json::object();
+    if (!document_.is_object()) problems_.plain(loaded_.file + ": expected settings, `name: value`");
+    if (!document_.is_object()) return failure();
+    note_require_remote(document_.value("require_remote", Json()), loaded_.file);
+    return {};
+  }
+
+  void lay(const Setting& setting, const std::string& text, const std::string& source) {
+    if (!is_utf8(text)) return problems_.plain(source + ": not UTF-8");
+    Json* at = &document_;
+    std::string path(setting.path);
+    bool mistaken = setting.path == "require_remote" && !document_.value(path, Json(false)).is_boolean();
+    if (mistaken) return;  // nothing may talk it away
+    if (size_t dot = path.find('.'); dot != std::string::npos) {
+      at = &document_[path.substr(0, dot)];
+      if (!at->is_object() && !at->is_null()) return;
+      path = path.substr(dot + 1);
+    }
+    Json value = setting_from_text(setting, text, source, problems_);
+    if (setting.path == "require_remote") note_require_remote(value, source);
+    if (setting.path == "backends" && names_only(value)) {
+      chosen_ = value.get<TextList>();
+      return;
+    }
+    (*at)[path] = std::move(value);
+    places_.forget(setting.path);
+    places_.values[std::string(setting.path)] = source;
+  }
+
+  static bool names_only(const Json& value) {
+    return value.is_array() && !value.empty() &&
+           std::all_of(value.begin(), value.end(), [](const Json& one) { return one.is_string(); });
+  }
+
+  void lay_environment() {
+    for (const Setting& setting : top_settings()) {
+      std::string name = environment_name(setting.path), text = variable(name);
+      std::string old(setting.historical), old_text = old.empty() ? "" : variable(old);
+      if (!text.empty() && !old_text.empty() && text != old_text && setting.path != "require_remote")
+        loaded_.warnings.push_back("environment variable " + old + " is ignored: " + name +
+                                   " says otherwise");
+      if (setting.path == "require_remote" || text.empty())
+        if (!old_text.empty()) lay(setting, old_text, "environment variable " + old);
+      if (!text.empty()) lay(setting, text, "environment variable " + name);
+    }
+    warn_unknown_variables();
+  }
+
+  void warn_unknown_variables() {
+    std::vector<std::string> known = options_.known_environment;
+    known.emplace_back("ISOGATE_CONFIG");
+    for (const Setting& setting : top_settings()) known.push_back(environment_name(setting.path));
+    for (const auto& [name, value] : options_.environment) {
+      if (name.rfind("ISOGATE_", 0) != 0 || std::find(known.begin(), known.end(), name) != known.end())
+        continue;
+      loaded_.warnings.push_back("environment variable " + name + " is no setting" +
+                                 did_you_mean(nearest(name, known)));
+    }
+  }
+
+  void lay_flags() {
+    for (const auto& [path, text] : options_.flags) {
+      const Setting* setting = find_top_setting(path);
+      if (setting != nullptr) {
+        lay(*setting, text, "flag " + flag_name(path));
+        continue;
+      }
+      std::vector<std::string> known;
+      for (const Setting& one : top_settings()) known.emplace_back(one.path);
+      problems_.plain("flag " + flag_name(path) + ": there is no setting `" + path + "`" +
+                      did_you_mean(nearest(path, known)));
+    }
+    if (!options_.backends.empty()) chosen_ = options_.backends;
+  }
+
+  void note_require_remote(const Json& value, const std::string& source) {
+    if (value == Json(true) && required_by_.empty()) required_by_ = source;
+    if (value == Json(false)) refused_by_ = source;
+  }
+
+  // Whoever says true has it; but a value that is no boolean stays there to be told as a mistake.
+  void settle_require_remote() {
+    if (required_by_.empty()) return;
+    if (document_.value("require_remote", Json()).is_boolean()) document_["require_remote"] = true;
+    if (!refused_by_.empty())
+      loaded_.warnings.push_back("require_remote: false from " + refused_by_ +
+                                 " is ignored: " + required_by_ + " says true, and the strictest wins");
+  }
+
+  void choose_backends() {
+    bool configured = document_.contains("backends");
+    if (!configured) {
+      document_["backends"] = Json::array();
+      for (const std::string& name : kDefaultBackends) document_["backends"].push_back({{"name", name}});
+      by_default_ = chosen_.empty();
+    }
+    if (chosen_.empty() || !document_["backends"].is_array()) return;
+    Json before = std::move(document_["backends"]), after = Json::array();
+    Places old = places_;
+    places_.forget("backends");
+    for (const std::string& name : chosen_) {
+      size_t i = index_of(before, name);
+      if (i < before.size()) {
+        move_places(old, "backends[" + std::to_string(i) + "]",
+                    "backends[" + std::to_string(after.size()) + "]");
+        after.push_back(before[i]);
+      } else {
+        places_.values["backends[" + std::to_string(after.size()) + "]"] = "chosen backends";
+        after.push_back({{"name", name}, {"plugin", name}});
+        if (configured)
+          loaded_.warnings.push_back("backend `" + name + "` is not configured: taken as plugin `" + name +
+                                     "` without settings");
+      }
+    }
+    document_["backends"] = std::move(after);
+  }
+
+  static size_t index_of(const Json& backends, const std::string& name) {
+    for (size_t i = 0; i < backends.size(); ++i)
+      if (backends[i].is_object() && backends[i].value("name", Json()) == Json(name)) return i;
+    return backends.size();
+  }
+
+  void move_places(const Places& old, const std::string& from, const std::string& to) {
+    for (const auto& [path, place] : old.values)
+      if (path.rfind(from, 0) == 0) places_.values[to + path.substr(from.size())] = place;
+    for (const auto& [path, place] : old.keys)
+      if (path.rfind(from, 0) == 0) places_.keys[to + path.substr(from.size())] = place;
+  }
+
+  void lay_port() {
+    if (options_.port < 0) return;
+    if (options_.port > 65535) return problems_.plain("flag --port: expected 0 … 65535");
+    Json listen = document_.value("listen", Json(Config().listen));
+    if (!listen.is_array()) return;  // told by parse_config
+    for (Json& one : listen) {
+      if (!one.is_string() || one.get_ref<const std::string&>().rfind("unix:", 0) == 0) continue;
+      auto text = one.get<std::string>();
+      one = text.substr(0, text.rfind(':') + 1) + std::to_string(options_.port);
+      document_["listen"] = std::move(listen);
+      return;
+    }
+    problems_.plain("flag --port: `listen` has no TCP address whose port it could be");
+  }
+
+  void fill_places() {
+    Config& config = loaded_.config;
+    if (config.state_dir.empty()) config.state_dir = default_state_dir();
+    if (config.plugin_dir.empty() && places_.of("plugin_dir").empty())
+      config.plugin_dir = default_plugin_dir();
+    if (config.state_dir.empty() && problems_.none())
+      problems_.plain("`state_dir`: there is no HOME to put it in; set `state_dir` to an absolute path");
+  }
+
+  [[nodiscard]] std::string default_state_dir() const {
+    if (::geteuid() == 0) return "/var/lib/isogate";
+    if (std::string state = variable("XDG_STATE_HOME"); is_absolute_path(state)) return state + "/isogate";
+    std::string home = variable("HOME");
+    return is_absolute_path(home) ? home + "/.local/state/isogate" : "";
+  }
+
+  [[nodiscard]] std::string default_plugin_dir() const {
+    std::error_code failed;
+    std::filesystem::path binary_dir = options_.binary_dir;
+    if (binary_dir.empty())
+      binary_dir = std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
+    std::filesystem::path beside = (binary_dir / "../plugins").lexically_normal();
+    bool there = beside.is_absolute() && std::filesystem::is_directory(beside, failed);
+    return there ? beside.string() : "/usr/lib/isogate/plugins";
+  }
+
+  void finish() {
+    Config& config = loaded_.config;
+    if (by_default_ && !config.allow_unisolated)
+      loaded_.warnings.push_back(
+          std::string(loaded_.file.empty() ? "no configuration file" : "no `backends` configured") +
+          ": the backends are " + std::string(find_top_setting("backends")->fallback) +
+          ", for development (--allow-unisolated, ISOGATE_ALLOW_UNISOLATED=true)");
+    for (std::string& warning : warnings_of(config)) loaded_.warnings.push_back(std::move(warning));
+    loaded_.relaxations = relaxations_of(config);
+    loaded_.document = config_to_json(config);
+  }
+
+  [[nodiscard]] Error failure() const {
+    size_t count = problems_.lines().size();
+    std::string text =
+        "cannot load the configuration: " + std::to_string(count) + (count == 1 ? " mistake" : " mistakes");
+    for (const std::string& line : problems_.lines()) text += "\n  " + line;
+    return invalid(std::move(text));
+  }
+
+  const LoadOptions& options_;
+  Loaded loaded_;
+  Json document_ = Json::object();
+  Places places_;
+  Problems problems_{places_};
+  TextList chosen_;
+  std::string required_by_, refused_by_;
+  bool by_default_ = false;
+};
+
+}  // namespace
+
+TextPairs process_environment() {
+  TextPairs pairs;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    std::string text = *entry;
+    if (size_t sign = text.find('='); sign != std::string::npos)
+      pairs.emplace_back(text.substr(0, sign), text.substr(sign + 1));
+  }
+  return pairs;
+}
+
+Result<Loaded> load_config(const LoadOptions& options) {
+  try {
+    return Loader(options).load();
+  } catch (const nlohmann::json::exception& error) {
+    return Error{ISOGATE_INTERNAL, 0, std::string("cannot load the configuration: ") + error.what()};
+  }
+}
+
+Result<Config> config_from_json(const std::string& document) {
+  Config config;
+  Places nowhere;
+  Problems problems(nowhere);
+  try {
+    parse_config(Json::parse(document), config, problems);
+  } catch (const nlohmann::json::exception& error) {
+    return invalid(std::string("cannot read the effective configuration: ") + error.what());
+  }
+  problems.values_read();
+  check_together(config, problems);
+  check_directories(config, false, problems);
+  if (problems.none()) return config;
+  std::string text = "cannot read the effective configuration:";
+  for (const std::string& line : problems.lines()) text += "\n  " + line;
+  return invalid(std::move(text));
+}
+
+std::string config_to_json(const Config& config) { return config_document(config).dump(); }
+
+}  // namespace isogate

@@ -1,0 +1,50 @@
+// From file, environment and command line to a checked Config, or every reason why not.
+//
+// Flags beat the environment, the environment beats the file, the file beats the defaults. One
+// exception: for require_remote the strictest of them wins, so nothing can talk it away.
+// No thread rule; reads the file, changes nothing.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gateway/config/config.h"
+#include "runner/error.h"
+
+namespace isogate {
+
+using TextPairs = std::vector<std::pair<std::string, std::string>>;
+
+struct LoadOptions {
+  std::string file;                   // YAML or JSON, at most 1 MiB; empty: $ISOGATE_CONFIG, else none
+  TextPairs environment;              // usually process_environment()
+  TextPairs flags;                    // dotted path → text, "limits.max_execs" → "10"
+  std::vector<std::string> backends;  // --backend: just these, in this order
+  int port = -1;                      // --port: of the first TCP listener
+  std::string binary_dir;             // of this program, for the default plugin_dir
+  std::vector<std::string> known_environment;  // ISOGATE_* variables that are no settings but known
+};
+
+struct Loaded {
+  Config config;
+  std::string document;                  // the effective document: config_to_json(config)
+  std::string file;                      // what was read; empty: none
+  std::vector<std::string> warnings;     // one line each
+  std::vector<std::string> relaxations;  // each way in which this is weaker than the defaults, in words
+};
+
+TextPairs process_environment();
+
+// The message of an error has one line per mistake, each with its place (file:line:column, variable or
+// flag), the key, what was expected and, for a mistyped name, the nearest one.
+Result<Loaded> load_config(const LoadOptions& options);
+
+// The effective document and back; both directions are exact. Strict: unknown keys are errors.
+Result<Config> config_from_json(const std::string& document);
+std::string config_to_json(const Config& config);
+
+// Each way in which `config` is weaker than the defaults, in words.
+std::vector<std::string> relaxations_of(const Config& config);
+
+}  // namespace isogate

@@ -1,0 +1,274 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "gateway/base/redact.h"
+#include "gateway/base/utf8.h"
+#include "gateway/config/document.h"
+
+namespace isogate {
+namespace {
+
+std::string joined(std::string_view prefix, std::string_view key) {
+  if (key.empty()) return std::string(prefix);
+  return prefix.empty() ? std::string(key) : std::string(prefix) + "." + std::string(key);
+}
+
+std::string shown(const Json& value) {
+  if (value.is_null()) return "nothing";
+  std::string text = redact(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  std::string_view start = utf8_prefix(text, 60);
+  return std::string(start) + (start.size() < text.size() ? "…" : "");
+}
+
+bool integral(const Json& value, double& number) {
+  if (!value.is_number_integer()) return false;
+  number = value.is_number_unsigned() ? static_cast<double>(value.get<uint64_t>())
+                                      : static_cast<double>(value.get<int64_t>());
+  return true;
+}
+
+// One object of the document against one table. `at` is the object's path in the document.
+class ObjectReader {
+ public:
+  ObjectReader(std::span<const Setting> table, void* owner, std::string at, Problems& problems)
+      : table_(table), owner_(owner), at_(std::move(at)), problems_(problems) {}
+
+  void read(const Json& object) {
+    if (!object.is_object()) return problems_.at(at_, "expected an object, got " + shown(object));
+    read_group(object, "");
+    for (const Setting& setting : table_)
+      if (setting.required && !object.contains(setting.path))
+        problems_.at(at_, "`" + std::string(setting.path) + "` is missing");
+  }
+
+ private:
+  void read_group(const Json& object, const std::string& group) {
+    for (const auto& [key, value] : object.items()) {
+      std::string path = joined(group, key);
+      auto found =
+          std::find_if(table_.begin(), table_.end(), [&](const Setting& s) { return s.path == path; });
+      if (found != table_.end())
+        read_value(*found, value, joined(at_, path));
+      else if (is_group(path))
+        read_subgroup(value, path);
+      else
+        unknown(key, group);
+    }
+  }
+
+  void read_subgroup(const Json& value, const std::string& group) {
+    if (value.is_object()) return read_group(value, group);
+    bool has_mode = has(group + ".mode");
+    if (has_mode && value == Json(kBestEffort)) return read_group({{"mode", kBestEffort}}, group);
+    std::string also = has_mode ? " or `best_effort`" : "";
+    problems_.at(joined(at_, group), "expected an object" + also + ", got " + shown(value));
+  }
+
+  [[nodiscard]] bool has(std::string_view path) const {
+    return std::any_of(table_.begin(), table_.end(), [&](const Setting& s) { return s.path == path; });
+  }
+
+  [[nodiscard]] bool is_group(const std::string& path) const {
+    return std::any_of(table_.begin(), table_.end(), [&](const Setting& s) {
+      return s.path.size() > path.size() && s.path.substr(0, path.size()) == path &&
+             s.path[path.size()] == '.';
+    });
+  }
+
+  void unknown(const std::string& key, const std::string& group) {
+    std::vector<std::string> here, elsewhere;
+    for (const Setting& setting : table_) {
+      std::string_view rest = setting.path;
+      if (!group.empty() && rest.substr(0, group.size() + 1) != group + ".") continue;
+      if (!group.empty()) rest.remove_prefix(group.size() + 1);
+      here.emplace_back(rest.substr(0, rest.find('.')));
+    }
+    std::string near = nearest(key, here);
+    for (const Setting& setting : top_settings())
+      if (near.empty() && setting.path.substr(setting.path.rfind('.') + 1) == key) near = setting.path;
+    std::string clean = shown(Json(key));
+    problems_.unknown_key(joined(at_, joined(group, key)),
+                          "unknown key `" + clean.substr(1, clean.size() - 2) + "`" +
+                              (at_.empty() && group.empty() ? "" : " in `" + joined(at_, group) + "`") +
+                              did_you_mean(near));
+  }
+
+  void wrong(const Setting& setting, const Json& value, const std::string& path,
+             const std::string& expected) {
+    const Grammar* grammar = setting.grammar;
+    std::string text = "expected " + expected;
+    if (grammar == nullptr || !grammar->secret) text += ", got " + shown(value);
+    if (grammar != nullptr && value.is_number()) text += "; put it in quotes";
+    if (grammar != nullptr && !grammar->hint.empty()) text += " (" + std::string(grammar->hint) + ")";
+    if (!setting.choices.empty() && value.is_string()) text += did_you_mean(nearest_choice(setting, value));
+    problems_.at(path, text);
+  }
+
+  static std::string nearest_choice(const Setting& setting, const Json& value) {
+    std::vector<std::string> names;
+    for (const Choice& choice : setting.choices) names.emplace_back(choice.name);
+    return nearest(value.get<std::string>(), names);
+  }
+
+  void read_value(const Setting& setting, const Json& value, const std::string& path) {
+    Field field = setting.field(owner_);
+    if (!setting.choices.empty()) {
+      if (!read_choice(setting, value, field)) wrong(setting, value, path, expected_value(setting));
+      return;
+    }
+    bool good = std::visit([&](auto target) { return take(setting, value, path, target); }, field);
+    if (!good) wrong(setting, value, path, expected_value(setting));
+  }
+
+  static bool read_choice(const Setting& setting, const Json& value, Field field) {
+    if (!value.is_string()) return false;
+    for (const Choice& choice : setting.choices) {
+      if (choice.name != value.get<std::string>()) continue;
+      if (auto* text = std::get_if<std::string*>(&field)) **text = choice.name;
+      if (auto* number = std::get_if<uint32_t*>(&field)) **number = choice.value;
+      if (auto* flag = std::get_if<bool*>(&field)) **flag = choice.value != 0;
+      return true;
+    }
+    return false;
+  }
+
+  bool take(const Setting&, const Json& value, const std::string&, bool* target) {
+    if (value.is_boolean()) *target = value.get<bool>();
+    return value.is_boolean();
+  }
+
+  template <typename Integer>
+  bool take_integer(const Setting& setting, const Json& value, Integer* target) {
+    double number = 0;
+    if (!integral(value, number) || number < setting.least || number > setting.most) return false;
+    *target = static_cast<Integer>(value.get<uint64_t>() * setting.scale);
+    return true;
+  }
+  bool take(const Setting& setting, const Json& value, const std::string&, uint32_t* target) {
+    return take_integer(setting, value, target);
+  }
+  bool take(const Setting& setting, const Json& value, const std::string&, uint64_t* target) {
+    return take_integer(setting, value, target);
+  }
+
+  bool take(const Setting& setting, const Json& value, const std::string&, double* target) {
+    if (!value.is_number()) return false;
+    auto number = value.get<double>();
+    if (!std::isfinite(number) || number < setting.least || number > setting.most) return false;
+    *target = number;
+    return true;
+  }
+
+  static bool text_fits(const Setting& setting, const Json& value) {
+    if (!value.is_string()) return false;
+    const auto& text = value.get_ref<const std::string&>();
+    return (text.empty() && setting.may_be_empty) || setting.grammar->accepts(text);
+  }
+
+  bool take(const Setting& setting, const Json& value, const std::string&, std::string* target) {
+    if (!text_fits(setting, value)) return false;
+    *target = value.get<std::string>();
+    bool digits = setting.grammar == &kKeyHash || setting.grammar == &kSha256;
+    for (char& c : *target)
+      if (digits && c >= 'A' && c <= 'F') c = static_cast<char>(c + 32);
+    return true;
+  }
+
+  bool take(const Setting& setting, const Json& value, const std::string& path, TextList* target) {
+    if (!value.is_array()) return false;
+    target->clear();
+    for (size_t i = 0; i < value.size(); ++i) {
+      if (text_fits(setting, value[i]))
+        target->push_back(value[i].get<std::string>());
+      else
+        wrong(setting, value[i], path + "[" + std::to_string(i) + "]",
+              std::string(setting.grammar->expected));
+    }
+    return true;
+  }
+
+  bool take(const Setting& setting, const Json& value, const std::string& path, TextMap* target) {
+    if (!value.is_object()) return false;
+    target->clear();
+    for (const auto& [name, text] : value.items()) {
+      std::string item = path + "." + name;
+      if (!setting.grammar->accepts(name))
+        problems_.at(path,
+                     "expected " + std::string(setting.grammar->expected) + ", got " + shown(Json(name)));
+      else if (!text.is_string())
+        problems_.at(item,
+                     "expected a text" +
+                         std::string(text.is_number() || text.is_boolean() ? "; put it in quotes" : ""));
+      else if (text.get_ref<const std::string&>().find('\0') != std::string::npos)
+        problems_.at(item, "expected a text without NUL");
+      else
+        target->emplace_back(name, text.get<std::string>());
+    }
+    return true;
+  }
+
+  bool take(const Setting&, const Json& value, const std::string&, AnyJson target) {
+    if (!value.is_object()) return false;
+    *target.text = value.dump();
+    return true;
+  }
+
+  template <typename Item>
+  bool take(const Setting& setting, const Json& value, const std::string& path, std::vector<Item>* target) {
+    if (!value.is_array()) return false;
+    target->clear();
+    for (size_t i = 0; i < value.size(); ++i) {
+      Item item{};
+      ObjectReader(item_settings(setting), &item, path + "[" + std::to_string(i) + "]", problems_)
+          .read(value[i]);
+      target->push_back(std::move(item));
+    }
+    return true;
+  }
+
+  std::span<const Setting> table_;
+  void* owner_;
+  std::string at_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+std::string range_text(const Setting& setting) {
+  if (setting.least == 0 && setting.most == 0) return {};
+  auto number = [](double value) {
+    char text[32];
+    return std::string(text, std::to_chars(text, text + sizeof text, value, std::chars_format::fixed).ptr);
+  };
+  return number(setting.least) + " … " + number(setting.most);
+}
+
+std::string expected_value(const Setting& setting) {
+  if (!setting.choices.empty()) {
+    std::string text = "one of";
+    for (const Choice& choice : setting.choices)
+      text += (text.back() == 'f' ? " `" : ", `") + std::string(choice.name) + "`";
+    return text;
+  }
+  Field field = default_field(setting);
+  if (std::holds_alternative<bool*>(field)) return "true or false";
+  std::string range = range_text(setting);
+  if (size_t dots = range.find(" … "); dots != std::string::npos) range.replace(dots, 5, " to ");
+  if (std::holds_alternative<double*>(field)) return "a number from " + range;
+  if (!range.empty()) return "an integer from " + range;
+  if (std::holds_alternative<std::string*>(field)) return std::string(setting.grammar->expected);
+  if (std::holds_alternative<TextList*>(field)) return "a list of texts";
+  if (std::holds_alternative<TextMap*>(field)) return "an object of texts";
+  if (std::holds_alternative<AnyJson>(field)) return "an object";
+  return "a list of objects";
+}
+
+void parse_config(const Json& document, Config& config, Problems& problems) {
+  ObjectReader(top_settings(), &config, "", problems).read(document);
+  for (BackendConfig& backend : config.backends)
+    if (backend.plugin.empty()) backend.plugin = backend.name;
+}
+
+}  // namespace isogate

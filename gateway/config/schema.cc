@@ -1,0 +1,221 @@
+#define VALIJSON_USE_EXCEPTIONS 1  // otherwise a broken schema aborts the process
+
+#include "gateway/config/schema.h"
+
+#include <algorithm>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <valijson/adapters/nlohmann_json_adapter.hpp>
+#include <valijson/schema.hpp>
+#include <valijson/schema_parser.hpp>
+#include <valijson/validation_results.hpp>
+#include <valijson/validator.hpp>
+#include <vector>
+
+#include "gateway/base/redact.h"
+#include "gateway/base/utf8.h"
+#include "gateway/config/problems.h"
+
+namespace isogate {
+namespace {
+
+using Plain = nlohmann::json;
+using Adapter = valijson::adapters::NlohmannJsonAdapter;
+using Path = std::vector<std::string>;
+constexpr size_t kMaxMisfits = 20, kMaxDepth = 64;
+
+Result<Plain> parse(const std::string& text, const std::string& what) {
+  try {
+    return Plain::parse(text);
+  } catch (const Plain::exception& error) {
+    return invalid(what + ": not JSON: " + error.what());
+  }
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+// ["<root>", "[limits]", "[0]"] without its root and brackets.
+Path path_of(const valijson::ValidationResults::Error& error) {
+  Path path;
+  for (size_t i = 1; i < error.context.size(); ++i) {
+    const std::string& part = error.context[i];
+    bool bracketed = part.size() > 1 && part.front() == '[' && part.back() == ']';
+    path.push_back(bracketed ? part.substr(1, part.size() - 2) : part);
+  }
+  return path;
+}
+
+std::string shown(const Path& path) {
+  std::string text;
+  for (const std::string& part : path) text += (text.empty() ? "" : ".") + part;
+  return text;
+}
+
+const Plain* value_at(const Plain& document, const Path& path) {
+  const Plain* at = &document;
+  for (const std::string& part : path) {
+    if (at->is_object() && at->contains(part))
+      at = &(*at)[part];
+    else if (at->is_array() && part.find_first_not_of("0123456789") == std::string::npos && part.size() < 9 &&
+             std::stoul(part) < at->size())
+      at = &(*at)[std::stoul(part)];
+    else
+      return nullptr;
+  }
+  return at;
+}
+
+// The rules for what stands at `path`, as far as they can be told apart; nullptr: not found.
+class RuleFinder {
+ public:
+  explicit RuleFinder(const Plain& schema) : schema_(schema) {}
+
+  [[nodiscard]] const Plain* find(const Path& path) const { return find(&schema_, path, 0, 0); }
+
+ private:
+  const Plain* find(const Plain* rule, const Path& path, size_t at, size_t depth) const {
+    if (rule == nullptr || !rule->is_object() || depth > kMaxDepth) return nullptr;
+    if (rule->contains("$ref")) return find(referred((*rule)["$ref"]), path, at, depth + 1);
+    if (at == path.size()) return rule;
+    if (const Plain* below = child(*rule, path[at]))
+      if (const Plain* found = find(below, path, at + 1, depth + 1)) return found;
+    for (const char* many : {"oneOf", "anyOf", "allOf"}) {
+      if (!rule->contains(many) || !(*rule)[many].is_array()) continue;
+      for (const Plain& one : (*rule)[many])
+        if (const Plain* found = find(&one, path, at, depth + 1)) return found;
+    }
+    return nullptr;
+  }
+
+  static const Plain* child(const Plain& rule, const std::string& part) {
+    if (rule.contains("properties") && rule["properties"].contains(part)) return &rule["properties"][part];
+    for (const char* rest : {"items", "additionalProperties"})
+      if (rule.contains(rest) && rule[rest].is_object()) return &rule[rest];
+    return nullptr;
+  }
+
+  [[nodiscard]] const Plain* referred(const Plain& reference) const {
+    if (!reference.is_string() || reference.get_ref<const std::string&>().rfind("#", 0) != 0) return nullptr;
+    try {
+      return &schema_.at(Plain::json_pointer(reference.get<std::string>().substr(1)));
+    } catch (const Plain::exception&) {
+      return nullptr;
+    }
+  }
+
+  const Plain& schema_;
+};
+
+std::string quoted_end(const std::string& text) {  // "…: 'name'." or "… 'name'."
+  size_t end = text.rfind('\''),
+         begin = end == std::string::npos || end == 0 ? end : text.rfind('\'', end - 1);
+  return begin == std::string::npos || begin == end ? "" : text.substr(begin + 1, end - begin - 1);
+}
+
+std::string unknown_key(const std::string& name, const Plain* rule) {
+  std::vector<std::string> known;
+  if (rule != nullptr && rule->contains("properties"))
+    for (const auto& [key, value] : (*rule)["properties"].items()) known.push_back(key);
+  return "unknown key `" + name + "`" + did_you_mean(nearest(name, known));
+}
+
+std::string listed(const Plain& values) {
+  std::string text;
+  if (!values.is_array()) return values.is_string() ? values.get<std::string>() : values.dump();
+  for (const Plain& value : values)
+    text += (text.empty() ? "" : ", ") + (value.is_string() ? value.get<std::string>() : value.dump());
+  return text;
+}
+
+// "best_effort or object" for the alternatives of a rule; nothing where it has none.
+std::string alternatives(const Plain* rule) {
+  std::string text;
+  for (const char* many : {"oneOf", "anyOf"}) {
+    if (rule == nullptr || !rule->contains(many) || !(*rule)[many].is_array()) continue;
+    for (const Plain& one : (*rule)[many])
+      for (const char* key : {"const", "enum", "type"})
+        if (one.is_object() && one.contains(key)) {
+          text += (text.empty() ? "" : " or ") + listed(one[key]);
+          break;
+        }
+  }
+  return text;
+}
+
+std::string expectation(const std::string& misfit, const Plain* rule) {
+  auto has = [&](const char* key) { return rule != nullptr && rule->contains(key); };
+  if (contains(misfit, "'type'") && has("type")) return "expected " + listed((*rule)["type"]);
+  if (contains(misfit, "enum") && has("enum")) return "expected one of " + listed((*rule)["enum"]);
+  if (contains(misfit, "'const'") && has("const")) return "expected " + listed((*rule)["const"]);
+  if (contains(misfit, "'pattern'") && has("pattern"))
+    return "expected a text like " + listed((*rule)["pattern"]);
+  if (std::string either = alternatives(rule); !either.empty()) return "expected " + either;
+  return misfit.substr(0, misfit.find_last_not_of('.') + 1);
+}
+
+std::string got(const Path& path, const Plain* value) {
+  bool secret =
+      std::any_of(path.begin(), path.end(), [](const std::string& part) { return is_secret_name(part); });
+  if (value == nullptr || secret) return "";
+  std::string text = redact(value->dump(-1, ' ', false, Plain::error_handler_t::replace));
+  std::string_view start = utf8_prefix(text, 60);
+  return ", got " + std::string(start) + (start.size() < text.size() ? "…" : "");
+}
+
+std::string describe(const std::string& misfit, const Path& path, const Plain* rule, const Plain* value) {
+  if (contains(misfit, "Missing required property")) return "`" + quoted_end(misfit) + "` is missing";
+  if (contains(misfit, "'additionalProperties'")) return unknown_key(quoted_end(misfit), rule);
+  return expectation(misfit, rule) + got(path, value);
+}
+
+// What only repeats that something below did not fit.
+bool echo(const std::string& misfit) {
+  return contains(misfit, "schema associated with") || contains(misfit, "Failed to validate item #") ||
+         contains(misfit, "against child schema #");
+}
+
+std::string misfits(valijson::ValidationResults& results, const Plain& schema, const Plain& document) {
+  std::string text;
+  std::set<std::string> told;
+  valijson::ValidationResults::Error error;
+  while (results.popError(error)) {
+    if (echo(error.description)) continue;
+    Path path = path_of(error);
+    std::string where = shown(path);
+    std::string line =
+        "\n  " + (where.empty() ? "" : "`" + where + "`: ") +
+        describe(error.description, path, RuleFinder(schema).find(path), value_at(document, path));
+    if (!told.insert(line).second) continue;
+    if (told.size() > kMaxMisfits) return text + "\n  and more";
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<void> validate_json(const std::string& schema, const std::string& document, const std::string& what) {
+  auto schema_json = parse(schema, what + ": its JSON Schema is broken");
+  if (!schema_json) return schema_json.error();
+  if (!schema_json->is_object()) return invalid(what + ": its JSON Schema is broken: expected an object");
+  auto document_json = parse(document, what);
+  if (!document_json) return document_json.error();
+  valijson::Schema rules;
+  valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
+  try {
+    parser.populateSchema(Adapter(*schema_json), rules);
+  } catch (const std::exception& error) {
+    return invalid(what + ": its JSON Schema is broken: " + error.what());
+  }
+  try {
+    valijson::Validator validator(valijson::Validator::kStrongTypes);
+    valijson::ValidationResults results;
+    if (validator.validate(rules, Adapter(*document_json), &results)) return {};
+    return invalid(what + " does not fit its schema:" + misfits(results, *schema_json, *document_json));
+  } catch (const std::exception& error) {
+    return invalid(what + " cannot be checked: " + error.what());
+  }
+}
+
+}  // namespace isogate

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "gateway/config/document.h"
+
+namespace isogate {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
+  return begin == std::string_view::npos ? std::string_view() : text.substr(begin, end - begin + 1);
+}
+
+std::vector<std::string> parts(std::string_view text) {
+  std::vector<std::string> list;
+  if (trimmed(text).empty()) return list;
+  for (size_t at = 0; at <= text.size();) {
+    size_t end = std::min(text.find(',', at), text.size());
+    list.emplace_back(trimmed(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  return list;
+}
+
+Json boolean(std::string_view text) {
+  std::string word(trimmed(text));
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  if (word == "true" || word == "1" || word == "yes" || word == "on") return true;
+  if (word == "false" || word == "0" || word == "no" || word == "off") return false;
+  return std::string(text);  // the parser tells what was expected
+}
+
+Json number(std::string_view text) {
+  text = trimmed(text);
+  const char* end = text.data() + text.size();
+  uint64_t whole = 0;
+  if (auto got = std::from_chars(text.data(), end, whole); got.ec == std::errc() && got.ptr == end)
+    return whole;
+  double real = 0;
+  if (auto got = std::from_chars(text.data(), end, real); got.ec == std::errc() && got.ptr == end)
+    return real;
+  return std::string(text);
+}
+
+Json shared_dirs(std::string_view text) {
+  Json list = Json::array();
+  for (const std::string& part : parts(text)) {
+    size_t colon = part.find(':');
+    if (colon == std::string::npos) return std::string(text);
+    list.push_back({{"prefix", part.substr(0, colon)}, {"path", part.substr(colon + 1)}});
+  }
+  return list;
+}
+
+Json variables(std::string_view text) {
+  Json object = Json::object();
+  for (const std::string& part : parts(text)) {
+    size_t sign = part.find('=');
+    if (sign == std::string::npos || object.contains(part.substr(0, sign))) return std::string(text);
+    object[part.substr(0, sign)] = part.substr(sign + 1);
+  }
+  return object;
+}
+
+Json names(std::string_view text) {
+  Json list = Json::array();
+  for (const std::string& part : parts(text)) list.push_back(part);
+  return list;
+}
+
+bool looks_like_json(const std::string& text) {
+  std::string_view body = trimmed(text);
+  return !body.empty() && (body[0] == '[' || body[0] == '{');
+}
+
+}  // namespace
+
+Json setting_from_text(const Setting& setting, const std::string& text, const std::string& name,
+                       Problems& problems) {
+  Field field = default_field(setting);
+  if (!setting.choices.empty() || std::holds_alternative<std::string*>(field)) return text;
+  if (std::holds_alternative<bool*>(field)) return boolean(text);
+  bool is_number = std::holds_alternative<uint32_t*>(field) || std::holds_alternative<uint64_t*>(field) ||
+                   std::holds_alternative<double*>(field);
+  if (is_number) return number(text);
+  if (looks_like_json(text)) {
+    Json value;
+    Places inside;
+    return read_yaml(text, name, value, inside, problems) ? value : Json();
+  }
+  if (std::holds_alternative<std::vector<SharedDirConfig>*>(field)) return shared_dirs(text);
+  if (std::holds_alternative<TextMap*>(field)) return variables(text);
+  if (std::holds_alternative<TextList*>(field) || setting.path == "backends") return names(text);
+  return text;
+}
+
+}  // namespace isogate

@@ -1,0 +1,60 @@
+#include "gateway/config/settings.h"
+
+namespace isogate {
+namespace {
+
+constexpr std::string_view kIntroduction = R"(# Configuration
+
+<!-- Made from the table of settings, gateway/config/settings_table.cc. Do not edit. -->
+
+`isogate serve --config FILE` reads YAML; JSON is accepted too. `isogate config check` tells every mistake with its
+place and what was meant. `configs/local-dev.yaml` and `configs/production.yaml` are annotated line by line, and
+`configs/isogate.schema.json` lets an editor complete and check:
+
+```yaml
+# yaml-language-server: $schema=isogate.schema.json
+```
+
+## Where a value comes from
+
+Flags beat the environment, the environment beats the file, the file beats the defaults. One exception: for
+`require_remote` the strictest of them wins, so that nothing talks it away.
+
+- Every setting below has a variable. Lists are comma-separated or a JSON value; an empty variable is not set.
+  An `ISOGATE_` variable that is no setting is a warning.
+- Every setting has a flag, `--` and its path with dashes.
+- Unknown and duplicate keys, values of another type or out of range, anchors, aliases, tags and further documents are
+  errors. `yes` and `on` are texts in a file: booleans are `true` and `false`. Texts that look like numbers need quotes.
+
+## Relaxations
+
+What weakens the defaults is spelled out, reported by `isogate config check` and logged at every start:
+`allow_unisolated: true`, `anonymous: loopback`, and of a backend `limits: best_effort`, `egress: allow`, `run_as: root`
+and `root` among its `users`.
+
+## Settings
+)";
+
+std::string paragraph(const SettingInfo& info) {
+  std::string text = "\n### `" + info.path + "`\n\n" + info.brief;
+  if (!info.details.empty()) text += " " + info.details;
+  text += "\n\n- " + (info.type.find('|') == std::string::npos ? info.type : "one of " + info.type);
+  if (!info.range.empty()) text += ", " + info.range;
+  text += info.fallback.empty()
+              ? "; required"
+              : "; default: " + (info.fallback_in_words ? info.fallback : "`" + info.fallback + "`");
+  text += "\n";
+  if (info.environment.empty()) return text;
+  text += "- `" + info.environment + "`" + (info.historical.empty() ? "" : " or `" + info.historical + "`");
+  return text + ", `" + info.flag + "`\n";
+}
+
+}  // namespace
+
+std::string config_docs_markdown() {
+  std::string text(kIntroduction);
+  for (const SettingInfo& info : settings()) text += paragraph(info);
+  return text;
+}
+
+}  // namespace isogate

@@ -1,0 +1,65 @@
+// The table behind settings.h. Inside gateway/config only.
+//
+// A setting knows its field: one accessor serves parsing and writing, and the default is what a fresh
+// Config holds. `owner` is a Config*, and for items of lists a KeyConfig*, SharedDirConfig* or
+// BackendConfig*.
+#pragma once
+
+#include <span>
+#include <variant>
+
+#include "gateway/config/config.h"
+#include "gateway/config/grammar.h"
+
+namespace isogate {
+
+using TextList = std::vector<std::string>;
+using TextMap = std::vector<std::pair<std::string, std::string>>;
+
+struct AnyJson {
+  std::string* text;  // a JSON object
+};
+using Field =
+    std::variant<bool*, uint32_t*, uint64_t*, double*, std::string*, TextList*, TextMap*, AnyJson,
+                 std::vector<KeyConfig>*, std::vector<SharedDirConfig>*, std::vector<BackendConfig>*>;
+
+struct Choice {
+  std::string_view name;
+  uint32_t value = 0;  // for fields that are numbers or booleans
+};
+
+struct Setting {
+  std::string_view path;  // inside its owner, dotted
+  Field (*field)(void* owner);
+  std::string_view brief, details;
+  double least = 0, most = 0;  // numbers
+  uint64_t scale = 1;          // the field counts in units of 1/scale of the setting's
+  std::span<const Choice> choices = {};
+  const Grammar* grammar = nullptr;  // of the text, or of each text of a list
+  bool may_be_empty = false;         // texts: "" is a value
+  std::string_view historical = {};  // an older name of the variable
+  std::string_view fallback = {};    // the default in words, where it is worked out at start
+  bool required = false;             // in an item
+};
+
+std::span<const Setting> top_settings();
+std::span<const Setting> key_settings();
+std::span<const Setting> shared_dir_settings();
+std::span<const Setting> backend_settings();
+
+// The settings of a list's items; empty: it has none.
+std::span<const Setting> item_settings(const Setting& list);
+
+// Of an owner with nothing but defaults; only to be read. `setting` is one of the tables above.
+Field default_field(const Setting& setting);
+
+const Setting* find_top_setting(std::string_view path);
+std::string environment_name(std::string_view path);  // ISOGATE_LIMITS_MAX_EXECS
+std::string flag_name(std::string_view path);         // --limits-max-execs
+
+// Backends where the configuration names none, in this order. The one place that names any.
+extern const std::vector<std::string> kDefaultBackends;
+
+inline constexpr std::string_view kBestEffort = "best_effort";  // limits: best_effort
+
+}  // namespace isogate
