@@ -1,0 +1,108 @@
+// How many execs run: a cap on all, a cap per sandbox, and a bounded queue beyond.
+//
+// Within a sandbox the queue is first come, first served; among sandboxes that may run it goes
+// round, so that neither one at its own cap nor one with a long queue holds up the others. One
+// sandbox takes at most three quarters of the queue.
+// One thread; it must outlive its tickets. Callbacks run inside the release of a ticket (or in
+// set_limits()); they may call anything here and must not throw.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+namespace isogate::front {
+
+class Admission {
+  struct Sandbox;
+
+ public:
+  struct Limits {
+    uint32_t max_execs = 4096;
+    uint32_t max_execs_per_sandbox = 256;
+    uint32_t exec_queue = 1024;
+  };
+
+  class Ticket {  // one running exec; given back when it goes
+   public:
+    Ticket() = default;
+    Ticket(Ticket&& other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)), sandbox_(std::exchange(other.sandbox_, nullptr)) {}
+    Ticket& operator=(Ticket&& other) noexcept;
+    Ticket(const Ticket&) = delete;
+    Ticket& operator=(const Ticket&) = delete;
+    ~Ticket() { release(); }
+    void release();
+    explicit operator bool() const { return owner_ != nullptr; }
+
+   private:
+    friend class Admission;
+    Ticket(Admission* owner, Sandbox* sandbox) : owner_(owner), sandbox_(sandbox) {}
+    Admission* owner_ = nullptr;
+    Sandbox* sandbox_ = nullptr;
+  };
+  struct Queued {
+    uint64_t waiter = 0;  // for cancel()
+  };
+  struct Refused {  // 429
+    std::string reason;
+    uint32_t retry_after_sec = 1;
+  };
+  using Ready = std::function<void(Ticket)>;
+  using Answer = std::variant<Ticket, Queued, Refused>;
+
+  explicit Admission(Limits limits) : limits_(limits) {}
+  Admission(const Admission&) = delete;
+  Admission& operator=(const Admission&) = delete;
+
+  // `ready` is kept, and called once, only when the answer is Queued.
+  Answer admit(std::string_view sandbox_id, Ready ready);
+  bool cancel(uint64_t waiter);    // false: its turn has come, or it never was
+  void set_limits(Limits limits);  // a lower cap ends nothing, it only admits nobody
+
+  [[nodiscard]] uint32_t running() const { return running_; }
+  [[nodiscard]] uint32_t waiting() const { return waiting_; }
+  [[nodiscard]] uint32_t running(std::string_view sandbox_id) const;
+  [[nodiscard]] const Limits& limits() const { return limits_; }
+
+ private:
+  struct Waiter {
+    uint64_t id = 0;
+    Ready ready;
+  };
+  struct Sandbox {
+    std::string id;
+    uint32_t running = 0;
+    std::deque<Waiter> queue;
+    bool listed = false;  // in turn_: it has waiters and is below its own cap
+    std::list<Sandbox*>::iterator turn;
+  };
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+
+  [[nodiscard]] bool queue_full(const Sandbox& sandbox) const;
+  [[nodiscard]] Refused refuse(const Sandbox& sandbox) const;
+  Ticket take(Sandbox& sandbox);
+  void give_back(Sandbox& sandbox);
+  void relist(Sandbox& sandbox);
+  void forget_if_idle(Sandbox& sandbox);
+  void pump();
+
+  Limits limits_;
+  uint32_t running_ = 0, waiting_ = 0;
+  uint64_t next_waiter_ = 1;
+  bool pumping_ = false;
+  std::unordered_map<std::string, Sandbox, Hash, std::equal_to<>> sandboxes_;
+  std::unordered_map<uint64_t, Sandbox*> waiters_;
+  std::list<Sandbox*> turn_;
+};
+
+}  // namespace isogate::front

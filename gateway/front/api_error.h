@@ -1,0 +1,54 @@
+// A refusal as the caller sees it: the error object of the contract, with its HTTP status.
+//
+// Handlers throw ApiError; the connection turns it into an answer. Nothing below the handlers throws it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "runner/error.h"
+
+namespace isogate::front {
+
+// The stable codes of the contract. `kCodes` in the source gives each its text, status and retryable.
+enum class Code {
+  kInvalidRequest,
+  kUnauthenticated,
+  kPermissionDenied,
+  kFileNotFound,
+  kSandboxNotFound,
+  kNotFound,
+  kMethodNotAllowed,
+  kRequestTimeout,
+  kIsDirectory,
+  kAlreadyExists,
+  kSandboxLost,
+  kFileTooLarge,
+  kUnsupportedMediaType,
+  kRangeNotSatisfiable,
+  kMisdirectedRequest,
+  kRateLimited,
+  kInternal,
+  kUnsupported,
+  kOutcomeUnknown,
+  kBackendUnavailable,
+  kDraining,
+  kQuotaExceeded,
+};
+
+struct ApiError {
+  Code code = Code::kInternal;
+  std::string message;
+  std::string details_json;      // an object, or empty
+  unsigned retry_after_sec = 0;  // Retry-After; 0: none
+  std::string allow;             // Allow, with kMethodNotAllowed
+
+  [[nodiscard]] unsigned http_status() const;
+  [[nodiscard]] std::string_view code_text() const;
+  [[nodiscard]] std::string body(std::string_view request_id) const;
+};
+
+// What a status of the ABI means to the caller of a file call or of an exec.
+ApiError from_backend(const Error& error);
+
+}  // namespace isogate::front

@@ -1,0 +1,43 @@
+// What the handlers of the front share. One of each, made by front_main, on the front's one thread.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "gateway/config/config.h"
+#include "gateway/front/admission.h"
+#include "gateway/front/auth.h"
+#include "gateway/front/backends.h"
+#include "gateway/front/metrics.h"
+#include "gateway/front/sandboxes.h"
+#include "gateway/front/state.h"
+
+namespace isogate::front {
+
+struct App {
+  App(boost::asio::any_io_executor executor_, Config config_, std::unique_ptr<State> state_,
+      Authenticator authenticator_, bool started_by_root)
+      : executor(std::move(executor_)),
+        config(std::move(config_)),
+        state(std::move(state_)),
+        authenticator(std::move(authenticator_)),
+        backends(executor, config),
+        sandboxes(executor, backends, *state, config.instance, started_by_root),
+        admission({config.limits.max_execs, config.limits.max_execs_per_sandbox, config.limits.exec_queue}) {}
+
+  boost::asio::any_io_executor executor;
+  Config config;
+  std::unique_ptr<State> state;
+  Authenticator authenticator;
+  WrongKeys wrong_keys;
+  Backends backends;
+  Sandboxes sandboxes;
+  Admission admission;
+  Metrics metrics;
+  std::function<size_t()> connections;
+  bool draining = false;
+};
+
+}  // namespace isogate::front

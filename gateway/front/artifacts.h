@@ -1,0 +1,28 @@
+// Files that appeared below a directory while an exec ran: its listing before, compared with after.
+// Works on every backend, since it uses the contract's own list.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "gateway/front/exec.h"
+
+namespace isogate::front {
+
+class ArtifactWatch {
+ public:
+  ArtifactWatch(Lease& lease, const ExecSpec& spec) : lease_(lease), spec_(spec) {}
+
+  // A directory that is not there yet counts as empty. Throws ApiError for a refused path.
+  boost::asio::awaitable<void> before();
+  boost::asio::awaitable<std::vector<Artifact>> after();
+
+ private:
+  Lease& lease_;
+  const ExecSpec& spec_;
+  std::unordered_set<std::string> known_;
+};
+
+}  // namespace isogate::front

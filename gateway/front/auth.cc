@@ -1,0 +1,213 @@
+#include "gateway/front/auth.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "gateway/base/hash.h"
+
+namespace isogate::front {
+namespace {
+
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::optional<std::string> from_hex(std::string_view text) {
+  if (text.size() % 2 != 0) return std::nullopt;
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); i += 2) {
+    int high = hex_value(text[i]), low = hex_value(text[i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  return bytes;
+}
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool same_text(std::string_view a, std::string_view b) { return std::ranges::equal(a, b, {}, lower, lower); }
+
+bool token_char(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+         std::string_view("-._~+/").find(c) != std::string_view::npos;
+}
+
+// An address in 4 or 16 bytes; empty when it is not a numeric one. v4-mapped is v4.
+std::string address_bytes(std::string_view ip) {
+  if (ip.empty() || ip.size() > 45 || ip.find('\0') != std::string_view::npos) return {};
+  std::string text(ip);
+  unsigned char bytes[16];
+  if (::inet_pton(AF_INET, text.c_str(), bytes) == 1) return {reinterpret_cast<char*>(bytes), 4};
+  if (::inet_pton(AF_INET6, text.c_str(), bytes) != 1) return {};
+  static constexpr unsigned char kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
+  if (std::memcmp(bytes, kMapped, 12) == 0) return {reinterpret_cast<char*>(bytes) + 12, 4};
+  return {reinterpret_cast<char*>(bytes), 16};
+}
+
+bool is_loopback(std::string_view bytes) {
+  if (bytes.size() == 4) return bytes[0] == 127;
+  return bytes.size() == 16 && bytes == std::string(15, '\0') + '\1';
+}
+
+bool is_unspecified(std::string_view bytes) {
+  return bytes.find_first_not_of('\0') == std::string_view::npos;
+}
+
+struct HostPort {
+  std::string_view host;
+  std::optional<std::string_view> port;
+  bool bracketed = false;
+};
+
+std::optional<HostPort> split_host(std::string_view header) {
+  HostPort out;
+  std::string_view rest;
+  if (header.starts_with('[')) {
+    size_t close = header.find(']');
+    if (close == std::string_view::npos) return std::nullopt;
+    out.host = header.substr(1, close - 1);
+    out.bracketed = true;
+    rest = header.substr(close + 1);
+  } else {
+    size_t colon = header.find(':');
+    out.host = header.substr(0, colon);
+    if (colon != std::string_view::npos) rest = header.substr(colon);
+  }
+  if (out.host.empty()) return std::nullopt;
+  if (rest.empty()) return out;
+  if (rest[0] != ':') return std::nullopt;
+  out.port = rest.substr(1);
+  return out;
+}
+
+bool port_is(std::string_view text, uint16_t port) {
+  uint16_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value == port;
+}
+
+// Peers that share a bucket: one v4 address, one v6 /64, which is what one customer gets.
+std::string peer_key(std::string_view ip) {
+  std::string bytes = address_bytes(ip);
+  if (bytes.empty()) return "?" + std::string(ip.substr(0, 64));
+  return bytes.substr(0, bytes.size() == 16 ? 8 : 4);
+}
+
+}  // namespace
+
+Result<Authenticator> Authenticator::make(const Options& options) {
+  Authenticator made;
+  made.peer_uids_ = options.peer_uids;
+  made.anonymous_loopback_ = options.anonymous_loopback;
+  std::vector<KeyConfig> keys = options.keys;
+  if (!options.local_key_sha256.empty())
+    keys.push_back({"local.key", std::string(kLocalTenant), options.local_key_sha256});
+  for (const KeyConfig& config : keys) {
+    std::optional<std::string> hash = from_hex(config.sha256);
+    if (!hash || hash->size() != 32)
+      return invalid("key `" + config.name + "`: sha256 must be the 64 hex digits of the key's SHA-256");
+    if (config.tenant.empty()) return invalid("key `" + config.name + "`: tenant must not be empty");
+    for (const Key& other : made.keys_)
+      if (std::memcmp(other.hash.data(), hash->data(), 32) == 0)
+        return invalid("key `" + config.name + "` is the same key as `" + other.principal.key_name +
+                       "`; each needs a key of its own");
+    Key key{{}, {config.tenant, config.name}};
+    std::memcpy(key.hash.data(), hash->data(), 32);
+    made.keys_.push_back(std::move(key));
+  }
+  return made;
+}
+
+std::optional<Principal> Authenticator::by_key(std::string_view presented) const {
+  if (presented.empty() || presented.size() > kMaxTokenBytes) return std::nullopt;
+  std::string hash = sha256(presented);
+  size_t match = 0;  // 1 + index; chosen by mask, so that no branch depends on which one fits
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    std::string_view stored(reinterpret_cast<const char*>(keys_[i].hash.data()), keys_[i].hash.size());
+    size_t mask = size_t{0} - static_cast<size_t>(equal_constant_time(stored, hash));
+    match |= mask & (i + 1);
+  }
+  if (match == 0) return std::nullopt;
+  return keys_[match - 1].principal;
+}
+
+std::optional<Principal> Authenticator::by_peer_uid(uint32_t uid) const {
+  if (std::ranges::find(peer_uids_, uid) == peer_uids_.end()) return std::nullopt;
+  return Principal{std::string(kLocalTenant), "uid " + std::to_string(uid)};
+}
+
+std::optional<Principal> Authenticator::by_loopback() const {
+  if (!anonymous_loopback_) return std::nullopt;
+  return Principal{std::string(kLocalTenant), "anonymous"};
+}
+
+std::optional<std::string_view> bearer_token(std::string_view authorization) {
+  static constexpr std::string_view kScheme = "bearer";
+  if (authorization.size() <= kScheme.size() || !same_text(authorization.substr(0, kScheme.size()), kScheme))
+    return std::nullopt;
+  std::string_view token = authorization.substr(kScheme.size());
+  size_t spaces = token.find_first_not_of(' ');
+  if (spaces == 0 || spaces == std::string_view::npos) return std::nullopt;
+  token.remove_prefix(spaces);
+  if (token.size() > kMaxTokenBytes) return std::nullopt;
+  size_t end = token.find_last_not_of('=');
+  if (end == std::string_view::npos || !std::ranges::all_of(token.substr(0, end + 1), token_char))
+    return std::nullopt;
+  return token;
+}
+
+bool host_allowed(std::string_view host_header, const BoundAddress& bound,
+                  const std::vector<std::string>& names) {
+  std::optional<HostPort> host = split_host(host_header);
+  if (!host || (host->port && !port_is(*host->port, bound.port))) return false;
+  std::string address = address_bytes(host->host);
+  bool v6_text = host->host.find(':') != std::string_view::npos;
+  if (host->bracketed != v6_text) return false;
+  if (!address.empty())
+    return !is_unspecified(address) && (is_loopback(address) || address == address_bytes(bound.ip));
+  if (host->bracketed) return false;
+  if (same_text(host->host, "localhost")) return true;
+  return std::ranges::any_of(names, [&](const std::string& name) { return same_text(name, host->host); });
+}
+
+bool origin_allowed(std::optional<std::string_view> origin, std::optional<std::string_view> sec_fetch_site,
+                    const std::vector<std::string>& listed) {
+  if (origin) {
+    if (origin->empty() || same_text(*origin, "null")) return false;
+    return std::ranges::any_of(listed, [&](const std::string& each) { return same_text(each, *origin); });
+  }
+  return !sec_fetch_site || *sec_fetch_site == "none" || *sec_fetch_site == "same-origin";
+}
+
+std::optional<std::chrono::seconds> WrongKeys::wrong(std::string_view peer_ip, Time now) {
+  std::string peer = peer_key(peer_ip);
+  auto found = buckets_.find(peer);
+  if (found == buckets_.end()) {
+    if (buckets_.size() >= options_.max_peers && !order_.empty()) {
+      buckets_.erase(order_.back().peer);
+      order_.pop_back();
+    }
+    order_.push_front({peer, options_.burst, now});
+    found = buckets_.emplace(std::move(peer), order_.begin()).first;
+  }
+  order_.splice(order_.begin(), order_, found->second);
+  Bucket& bucket = order_.front();
+  double elapsed = std::max(0.0, std::chrono::duration<double>(now - bucket.at).count());
+  bucket.tokens = std::min(options_.burst, bucket.tokens + elapsed * options_.per_second);
+  bucket.at = now;
+  if (bucket.tokens >= 1) {
+    bucket.tokens -= 1;
+    return std::nullopt;
+  }
+  double wait = options_.per_second > 0 ? std::ceil((1 - bucket.tokens) / options_.per_second) : 60;
+  return std::chrono::seconds(static_cast<int64_t>(std::clamp(wait, 1.0, 3600.0)));
+}
+
+}  // namespace isogate::front

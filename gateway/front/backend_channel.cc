@@ -1,0 +1,144 @@
+#include "gateway/front/backend_channel.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <cerrno>
+
+#include "gateway/base/log.h"
+#include "gateway/ipc/channel.h"
+#include "gateway/ipc/codec.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+ipc::CallHeader& header_of(ipc::Call& call) {
+  return std::visit([](auto& each) -> ipc::CallHeader& { return each.call; }, call);
+}
+
+ipc::Reply failure(uint64_t id, isogate_status status, const char* message) {
+  ipc::Reply reply;
+  reply.id = id;
+  reply.status = status;
+  reply.message = message;
+  return reply;
+}
+
+}  // namespace
+
+BackendChannel::BackendChannel(asio::any_io_executor executor, Fd socket, uint64_t generation)
+    : executor_(std::move(executor)), socket_(executor_, socket.release()), generation_(generation) {
+  socket_.native_non_blocking(true);
+}
+
+void BackendChannel::start(HelloCallback on_hello, EndCallback on_end) {
+  on_end_ = std::move(on_end);
+  asio::co_spawn(executor_, receive_loop(std::move(on_hello)), asio::detached);
+}
+
+asio::awaitable<void> BackendChannel::receive_loop(HelloCallback on_hello) {
+  const auto self = shared_from_this();
+  while (open_) {
+    boost::system::error_code error;
+    co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read,
+                                asio::redirect_error(asio::use_awaitable, error));
+    if (error || !open_) break;
+    while (receive_one(on_hello)) {
+    }
+  }
+  end();
+}
+
+// True when there may be more.
+bool BackendChannel::receive_one(const HelloCallback& on_hello) {
+  auto received = ipc::receive_record(socket_.native_handle(), ipc::Wait::kDont);
+  if (!received) {
+    if (received.error().os_errno == EAGAIN) return false;
+    open_ = false;
+    return false;
+  }
+  auto message = ipc::decode_from_host(received->bytes);
+  if (!message) {
+    log::error("backend_record_refused", {{"reason", message.error().message}});
+    open_ = false;
+    return false;
+  }
+  if (auto* hello = std::get_if<ipc::Hello>(&*message)) {
+    on_hello(*hello);
+    return true;
+  }
+  auto& reply = std::get<ipc::Reply>(*message);
+  const auto found = pending_.find(reply.id);
+  if (found != pending_.end()) {
+    const auto pending = found->second;
+    pending_.erase(found);
+    pending->reply = std::move(reply);
+    pending->done.set();
+    close_if_idle();
+  }
+  return open_;
+}
+
+asio::awaitable<bool> BackendChannel::send(const ipc::Call& call) {
+  const ipc::Encoded record = ipc::encode(call);
+  while (open_) {
+    const auto sent = ipc::send_record(socket_.native_handle(), record.bytes, record.fds, ipc::Wait::kDont);
+    if (sent) co_return true;
+    if (sent.error().os_errno != EAGAIN) {
+      log::error("backend_send_failed", {{"reason", sent.error().message}});
+      break;
+    }
+    boost::system::error_code error;
+    co_await socket_.async_wait(asio::posix::stream_descriptor::wait_write,
+                                asio::redirect_error(asio::use_awaitable, error));
+    if (error) break;
+  }
+  co_return false;
+}
+
+asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call) {
+  const auto self = shared_from_this();
+  const uint64_t id = next_id_++;
+  auto& header = header_of(call);
+  header.id = id;
+  if (!header.cancel) {
+    if (auto event = make_event(); event) header.cancel = std::move(*event);
+  }
+  if (!open()) co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host is not running");
+  const auto pending = std::make_shared<Pending>(executor_);
+  pending_.emplace(id, pending);
+  if (!co_await send(call)) {
+    pending_.erase(id);
+    co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host could not be reached");
+  }
+  call = ipc::ProbeCall{};  // closes what was sent
+  co_await pending->done.wait();
+  co_return std::move(*pending->reply);
+}
+
+void BackendChannel::retire() {
+  retired_ = true;
+  close_if_idle();
+}
+
+void BackendChannel::close_if_idle() {
+  if (!retired_ || !pending_.empty()) return;
+  open_ = false;
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
+void BackendChannel::end() {
+  open_ = false;
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  auto lost = std::move(pending_);
+  pending_.clear();
+  for (auto& [id, pending] : lost) {
+    pending->reply = failure(id, ISOGATE_LOST, "the backend host ended while the call was running");
+    pending->done.set();
+  }
+  if (on_end_) std::exchange(on_end_, nullptr)();
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,67 @@
+// The front's end of the socket to one generation of one backend host.
+//
+// Calls are numbered and answered in any order. When the channel ends, every call in flight is answered
+// with ISOGATE_LOST (it may have started) and later ones with ISOGATE_UNAVAILABLE. The front's one thread.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "gateway/front/event.h"
+#include "gateway/ipc/messages.h"
+#include "runner/fd.h"
+
+namespace isogate::front {
+
+class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
+ public:
+  using HelloCallback = std::function<void(const ipc::Hello&)>;
+  using EndCallback = std::function<void()>;
+
+  BackendChannel(boost::asio::any_io_executor executor, Fd socket, uint64_t generation);
+
+  void start(HelloCallback on_hello, EndCallback on_end);
+
+  // Sends the call, whose descriptors are closed here once sent, and waits for its reply. An empty
+  // call.cancel gets an eventfd of its own.
+  boost::asio::awaitable<ipc::Reply> call(ipc::Call call);
+
+  // No further calls; the socket is closed when the last reply is in, which ends that host.
+  void retire();
+
+  [[nodiscard]] bool open() const { return open_ && !retired_; }
+  [[nodiscard]] uint64_t generation() const { return generation_; }
+  [[nodiscard]] size_t in_flight() const { return pending_.size(); }
+  [[nodiscard]] const boost::asio::any_io_executor& executor() const { return executor_; }
+
+ private:
+  struct Pending {
+    explicit Pending(const boost::asio::any_io_executor& executor) : done(executor) {}
+    std::optional<ipc::Reply> reply;
+    Event done;
+  };
+
+  boost::asio::awaitable<void> receive_loop(HelloCallback on_hello);
+  bool receive_one(const HelloCallback& on_hello);
+  boost::asio::awaitable<bool> send(const ipc::Call& call);
+  void end();
+  void close_if_idle();
+
+  boost::asio::any_io_executor executor_;
+  boost::asio::posix::stream_descriptor socket_;
+  uint64_t generation_;
+  uint64_t next_id_ = 1;
+  bool open_ = true;
+  bool retired_ = false;
+  std::unordered_map<uint64_t, std::shared_ptr<Pending>> pending_;
+  EndCallback on_end_;
+};
+
+}  // namespace isogate::front

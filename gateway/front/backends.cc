@@ -1,0 +1,192 @@
+#include "gateway/front/backends.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include "gateway/base/log.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+constexpr int kRemoteProbes = 3;
+constexpr std::chrono::seconds kRemoteProbeGap{2};
+constexpr std::chrono::seconds kProbeTimeout{10};
+
+Policy policy_of(const Config& config) {
+  return {config.require_remote, config.min_isolation, config.allow_unisolated};
+}
+
+asio::awaitable<void> sleep_for(const asio::any_io_executor& executor, std::chrono::nanoseconds time) {
+  asio::steady_timer timer(executor, time);
+  co_await timer.async_wait(asio::use_awaitable);
+}
+
+}  // namespace
+
+Backends::Backends(asio::any_io_executor executor, const Config& config)
+    : executor_(std::move(executor)),
+      policy_(policy_of(config)),
+      interval_sec_(config.probe_interval_sec),
+      settled_(executor_) {
+  for (const BackendConfig& each : config.backends) {
+    backends_.push_back(std::make_shared<Backend>());
+    backends_.back()->config = each;
+  }
+  note_settled();
+}
+
+void Backends::reconfigure(const Config& config) {
+  policy_ = policy_of(config);
+  interval_sec_ = config.probe_interval_sec;
+  std::vector<std::shared_ptr<Backend>> next;
+  for (const BackendConfig& each : config.backends) {
+    auto found = find(each.name);
+    if (!found) found = std::make_shared<Backend>();
+    found->config = each;
+    found->configured = true;
+    next.push_back(std::move(found));
+  }
+  for (auto& old : backends_) {
+    if (std::find(next.begin(), next.end(), old) != next.end()) continue;
+    old->configured = false;
+    if (old->channel) std::exchange(old->channel, nullptr)->retire();
+  }
+  backends_ = std::move(next);
+}
+
+std::shared_ptr<Backend> Backends::find(std::string_view name) const {
+  for (const auto& backend : backends_) {
+    if (backend->config.name == name) return backend;
+  }
+  return nullptr;
+}
+
+void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
+  const auto backend = find(name);
+  if (!backend) return;
+  if (backend->channel) backend->channel->retire();
+  backend->channel = std::make_shared<BackendChannel>(executor_, std::move(socket), generation);
+  backend->state = BackendState::kUp;
+  if (backend->generation != 0 && generation > backend->generation) ++backend->restarts;
+  backend->generation = generation;
+  backend->reason.clear();
+  backend->probe.reset();
+  backend->hello.reset();
+  backend->channel->start(
+      [this, backend, generation](const ipc::Hello& hello) {
+        if (backend->generation != generation) return;
+        backend->hello = hello;
+        asio::co_spawn(executor_, first_probes(backend, generation), asio::detached);
+      },
+      [this, backend, generation] {
+        if (backend->generation != generation || !backend->configured) return;
+        host_down(backend->config.name, generation, "its host ended", false);
+      });
+}
+
+void Backends::host_down(std::string_view name, uint64_t generation, std::string reason, bool quarantined) {
+  const auto backend = find(name);
+  if (!backend || generation < backend->generation) return;
+  log::warn("backend_down", {{"backend", name}, {"reason", reason}, {"quarantined", quarantined}});
+  backend->state = quarantined ? BackendState::kQuarantined : BackendState::kDown;
+  backend->reason = std::move(reason);
+  backend->probe.reset();
+  backend->channel.reset();
+  note_settled();
+}
+
+asio::awaitable<void> Backends::probe_once(std::shared_ptr<Backend> backend) {
+  const auto channel = backend->channel;
+  if (!channel) co_return;
+  ipc::ProbeCall call;
+  auto cancel = make_event();
+  if (!cancel) co_return;
+  call.call.cancel = std::move(*cancel);
+  const Fd own(::fcntl(call.call.cancel.get(), F_DUPFD_CLOEXEC, 0));
+  Alarm limit(executor_);
+  limit.set(kProbeTimeout, [&own] { signal_event(own.get()); });
+  const ipc::Reply reply = co_await channel->call(std::move(call));
+  limit.cancel();
+  if (channel != backend->channel) co_return;
+  if (const auto* probe = std::get_if<ipc::Probe>(&reply.value);
+      probe != nullptr && reply.status == ISOGATE_OK) {
+    if (!backend->probe || backend->probe->verdict != probe->verdict ||
+        backend->probe->detail != probe->detail) {
+      log::info("backend_probed", {{"backend", backend->config.name},
+                                   {"verdict", probe->verdict},
+                                   {"isolation", isolation_name(probe->isolation)},
+                                   {"detail", probe->detail}});
+    }
+    backend->probe = *probe;
+    if (probe->verdict != ISOGATE_PROBE_UNAVAILABLE) backend->breaker.succeeded();
+  } else {
+    ipc::Probe failed;
+    failed.detail = "its probe failed: " + reply.message;
+    backend->probe = failed;
+  }
+}
+
+asio::awaitable<void> Backends::first_probes(std::shared_ptr<Backend> backend, uint64_t generation) {
+  const int tries = policy_.require_remote ? kRemoteProbes : 1;
+  for (int i = 0; i < tries; ++i) {
+    if (i > 0) co_await sleep_for(executor_, kRemoteProbeGap);
+    if (backend->generation != generation || !backend->channel) break;
+    co_await probe_once(backend);
+    if (backend->probe && backend->probe->verdict != ISOGATE_PROBE_UNAVAILABLE) break;
+  }
+  note_settled();
+}
+
+asio::awaitable<void> Backends::probe_loop() {
+  for (;;) {
+    co_await sleep_for(executor_, std::chrono::seconds(interval_sec_));
+    const auto all = backends_;
+    for (const auto& backend : all) {
+      if (backend->channel && backend->hello) co_await probe_once(backend);
+    }
+  }
+}
+
+bool Backends::all_settled() const {
+  return std::all_of(backends_.begin(), backends_.end(), [](const auto& backend) {
+    return backend->probe || backend->state == BackendState::kDown ||
+           backend->state == BackendState::kQuarantined;
+  });
+}
+
+void Backends::note_settled() {
+  if (all_settled()) settled_.set();
+}
+
+asio::awaitable<void> Backends::settled(std::chrono::nanoseconds limit) { co_await settled_.wait_for(limit); }
+
+Decision Backends::decide(const SelectRequest& request) const {
+  const auto now = std::chrono::steady_clock::now();
+  std::vector<Candidate> candidates;
+  candidates.reserve(backends_.size());
+  for (const auto& backend : backends_) {
+    candidates.push_back({.name = backend->config.name,
+                          .configured = backend->configured,
+                          .hello_seen = backend->hello.has_value(),
+                          .state = backend->state,
+                          .reason = backend->reason,
+                          .probe = backend->probe,
+                          .breaker_open = backend->breaker.blocked(now),
+                          .breaker_reason = backend->breaker.reason(now)});
+  }
+  return select(candidates, policy_, request);
+}
+
+void Backends::judge(Backend& backend, const ipc::Reply& reply) {
+  if (reply.status == ISOGATE_UNAVAILABLE || reply.status == ISOGATE_LOST) {
+    backend.breaker.failed(std::chrono::steady_clock::now(), reply.message);
+  } else {
+    backend.breaker.succeeded();
+  }
+}
+
+}  // namespace isogate::front

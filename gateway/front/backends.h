@@ -1,0 +1,70 @@
+// Every configured backend as the front knows it: its host's channel, its latest probe, its breaker.
+// Answers which one a call goes to. The front's one thread.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/config/config.h"
+#include "gateway/front/backend_channel.h"
+#include "gateway/front/breaker.h"
+#include "gateway/front/event.h"
+#include "gateway/front/select.h"
+
+namespace isogate::front {
+
+struct Backend {
+  BackendConfig config;
+  bool configured = true;
+  BackendState state = BackendState::kStarting;
+  std::string reason = "its host is starting";
+  uint64_t generation = 0;
+  uint64_t restarts = 0;
+  std::optional<ipc::Hello> hello;
+  std::optional<ipc::Probe> probe;
+  std::shared_ptr<BackendChannel> channel;  // null unless up
+  Breaker breaker;
+};
+
+class Backends {
+ public:
+  Backends(boost::asio::any_io_executor executor, const Config& config);
+
+  // From the supervisor.
+  void host_up(std::string_view name, uint64_t generation, Fd socket);
+  void host_down(std::string_view name, uint64_t generation, std::string reason, bool quarantined);
+  void reconfigure(const Config& config);
+
+  // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever.
+  boost::asio::awaitable<void> probe_loop();
+
+  // Returns when every backend has been probed or is known to be down; at most `limit`.
+  boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit);
+
+  [[nodiscard]] Decision decide(const SelectRequest& request) const;
+  [[nodiscard]] std::shared_ptr<Backend> find(std::string_view name) const;
+  [[nodiscard]] const std::vector<std::shared_ptr<Backend>>& all() const { return backends_; }
+  [[nodiscard]] const Policy& policy() const { return policy_; }
+
+  // What a call's reply says about the backend's health.
+  void judge(Backend& backend, const ipc::Reply& reply);
+
+ private:
+  boost::asio::awaitable<void> first_probes(std::shared_ptr<Backend> backend, uint64_t generation);
+  boost::asio::awaitable<void> probe_once(std::shared_ptr<Backend> backend);
+  [[nodiscard]] bool all_settled() const;
+  void note_settled();
+
+  boost::asio::any_io_executor executor_;
+  Policy policy_;
+  uint32_t interval_sec_;
+  std::vector<std::shared_ptr<Backend>> backends_;  // in the operator's order
+  Event settled_;
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,61 @@
+#include "gateway/front/breaker.h"
+
+#include <algorithm>
+
+namespace isogate::front {
+
+Breaker::State Breaker::state(Time now) const {
+  if (!open_) return State::kClosed;
+  return now < until_ ? State::kOpen : State::kHalfOpen;
+}
+
+bool Breaker::blocked(Time now) const {
+  switch (state(now)) {
+    case State::kClosed:
+      return false;
+    case State::kOpen:
+      return true;
+    case State::kHalfOpen:
+      break;
+  }
+  return trial_ && now < trial_since_ + options_.max_delay;
+}
+
+void Breaker::started(Time now) {
+  if (state(now) != State::kHalfOpen) return;
+  trial_ = true;
+  trial_since_ = now;
+}
+
+void Breaker::succeeded() {
+  open_ = trial_ = false;
+  failures_ = 0;
+  delay_ = {};
+  why_.clear();
+}
+
+void Breaker::failed(Time now, std::string reason) {
+  State before = state(now);
+  if (before == State::kOpen) return;  // a call from before it opened
+  ++failures_;
+  why_ = std::move(reason);
+  if (before == State::kClosed && failures_ < options_.failures) return;
+  delay_ = before == State::kClosed ? options_.delay : std::min(delay_ * 2, options_.max_delay);
+  open_ = true;
+  trial_ = false;
+  until_ = now + delay_;
+}
+
+void Breaker::abandoned() { trial_ = false; }
+
+std::string Breaker::reason(Time now) const {
+  if (!open_) return {};
+  std::string text = std::to_string(failures_) + " failures in a row, the last: " + why_ + "; ";
+  if (state(now) == State::kOpen) {
+    auto left = std::chrono::ceil<std::chrono::seconds>(until_ - now).count();
+    return text + "tried again in " + std::to_string(left) + " s";
+  }
+  return text + (blocked(now) ? "being tried again now" : "the next call tries it again");
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,494 @@
+#include "gateway/front/connection.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/error.hpp>
+#include <cerrno>
+#include <charconv>
+
+#include "gateway/base/log.h"
+#include "gateway/front/http_text.h"
+#include "gateway/front/names.h"
+#include "gateway/front/router.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr size_t kReadSize = 16384;
+constexpr size_t kBodyChunk = 256 * 1024;
+constexpr size_t kSpliceAtOnce = 1 << 20;
+constexpr std::chrono::seconds kLinger{2};
+constexpr size_t kLingerBytes = 4 << 20;
+
+ApiError bad_request(std::string message) {
+  return {.code = Code::kInvalidRequest, .message = std::move(message)};
+}
+
+int uid_of_peer(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return -1;
+  return static_cast<int>(credentials.uid);
+}
+
+bool ready_for(int fd, short events) {
+  pollfd one{fd, events, 0};
+  return ::poll(&one, 1, 0) == 1;
+}
+
+}  // namespace
+
+Connection::Connection(Server& server, Socket socket, const ListenerInfo& listener)
+    : server_(server),
+      socket_(std::move(socket)),
+      listener_(listener),
+      buffer_(server.limits_.max_header_bytes + kReadSize) {
+  boost::system::error_code ignored;
+  socket_.native_non_blocking(true, ignored);
+  if (listener_.unix_socket) {
+    peer_uid_ = uid_of_peer(socket_.native_handle());
+    peer_ = "uid " + std::to_string(peer_uid_);
+  } else {
+    set_no_delay(socket_.native_handle());
+    peer_ = peer_address(socket_.native_handle());
+  }
+  server_.connections_.insert(this);
+}
+
+Connection::~Connection() { server_.connections_.erase(this); }
+
+void Connection::close() {
+  closed_ = true;
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
+void Connection::sweep(Clock::time_point now) {
+  if (pipelined_ && gone_ && ready_for(socket_.native_handle(), POLLRDHUP)) peer_is_gone();
+  if (now < deadline_) return;
+  timed_out_ = true;
+  deadline_ = Clock::time_point::max();
+  boost::system::error_code ignored;
+  socket_.cancel(ignored);
+}
+
+Task<void> Connection::run() {
+  const auto self = shared_from_this();
+  try {
+    while (!closed_ && co_await read_head()) {
+      co_await one_request();
+      if (!keep_alive()) break;
+    }
+  } catch (const ClientGone&) {
+  } catch (const boost::system::system_error&) {
+  }
+  if (!closed_) co_await leave();
+}
+
+// After an answer to a body that was not read: our side is closed first and the rest is thrown away for a
+// while, or the client would see a reset instead of the answer.
+Task<void> Connection::leave() {
+  boost::system::error_code ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  if (parser_ && !body_is_read()) {
+    const auto until = Clock::now() + kLinger;
+    for (size_t read = 0; read < kLingerBytes && Clock::now() < until; read += buffer_.size()) {
+      buffer_.clear();
+      deadline_ = until;
+      if (!co_await receive()) break;
+    }
+  }
+  close();
+}
+
+bool Connection::keep_alive() const {
+  return !closed_ && finished_ && !must_close_ && !server_.draining_ && body_is_read() &&
+         parser_->get().keep_alive();
+}
+
+// Reads more into buffer_. False at the end of the stream or at the deadline.
+Task<bool> Connection::receive() {
+  boost::system::error_code error;
+  const size_t n = co_await socket_.async_read_some(buffer_.prepare(kReadSize),
+                                                    asio::redirect_error(asio::use_awaitable, error));
+  buffer_.commit(n);
+  co_return !error && n > 0;
+}
+
+// False when the client closed between requests. A bad head is answered here.
+Task<bool> Connection::read_head() {
+  parser_.emplace();
+  parser_->eager(false);
+  parser_->header_limit(server_.limits_.max_header_bytes);
+  parser_->body_limit(boost::none);
+  begun_ = finished_ = chunked_ = must_close_ = continue_sent_ = pipelined_ = head_only_ = false;
+  left_to_write_.reset();
+  raw_left_.reset();
+  ++serial_;
+  idle_ = buffer_.size() == 0;
+  bool first = true;
+  ApiError refusal;
+  for (;;) {
+    if (buffer_.size() > 0) {
+      if (first) deadline_ = Clock::now() + server_.limits_.header;
+      first = false;
+      idle_ = false;
+      boost::system::error_code error;
+      buffer_.consume(parser_->put(buffer_.data(), error));
+      if (parser_->is_header_done()) break;
+      if (error && error != http::error::need_more) {
+        refusal = bad_request("the request is not well-formed HTTP/1.1: " + error.message());
+        break;
+      }
+    } else {
+      deadline_ = Clock::now() + server_.limits_.idle;
+    }
+    if (!co_await receive()) {
+      if (first || !timed_out_) co_return false;
+      refusal = {.code = Code::kRequestTimeout, .message = "the request's header took too long"};
+      break;
+    }
+  }
+  deadline_ = Clock::time_point::max();
+  started_ = Clock::now();
+  request_id = new_request_id();
+  if (parser_->is_header_done()) co_return true;
+  must_close_ = true;
+  co_await answer_error(refusal);
+  co_return false;
+}
+
+Task<void> Connection::one_request() {
+  status_ = 0;
+  std::optional<ApiError> refusal;
+  try {
+    co_await dispatch();
+  } catch (const ApiError& error) {
+    refusal = error;
+  } catch (const ClientGone&) {
+    must_close_ = true;
+  } catch (const std::exception& error) {
+    log::error("handler_failed", {{"request_id", request_id}, {"reason", error.what()}});
+    refusal = ApiError{.code = Code::kInternal,
+                       .message = "an internal error; the log has it under this request_id"};
+  }
+  gone_ = nullptr;
+  if (watching_) {
+    watching_ = false;
+    boost::system::error_code ignored;
+    socket_.cancel(ignored);
+  }
+  if (refusal && !begun_) {
+    co_await answer_error(*refusal);
+  } else if (!finished_) {
+    must_close_ = true;
+  }
+  server_.hooks_.finished(*this, status_, Clock::now() - started_);
+}
+
+Task<void> Connection::dispatch() {
+  head_only_ = parser_->get().method() == http::verb::head;
+  check_head();
+  route_request();
+  server_.hooks_.authenticate(*this, listener_, peer_uid_, peer_);
+  co_await server_.hooks_.handle(*this);
+}
+
+void Connection::check_head() {
+  const auto& head = parser_->get();
+  if (head.version() != 10 && head.version() != 11)
+    throw bad_request("only HTTP/1.0 and HTTP/1.1 are spoken here");
+  const auto hosts = head.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && head.version() == 11)) {
+    must_close_ = true;
+    throw bad_request("exactly one Host header is needed");
+  }
+  const auto codings = head.count(http::field::transfer_encoding);
+  if (codings > 1 ||
+      (codings == 1 && !equal_no_case(to_view(head[http::field::transfer_encoding]), "chunked"))) {
+    must_close_ = true;
+    throw bad_request("the only transfer coding understood here is `chunked`");
+  }
+  if (codings == 1 && (head.version() == 10 || head.count(http::field::content_length) > 0)) {
+    must_close_ = true;
+    throw bad_request("the body's length is ambiguous");
+  }
+  if (const auto expect = header("Expect"); !expect.empty() && !equal_no_case(expect, "100-continue")) {
+    throw bad_request("unknown Expect header");
+  }
+}
+
+void Connection::route_request() {
+  Routed routed = route_target(to_view(parser_->get().method_string()), to_view(parser_->get().target()));
+  route = routed.route;
+  agent_param = std::move(routed.agent);
+  path_param = std::move(routed.path);
+  query = routed.query;
+}
+
+std::string_view Connection::header(std::string_view name) const {
+  const auto found = parser_->get().find(boost::beast::string_view(name.data(), name.size()));
+  return found == parser_->get().end() ? std::string_view{} : to_view(found->value());
+}
+
+std::optional<uint64_t> Connection::content_length() const {
+  const auto length = parser_->content_length();
+  if (!length) return std::nullopt;
+  return *length;
+}
+
+Task<void> Connection::continue_if_expected() {
+  if (continue_sent_ || header("Expect").empty() || buffer_.size() > 0) co_return;
+  continue_sent_ = true;
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  co_await write_raw(asio::buffer(kContinue));
+}
+
+// At least one byte of the body, or 0 at its complete end.
+Task<size_t> Connection::read_body_some(char* data, size_t size) {
+  co_await continue_if_expected();
+  auto& body = parser_->get().body();
+  body.data = data;
+  body.size = size;
+  while (!parser_->is_done()) {
+    if (buffer_.size() > 0) {
+      boost::system::error_code error;
+      buffer_.consume(parser_->put(buffer_.data(), error));
+      if (error && error != http::error::need_more && error != http::error::need_buffer) {
+        must_close_ = true;
+        throw bad_request("the request's body is not well-formed: " + error.message());
+      }
+      if (body.size < size) break;
+      if (buffer_.size() > 0 && !error) continue;
+    }
+    if (parser_->is_done()) break;
+    deadline_ = Clock::now() + server_.limits_.body_idle;
+    const bool more = co_await receive();
+    deadline_ = Clock::time_point::max();
+    if (!more) body_was_cut();
+  }
+  co_return size - body.size;
+}
+
+Task<std::string> Connection::read_body(uint64_t cap) {
+  const auto length = content_length();
+  const ApiError too_large{
+      .code = Code::kFileTooLarge,
+      .message = "the body is over " + std::to_string(cap) + " bytes; send files with PUT /workspace/files"};
+  if (length && *length > cap) throw too_large;
+  std::string body;
+  if (parser_->is_done()) co_return body;
+  body.resize(std::min<uint64_t>(length ? *length + 1 : cap + 1, kReadSize));
+  size_t used = 0;
+  for (;;) {
+    const size_t n = co_await read_body_some(body.data() + used, body.size() - used);
+    if (n == 0) break;
+    used += n;
+    if (used > cap) throw too_large;
+    if (used == body.size()) body.resize(std::min<uint64_t>(cap + 1, body.size() * 2));
+  }
+  body.resize(used);
+  co_return body;
+}
+
+// A body of known length goes from socket to pipe inside the kernel; a chunked one through the parser.
+Task<size_t> Connection::read_body_to_pipe(PipeEnd& pipe) {
+  if (content_length() && !raw_left_) raw_left_ = *content_length();
+  if (raw_left_) co_return co_await splice_body(pipe);
+  std::string chunk(kBodyChunk, '\0');
+  const size_t size = co_await read_body_some(chunk.data(), chunk.size());
+  boost::system::error_code error;
+  co_await asio::async_write(pipe, asio::buffer(chunk.data(), size),
+                             asio::redirect_error(asio::use_awaitable, error));
+  if (error) throw PipeClosed{};
+  co_return size;
+}
+
+Task<size_t> Connection::splice_body(PipeEnd& pipe) {
+  boost::system::error_code error;
+  if (*raw_left_ == 0) co_return 0;
+  co_await continue_if_expected();
+  if (buffer_.size() > 0) {
+    const size_t size = std::min<uint64_t>(buffer_.size(), *raw_left_);
+    co_await asio::async_write(pipe, asio::buffer(buffer_.data().data(), size),
+                               asio::redirect_error(asio::use_awaitable, error));
+    if (error) throw PipeClosed{};
+    buffer_.consume(size);
+    *raw_left_ -= size;
+    co_return size;
+  }
+  for (;;) {
+    const size_t most = std::min<uint64_t>(*raw_left_, kSpliceAtOnce);
+    const ssize_t n = ::splice(socket_.native_handle(), nullptr, pipe.native_handle(), nullptr, most,
+                               SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE);
+    if (n > 0) {
+      *raw_left_ -= static_cast<uint64_t>(n);
+      co_return static_cast<size_t>(n);
+    }
+    if (n < 0 && errno == EPIPE) throw PipeClosed{};
+    if (n == 0 || (errno != EAGAIN && errno != EINTR)) body_was_cut();
+    if (ready_for(socket_.native_handle(), POLLIN)) {
+      co_await pipe.async_wait(PipeEnd::wait_write, asio::redirect_error(asio::use_awaitable, error));
+    } else {
+      deadline_ = Clock::now() + server_.limits_.body_idle;
+      co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+      deadline_ = Clock::time_point::max();
+    }
+    if (error) body_was_cut();
+  }
+}
+
+void Connection::body_was_cut() {
+  must_close_ = true;
+  if (timed_out_)
+    throw ApiError{.code = Code::kRequestTimeout, .message = "the request's body stopped coming"};
+  throw ClientGone{};
+}
+
+Task<void> Connection::write_raw(asio::const_buffer bytes) {
+  deadline_ = Clock::now() + server_.limits_.write;
+  boost::system::error_code error;
+  co_await asio::async_write(socket_, bytes, asio::redirect_error(asio::use_awaitable, error));
+  deadline_ = Clock::time_point::max();
+  if (error) {
+    must_close_ = true;
+    throw ClientGone{};
+  }
+}
+
+std::string Connection::head_of(unsigned status, std::string_view content_type,
+                                std::optional<uint64_t> length, const Headers& headers) {
+  status_ = status;
+  begun_ = true;
+  const bool http10 = parser_->get().version() == 10;
+  if (!body_is_read()) must_close_ = true;
+  chunked_ = !length && !http10;
+  if (!length && http10) must_close_ = true;
+  const bool close = must_close_ || server_.draining_ || !parser_->get().keep_alive();
+  if (close) must_close_ = true;
+  AnswerHead head{.status = status,
+                  .content_type = content_type,
+                  .length = length,
+                  .chunked = chunked_,
+                  .close = close,
+                  .keep_alive_10 = http10 && !close,
+                  .request_id = request_id};
+  return head.text(headers);
+}
+
+Task<void> Connection::send(unsigned status, std::string_view content_type, std::string_view body,
+                            const Headers& headers) {
+  std::string answer = head_of(status, content_type, body.size(), headers);
+  if (!head_only_) answer += body;
+  finished_ = true;
+  co_await write_raw(asio::buffer(answer));
+}
+
+Task<void> Connection::begin(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
+                             const Headers& headers) {
+  const std::string head = head_of(status, content_type, length, headers);
+  left_to_write_ = length;
+  if (head_only_) left_to_write_ = 0;
+  co_await write_raw(asio::buffer(head));
+}
+
+Task<void> Connection::write(std::string_view bytes) {
+  if (bytes.empty() || head_only_) co_return;
+  if (!chunked_) {
+    if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(bytes.size(), *left_to_write_);
+    co_await write_raw(asio::buffer(bytes));
+    co_return;
+  }
+  std::array<char, 20> size{};
+  const auto end = std::to_chars(size.data(), size.data() + 16, bytes.size(), 16).ptr;
+  end[0] = '\r';
+  end[1] = '\n';
+  const std::array<asio::const_buffer, 3> parts = {
+      asio::buffer(size.data(), static_cast<size_t>(end + 2 - size.data())), asio::buffer(bytes),
+      asio::buffer("\r\n", 2)};
+  deadline_ = Clock::now() + server_.limits_.write;
+  boost::system::error_code error;
+  co_await asio::async_write(socket_, parts, asio::redirect_error(asio::use_awaitable, error));
+  deadline_ = Clock::time_point::max();
+  if (error) throw ClientGone{};
+}
+
+Task<size_t> Connection::write_from_pipe(PipeEnd& pipe, size_t size) {
+  boost::system::error_code error;
+  for (;;) {
+    const ssize_t n = ::splice(pipe.native_handle(), nullptr, socket_.native_handle(), nullptr, size,
+                               SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE);
+    if (n >= 0) {
+      if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(static_cast<uint64_t>(n), *left_to_write_);
+      co_return static_cast<size_t>(n);
+    }
+    if (errno != EAGAIN && errno != EINTR) throw ClientGone{};
+    if (!ready_for(pipe.native_handle(), POLLIN)) {
+      co_await pipe.async_wait(PipeEnd::wait_read, asio::redirect_error(asio::use_awaitable, error));
+    } else {
+      deadline_ = Clock::now() + server_.limits_.write;
+      co_await socket_.async_wait(Socket::wait_write, asio::redirect_error(asio::use_awaitable, error));
+      deadline_ = Clock::time_point::max();
+    }
+    if (error) throw ClientGone{};
+  }
+}
+
+Task<void> Connection::finish() {
+  if (chunked_ && !head_only_) co_await write_raw(asio::buffer("0\r\n\r\n", 5));
+  if (left_to_write_.value_or(0) > 0) throw ClientGone{};
+  finished_ = true;
+}
+
+Task<void> Connection::answer_error(const ApiError& error) {
+  Headers headers;
+  if (error.retry_after_sec > 0) headers.emplace_back("Retry-After", std::to_string(error.retry_after_sec));
+  if (!error.allow.empty()) headers.emplace_back("Allow", error.allow);
+  if (error.code == Code::kUnauthenticated)
+    headers.emplace_back("WWW-Authenticate", "Bearer realm=\"isogate\"");
+  co_await send(error.http_status(), "application/json", error.body(request_id), headers);
+}
+
+void Connection::on_gone(GoneCallback callback) {
+  gone_ = std::move(callback);
+  if (!watching_) watch_peer();
+}
+
+// Readable means closed, or a pipelined request: then sweep() looks for the close.
+void Connection::watch_peer() {
+  if (buffer_.size() > 0) {
+    pipelined_ = true;
+    return;
+  }
+  watching_ = true;
+  socket_.async_wait(
+      Socket::wait_read, [self = shared_from_this(), serial = serial_](boost::system::error_code error) {
+        if (error || serial != self->serial_ || !self->watching_) return;
+        self->watching_ = false;
+        char byte = 0;
+        const ssize_t n = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (n > 0) {
+          self->pipelined_ = true;
+        } else if (n == 0 || errno != EAGAIN) {
+          self->peer_is_gone();
+        } else {
+          self->watch_peer();
+        }
+      });
+}
+
+void Connection::peer_is_gone() {
+  must_close_ = true;
+  if (gone_) std::exchange(gone_, nullptr)();
+}
+
+}  // namespace isogate::front

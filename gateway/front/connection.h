@@ -1,0 +1,102 @@
+// One client connection: reads requests one after the other, answers each before it reads the next.
+//
+// Any doubt about the framing is answered with 4xx and a close; an answer sent before the body was read
+// closes too, so that nothing of a body is ever taken for a request. Included by server.cc and
+// connection.cc alone (Beast).
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/fields.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gateway/front/api_error.h"
+#include "gateway/front/exchange.h"
+#include "gateway/front/server.h"
+
+namespace isogate::front {
+
+class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
+ public:
+  using Socket = boost::asio::generic::stream_protocol::socket;
+  using Clock = std::chrono::steady_clock;
+
+  Connection(Server& server, Socket socket, const ListenerInfo& listener);
+  ~Connection() override;
+
+  Task<void> run();
+
+  void sweep(Clock::time_point now);  // closes what is past its deadline
+  [[nodiscard]] bool idle() const { return idle_; }
+  void close();
+
+  [[nodiscard]] std::string_view header(std::string_view name) const override;
+  [[nodiscard]] std::optional<uint64_t> content_length() const override;
+  Task<std::string> read_body(uint64_t cap) override;
+  Task<size_t> read_body_to_pipe(PipeEnd& pipe) override;
+  Task<void> send(unsigned status, std::string_view content_type, std::string_view body,
+                  const Headers& headers) override;
+  Task<void> begin(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
+                   const Headers& headers) override;
+  Task<void> write(std::string_view bytes) override;
+  Task<size_t> write_from_pipe(PipeEnd& pipe, size_t size) override;
+  Task<void> finish() override;
+  [[nodiscard]] bool begun() const override { return begun_; }
+  void on_gone(GoneCallback callback) override;
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
+
+  Task<void> leave();
+  Task<bool> read_head();
+  Task<void> one_request();
+  Task<void> dispatch();
+  void check_head();
+  void route_request();
+  Task<size_t> read_body_some(char* data, size_t size);
+  Task<size_t> splice_body(PipeEnd& pipe);
+  [[noreturn]] void body_was_cut();
+  [[nodiscard]] bool body_is_read() const { return raw_left_ ? *raw_left_ == 0 : parser_->is_done(); }
+  Task<void> answer_error(const ApiError& error);
+  Task<void> continue_if_expected();
+  Task<bool> receive();
+  Task<void> write_raw(boost::asio::const_buffer bytes);
+  std::string head_of(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
+                      const Headers& headers);
+  void watch_peer();
+  void peer_is_gone();
+  [[nodiscard]] bool keep_alive() const;
+
+  Server& server_;
+  Socket socket_;
+  ListenerInfo listener_;
+  int peer_uid_ = -1;
+  std::string peer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  Clock::time_point started_{};
+  bool idle_ = true;
+  bool closed_ = false;
+  bool timed_out_ = false;
+  bool begun_ = false;
+  bool chunked_ = false;
+  bool finished_ = false;
+  bool must_close_ = false;
+  bool continue_sent_ = false;
+  bool head_only_ = false;
+  std::optional<uint64_t> left_to_write_;
+  std::optional<uint64_t> raw_left_;  // of a body that bypasses the parser
+  unsigned status_ = 0;
+  GoneCallback gone_;
+  bool watching_ = false;
+  bool pipelined_ = false;
+  uint64_t serial_ = 0;  // of the request, so that a late watch does not touch the next one
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,98 @@
+#include "gateway/front/control.h"
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "gateway/base/log.h"
+#include "gateway/config/load.h"
+#include "gateway/ipc/channel.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+using nlohmann::json;
+
+namespace {
+
+void send(int control, const char* type, const std::string& message) {
+  json record{{"type", type}};
+  if (!message.empty()) record["message"] = message;
+  const std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
+  const auto sent = ipc::send_record(control, text, {}, ipc::Wait::kDont);
+  if (!sent) log::error("control_send_failed", {{"reason", sent.error().message}});
+}
+
+}  // namespace
+
+Result<StartOrder> receive_start(int control) {
+  auto received = ipc::receive_record(control, ipc::Wait::kBlock);
+  if (!received) return received.error();
+  try {
+    const json record = json::parse(received->bytes);
+    if (record.at("type") != "start") return invalid("the supervisor's first record is not `start`");
+    StartOrder order;
+    auto config = config_from_json(record.at("config").dump());
+    if (!config) return config.error();
+    order.config = std::move(*config);
+    order.local_key_sha256 = record.at("local_key_sha256");
+    order.state_dir = record.at("state_dir");
+    order.peer_uids = record.at("peer_uids").get<std::vector<uint32_t>>();
+    order.listeners = record.at("listeners").get<std::vector<std::string>>();
+    order.sockets = std::move(received->fds);
+    if (order.sockets.size() != order.listeners.size())
+      return invalid("the supervisor sent another number of sockets than of listeners");
+    return order;
+  } catch (const json::exception& error) {
+    return invalid(std::string("the supervisor's `start` is malformed: ") + error.what());
+  }
+}
+
+Control::Control(asio::any_io_executor executor, int control, ControlHooks hooks)
+    : socket_(std::move(executor), control), hooks_(std::move(hooks)) {
+  socket_.native_non_blocking(true);
+}
+
+void Control::say(const char* type, const std::string& message) {
+  send(socket_.native_handle(), type, message);
+}
+
+void say_fatal(int control, const std::string& message) { send(control, "fatal", message); }
+
+asio::awaitable<void> Control::run() {
+  for (;;) {
+    auto received = ipc::receive_record(socket_.native_handle(), ipc::Wait::kDont);
+    if (received) {
+      obey(received->bytes, std::move(received->fds));
+      continue;
+    }
+    if (received.error().os_errno != EAGAIN) break;
+    boost::system::error_code error;
+    co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read,
+                                asio::redirect_error(asio::use_awaitable, error));
+    if (error) break;
+  }
+  hooks_.ended();
+}
+
+void Control::obey(const std::string& text, std::vector<Fd> fds) {
+  try {
+    const json record = json::parse(text);
+    const std::string type = record.at("type");
+    if (type == "backend" && record.at("state") == "up") {
+      if (fds.size() == 1) hooks_.host_up(record.at("name"), record.at("generation"), std::move(fds[0]));
+    } else if (type == "backend") {
+      hooks_.host_down(record.at("name"), record.at("generation"), record.at("reason"),
+                       record.value("quarantined", false));
+    } else if (type == "reload") {
+      auto config = config_from_json(record.at("config").dump());
+      if (config) hooks_.reload(std::move(*config), record.value("local_key_sha256", ""));
+    } else if (type == "drain") {
+      hooks_.drain(record.value("deadline_sec", 30u));
+    }
+  } catch (const json::exception& error) {
+    log::error("control_record_malformed", {{"reason", error.what()}});
+  }
+}
+
+}  // namespace isogate::front

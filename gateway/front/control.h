@@ -1,0 +1,54 @@
+// The front's end of its control socket to the supervisor: JSON records with descriptors.
+// nlohmann/json stays in the source. The front's one thread.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gateway/config/config.h"
+#include "runner/fd.h"
+
+namespace isogate::front {
+
+struct StartOrder {
+  Config config;
+  std::string local_key_sha256, state_dir;
+  std::vector<uint32_t> peer_uids;
+  std::vector<std::string> listeners;
+  std::vector<Fd> sockets;  // one per listener
+};
+
+// Blocks until the supervisor's first record.
+Result<StartOrder> receive_start(int control);
+
+struct ControlHooks {
+  std::function<void(const std::string& name, uint64_t generation, Fd socket)> host_up;
+  std::function<void(const std::string& name, uint64_t generation, std::string reason, bool quarantined)>
+      host_down;
+  std::function<void(Config config, std::string local_key_sha256)> reload;
+  std::function<void(unsigned deadline_sec)> drain;
+  std::function<void()> ended;  // the supervisor is gone
+};
+
+class Control {
+ public:
+  Control(boost::asio::any_io_executor executor, int control, ControlHooks hooks);
+
+  boost::asio::awaitable<void> run();
+  void say(const char* type, const std::string& message = {});
+
+ private:
+  void obey(const std::string& text, std::vector<Fd> fds);
+
+  boost::asio::posix::stream_descriptor socket_;
+  ControlHooks hooks_;
+};
+
+// The same before there is an executor.
+void say_fatal(int control, const std::string& message);
+
+}  // namespace isogate::front

@@ -1,0 +1,281 @@
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <charconv>
+
+#include "gateway/base/log.h"
+#include "gateway/front/exec.h"
+#include "gateway/front/exec_request.h"
+#include "gateway/front/handlers.h"
+#include "gateway/front/ndjson.h"
+#include "gateway/front/text.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+// Keeps the first `cap` bytes of each stream.
+class Captured : public Output {
+ public:
+  explicit Captured(uint64_t cap) : cap_(cap) {}
+  asio::awaitable<void> started(const ExecAnswer&) override { co_return; }
+  asio::awaitable<void> bytes(bool error, std::string_view data) override {
+    std::string& to = error ? standard_error : standard_out;
+    to.append(data.substr(0, cap_ - to.size()));
+    co_return;
+  }
+  [[nodiscard]] bool full(bool error) const override {
+    return (error ? standard_error : standard_out).size() >= cap_;
+  }
+
+  std::string standard_out, standard_error;
+
+ private:
+  uint64_t cap_;
+};
+
+void append_number(std::string& out, std::string_view key, uint64_t value) {
+  out.append(",\"").append(key).append("\":").append(std::to_string(value));
+}
+
+void append_ms(std::string& out, std::string_view key, double ms) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), ms, std::chars_format::fixed, 3).ptr;
+  out.append(",\"").append(key).append("\":").append(text.data(), end);
+}
+
+void append_text(std::string& out, std::string_view key, std::string_view value) {
+  out.append(",\"").append(key).append("\":");
+  append_json_string(out, value);
+}
+
+// As text when it is UTF-8, else as base64, and says which.
+void append_bytes(std::string& out, const std::string& name, std::string_view bytes) {
+  const bool text = is_utf8(bytes);
+  out.append(",\"").append(name).append("\":");
+  if (text) {
+    append_json_string(out, bytes);
+  } else {
+    out += '"';
+    append_base64(out, bytes);
+    out += '"';
+  }
+  out.append(",\"").append(name).append(text ? "_encoding\":\"utf-8\"" : "_encoding\":\"base64\"");
+}
+
+// A cap may have cut a character: what is left of it goes, so that text stays text.
+void trim_cut(std::string& kept, uint64_t total) {
+  if (kept.size() >= total) return;
+  const size_t whole = utf8_boundary(kept);
+  if (is_utf8(std::string_view(kept).substr(0, whole))) kept.resize(whole);
+}
+
+void append_artifacts(std::string& out, const std::vector<Artifact>& artifacts) {
+  out += R"(,"artifacts":[)";
+  for (const Artifact& artifact : artifacts) {
+    if (out.back() == '}') out += ',';
+    out += "{\"path\":";
+    append_json_string(out, is_utf8(artifact.path) ? artifact.path : printable(artifact.path, 4096));
+    append_number(out, "size", artifact.size);
+    append_text(out, "mime_type", mime_type(artifact.path));
+    out += '}';
+  }
+  out += ']';
+}
+
+// The fields that say how it ended, without the opening brace.
+void append_end(std::string& out, const ExecAnswer& answer, bool truncated) {
+  append_text(out, "outcome", answer.outcome);
+  out.append(",\"exit_code\":").append(answer.exit_code ? std::to_string(*answer.exit_code) : "null");
+  out.append(",\"signal\":");
+  if (answer.signal == 0) {
+    out += "null";
+  } else {
+    append_json_string(out, signal_name(answer.signal));
+  }
+  append_number(out, "stdout_bytes", answer.stdout_bytes);
+  append_number(out, "stderr_bytes", answer.stderr_bytes);
+  out += truncated ? ",\"truncated\":true" : ",\"truncated\":false";
+  append_ms(out, "duration_ms", answer.duration_ms);
+  append_ms(out, "cpu_ms", answer.cpu_ms);
+  append_number(out, "max_rss_bytes", answer.max_rss_bytes);
+  append_artifacts(out, answer.artifacts);
+  append_text(out, "backend", answer.backend);
+  append_text(out, "isolation", isolation_name(answer.isolation));
+  if (!answer.message.empty()) append_text(out, "reason", answer.message);
+}
+
+std::string answer_json(const ExecAnswer& answer, Captured& captured) {
+  trim_cut(captured.standard_out, answer.stdout_bytes);
+  trim_cut(captured.standard_error, answer.stderr_bytes);
+  const bool truncated = captured.standard_out.size() < answer.stdout_bytes ||
+                         captured.standard_error.size() < answer.stderr_bytes;
+  std::string out;
+  out.reserve(captured.standard_out.size() + captured.standard_error.size() + 512);
+  out += "{\"exec_id\":";
+  append_json_string(out, answer.exec_id);
+  append_bytes(out, "stdout", captured.standard_out);
+  append_bytes(out, "stderr", captured.standard_error);
+  append_end(out, answer, truncated);
+  out += "}";
+  return out;
+}
+
+void log_exec(const Exchange& exchange, const ExecSpec& spec, const ExecAnswer& answer) {
+  log::info("exec", {{"request_id", exchange.request_id},
+                     {"exec_id", answer.exec_id},
+                     {"tenant", spec.tenant},
+                     {"agent_id", spec.agent},
+                     {"backend", answer.backend},
+                     {"outcome", answer.outcome},
+                     {"exit_code", answer.exit_code.value_or(-1)},
+                     {"ms", answer.duration_ms}});
+}
+
+// NDJSON events to the client, one at a time.
+class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
+ public:
+  Streamed(Exchange& exchange, const asio::any_io_executor& executor, const ParsedExec& parsed)
+      : exchange_(exchange),
+        framer_(parsed.lines),
+        cap_(parsed.max_output_bytes.value_or(UINT64_MAX)),
+        free_(executor, std::chrono::steady_clock::time_point::max()),
+        silence_(executor) {}
+
+  asio::awaitable<void> started(const ExecAnswer& so_far) override {
+    Headers headers;
+    headers.emplace_back("X-Accel-Buffering", "no");
+    co_await exchange_.begin(200, "application/x-ndjson", std::nullopt, headers);
+    std::string event = "{\"event\":\"start\",\"exec_id\":";
+    append_json_string(event, so_far.exec_id);
+    append_text(event, "backend", so_far.backend);
+    append_text(event, "isolation", isolation_name(so_far.isolation));
+    co_await send(event + "}\n");
+  }
+
+  asio::awaitable<void> bytes(bool error, std::string_view data) override {
+    uint64_t& used = error ? error_bytes_ : out_bytes_;
+    data = data.substr(0, std::min<uint64_t>(data.size(), cap_ - used));
+    used += data.size();
+    std::string events;
+    framer_.add(error, data, events);
+    co_await send(std::move(events));
+  }
+
+  [[nodiscard]] bool full(bool error) const override { return (error ? error_bytes_ : out_bytes_) >= cap_; }
+
+  asio::awaitable<void> end(const ExecAnswer& answer) {
+    std::string events;
+    framer_.flush(events);
+    events += "{\"event\":\"exit\"";
+    append_end(events, answer, answer.stdout_bytes > out_bytes_ || answer.stderr_bytes > error_bytes_);
+    co_await send(events + "}\n");
+    co_await exchange_.finish();
+  }
+
+  // Pings after silence, from now to quiet().
+  void keep_alive(Killer& killer) {
+    killer_ = &killer;
+    silence_.set(kPingAfter,
+                 [this] { asio::co_spawn(free_.get_executor(), ping(shared_from_this()), asio::detached); });
+  }
+
+  // Until no event is on its way.
+  asio::awaitable<void> quiet() {
+    silence_.cancel();
+    killer_ = nullptr;
+    boost::system::error_code ignored;
+    while (busy_) {
+      co_await free_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPingAfter{15};
+
+  static asio::awaitable<void> ping(std::shared_ptr<Streamed> self) {
+    if (self->killer_ == nullptr) co_return;
+    Killer& killer = *self->killer_;
+    if (self->busy_ || !self->exchange_.begun()) {
+      self->keep_alive(killer);
+      co_return;
+    }
+    try {
+      co_await self->send("{\"event\":\"ping\"}\n");
+    } catch (const ClientGone&) {
+      if (self->killer_ != nullptr) killer.kill();
+    }
+  }
+
+  asio::awaitable<void> send(std::string events) {
+    if (events.empty()) co_return;
+    boost::system::error_code ignored;
+    while (busy_) {
+      co_await free_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+    busy_ = true;
+    std::exception_ptr failure;
+    try {
+      co_await exchange_.write(events);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    busy_ = false;
+    free_.cancel();
+    if (failure) std::rethrow_exception(failure);
+    if (killer_ != nullptr) keep_alive(*killer_);
+  }
+
+  Exchange& exchange_;
+  EventFramer framer_;
+  uint64_t cap_, out_bytes_ = 0, error_bytes_ = 0;
+  bool busy_ = false;
+  asio::steady_timer free_;
+  Alarm silence_;
+  Killer* killer_ = nullptr;
+};
+
+}  // namespace
+
+Task<void> handle_exec(App& app, Exchange& exchange) {
+  require_json(exchange);
+  const std::string body = co_await exchange.read_body(app.config.limits.max_json_bytes);
+  const ParsedExec parsed = parse_exec(app, exchange, body);
+  Captured captured(parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes));
+  Killer killer;
+  exchange.on_gone([&killer] { killer.kill(); });
+  const ExecAnswer answer = co_await run_exec(app, parsed.spec, captured, killer);
+  log_exec(exchange, parsed.spec, answer);
+  std::string json = answer_json(answer, captured);
+  if (answer.outcome == "unknown") {
+    throw ApiError{
+        .code = Code::kOutcomeUnknown,
+        .message = "contact with the program was lost, so its outcome is not known: " + answer.message,
+        .details_json = std::move(json)};
+  }
+  json += '\n';
+  co_await exchange.send(200, "application/json", json);
+}
+
+Task<void> handle_exec_stream(App& app, Exchange& exchange) {
+  require_json(exchange);
+  const std::string body = co_await exchange.read_body(app.config.limits.max_json_bytes);
+  const ParsedExec parsed = parse_exec(app, exchange, body);
+  const auto stream = std::make_shared<Streamed>(exchange, app.executor, parsed);
+  Streamed& streamed = *stream;
+  Killer killer;
+  exchange.on_gone([&killer] { killer.kill(); });
+  streamed.keep_alive(killer);
+  std::exception_ptr failure;
+  std::optional<ExecAnswer> answer;
+  try {
+    answer = co_await run_exec(app, parsed.spec, streamed, killer);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  co_await streamed.quiet();
+  if (failure) std::rethrow_exception(failure);
+  log_exec(exchange, parsed.spec, *answer);
+  co_await streamed.end(*answer);
+}
+
+}  // namespace isogate::front

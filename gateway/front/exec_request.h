@@ -1,0 +1,19 @@
+// The body of POST /exec and /exec-stream, checked. Throws ApiError.
+#pragma once
+
+#include <string_view>
+
+#include "gateway/front/exchange.h"
+#include "gateway/front/exec.h"
+
+namespace isogate::front {
+
+struct ParsedExec {
+  ExecSpec spec;
+  std::optional<uint64_t> max_output_bytes;  // of each of stdout and stderr
+  bool lines = false;
+};
+
+ParsedExec parse_exec(const App& app, const Exchange& exchange, std::string_view body);
+
+}  // namespace isogate::front

@@ -1,0 +1,237 @@
+#include "gateway/front/front_main.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <csignal>
+#include <optional>
+
+#include "gateway/base/log.h"
+#include "gateway/base/privileges.h"
+#include "gateway/front/access.h"
+#include "gateway/front/app.h"
+#include "gateway/front/control.h"
+#include "gateway/front/handlers.h"
+#include "gateway/front/router.h"
+#include "gateway/front/server.h"
+#include "gateway/front/sidecar.h"
+
+namespace isogate {
+namespace asio = boost::asio;
+using namespace front;
+
+namespace {
+
+constexpr int kControl = 3;
+constexpr const char* kUser = "isogate";
+constexpr std::chrono::seconds kSettleWithin{15};
+constexpr std::chrono::milliseconds kDrainPoll{20};
+constexpr std::chrono::seconds kKillWithin{5};
+
+int64_t now_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+Result<void> give_up_privileges(bool root) {
+  if (auto became = root ? become_user(kUser, {}) : stay_same_user(); !became) return became;
+  return install_front_filter();
+}
+
+Result<std::unique_ptr<State>> open_state(const std::string& state_dir) {
+  State::Options options;
+  options.on_health = [](const std::optional<Error>& error) {
+    if (error) {
+      log::error("state_not_writable", {{"reason", error->message}});
+    } else {
+      log::info("state_writable", {});
+    }
+  };
+  auto state = State::open(state_dir + "/front/state.db", options);
+  if (!state) return state;
+  const auto open = (*state)->close_open_execs("gateway_crash", now_ms());
+  if (!open) return open.error();
+  for (const ExecRow& exec : *open) {
+    log::warn("exec_outcome_unknown",
+              {{"exec_id", exec.exec_id}, {"sandbox_id", exec.sandbox_id}, {"reason", "gateway_crash"}});
+  }
+  return state;
+}
+
+ServerLimits limits_of(const Config& config) {
+  const LimitsConfig& limits = config.limits;
+  return {limits.max_connections,
+          limits.max_header_bytes,
+          std::chrono::seconds(limits.header_timeout_sec),
+          std::chrono::seconds(limits.body_idle_timeout_sec),
+          std::chrono::seconds(limits.idle_timeout_sec),
+          std::chrono::seconds(limits.write_timeout_sec)};
+}
+
+// The front's life: from the supervisor's `start` to `drained`.
+class Front {
+ public:
+  Front(StartOrder order, std::unique_ptr<State> state, Authenticator authenticator, bool root)
+      : order_(std::move(order)),
+        app_(io_.get_executor(), order_.config, std::move(state), std::move(authenticator), root),
+        control_(io_.get_executor(), kControl, hooks()) {}
+
+  int run() {
+    if (auto loaded = app_.sandboxes.load(); !loaded) {
+      control_.say("fatal", loaded.error().message);
+      return 1;
+    }
+    for (const std::string& listener : order_.listeners) {
+      if (listener.starts_with("unix:")) continue;
+      const BoundAddress bound = bound_address(listener);
+      app_.sandboxes.set_gateway(bound.ip, bound.port);
+    }
+    asio::co_spawn(io_, control_.run(), asio::detached);
+    asio::co_spawn(io_, app_.backends.probe_loop(), asio::detached);
+    asio::co_spawn(io_, serve(), asio::detached);
+    io_.run();
+    return exit_code_;
+  }
+
+ private:
+  ControlHooks hooks() {
+    return {.host_up = [this](const std::string& name, uint64_t generation,
+                              Fd socket) { app_.backends.host_up(name, generation, std::move(socket)); },
+            .host_down =
+                [this](const std::string& name, uint64_t generation, std::string reason, bool quarantined) {
+                  app_.backends.host_down(name, generation, std::move(reason), quarantined);
+                },
+            .reload =
+                [this](Config config, std::string local_key_sha256) {
+                  order_.local_key_sha256 = std::move(local_key_sha256);
+                  reload(std::move(config));
+                },
+            .drain =
+                [this](unsigned deadline) {
+                  asio::co_spawn(io_, drain(std::chrono::seconds(deadline)), asio::detached);
+                },
+            .ended = [this] { stop(1); }};
+  }
+
+  asio::awaitable<void> serve() {
+    const Config& config = app_.config;
+    if (!config.wait_for_sidecar.empty()) {
+      const auto waited = co_await wait_for_sidecar(
+          app_.executor, config.wait_for_sidecar, std::chrono::seconds(config.wait_for_sidecar_timeout_sec));
+      if (!waited) {
+        control_.say("fatal", waited.error().message);
+        stop(1);
+        co_return;
+      }
+    }
+    server_.emplace(
+        io_, limits_of(config),
+        ServerHooks{
+            .authenticate =
+                [this](Exchange& exchange, const ListenerInfo& listener, int uid, const std::string& peer) {
+                  authenticate(app_, exchange, listener, uid, peer);
+                },
+            .handle = [this](Exchange& exchange) { return handle(app_, exchange); },
+            .finished = [this](const Exchange& exchange, unsigned status,
+                               std::chrono::nanoseconds took) { finished(exchange, status, took); }});
+    app_.connections = [this] { return server_->connections(); };
+    for (size_t i = 0; i < order_.listeners.size(); ++i) {
+      server_->listen(std::move(order_.sockets[i]),
+                      {order_.listeners[i], order_.listeners[i].starts_with("unix:")});
+    }
+    co_await app_.backends.settled(kSettleWithin);
+    control_.say("ready");
+  }
+
+  void finished(const Exchange& exchange, unsigned status, std::chrono::nanoseconds took) {
+    const auto& row = row_of(exchange.route);
+    const double seconds = std::chrono::duration<double>(took).count();
+    app_.metrics.request_ended(row.operation_id, status, seconds);
+    log::debug("request", {{"request_id", exchange.request_id},
+                           {"operation", row.operation_id},
+                           {"status", status},
+                           {"ms", seconds * 1000}});
+  }
+
+  void reload(Config config) {
+    auto made = Authenticator::make(authenticator_options(config, order_.local_key_sha256, order_.peer_uids));
+    if (!made) {
+      log::error("reload_refused", {{"reason", made.error().message}});
+      return;
+    }
+    app_.authenticator = std::move(*made);
+    app_.admission.set_limits(
+        {config.limits.max_execs, config.limits.max_execs_per_sandbox, config.limits.exec_queue});
+    app_.config = std::move(config);
+    app_.backends.reconfigure(app_.config);
+  }
+
+  asio::awaitable<void> sleep_for(std::chrono::nanoseconds time) {
+    asio::steady_timer timer(io_, time);
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+
+  // Lets what runs end until the deadline, then kills it; answers are still sent.
+  asio::awaitable<void> drain(std::chrono::seconds deadline) {
+    if (app_.draining) co_return;
+    app_.draining = true;
+    log::info("draining", {{"running_execs", app_.admission.running()}, {"deadline_sec", deadline.count()}});
+    if (server_) server_->drain();
+    auto until = std::chrono::steady_clock::now() + deadline;
+    while (busy() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
+    if (busy()) app_.sandboxes.kill_all();
+    until = std::chrono::steady_clock::now() + kKillWithin;
+    while (busy() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
+    if (const auto flushed = app_.state->flush(); !flushed)
+      log::error("state_flush_failed", {{"reason", flushed.error().message}});
+    control_.say("drained");
+    stop(0);
+  }
+
+  [[nodiscard]] bool busy() const {
+    return app_.admission.running() > 0 || (server_ && server_->busy() > 0);
+  }
+
+  void stop(int exit_code) {
+    exit_code_ = exit_code;
+    if (server_) server_->close_all();
+    io_.stop();
+  }
+
+  asio::io_context io_{1};
+  StartOrder order_;
+  App app_;
+  Control control_;
+  std::optional<Server> server_;
+  int exit_code_ = 0;
+};
+
+int fatal(const std::string& message) {
+  log::error("front_cannot_start", {{"reason", message}});
+  say_fatal(kControl, message);
+  return 1;
+}
+
+}  // namespace
+
+int front_main() {
+  const bool root = started_by_root();
+  ::signal(SIGPIPE, SIG_IGN);
+  auto order = receive_start(kControl);
+  if (!order) return fatal(order.error().message);
+  if (auto started = log::start("front", order->config.log.level, order->config.log.file); !started)
+    return fatal(started.error().message);
+  if (auto dropped = give_up_privileges(root); !dropped) return fatal(dropped.error().message);
+  auto state = open_state(order->state_dir);
+  if (!state) return fatal(state.error().message);
+  auto authenticator =
+      Authenticator::make(authenticator_options(order->config, order->local_key_sha256, order->peer_uids));
+  if (!authenticator) return fatal(authenticator.error().message);
+  Front front(std::move(*order), std::move(*state), std::move(*authenticator), root);
+  return front.run();
+}
+
+}  // namespace isogate

@@ -1,0 +1,32 @@
+// The text of an answer's head, and small helpers of the connection.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gateway/front/exchange.h"
+
+namespace isogate::front {
+
+struct AnswerHead {
+  unsigned status = 200;
+  std::string_view content_type;
+  std::optional<uint64_t> length;
+  bool chunked = false, close = false, keep_alive_10 = false;
+  std::string_view request_id;
+
+  [[nodiscard]] std::string text(const Headers& headers) const;
+};
+
+bool equal_no_case(std::string_view a, std::string_view b);
+void set_no_delay(int socket);
+std::string peer_address(int socket);  // numeric, without the port
+
+template <typename View>
+std::string_view to_view(const View& view) {
+  return {view.data(), view.size()};
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,66 @@
+#include "gateway/front/ndjson.h"
+
+#include "gateway/front/text.h"
+
+namespace isogate::front {
+
+void EventFramer::event(bool error, std::string_view data, bool partial, std::string& events) {
+  events += error ? R"({"event":"stderr","data":)" : R"({"event":"stdout","data":)";
+  if (is_utf8(data)) {
+    append_json_string(events, data);
+    events += R"(,"encoding":"utf-8")";
+  } else {
+    events += '"';
+    append_base64(events, data);
+    events += R"(","encoding":"base64")";
+  }
+  events += partial ? ",\"partial\":true}\n" : "}\n";
+}
+
+void EventFramer::add(bool error, std::string_view data, std::string& events) {
+  std::string& held = held_[error ? 1 : 0];
+  if (lines_) {
+    held += data;
+    add_lines(error, events);
+    return;
+  }
+  if (held.empty()) {
+    const size_t whole = utf8_boundary(data);
+    if (whole > 0) event(error, data.substr(0, whole), false, events);
+    held = data.substr(whole);
+    return;
+  }
+  held += data;
+  const size_t whole = utf8_boundary(held);
+  if (whole > 0) event(error, std::string_view(held).substr(0, whole), false, events);
+  held.erase(0, whole);
+}
+
+void EventFramer::add_lines(bool error, std::string& events) {
+  std::string& held = held_[error ? 1 : 0];
+  std::string_view rest = held;
+  for (;;) {
+    const size_t end = rest.find('\n');
+    if (end != std::string_view::npos && end <= kMaxLine) {
+      event(error, rest.substr(0, end), false, events);
+      rest.remove_prefix(end + 1);
+    } else if (rest.size() > kMaxLine) {
+      const size_t cut = utf8_boundary(rest.substr(0, kMaxLine));
+      event(error, rest.substr(0, cut), true, events);
+      rest.remove_prefix(cut);
+    } else {
+      break;
+    }
+  }
+  held.erase(0, held.size() - rest.size());
+}
+
+void EventFramer::flush(std::string& events) {
+  for (const bool error : {false, true}) {
+    std::string& held = held_[error ? 1 : 0];
+    if (!held.empty()) event(error, held, false, events);
+    held.clear();
+  }
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,114 @@
+// The sandboxes of this instance: found by (tenant, agent), opened on first use on the backend that
+// selection picks, and pinned to it from then on. A Lease holds one open while calls run.
+// The front's one thread.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "gateway/front/api_error.h"
+#include "gateway/front/backends.h"
+#include "gateway/front/evidence_check.h"
+#include "gateway/front/state.h"
+
+namespace isogate::front {
+
+struct Sandbox {
+  SandboxRow row;
+  bool known = false;     // in the state store
+  uint64_t open_on = 0;   // generation of the host it is open in; 0: not open
+  bool changing = false;  // being opened or closed
+  bool ending = false;
+  std::vector<std::shared_ptr<Event>> waiters;
+  size_t calls = 0;  // leases out
+  size_t execs = 0;
+  std::unordered_set<std::function<void()>*> kills;  // of running execs
+};
+
+class Lease {
+ public:
+  Lease(std::shared_ptr<Sandbox> of, std::shared_ptr<Backend> on, std::shared_ptr<BackendChannel> through)
+      : sandbox(std::move(of)), backend(std::move(on)), channel(std::move(through)) {
+    ++sandbox->calls;
+  }
+  Lease(Lease&&) = default;
+  Lease& operator=(Lease&&) = delete;
+  ~Lease() {
+    if (sandbox) --sandbox->calls;
+  }
+
+  std::shared_ptr<Sandbox> sandbox;
+  std::shared_ptr<Backend> backend;
+  std::shared_ptr<BackendChannel> channel;
+};
+
+struct Wanted {
+  std::string tenant, agent;
+  std::optional<std::string> backend;
+  std::optional<uint32_t> min_isolation;
+  uint64_t capabilities = 0;
+  std::string request_id;
+};
+
+class Sandboxes {
+ public:
+  Sandboxes(boost::asio::any_io_executor executor, Backends& backends, State& state, std::string instance,
+            bool started_by_root);
+
+  Result<void> load();
+
+  // What a sandbox tries to reach when it is measured: this gateway's own listener.
+  void set_gateway(std::string address, uint32_t port) {
+    gateway_address_ = std::move(address);
+    gateway_port_ = port;
+  }
+
+  // Opens it where needed. Throws ApiError.
+  boost::asio::awaitable<Lease> acquire(const Wanted& wanted);
+
+  // Kills what runs, closes it; `purge` removes its files and forgets it. Throws ApiError.
+  boost::asio::awaitable<void> end(const std::string& tenant, const std::string& agent, bool purge,
+                                   std::string request_id);
+
+  // A call came back with ISOGATE_NO_SANDBOX or ISOGATE_SANDBOX_LOST: the next acquire() opens anew.
+  void lost(Sandbox& sandbox, isogate_status status);
+
+  [[nodiscard]] std::vector<const Sandbox*> of(const std::string& tenant) const;
+  [[nodiscard]] size_t count() const { return sandboxes_.size(); }
+  void kill_all();  // every running exec
+
+ private:
+  std::shared_ptr<Sandbox> find_or_make(const std::string& id, const Wanted& wanted);
+  void forget_if_unknown(const std::string& id);
+  boost::asio::awaitable<void> take(Sandbox& sandbox);
+  void give_back(Sandbox& sandbox);
+  boost::asio::awaitable<void> open(Sandbox& sandbox, Backend& backend, BackendChannel& channel,
+                                    const Wanted& wanted, bool attach_only);
+  boost::asio::awaitable<void> check_evidence(Sandbox& sandbox, Backend& backend, BackendChannel& channel,
+                                              const ipc::Opened& opened, const std::string& request_id);
+  boost::asio::awaitable<void> commit(const Sandbox& sandbox);
+  boost::asio::awaitable<void> wait_for_calls(Sandbox& sandbox);
+  Decision decide(const Sandbox& sandbox, const Wanted& wanted) const;
+
+  boost::asio::any_io_executor executor_;
+  Backends& backends_;
+  State& state_;
+  std::string instance_;
+  bool started_by_root_;
+  Namespaces host_namespaces_;
+  std::string gateway_address_;
+  uint32_t gateway_port_ = 0;
+  std::unordered_map<std::string, std::shared_ptr<Sandbox>> sandboxes_;  // by sandbox_id
+};
+
+// Turns a decision that chose nothing into its error.
+ApiError refusal_of(const Decision& decision);
+
+}  // namespace isogate::front

@@ -1,0 +1,304 @@
+#include "gateway/front/select.h"
+
+#include <algorithm>
+
+#include "gateway/front/text.h"
+
+namespace isogate::front {
+namespace {
+
+constexpr size_t kMaxForeign = 1000;  // bytes of a plugin's own words in a reason
+
+struct Name {
+  uint32_t value;
+  std::string_view name;
+};
+constexpr Name kIsolations[] = {{ISOGATE_ISOLATION_NONE, "none"},
+                                {ISOGATE_ISOLATION_NAMESPACE, "namespace"},
+                                {ISOGATE_ISOLATION_CONTAINER, "container"},
+                                {ISOGATE_ISOLATION_VM, "vm"}};
+constexpr Name kLocalities[] = {{ISOGATE_LOCALITY_PROCESS, "process"},
+                                {ISOGATE_LOCALITY_HOST, "host"},
+                                {ISOGATE_LOCALITY_DAEMON, "daemon"},
+                                {ISOGATE_LOCALITY_CLUSTER, "cluster"},
+                                {ISOGATE_LOCALITY_GATEWAY, "gateway"}};
+constexpr uint32_t kRemote[] = {ISOGATE_LOCALITY_DAEMON, ISOGATE_LOCALITY_CLUSTER, ISOGATE_LOCALITY_GATEWAY};
+
+template <size_t N>
+std::optional<std::string_view> name_of(const Name (&table)[N], uint32_t value) {
+  for (const Name& row : table)
+    if (row.value == value) return row.name;
+  return std::nullopt;
+}
+
+template <size_t N>
+std::optional<uint32_t> value_of(const Name (&table)[N], std::string_view name) {
+  for (const Name& row : table)
+    if (row.name == name) return row.value;
+  return std::nullopt;
+}
+
+bool known_isolation(uint32_t isolation) { return name_of(kIsolations, isolation).has_value(); }
+
+std::string quoted(std::string_view name) { return "`" + printable(name, 100) + "`"; }
+
+std::string with(const std::string& text, std::string_view detail) {
+  return detail.empty() ? text : text + ": " + printable(detail, kMaxForeign);
+}
+
+// What speaks against one candidate, by what would mend it.
+struct Objections {
+  std::string reasons;
+  bool availability = false, capability = false, policy = false;
+
+  void add(bool& kind, const std::string& reason) {
+    kind = true;
+    if (!reasons.empty()) reasons += "; ";
+    reasons += reason;
+  }
+};
+
+void check_state(const Candidate& candidate, Objections& out) {
+  if (!candidate.configured) out.add(out.policy, "it is no longer in the configuration and only drains");
+  switch (candidate.state) {
+    case BackendState::kStarting:
+      return out.add(out.availability, with("it is starting", candidate.reason));
+    case BackendState::kDown:
+      return out.add(out.availability, with("it is down", candidate.reason));
+    case BackendState::kQuarantined:
+      return out.add(out.availability,
+                     with("it is quarantined after repeated failures, mend it and reload", candidate.reason));
+    case BackendState::kUp:
+      break;
+  }
+  if (!candidate.hello_seen) return out.add(out.availability, "its plugin is still being loaded");
+  if (!candidate.probe) out.add(out.availability, "it has not been probed yet");
+  if (candidate.breaker_open)
+    out.add(out.availability, with("its circuit breaker is open", candidate.breaker_reason));
+}
+
+// True when what the probe says of isolation, locality and capabilities is worth a look.
+bool check_verdict(const ipc::Probe& probe, Objections& out) {
+  switch (probe.verdict) {
+    case ISOGATE_PROBE_AVAILABLE:
+    case ISOGATE_PROBE_DEGRADED:
+      return true;
+    case ISOGATE_PROBE_UNAVAILABLE:
+      out.add(out.availability, with("its probe says unavailable", probe.detail));
+      return false;
+    default:
+      out.add(out.availability,
+              with("its probe gives a verdict that is not known, " + std::to_string(probe.verdict),
+                   probe.detail));
+      return false;
+  }
+}
+
+std::string degraded(const ipc::Probe& probe) {
+  if (probe.verdict != ISOGATE_PROBE_DEGRADED) return {};
+  return " (" + with("degraded", probe.detail) + ")";
+}
+
+void check_isolation(uint32_t isolation, const Policy& policy, const SelectRequest& request,
+                     const std::string& note, Objections& out) {
+  if (!known_isolation(isolation))
+    return out.add(out.policy, "its isolation level is not known, " + std::to_string(isolation));
+  uint32_t asked = request.min_isolation.value_or(ISOGATE_ISOLATION_NONE);
+  for (uint32_t floor : {policy.min_isolation, asked})
+    if (!known_isolation(floor))
+      return out.add(out.policy, "the isolation asked for is not known, " + std::to_string(floor));
+  uint32_t floor = std::max(policy.min_isolation, asked);
+  std::string level(isolation_name(isolation));
+  if (isolation < floor)
+    out.add(
+        out.policy,
+        "its isolation is " + level + note + ", below the " + std::string(isolation_name(floor)) +
+            (asked > policy.min_isolation ? " that the request asks for" : " that min_isolation asks for"));
+  if (isolation == ISOGATE_ISOLATION_NONE && !policy.allow_unisolated)
+    out.add(out.policy,
+            "its isolation is none" + note + ", which only allow_unisolated: true (developer mode) permits");
+}
+
+void check_locality(uint32_t locality, const Policy& policy, Objections& out) {
+  if (!name_of(kLocalities, locality))
+    return out.add(out.policy, "its locality is not known, " + std::to_string(locality));
+  if (policy.require_remote && std::ranges::find(kRemote, locality) == std::end(kRemote))
+    out.add(out.policy, "its locality is " + std::string(locality_name(locality)) +
+                            ", and require_remote admits daemon, cluster and gateway only");
+}
+
+void check_capabilities(const ipc::Probe& probe, uint64_t needed, Objections& out) {
+  uint64_t missing = needed & ~probe.capabilities;
+  if (!missing) return;
+  std::string names;
+  for (std::string_view name : capability_names(missing))
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  uint64_t known = 0;
+  for (const auto& [bit, name] : capability_table()) known |= bit;
+  if (missing & ~known) names += names.empty() ? "one that is not known" : ", one that is not known";
+  out.add(out.capability, "it lacks " + names + degraded(probe));
+}
+
+struct Examined {
+  Objections objections;
+  uint32_t isolation = ISOGATE_ISOLATION_NONE;
+};
+
+Examined examine(const Candidate& candidate, const Policy& policy, const SelectRequest& request) {
+  Examined result;
+  check_state(candidate, result.objections);
+  if (!candidate.probe || !check_verdict(*candidate.probe, result.objections)) return result;
+  const ipc::Probe& probe = *candidate.probe;
+  result.isolation = probe.isolation;
+  std::string note = degraded(probe);
+  bool lives_here = request.pinned == candidate.name && request.pinned_isolation;
+  if (lives_here &&
+      (*request.pinned_isolation < probe.isolation || !known_isolation(*request.pinned_isolation))) {
+    result.isolation = *request.pinned_isolation;
+    note = " in this sandbox, which was opened so";
+  }
+  check_locality(probe.locality, policy, result.objections);
+  check_isolation(result.isolation, policy, request, note, result.objections);
+  check_capabilities(probe, request.capabilities, result.objections);
+  return result;
+}
+
+Refusal kind_of(const Objections& objections) {
+  if (objections.policy) return Refusal::kPolicy;
+  return objections.capability ? Refusal::kUnsupported : Refusal::kUnavailable;
+}
+
+Decision refuse_all(const std::vector<Candidate>& candidates, Refusal refusal, std::string message) {
+  Decision decision;
+  decision.refusal = refusal;
+  decision.message = std::move(message);
+  for (const Candidate& candidate : candidates)
+    decision.verdicts.push_back({candidate.name, false, decision.message});
+  return decision;
+}
+
+bool configured(const std::vector<Candidate>& candidates, std::string_view name) {
+  return std::ranges::any_of(candidates, [&](const Candidate& c) { return c.name == name && c.configured; });
+}
+
+Decision no_such_backend(const std::vector<Candidate>& candidates, std::string_view name) {
+  std::string names;
+  for (const Candidate& candidate : candidates)
+    if (candidate.configured) names += (names.empty() ? "" : ", ") + quoted(candidate.name);
+  return refuse_all(candidates, Refusal::kNoSuchBackend,
+                    "no backend is named " + quoted(name) +
+                        (names.empty() ? "; none is configured" : "; configured are " + names));
+}
+
+// Refusals that need no look at any probe.
+std::optional<Decision> refuse_early(const std::vector<Candidate>& candidates, const SelectRequest& request) {
+  if (request.backend && request.pinned && *request.backend != *request.pinned)
+    return refuse_all(candidates, Refusal::kElsewhere,
+                      "the workspace of this agent is on backend " + quoted(*request.pinned) +
+                          ", the request names " + quoted(*request.backend) +
+                          "; leave `backend` out, or delete the sandbox first");
+  if (request.pinned) {
+    if (std::ranges::any_of(candidates, [&](const Candidate& c) { return c.name == *request.pinned; }))
+      return {};
+    return refuse_all(candidates, Refusal::kUnavailable,
+                      "the workspace of this agent is on backend " + quoted(*request.pinned) +
+                          ", which is no longer configured; configure it again, or delete the sandbox");
+  }
+  if (request.backend && !configured(candidates, *request.backend))
+    return no_such_backend(candidates, *request.backend);
+  if (candidates.empty())
+    return refuse_all(candidates, Refusal::kPolicy, "no backend is configured; add one under `backends`");
+  return {};
+}
+
+std::string refusal_message(const Decision& decision, const SelectRequest& request) {
+  const std::optional<std::string>& only = request.pinned ? request.pinned : request.backend;
+  if (only) {
+    for (const CandidateVerdict& verdict : decision.verdicts)
+      if (verdict.name == *only)
+        return (request.pinned ? "backend " + quoted(*only) + ", which holds the workspace of this agent, "
+                               : "backend " + quoted(*only) + " ") +
+               "cannot be used: " + verdict.reason;
+  }
+  std::string message = "no backend can be used";
+  std::string_view before = ": ";
+  for (const CandidateVerdict& verdict : decision.verdicts) {
+    message += std::string(before) + quoted(verdict.name) + ", " + verdict.reason;
+    before = " | ";
+  }
+  return message;
+}
+
+// The most hopeful of what excludes the candidates: what would work again by itself comes first.
+Refusal more_hopeful(Refusal a, Refusal b) { return a == Refusal::kNone ? b : std::min(a, b); }
+
+}  // namespace
+
+Decision select(const std::vector<Candidate>& candidates, const Policy& policy,
+                const SelectRequest& request) {
+  if (std::optional<Decision> early = refuse_early(candidates, request)) return *std::move(early);
+  Decision decision;
+  const std::optional<std::string>& only = request.pinned ? request.pinned : request.backend;
+  Refusal refusal = Refusal::kNone;
+  for (const Candidate& candidate : candidates) {
+    if (only && candidate.name != *only) {
+      decision.verdicts.push_back(
+          {candidate.name, false,
+           (request.pinned ? "the workspace of this agent is on backend " : "the request names backend ") +
+               quoted(*only)});
+      continue;
+    }
+    Examined examined = examine(candidate, policy, request);
+    bool eligible = examined.objections.reasons.empty();
+    if (!eligible) {
+      refusal = more_hopeful(refusal, kind_of(examined.objections));
+      decision.verdicts.push_back({candidate.name, false, examined.objections.reasons});
+    } else if (decision.chosen) {
+      decision.verdicts.push_back(
+          {candidate.name, true, "eligible; " + quoted(*decision.chosen) + " comes first"});
+    } else {
+      decision.chosen = candidate.name;
+      decision.isolation = examined.isolation;
+      decision.verdicts.push_back({candidate.name, true, "chosen" + degraded(*candidate.probe)});
+    }
+  }
+  if (decision.chosen) return decision;
+  decision.refusal = refusal;
+  decision.message = refusal_message(decision, request);
+  return decision;
+}
+
+std::string_view isolation_name(uint32_t isolation) {
+  return name_of(kIsolations, isolation).value_or("unknown");
+}
+std::optional<uint32_t> parse_isolation(std::string_view name) { return value_of(kIsolations, name); }
+std::string_view locality_name(uint32_t locality) {
+  return name_of(kLocalities, locality).value_or("unknown");
+}
+std::optional<uint32_t> parse_locality(std::string_view name) { return value_of(kLocalities, name); }
+
+const std::vector<std::pair<uint64_t, std::string_view>>& capability_table() {
+  static const std::vector<std::pair<uint64_t, std::string_view>> table = {
+      {ISOGATE_CAP_PTY, "pty"},
+      {ISOGATE_CAP_USER, "user"},
+      {ISOGATE_CAP_LIMIT_MEMORY, "limit_memory"},
+      {ISOGATE_CAP_LIMIT_CPU, "limit_cpu"},
+      {ISOGATE_CAP_LIMIT_PIDS, "limit_pids"},
+      {ISOGATE_CAP_LIMIT_DISK, "limit_disk"},
+      {ISOGATE_CAP_SCOPE_SANDBOX, "scope_sandbox"},
+      {ISOGATE_CAP_EGRESS_DENY, "egress_deny"},
+      {ISOGATE_CAP_UID_PER_SANDBOX, "uid_per_sandbox"},
+      {ISOGATE_CAP_PERSISTENT, "persistent"},
+      {ISOGATE_CAP_EVIDENCE, "evidence"},
+  };
+  return table;
+}
+
+std::vector<std::string_view> capability_names(uint64_t capabilities) {
+  std::vector<std::string_view> names;
+  for (const auto& [bit, name] : capability_table())
+    if (capabilities & bit) names.push_back(name);
+  return names;
+}
+
+}  // namespace isogate::front

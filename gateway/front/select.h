@@ -1,0 +1,84 @@
+// Selection: (operator's order, state and probe of each backend, policy, request) → one backend, or
+// every reason why not. A pure function; chosen once, used everywhere. Any thread.
+//
+// A backend that was named is that one or an error. A sandbox that lives somewhere stays there: to
+// lose its backend is an error, not a move to an empty directory. Otherwise the first eligible in
+// order wins. What is not known (a level, a locality, a missing probe) is never good enough.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gateway/ipc/messages.h"
+
+namespace isogate::front {
+
+enum class BackendState { kStarting, kUp, kDown, kQuarantined };
+
+struct Candidate {
+  std::string name;
+  bool configured = true;   // false: taken out of the configuration, it only drains
+  bool hello_seen = false;  // its plugin is loaded and created
+  BackendState state = BackendState::kStarting;
+  std::string reason;               // why it is not up, in the supervisor's words
+  std::optional<ipc::Probe> probe;  // the latest; none: not probed since it came up
+  bool breaker_open = false;        // Breaker::blocked()
+  std::string breaker_reason;       // Breaker::reason()
+};
+
+struct Policy {
+  bool require_remote = false;  // localities daemon, cluster and gateway only
+  uint32_t min_isolation = ISOGATE_ISOLATION_NONE;
+  bool allow_unisolated = false;  // isolation `none` at all
+};
+
+struct SelectRequest {
+  std::optional<std::string> backend;        // named in the request
+  std::optional<uint32_t> min_isolation;     // the higher of this and the policy's is the floor
+  uint64_t capabilities = 0;                 // ISOGATE_CAP_* the call cannot do without
+  std::optional<std::string> pinned;         // the backend that holds this sandbox's workspace
+  std::optional<uint32_t> pinned_isolation;  // what that sandbox was opened with
+};
+
+enum class Refusal {
+  kNone,           // a backend was chosen
+  kNoSuchBackend,  // the named one is not configured
+  kElsewhere,      // the named one is not the one that holds the workspace
+  kUnavailable,    // at least one would do once it works again: worth a retry
+  kUnsupported,    // at least one lacks nothing but a capability
+  kPolicy,         // the policy or the request's floor excludes all
+};
+
+struct CandidateVerdict {
+  std::string name;
+  bool eligible = false;
+  std::string reason;  // for a person; when not eligible every one, "; " between
+};
+
+struct Decision {
+  std::optional<std::string> chosen;
+  uint32_t isolation = ISOGATE_ISOLATION_NONE;  // of the chosen: probed, at most pinned_isolation
+  Refusal refusal = Refusal::kNone;
+  std::string message;                     // when nothing was chosen: all of it, for the error object
+  std::vector<CandidateVerdict> verdicts;  // one per candidate, in order
+};
+
+Decision select(const std::vector<Candidate>& candidates, const Policy& policy, const SelectRequest& request);
+
+// "none", "namespace", "container", "vm"; "unknown" otherwise.
+std::string_view isolation_name(uint32_t isolation);
+std::optional<uint32_t> parse_isolation(std::string_view name);
+
+// "process", "host", "daemon", "cluster", "gateway"; "unknown" otherwise.
+std::string_view locality_name(uint32_t locality);
+std::optional<uint32_t> parse_locality(std::string_view name);
+
+// One bit and its stable name, for answers and messages; bits without a name are left out.
+const std::vector<std::pair<uint64_t, std::string_view>>& capability_table();
+std::vector<std::string_view> capability_names(uint64_t capabilities);
+
+}  // namespace isogate::front

@@ -1,0 +1,106 @@
+#include "gateway/front/server.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "gateway/base/log.h"
+#include "gateway/front/connection.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+using asio::generic::stream_protocol;
+
+namespace {
+constexpr std::chrono::milliseconds kSweepEvery{250};
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+stream_protocol protocol_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  return {address.ss_family, 0};
+}
+}  // namespace
+
+struct Server::Listener {
+  Listener(asio::io_context& io, Fd socket, ListenerInfo what)
+      : acceptor(io), pause(io), info(std::move(what)) {
+    const auto protocol = protocol_of(socket.get());
+    acceptor.assign(protocol, socket.release());
+    acceptor.native_non_blocking(true);
+  }
+  asio::basic_socket_acceptor<stream_protocol> acceptor;
+  asio::steady_timer pause;
+  ListenerInfo info;
+};
+
+Server::Server(asio::io_context& io, ServerLimits limits, ServerHooks hooks)
+    : io_(io), limits_(limits), hooks_(std::move(hooks)), sweeper_(io) {
+  asio::co_spawn(io_, sweep_loop(), asio::detached);
+}
+
+Server::~Server() = default;
+
+void Server::listen(Fd socket, ListenerInfo info) {
+  listeners_.push_back(std::make_unique<Listener>(io_, std::move(socket), std::move(info)));
+  asio::co_spawn(io_, accept_loop(*listeners_.back()), asio::detached);
+}
+
+Task<void> Server::accept_loop(Listener& listener) {
+  bool complained = false;
+  for (;;) {
+    boost::system::error_code error;
+    if (connections_.size() < limits_.max_connections) {
+      auto socket = co_await listener.acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+      if (error == asio::error::operation_aborted) break;
+      if (!error) {
+        complained = false;
+        auto connection = std::make_shared<Connection>(*this, std::move(socket), listener.info);
+        asio::co_spawn(io_, connection->run(), [connection](const std::exception_ptr&) {});
+        continue;
+      }
+    }
+    if (!complained) {
+      log::warn("accept_paused", {{"listener", listener.info.address},
+                                  {"reason", error ? error.message() : "limits.max_connections reached"}});
+      complained = true;
+    }
+    listener.pause.expires_after(kAcceptPause);
+    co_await listener.pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+Task<void> Server::sweep_loop() {
+  for (;;) {
+    sweeper_.expires_after(kSweepEvery);
+    boost::system::error_code error;
+    co_await sweeper_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return;
+    const auto now = std::chrono::steady_clock::now();
+    const std::vector<Connection*> all(connections_.begin(), connections_.end());
+    for (Connection* connection : all) {
+      if (connections_.contains(connection)) connection->sweep(now);
+    }
+  }
+}
+
+void Server::drain() { draining_ = true; }
+
+size_t Server::busy() const {
+  size_t count = 0;
+  for (const Connection* connection : connections_) count += connection->idle() ? 0 : 1;
+  return count;
+}
+
+void Server::close_all() {
+  sweeper_.cancel();
+  const std::vector<Connection*> all(connections_.begin(), connections_.end());
+  for (Connection* connection : all) connection->close();
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,72 @@
+// The listeners and their connections: accepts, keeps the deadlines, closes what overstays.
+// The front's one thread.
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "gateway/front/exchange.h"
+#include "runner/fd.h"
+
+namespace isogate::front {
+
+class Connection;
+
+struct ListenerInfo {
+  std::string address;  // as configured: HOST:PORT or unix:/PATH
+  bool unix_socket = false;
+};
+
+// What the server asks of the rest of the front.
+struct ServerHooks {
+  // Fills exchange.principal or throws ApiError.
+  std::function<void(Exchange&, const ListenerInfo&, int peer_uid, const std::string& peer)> authenticate;
+  std::function<Task<void>(Exchange&)> handle;
+  // One line of the log and the metrics, after the answer.
+  std::function<void(const Exchange&, unsigned status, std::chrono::nanoseconds took)> finished;
+};
+
+struct ServerLimits {
+  uint32_t max_connections, max_header_bytes;
+  std::chrono::seconds header, body_idle, idle, write;
+};
+
+class Server {
+ public:
+  Server(boost::asio::io_context& io, ServerLimits limits, ServerHooks hooks);
+  ~Server();
+
+  // `socket` is bound, listening and non-blocking.
+  void listen(Fd socket, ListenerInfo info);
+
+  // From here on every connection closes after its answer; new ones are still told so.
+  void drain();
+  void close_all();
+
+  [[nodiscard]] size_t busy() const;  // connections with a request under way
+  [[nodiscard]] size_t connections() const { return connections_.size(); }
+
+ private:
+  friend class Connection;
+  struct Listener;
+
+  Task<void> accept_loop(Listener& listener);
+  Task<void> sweep_loop();
+
+  boost::asio::io_context& io_;
+  ServerLimits limits_;
+  ServerHooks hooks_;
+  bool draining_ = false;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::unordered_set<Connection*> connections_;
+  boost::asio::steady_timer sweeper_;
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,150 @@
+#include "gateway/front/state_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "gateway/front/state_sql.h"
+#include "runner/fd.h"
+
+namespace isogate::front {
+namespace {
+
+using namespace sql;
+
+constexpr Int64 kApplicationId = 0x69736F67;  // "isog"
+constexpr Int64 kSchemaVersion = 1;
+
+constexpr const char* kSchema[] = {
+    "CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, agent_id TEXT NOT NULL, "
+    "backend TEXT NOT NULL, handle TEXT NOT NULL, uid INTEGER NOT NULL, path TEXT NOT NULL, "
+    "isolation INTEGER NOT NULL, created_ms INTEGER NOT NULL, last_used_ms INTEGER NOT NULL, "
+    "state TEXT NOT NULL CHECK (state IN ('active', 'lost'))) WITHOUT ROWID",
+    "CREATE TABLE execs (seq INTEGER PRIMARY KEY, exec_id TEXT NOT NULL, sandbox_id TEXT NOT NULL, "
+    "tenant TEXT NOT NULL, backend TEXT NOT NULL, request_id TEXT NOT NULL, command TEXT NOT NULL, "
+    "started_ms INTEGER NOT NULL, ended_ms INTEGER, outcome TEXT NOT NULL, exit_code INTEGER, "
+    "signal INTEGER NOT NULL, reason TEXT NOT NULL, stdout_bytes INTEGER NOT NULL, "
+    "stderr_bytes INTEGER NOT NULL, duration_ms INTEGER NOT NULL)",
+    "CREATE TABLE written (one INTEGER PRIMARY KEY CHECK (one = 1), count INTEGER NOT NULL)",
+    "INSERT INTO written VALUES (1, 0)",
+};
+
+std::string directory_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+Result<void> check_private(const std::string& path, const struct stat& status, mode_t type, mode_t wider) {
+  if ((status.st_mode & S_IFMT) != type)
+    return Error{
+        ISOGATE_PERMISSION_DENIED, 0,
+        "`" + path + "` is not what it should be: a " + (type == S_IFDIR ? "directory" : "regular file")};
+  if (status.st_uid != ::geteuid())
+    return Error{ISOGATE_PERMISSION_DENIED, 0,
+                 "`" + path + "` belongs to uid " + std::to_string(status.st_uid) + ", not to uid " +
+                     std::to_string(::geteuid()) + " of this process; chown it"};
+  if (status.st_mode & wider)
+    return Error{ISOGATE_PERMISSION_DENIED, 0,
+                 "`" + path + "` is open to others; chmod it to " + (type == S_IFDIR ? "0700" : "0600")};
+  return {};
+}
+
+Result<void> check_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return os_error("cannot make `" + path + "`", errno);
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return os_error("cannot look at `" + path + "`", errno);
+  return check_private(path, status, S_IFDIR, 0077);
+}
+
+bool exists(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 || errno != ENOENT;
+}
+
+Result<void> create_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return os_error("cannot remove `" + path + "`", errno);
+  Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) return os_error("cannot make `" + path + "`", errno);
+  if (::fchmod(file.get(), 0600) != 0) return os_error("cannot chmod `" + path + "`", errno);
+  return {};
+}
+
+Result<void> publish(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) return os_error("cannot rename `" + from + "`", errno);
+  Fd directory(::open(directory_of(to).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory || ::fsync(directory.get()) != 0)
+    return os_error("cannot sync `" + directory_of(to) + "`", errno);
+  return {};
+}
+
+// Made complete under another name: a state.db that exists and is empty has been damaged.
+Result<void> create_database(const std::string& path) {
+  std::string fresh = path + ".new";
+  ::unlink((fresh + "-journal").c_str());
+  if (Result<void> made = create_file(fresh); !made) return made;
+  Result<void> filled = guarded<void>("cannot make the state database `" + path + "`", [&]() -> Result<void> {
+    Session session("SQLite", fresh);
+    run(session, "BEGIN IMMEDIATE");
+    for (const char* sql : kSchema) run(session, sql);
+    run(session, "PRAGMA application_id = " + std::to_string(kApplicationId));
+    run(session, "PRAGMA user_version = " + std::to_string(kSchemaVersion));
+    run(session, "COMMIT");
+    return {};
+  });
+  if (!filled) {
+    ::unlink(fresh.c_str());
+    return filled;
+  }
+  return publish(fresh, path);
+}
+
+Result<void> check_database(Session& session, const std::string& path) {
+  std::string attempt = "cannot use the state database `" + path + "`: ";
+  std::string check = text(session, "PRAGMA quick_check(1)");
+  if (check != "ok")
+    return Error{
+        ISOGATE_IO, 0,
+        attempt + "it is damaged (" + check + "); restore it, or move it away and " + "lose what it knew"};
+  Int64 application = number(session, "PRAGMA application_id"),
+        version = number(session, "PRAGMA user_version");
+  if (application != kApplicationId) return Error{ISOGATE_IO, 0, attempt + "it is not one of isogate's"};
+  if (version != kSchemaVersion)
+    return Error{ISOGATE_IO, 0,
+                 attempt + "its schema is version " + std::to_string(version) + ", this isogate (" +
+                     ISOGATE_VERSION + ") knows version " + std::to_string(kSchemaVersion) +
+                     "; run the isogate that wrote it"};
+  return {};
+}
+
+}  // namespace
+
+Result<void> prepare_state_file(const std::string& path) {
+  if (path.empty() || path[0] != '/') return invalid("the path of the state database must be absolute");
+  if (Result<void> directory = check_directory(directory_of(path)); !directory) return directory;
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno != ENOENT) return os_error("cannot look at `" + path + "`", errno);
+    if (exists(path + "-wal"))
+      return Error{
+          ISOGATE_IO, 0,
+          "`" + path + "` is gone, but its log `" + path + "-wal` is there; restore both, or remove the log"};
+    return create_database(path);
+  }
+  if (Result<void> file = check_private(path, status, S_IFREG, 0077); !file) return file;
+  if (status.st_size == 0)
+    return Error{ISOGATE_IO, 0,
+                 "the state database `" + path + "` is empty, so it has been damaged; " +
+                     "restore it, or move it away and lose what it knew"};
+  return {};
+}
+
+Result<void> set_up_state(Session& session, const std::string& path) {
+  run(session, "PRAGMA busy_timeout = 2000");
+  run(session, "PRAGMA locking_mode = EXCLUSIVE");
+  std::string mode = text(session, "PRAGMA journal_mode = WAL");
+  if (mode != "wal") throw Poco::Data::DataException("write-ahead mode refused, it stays in mode " + mode);
+  run(session, "PRAGMA synchronous = NORMAL");
+  return check_database(session, path);
+}
+
+}  // namespace isogate::front

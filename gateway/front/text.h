@@ -1,0 +1,40 @@
+// Bytes to text and back: UTF-8, JSON strings, base64, percent-encoding, MIME types.
+// Pure functions, any thread. Fuzzed.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace isogate::front {
+
+// Strict (RFC 3629): no overlong form, no surrogate, nothing above U+10FFFF. NUL is fine.
+bool is_utf8(std::string_view bytes);
+
+// Where a stream may be cut: the length of the longest prefix that does not end inside a sequence
+// which later bytes could still complete. What is plainly invalid counts as complete. At most 3
+// bytes are left over.
+size_t utf8_boundary(std::string_view bytes);
+
+// Appends "…" with quotes; escapes what JSON asks for and nothing else. `utf8` must be UTF-8.
+void append_json_string(std::string& out, std::string_view utf8);
+
+// RFC 4648, section 4, with padding.
+std::string base64_encode(std::string_view bytes);
+void append_base64(std::string& out, std::string_view bytes);
+
+// Strict: padding required, no white space, unused bits zero; otherwise nullopt.
+std::optional<std::string> base64_decode(std::string_view text);
+
+// By the extension, in any case; application/octet-stream when it is not known.
+std::string_view mime_type(std::string_view path);
+
+// A foreign name for an error message or a log line: control and invisible characters, what is not
+// UTF-8, and the backslash are escaped (\n, \x1b); cut to about `max` bytes, then "…".
+std::string printable(std::string_view bytes, size_t max);
+
+// %XX decoded exactly once, `+` is itself; nullopt when a % lacks its two hex digits.
+std::optional<std::string> percent_decode(std::string_view text);
+
+}  // namespace isogate::front
