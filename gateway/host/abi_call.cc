@@ -1,0 +1,80 @@
+#include "gateway/host/abi_call.h"
+
+#include <poll.h>
+
+#include <cstring>
+
+#include "gateway/host/text.h"
+
+namespace isogate {
+namespace {
+
+const char* meaning(isogate_status status) {
+  switch (status) {
+    case ISOGATE_INVALID_ARGUMENT:
+      return "the request is malformed";
+    case ISOGATE_NOT_FOUND:
+      return "there is no such thing";
+    case ISOGATE_ALREADY_EXISTS:
+      return "it exists already";
+    case ISOGATE_PERMISSION_DENIED:
+      return "permission denied";
+    case ISOGATE_UNSUPPORTED:
+      return "the backend cannot do that";
+    case ISOGATE_UNAVAILABLE:
+      return "the backend cannot serve now";
+    case ISOGATE_CANCELLED:
+      return "cancelled before anything was started";
+    case ISOGATE_RESOURCE_EXHAUSTED:
+      return "a limit has been reached";
+    case ISOGATE_IO:
+      return "input or output failed";
+    case ISOGATE_LOST:
+      return "contact was lost after something may have started";
+    case ISOGATE_SANDBOX_LOST:
+      return "the workspace is gone";
+    case ISOGATE_IS_DIRECTORY:
+      return "it is a directory";
+    case ISOGATE_NOT_REGULAR:
+      return "it is not a regular file";
+    case ISOGATE_NO_SANDBOX:
+      return "there is no such sandbox";
+    default:
+      return "the plugin failed";
+  }
+}
+
+}  // namespace
+
+AbiCall::AbiCall(int cancel_fd, int64_t deadline_ns, std::string_view request_id) {
+  call.struct_size = sizeof call;
+  call.cancel_fd = cancel_fd;
+  call.deadline_ns = deadline_ns;
+  call.request_id = abi_str(request_id);
+  error.struct_size = sizeof error;
+}
+
+Error plugin_failure(isogate_status status, const isogate_error& error) {
+  Error failure;
+  bool known = status > ISOGATE_OK && status <= ISOGATE_NO_SANDBOX;
+  failure.status = known ? status : ISOGATE_INTERNAL;
+  failure.os_errno = error.os_errno;
+  size_t length = ::strnlen(error.message, sizeof error.message);
+  failure.message = clean_text({error.message, length}, sizeof error.message - 1);
+  if (!known)
+    failure.message = "the plugin answered with the unknown status " + std::to_string(status) +
+                      (failure.message.empty() ? "" : ": " + failure.message);
+  if (failure.message.empty()) failure.message = std::string(meaning(status)) + "; the plugin gave no reason";
+  return failure;
+}
+
+Error plugin_defect(const char* what) {
+  return {ISOGATE_INTERNAL, 0, std::string("a defect of the plugin: ") + what};
+}
+
+bool is_signalled(int fd) {
+  pollfd watch{fd, POLLIN, 0};
+  return fd >= 0 && ::poll(&watch, 1, 0) > 0;
+}
+
+}  // namespace isogate

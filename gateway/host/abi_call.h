@@ -1,0 +1,28 @@
+// Both sides of one call into a plugin: what it is given, and its failure taken back as an Error.
+#pragma once
+
+#include <string_view>
+
+#include "runner/error.h"
+
+namespace isogate {
+
+inline isogate_str abi_str(std::string_view text) { return {text.data(), text.size()}; }
+
+struct AbiCall {  // borrows request_id
+  AbiCall(int cancel_fd, int64_t deadline_ns, std::string_view request_id);
+  isogate_call call{};
+  isogate_error error{};  // for the plugin to fill
+};
+
+// A status that is not OK, with the plugin's message made fit to travel. An unknown status is a defect of
+// the plugin, ISOGATE_INTERNAL.
+Error plugin_failure(isogate_status status, const isogate_error& error);
+
+// A defect of the plugin: "the plugin answered …".
+Error plugin_defect(const char* what);
+
+// True once an eventfd or timerfd is readable. -1 never is.
+bool is_signalled(int fd);
+
+}  // namespace isogate

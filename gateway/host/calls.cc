@@ -1,0 +1,262 @@
+#include "gateway/host/calls.h"
+
+#include <cstring>
+
+#include "gateway/host/abi_call.h"
+#include "gateway/host/item_sink.h"
+#include "gateway/host/requests.h"
+#include "gateway/host/text.h"
+
+namespace isogate {
+namespace {
+
+using Value = decltype(ipc::Reply::value);
+
+AbiCall abi_of(const ipc::CallHeader& header) {
+  return {header.cancel.get(), header.deadline_ns, header.request_id};
+}
+
+std::string fixed_text(const char* text, size_t size) {
+  return clean_text({text, ::strnlen(text, size)}, size - 1);
+}
+
+ipc::Entry entry_of(const isogate_entry& entry) {
+  bool known = entry.type >= ISOGATE_ENTRY_REGULAR && entry.type <= ISOGATE_ENTRY_OTHER;
+  return {known ? entry.type : ISOGATE_ENTRY_OTHER, entry.mode & 07777, entry.size, entry.mtime_ns, {}};
+}
+
+// What probe() claims is believed up to what the descriptor said was its best.
+Result<Value> take_probe(const isogate_probe& probe, const Description& description) {
+  if (probe.verdict < ISOGATE_PROBE_AVAILABLE || probe.verdict > ISOGATE_PROBE_UNAVAILABLE)
+    return plugin_defect("probe() answered with an unknown verdict");
+  if (isolation_name(probe.isolation) == nullptr || locality_name(probe.locality) == nullptr)
+    return plugin_defect("probe() answered with an unknown isolation or locality");
+  if (probe.isolation > description.isolation)
+    return plugin_defect("probe() claims more isolation than the plugin's descriptor");
+  return Value(ipc::Probe{probe.verdict, probe.isolation, probe.locality,
+                          probe.capabilities & description.capabilities,
+                          fixed_text(probe.detail, sizeof probe.detail)});
+}
+
+Result<Value> take_result(const isogate_exec_result& result) {
+  bool exited = result.term_signal == 0;
+  if (exited ? result.exit_code < 0 || result.exit_code > 255
+             : result.term_signal < 0 || result.term_signal > 64)
+    return plugin_defect("exec() answered with an end that no program can have");
+  constexpr uint32_t kKnown = ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_KILLED | ISOGATE_RESULT_NOT_STARTED;
+  return Value(ipc::ExecEnd{result.flags & kKnown, result.exit_code, result.term_signal, result.os_errno,
+                            result.wall_ns, result.cpu_ns, result.max_rss_bytes});
+}
+
+isogate_file_request request_of(const ipc::FileCall& call) {
+  isogate_file_request request{};
+  request.struct_size = sizeof request;
+  request.scope = call.scope;
+  request.flags = call.flags;
+  request.mode = call.mode;
+  request.path = abi_str(call.path);
+  request.path_to = abi_str(call.path_to);
+  request.user = abi_str(call.user);
+  request.offset = call.offset;
+  request.limit = call.limit;
+  request.fd = call.body ? call.body.get() : -1;
+  return request;
+}
+
+// The strings stay the record's; only their addresses are gathered.
+struct ExecArguments {
+  explicit ExecArguments(const ipc::ExecCall& call) {
+    argv.reserve(call.argv.size());
+    for (const std::string& argument : call.argv) argv.push_back(abi_str(argument));
+    env.reserve(call.env.size());
+    for (const auto& [key, value] : call.env) env.push_back({abi_str(key), abi_str(value)});
+  }
+  std::vector<isogate_str> argv;
+  std::vector<isogate_pair> env;
+};
+
+isogate_exec_request request_of(const ipc::ExecCall& call, const ExecArguments& arguments) {
+  isogate_exec_request request{};
+  request.struct_size = sizeof request;
+  request.flags = call.flags;
+  request.exec_id = abi_str(call.exec_id);
+  request.argv = arguments.argv.data();
+  request.argc = arguments.argv.size();
+  request.env = arguments.env.data();
+  request.envc = arguments.env.size();
+  request.cwd = abi_str(call.cwd);
+  request.user = abi_str(call.user);
+  request.stdin_fd = call.std_in.get();
+  request.stdout_fd = call.std_out.get();
+  request.stderr_fd = call.std_err.get();
+  request.control_fd = call.control.get();
+  request.limits = call.limits;
+  request.rows = call.rows;
+  request.cols = call.cols;
+  return request;
+}
+
+Error left_out(const Description& description, const char* verb) {
+  return unsupported("the backend cannot " + std::string(verb) + ": plugin `" + description.id +
+                     "` has no such function");
+}
+
+Result<void> taken(isogate_status status, const AbiCall& abi) {
+  if (status == ISOGATE_OK) return {};
+  return plugin_failure(status, abi.error);
+}
+
+}  // namespace
+
+ipc::Reply Calls::run(const ipc::Call& call) noexcept {
+  return std::visit(
+      [this](const auto& message) {
+        ipc::Reply reply;
+        reply.id = message.call.id;
+        auto checked = check(message, instance_.settings());
+        Result<Value> served = checked ? serve(message) : Result<Value>(checked.error());
+        if (served.ok()) {
+          reply.status = ISOGATE_OK;
+          reply.value = std::move(*served);
+          return reply;
+        }
+        reply.status = served.error().status;
+        reply.os_errno = served.error().os_errno;
+        reply.message = std::move(served.error().message);
+        return reply;
+      },
+      call);
+}
+
+Result<Value> Calls::serve(const ipc::ProbeCall& call) {
+  AbiCall abi = abi_of(call.call);
+  isogate_probe probe{};
+  probe.struct_size = sizeof probe;
+  isogate_status status = instance_.api().probe(instance_.get(), &abi.call, &probe, &abi.error);
+  if (auto probed = taken(status, abi); !probed) return probed.error();
+  return take_probe(probe, instance_.description());
+}
+
+Result<Value> Calls::serve(const ipc::OpenCall& call) {
+  auto egress = admitted_egress(call.egress, instance_.settings().egress);
+  if (!egress) return egress.error();
+  auto opened = sandboxes_.open(call, stricter(call.limits, instance_.settings().sandbox_limits), *egress);
+  if (!opened) return opened.error();
+  return Value(std::move(*opened));
+}
+
+Result<Value> Calls::serve(const ipc::CloseCall& call) {
+  if (auto closed = sandboxes_.close(call); !closed) return closed.error();
+  return Value();
+}
+
+Result<Value> Calls::serve(const ipc::EnumerateCall& call) {
+  AbiCall abi = abi_of(call.call);
+  ItemSink items(call.out.get(), call.call.cancel.get());
+  isogate_record_sink sink = items.records();
+  isogate_status status = instance_.api().enumerate(instance_.get(), &abi.call, &sink, &abi.error);
+  auto finished = items.finish(taken(status, abi));
+  if (!finished) return finished.error();
+  return Value();
+}
+
+Result<Value> Calls::serve(const ipc::ExecCall& call) {
+  return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return exec(call, sandbox); });
+}
+
+Result<Value> Calls::serve(const ipc::FileCall& call) {
+  return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return file(call, sandbox); });
+}
+
+Result<Value> Calls::serve(const ipc::EvidenceCall& call) {
+  return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return evidence(call, sandbox); });
+}
+
+// When the plugin says that the sandbox is there no more, the next open begins anew.
+template <typename Verb>
+Result<Value> Calls::in_sandbox(const std::string& sandbox_id, Verb verb) {
+  auto lease = sandboxes_.lease(sandbox_id);
+  if (!lease) return lease.error();
+  auto served = verb(lease->sandbox());
+  if (!served && served.error().status == ISOGATE_NO_SANDBOX) lease->mark_ended();
+  return served;
+}
+
+Result<Value> Calls::exec(const ipc::ExecCall& call, isogate_sandbox* sandbox) {
+  AbiCall abi = abi_of(call.call);
+  ExecArguments arguments(call);
+  isogate_exec_request request = request_of(call, arguments);
+  isogate_exec_result result{};
+  result.struct_size = sizeof result;
+  isogate_status status = instance_.api().exec(sandbox, &abi.call, &request, &result, &abi.error);
+  if (auto ended = taken(status, abi); !ended) return ended.error();
+  return take_result(result);
+}
+
+Result<Value> Calls::file(const ipc::FileCall& call, isogate_sandbox* sandbox) {
+  using ipc::FileVerb;
+  const isogate_backend_api& api = instance_.api();
+  AbiCall abi = abi_of(call.call);
+  isogate_file_request request = request_of(call);
+  isogate_entry entry{};
+  entry.struct_size = sizeof entry;
+  uint64_t written = 0;
+  switch (call.verb) {
+    case FileVerb::kRead: {
+      auto read = taken(api.read(sandbox, &abi.call, &request, &entry, &abi.error), abi);
+      return read ? Result<Value>(entry_of(entry)) : read.error();
+    }
+    case FileVerb::kWrite: {
+      auto wrote = taken(api.write(sandbox, &abi.call, &request, &written, &abi.error), abi);
+      return wrote ? Result<Value>(ipc::Written{written}) : wrote.error();
+    }
+    case FileVerb::kStat: {
+      auto looked = taken(api.stat(sandbox, &abi.call, &request, &entry, &abi.error), abi);
+      return looked ? Result<Value>(entry_of(entry)) : looked.error();
+    }
+    case FileVerb::kList:
+      return list(call, abi, request, sandbox);
+    case FileVerb::kMkdir:
+      return change(api.mkdir, "make directories", abi, request, sandbox);
+    case FileVerb::kMove:
+      return change(api.move, "move files", abi, request, sandbox);
+    case FileVerb::kRemove:
+      return change(api.remove, "remove files", abi, request, sandbox);
+  }
+  return invalid("a record has an unknown verb");
+}
+
+Result<Value> Calls::list(const ipc::FileCall& call, AbiCall& abi, const isogate_file_request& request,
+                          isogate_sandbox* sandbox) {
+  ItemSink items(call.body.get(), call.call.cancel.get());
+  isogate_entry_sink sink = items.entries();
+  auto finished =
+      items.finish(taken(instance_.api().list(sandbox, &abi.call, &request, &sink, &abi.error), abi));
+  if (!finished) return finished.error();
+  return Value();
+}
+
+Result<Value> Calls::change(Change function, const char* verb, AbiCall& abi,
+                            const isogate_file_request& request, isogate_sandbox* sandbox) {
+  if (function == nullptr) return left_out(instance_.description(), verb);
+  auto changed = taken(function(sandbox, &abi.call, &request, &abi.error), abi);
+  if (!changed) return changed.error();
+  return Value();
+}
+
+Result<Value> Calls::evidence(const ipc::EvidenceCall& call, isogate_sandbox* sandbox) {
+  if (instance_.api().evidence == nullptr) return left_out(instance_.description(), "measure its isolation");
+  AbiCall abi = abi_of(call.call);
+  isogate_evidence_request request{};
+  request.struct_size = sizeof request;
+  request.gateway_port = call.gateway_port;
+  request.gateway_address = abi_str(call.gateway_address);
+  isogate_evidence found{};
+  found.struct_size = sizeof found;
+  isogate_status status = instance_.api().evidence(sandbox, &abi.call, &request, &found, &abi.error);
+  if (auto measured = taken(status, abi); !measured) return measured.error();
+  found.struct_size = sizeof found;
+  return Value(found);
+}
+
+}  // namespace isogate

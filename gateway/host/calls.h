@@ -1,0 +1,45 @@
+// One call of the front, run to its reply: checked, brought into the ABI's structs, handed to the plugin,
+// and its answer taken back. [any]
+#pragma once
+
+#include "gateway/host/abi_call.h"
+#include "gateway/host/instance.h"
+#include "gateway/host/sandboxes.h"
+#include "gateway/ipc/messages.h"
+
+namespace isogate {
+
+class Calls {
+ public:
+  Calls(Instance& instance, Sandboxes& sandboxes) : instance_(instance), sandboxes_(sandboxes) {}
+
+  // Never throws: an exception of the plugin ends the process, as it must.
+  ipc::Reply run(const ipc::Call& call) noexcept;
+
+ private:
+  using Value = decltype(ipc::Reply::value);
+  using Change = decltype(isogate_backend_api::mkdir);
+
+  Result<Value> serve(const ipc::ProbeCall& call);
+  Result<Value> serve(const ipc::OpenCall& call);
+  Result<Value> serve(const ipc::CloseCall& call);
+  Result<Value> serve(const ipc::EnumerateCall& call);
+  Result<Value> serve(const ipc::ExecCall& call);
+  Result<Value> serve(const ipc::FileCall& call);
+  Result<Value> serve(const ipc::EvidenceCall& call);
+
+  template <typename Verb>
+  Result<Value> in_sandbox(const std::string& sandbox_id, Verb verb);
+  Result<Value> exec(const ipc::ExecCall& call, isogate_sandbox* sandbox);
+  Result<Value> evidence(const ipc::EvidenceCall& call, isogate_sandbox* sandbox);
+  Result<Value> file(const ipc::FileCall& call, isogate_sandbox* sandbox);
+  Result<Value> list(const ipc::FileCall& call, AbiCall& abi, const isogate_file_request& request,
+                     isogate_sandbox* sandbox);
+  Result<Value> change(Change function, const char* verb, AbiCall& abi, const isogate_file_request& request,
+                       isogate_sandbox* sandbox);
+
+  Instance& instance_;
+  Sandboxes& sandboxes_;
+};
+
+}  // namespace isogate

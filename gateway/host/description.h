@@ -1,0 +1,37 @@
+// What a plugin's descriptor says, copied out of it and checked. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runner/error.h"
+
+namespace isogate {
+
+struct Description {
+  std::string path, sha256;  // the file; 64 hex digits
+  std::string id, version, summary, vendor, license;
+  uint16_t abi_major = 0, abi_minor = 0;
+  uint32_t flags = 0, isolation = 0, locality = 0;
+  uint64_t capabilities = 0, linux_capabilities = 0;
+  bool takes_config = false;          // it has a schema
+  std::string config_schema_json;     // empty when it takes no configuration
+  std::vector<std::string> absent;    // optional functions of the api it leaves out
+  std::vector<std::string> warnings;  // one line each, for its author
+};
+
+// One JSON object, indented, with names instead of numbers: for people and their tools.
+std::string to_json(const Description& description);
+
+// Over the pipe of a describing child, which is not trusted: strict, every field is checked again.
+std::string pack(const Result<Description>& described);
+Result<Description> unpack(const std::string& packed);
+
+// What holds for every descriptor, wherever it comes from: grammar, lengths, known levels.
+Result<void> check(const Description& description);
+
+const char* isolation_name(uint32_t isolation);  // nullptr: not a level of backend.h
+const char* locality_name(uint32_t locality);
+
+}  // namespace isogate

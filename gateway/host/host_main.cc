@@ -1,0 +1,215 @@
+#include "gateway/host/host_main.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "gateway/base/log.h"
+#include "gateway/base/privileges.h"
+#include "gateway/config/load.h"
+#include "gateway/host/describe.h"
+#include "gateway/host/plugin_loader.h"
+#include "gateway/host/server.h"
+#include "gateway/ipc/channel.h"
+#include "gateway/ipc/codec.h"
+
+namespace isogate {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kControl = 3;
+constexpr int kExitFailed = 3;  // permanent until a reload
+
+struct Start {
+  Config config;
+  BackendConfig backend;
+  uint64_t generation = 0;
+  HostPaths places;
+  std::string copy_dir;
+  Fd front;
+};
+
+void ignore(int) {}
+
+// Handlers, not SIG_IGN: a program that is started from here gets the default back by itself. The
+// supervisor is the one to end this process; a Ctrl-C reaches the whole group.
+void settle_signals() {
+  struct sigaction action {};
+  action.sa_handler = &ignore;
+  action.sa_flags = SA_RESTART;
+  for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2})
+    ::sigaction(signal, &action, nullptr);
+}
+
+Result<void> settle_process() {
+  Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null || ::dup2(null.get(), 0) != 0 || ::dup2(null.get(), 1) != 1)
+    return os_error("cannot open /dev/null", errno);
+  null.reset();
+  if (::syscall(SYS_close_range, kControl + 1, ~0U, 0) != 0) return os_error("close_range", errno);
+  ::fcntl(kControl, F_SETFD, FD_CLOEXEC);
+  if (::chdir("/") != 0) return os_error("cannot change to /", errno);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("RLIMIT_NOFILE", errno);
+  files.rlim_cur = files.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("RLIMIT_NOFILE", errno);
+  rlimit none{0, 0};
+  if (::setrlimit(RLIMIT_CORE, &none) != 0) return os_error("RLIMIT_CORE", errno);
+  settle_signals();
+  return {};
+}
+
+Result<Start> read_start(const std::string& bytes) {
+  Start start;
+  std::string name;
+  std::string document;
+  try {
+    json message = json::parse(bytes);
+    if (message.at("type") != "start") return invalid("the supervisor's first message is not `start`");
+    document = message.at("config").dump();
+    message.at("backend").get_to(name);
+    message.at("generation").get_to(start.generation);
+    message.at("sandboxes_dir").get_to(start.places.sandboxes_dir);
+    message.at("uids_dir").get_to(start.places.uids_dir);
+    message.at("plugin_copy_dir").get_to(start.copy_dir);
+  } catch (const json::exception& e) {
+    return invalid(std::string("the supervisor's start message is malformed: ") + e.what());
+  }
+  auto config = config_from_json(document);
+  if (!config) return config.error();
+  start.config = std::move(*config);
+  auto& all = start.config.backends;
+  auto own = std::find_if(all.begin(), all.end(), [&](const BackendConfig& b) { return b.name == name; });
+  if (own == all.end()) return invalid("the configuration has no backend `" + name + "`");
+  start.backend = *own;
+  return start;
+}
+
+Result<Start> receive_start() {
+  auto received = ipc::receive_record(kControl, ipc::Wait::kBlock);
+  if (!received) return received.error();
+  if (received->fds.size() != 1)
+    return invalid("the supervisor's start message brings no socket to the front");
+  auto start = read_start(received->bytes);
+  if (start) start->front = std::move(received->fds[0]);
+  return start;
+}
+
+Result<std::string> plugin_path(const Start& start) {
+  const std::string& plugin = start.backend.plugin;
+  std::string path = plugin.starts_with('/') ? plugin : start.config.plugin_dir + "/" + plugin + ".so";
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0 || errno != ENOENT) return path;
+  return Error{ISOGATE_NOT_FOUND, ENOENT,
+               "plugin `" + plugin + "` is not installed: no " + path +
+                   "; install it, or set `plugin_dir`, or name the file by an absolute path"};
+}
+
+Result<void> drop_privileges(const Description& description, const BackendConfig& backend) {
+  if (!started_by_root()) return stay_same_user();
+  // `run_as: root` is the operator's relaxation: root's files, but no capability beyond the plugin's own.
+  bool as_root = (description.flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0 || backend.run_as == "root";
+  if (as_root) return keep_capabilities(description.linux_capabilities);
+  return become_user(backend.run_as, backend.groups);
+}
+
+// What it said in quarantine decided about privileges; the same file must say the same again.
+bool says_the_same(const Description& a, const Description& b) {
+  return a.id == b.id && a.version == b.version && a.flags == b.flags && a.isolation == b.isolation &&
+         a.locality == b.locality && a.capabilities == b.capabilities &&
+         a.linux_capabilities == b.linux_capabilities && a.config_schema_json == b.config_schema_json;
+}
+
+Result<std::unique_ptr<Instance>> prepare(const Start& start) {
+  auto path = plugin_path(start);
+  if (!path) return path.error();
+  auto image = inspect_plugin(*path, start.backend.sha256);
+  if (!image) return image.error();
+  auto copy = make_copy(*image, start.copy_dir);
+  if (!copy) return copy.error();
+  auto described = describe_copy(*image, *copy);
+  if (!described) return described.error();
+  for (const std::string& warning : described->warnings)
+    log::warn("plugin warning", {{"plugin", described->id}, {"message", warning}});
+  if (auto dropped = drop_privileges(*described, start.backend); !dropped) return dropped.error();
+  image->bytes = {};
+  auto loaded = load_plugin(copy->directory(), start.backend.plugin);
+  if (!loaded) return loaded.error();
+  if (!says_the_same(*described, loaded->description))
+    return invalid("plugin `" + described->id + "` describes itself differently each time");
+  return Instance::create(std::move(*loaded), start.config, start.backend, start.places);
+}
+
+void tell_supervisor(const json& message) {
+  auto text = message.dump(-1, ' ', false, json::error_handler_t::replace);
+  auto sent = ipc::send_record(kControl, text, {}, ipc::Wait::kBlock);
+  if (!sent) log::warn("supervisor not reached", {{"message", sent.error().message}});
+}
+
+int fail(const std::string& backend, const Error& error) {
+  log::error("backend cannot be served", {{"backend", backend}, {"message", error.message}});
+  tell_supervisor({{"type", "failed"}, {"message", error.message}});
+  return kExitFailed;
+}
+
+// A call brings up to five descriptors, and a plugin opens about as many again.
+size_t most_calls(const LimitsConfig& limits) {
+  constexpr rlim_t kPerCall = 16;
+  constexpr rlim_t kReserve = 256;
+  size_t wanted = size_t{limits.max_execs} + 64;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
+  size_t possible =
+      files.rlim_cur > kReserve ? static_cast<size_t>((files.rlim_cur - kReserve) / kPerCall) : 0;
+  size_t most = std::max<size_t>(std::min(wanted, possible), 8);
+  if (most < wanted)
+    log::warn("fewer calls at once than configured: raise the hard limit of open files",
+              {{"calls", most}, {"wanted", wanted}, {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
+  return most;
+}
+
+int serve(Start start) {
+  auto instance = prepare(start);
+  if (!instance) return fail(start.backend.name, instance.error());
+  const Description& plugin = (*instance)->description();
+  auto greeted =
+      ipc::send_record(start.front.get(), ipc::encode((*instance)->hello()).bytes, {}, ipc::Wait::kBlock);
+  if (!greeted) log::warn("front not reached", {{"message", greeted.error().message}});
+  tell_supervisor({{"type", "ready"}});
+  log::info("backend ready", {{"backend", start.backend.name},
+                              {"plugin", plugin.id},
+                              {"version", plugin.version},
+                              {"generation", start.generation}});
+  Server server(**instance, std::move(start.front), kControl, most_calls(start.config.limits));
+  int code = server.run();
+  log::info("backend host ends", {{"backend", start.backend.name}, {"code", code}});
+  return code;
+}
+
+}  // namespace
+
+int host_main() {
+  if (auto settled = settle_process(); !settled) {
+    log::error("host cannot start", {{"message", settled.error().message}});
+    return 1;
+  }
+  auto start = receive_start();
+  if (!start) {
+    log::error("host cannot start", {{"message", start.error().message}});
+    return 1;
+  }
+  ::prctl(PR_SET_NAME, ("host:" + start->backend.name).substr(0, 15).c_str());
+  auto logging = log::start("host " + start->backend.name, start->config.log.level, start->config.log.file);
+  if (!logging) return fail(start->backend.name, logging.error());
+  return serve(std::move(*start));
+}
+
+}  // namespace isogate

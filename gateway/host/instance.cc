@@ -1,0 +1,102 @@
+#include "gateway/host/instance.h"
+
+#include "gateway/base/log.h"
+#include "gateway/config/schema.h"
+#include "gateway/host/abi_call.h"
+#include "gateway/host/text.h"
+
+namespace isogate {
+namespace {
+
+log::Level level_of(uint32_t level) {
+  switch (level) {
+    case ISOGATE_LOG_DEBUG:
+      return log::Level::kDebug;
+    case ISOGATE_LOG_INFO:
+      return log::Level::kInfo;
+    case ISOGATE_LOG_WARN:
+      return log::Level::kWarn;
+    default:
+      return log::Level::kError;
+  }
+}
+
+constexpr uint64_t kMaxLogBytes = 2048;
+
+void write_log(void* ctx, uint32_t level, isogate_str message) noexcept {
+  const auto* backend = static_cast<const BackendConfig*>(ctx);
+  if (message.ptr == nullptr || !log::enabled(level_of(level))) return;
+  std::string text =
+      clean_text({message.ptr, std::min<size_t>(message.len, kMaxLogBytes)}, size_t{kMaxLogBytes});
+  log::write(level_of(level), "plugin says", {{"backend", backend->name}, {"message", text}});
+}
+
+const void* no_extension(void*, const char*) noexcept { return nullptr; }
+
+// An object without members, as config.h gives it when nothing is configured.
+constexpr const char* kEmptySchema = R"({"type":"object","maxProperties":0})";
+
+Result<void> check_config(const Description& description, const BackendConfig& backend) {
+  std::string what = "config of backend `" + backend.name + "`";
+  if (description.takes_config)
+    return validate_json(description.config_schema_json, backend.config_json, what);
+  if (validate_json(kEmptySchema, backend.config_json, what)) return {};
+  return invalid(what + ": plugin `" + description.id + "` takes no configuration; remove it");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Instance>> Instance::create(ImportedPlugin plugin, Config config,
+                                                   BackendConfig backend, HostPaths places) {
+  std::unique_ptr<Instance> instance(
+      new Instance(std::move(plugin), std::move(config), std::move(backend), std::move(places)));
+  if (auto checked = check_config(instance->description(), instance->settings()); !checked)
+    return checked.error();
+  if (auto made = instance->make(); !made) return made.error();
+  return instance;
+}
+
+Instance::Instance(ImportedPlugin plugin, Config config, BackendConfig backend, HostPaths places)
+    : plugin_(std::move(plugin)),
+      config_(std::move(config)),
+      backend_(std::move(backend)),
+      places_(std::move(places)) {
+  for (const SharedDirConfig& dir : config_.shared_dirs)
+    shared_dirs_.push_back({abi_str(dir.prefix), abi_str(dir.path)});
+  host_.struct_size = sizeof host_;
+  host_.abi_minor = ISOGATE_ABI_MINOR;
+  host_.flags = config_.allow_unisolated ? ISOGATE_HOST_ALLOW_UNISOLATED : 0;
+  host_.ctx = &backend_;
+  host_.log = &write_log;
+  host_.get_extension = &no_extension;
+  host_.instance = abi_str(config_.instance);
+  host_.backend_name = abi_str(backend_.name);
+  host_.sandboxes_dir = abi_str(places_.sandboxes_dir);
+  host_.uids_dir = abi_str(places_.uids_dir);
+  host_.shell = abi_str(config_.shell);
+  host_.toolchain_path = abi_str(config_.toolchain_path);
+  host_.shared_dirs = shared_dirs_.data();
+  host_.shared_dir_count = shared_dirs_.size();
+}
+
+Result<void> Instance::make() {
+  AbiCall abi(-1, INT64_MAX, {});
+  isogate_status status = api().create(&host_, abi_str(backend_.config_json), &made_, &abi.error);
+  if (status == ISOGATE_OK && made_ != nullptr) return {};
+  made_ = nullptr;
+  Error error = status == ISOGATE_OK ? plugin_defect("create() answered OK without a backend")
+                                     : plugin_failure(status, abi.error);
+  error.message = "backend `" + backend_.name + "` cannot be created: " + error.message;
+  return error;
+}
+
+Instance::~Instance() {
+  if (made_ != nullptr) api().destroy(made_);
+}
+
+ipc::Hello Instance::hello() const {
+  const Description& d = description();
+  return {d.id, d.version, d.summary, d.isolation, d.locality, d.capabilities};
+}
+
+}  // namespace isogate

@@ -1,0 +1,37 @@
+// Where the items of a listing go: a small buffer, then the body's descriptor, waiting for it or for the
+// call to be cancelled, whichever comes first. Memory is bounded by the buffer. One call, one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "gateway/ipc/messages.h"
+#include "runner/error.h"
+
+namespace isogate {
+
+class ItemSink {
+ public:
+  ItemSink(int out, int cancel_fd);  // sets O_NONBLOCK on `out`
+
+  // For the plugin; ctx is the sink. Items are checked: a name is a relative path without `..`, a sandbox
+  // has an id of ours. A failure is kept, and told again to the next call.
+  isogate_entry_sink entries();
+  isogate_record_sink records();
+
+  // After the plugin's function answered `called`: the failure of an item, else that of the function, else
+  // of writing the rest.
+  Result<void> finish(Result<void> called);
+
+ private:
+  static isogate_status add_entry(void* ctx, const isogate_entry* entry) noexcept;
+  static isogate_status add_record(void* ctx, const isogate_record* record) noexcept;
+  isogate_status add(Result<std::string> item);
+  Result<void> flush();
+
+  int out_, cancel_;
+  std::string buffer_;
+  std::optional<Error> failure_;
+};
+
+}  // namespace isogate

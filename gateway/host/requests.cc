@@ -1,0 +1,214 @@
+#include "gateway/host/requests.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+
+namespace isogate {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 256;
+constexpr uint32_t kOpenFlags =
+    ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN;
+constexpr uint32_t kFileFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISOGATE_FILE_EXCLUSIVE |
+                                ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN;
+
+Error refused(std::string message) { return {ISOGATE_PERMISSION_DENIED, 0, std::move(message)}; }
+
+bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+
+bool is_alnum(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
+
+// The first check that failed, or nothing.
+template <typename... Checks>
+Result<void> all(Checks... checks) {
+  Result<void> result;
+  (void)((result = checks(), result.ok()) && ...);
+  return result;
+}
+
+Result<void> sandbox_id_fits(std::string_view id) {
+  constexpr std::string_view kPrefix = "isg-";
+  bool fits = id.size() == kPrefix.size() + 26 && id.starts_with(kPrefix) &&
+              std::all_of(id.begin() + kPrefix.size(), id.end(),
+                          [](char c) { return (c >= 'a' && c <= 'z') || (c >= '2' && c <= '7'); });
+  if (fits) return {};
+  return invalid("the sandbox_id of a record is not of the form isg-[a-z2-7]{26}");
+}
+
+Result<void> agent_id_fits(std::string_view id) {
+  bool fits = !id.empty() && id.size() <= 63 && is_alnum(id[0]) &&
+              std::all_of(id.begin(), id.end(), [](char c) { return is_alnum(c) || c == '_' || c == '-'; });
+  if (fits) return {};
+  return invalid("the agent_id of a record is not of the form [A-Za-z0-9][A-Za-z0-9_-]{0,62}");
+}
+
+Result<void> exec_id_fits(std::string_view id) {
+  bool fits = id.size() == 32 && std::all_of(id.begin(), id.end(), [](char c) {
+                return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+              });
+  if (fits) return {};
+  return invalid("the exec_id of a record is not 32 hex digits");
+}
+
+Result<void> text_fits(std::string_view text, const char* field) {
+  if (!has_nul(text)) return {};
+  return invalid(std::string("`") + field + "` has a NUL byte in it");
+}
+
+Result<void> flags_known(uint32_t flags, uint32_t known) {
+  if ((flags & ~known) == 0) return {};
+  return invalid("a record has flags that this version does not know");
+}
+
+Result<void> user_admitted(const std::string& user, const BackendConfig& settings) {
+  if (user.empty()) return {};
+  if (std::find(settings.users.begin(), settings.users.end(), user) != settings.users.end()) return {};
+  return refused("user `" + user + "` is not admitted: add it to the backend's `users`");
+}
+
+// A path that is absolute leaves the workspace, unless it is the workspace's own name.
+Result<void> path_stays(const std::string& path, uint32_t scope, const char* field) {
+  if (auto fits = text_fits(path, field); !fits) return fits;
+  bool absolute = !path.empty() && path[0] == '/';
+  if (scope == ISOGATE_SCOPE_SANDBOX) {
+    if (absolute) return {};
+    return invalid(std::string("`") + field + "` must be absolute with `scope: sandbox`");
+  }
+  if (!absolute || path == "/workspace" || path.starts_with("/workspace/")) return {};
+  return refused(std::string("`") + field + "` is absolute and not below /workspace");
+}
+
+Result<void> kind_of_cancel(int fd) {
+  if (fd < 0) return {};
+  struct stat info {};
+  // An eventfd is an anonymous inode: no type at all.
+  if (::fstat(fd, &info) == 0 && (info.st_mode & S_IFMT) == 0) return {};
+  return invalid("the cancel descriptor of a record is not an eventfd");
+}
+
+enum class Direction { kRead, kWrite };
+
+Result<void> kind_of_stream(int fd, Direction direction, bool required, const char* field) {
+  if (fd < 0 && !required) return {};
+  if (fd < 0) return invalid(std::string("a record has no descriptor for `") + field + "`");
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return os_error("cannot look at a descriptor", errno);
+  int access = ::fcntl(fd, F_GETFL) & O_ACCMODE;
+  bool stream = S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode) || S_ISREG(info.st_mode);
+  bool way = access == O_RDWR || access == (direction == Direction::kRead ? O_RDONLY : O_WRONLY);
+  if (stream && way) return {};
+  return invalid(std::string("the descriptor for `") + field + "` of a record is of the wrong kind");
+}
+
+Result<void> header_fits(const ipc::CallHeader& header) {
+  if (header.request_id.size() > kMaxRequestIdBytes) return invalid("the request_id of a record is too long");
+  if (auto fits = text_fits(header.request_id, "request_id"); !fits) return fits;
+  return kind_of_cancel(header.cancel.get());
+}
+
+Result<void> argv_fits(const std::vector<std::string>& argv) {
+  if (argv.empty() || argv[0].empty()) return invalid("`argv` is empty");
+  if (std::any_of(argv.begin(), argv.end(), has_nul)) return invalid("an argument has a NUL byte in it");
+  return {};
+}
+
+Result<void> env_fits(const std::vector<std::pair<std::string, std::string>>& env) {
+  for (const auto& [key, value] : env) {
+    if (key.empty() || key.find('=') != std::string::npos || has_nul(key))
+      return invalid("`env` has a name that is empty or has `=` or a NUL byte in it");
+    if (has_nul(value)) return invalid("`env` has a value with a NUL byte in it");
+  }
+  return {};
+}
+
+uint64_t stricter_limit(uint64_t asked, uint64_t configured) {
+  if (asked == 0 || configured == 0) return std::max(asked, configured);
+  return std::min(asked, configured);
+}
+
+Result<void> body_fits(const ipc::FileCall& call) {
+  using ipc::FileVerb;
+  bool reads = call.verb == FileVerb::kWrite;
+  bool writes = call.verb == FileVerb::kRead || call.verb == FileVerb::kList;
+  if (reads || writes)
+    return kind_of_stream(call.body.get(), reads ? Direction::kRead : Direction::kWrite, true, "body");
+  if (call.body) return invalid("a record has a body that its verb does not use");
+  return {};
+}
+
+}  // namespace
+
+Result<void> check(const ipc::ProbeCall& call, const BackendConfig&) { return header_fits(call.call); }
+
+Result<void> check(const ipc::OpenCall& call, const BackendConfig& settings) {
+  if ((call.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0 && !settings.limits_best_effort)
+    return refused("limits are enforced or the sandbox is refused: `limits: best_effort` is not configured");
+  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
+             [&] { return agent_id_fits(call.agent_id); }, [&] { return text_fits(call.tenant, "tenant"); },
+             [&] { return text_fits(call.handle, "handle"); },
+             [&] { return flags_known(call.flags, kOpenFlags); });
+}
+
+Result<void> check(const ipc::CloseCall& call, const BackendConfig&) {
+  if (call.mode > ISOGATE_CLOSE_PURGE) return invalid("a record has an unknown mode of closing");
+  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); });
+}
+
+Result<void> check(const ipc::EnumerateCall& call, const BackendConfig&) {
+  return all([&] { return header_fits(call.call); },
+             [&] { return kind_of_stream(call.out.get(), Direction::kWrite, true, "out"); });
+}
+
+Result<void> check(const ipc::ExecCall& call, const BackendConfig& settings) {
+  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
+             [&] { return exec_id_fits(call.exec_id); }, [&] { return user_admitted(call.user, settings); },
+             [&] { return flags_known(call.flags, ISOGATE_EXEC_PTY); },
+             [&] { return text_fits(call.cwd, "cwd"); }, [&] { return argv_fits(call.argv); },
+             [&] { return env_fits(call.env); },
+             [&] { return kind_of_stream(call.std_in.get(), Direction::kRead, false, "stdin"); },
+             [&] { return kind_of_stream(call.std_out.get(), Direction::kWrite, false, "stdout"); },
+             [&] { return kind_of_stream(call.std_err.get(), Direction::kWrite, false, "stderr"); },
+             [&] { return kind_of_stream(call.control.get(), Direction::kRead, false, "control"); });
+}
+
+Result<void> check(const ipc::FileCall& call, const BackendConfig& settings) {
+  if (call.scope > ISOGATE_SCOPE_SANDBOX) return invalid("a record has an unknown scope");
+  if (call.mode > 0777) return invalid("`mode` has more than permission bits (0777)");
+  bool moves = call.verb == ipc::FileVerb::kMove;
+  if (moves == call.path_to.empty())
+    return invalid("a record has a second path where there is none, or none");
+  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
+             [&] { return user_admitted(call.user, settings); },
+             [&] { return flags_known(call.flags, kFileFlags); },
+             [&] { return path_stays(call.path, call.scope, "path"); },
+             [&] { return moves ? path_stays(call.path_to, call.scope, "path_to") : Result<void>(); },
+             [&] { return body_fits(call); });
+}
+
+Result<void> check(const ipc::EvidenceCall& call, const BackendConfig&) {
+  if (call.gateway_port > 65535) return invalid("a record has a port above 65535");
+  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
+             [&] { return text_fits(call.gateway_address, "gateway_address"); });
+}
+
+isogate_limits stricter(const isogate_limits& asked, const isogate_limits& configured) {
+  return {stricter_limit(asked.memory_bytes, configured.memory_bytes),
+          stricter_limit(asked.cpu_millis, configured.cpu_millis),
+          stricter_limit(asked.pids, configured.pids),
+          stricter_limit(asked.disk_bytes, configured.disk_bytes)};
+}
+
+Result<uint32_t> admitted_egress(uint32_t asked, uint32_t configured) {
+  if (asked > ISOGATE_EGRESS_ALLOW) return invalid("a record has an unknown egress");
+  if (asked == ISOGATE_EGRESS_UNSET || asked == configured) return configured;
+  // deny < proxy < allow; what is unset is the backend's own, which only `deny` is surely not above.
+  if (asked == ISOGATE_EGRESS_DENY || (configured != ISOGATE_EGRESS_UNSET && asked < configured))
+    return asked;
+  return refused("a record asks for more egress than the backend's configuration gives");
+}
+
+}  // namespace isogate

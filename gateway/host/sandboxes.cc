@@ -1,0 +1,201 @@
+#include "gateway/host/sandboxes.h"
+
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "gateway/base/log.h"
+#include "gateway/host/abi_call.h"
+#include "gateway/host/text.h"
+
+namespace isogate {
+namespace {
+
+constexpr auto kLookAtCancel = std::chrono::milliseconds(20);
+constexpr size_t kClosers = 16;
+
+Error not_open(const std::string& id) { return {ISOGATE_NO_SANDBOX, 0, "sandbox `" + id + "` is not open"}; }
+
+isogate_sandbox_spec spec_of(const ipc::OpenCall& call, const isogate_limits& limits, uint32_t egress) {
+  isogate_sandbox_spec spec{};
+  spec.struct_size = sizeof spec;
+  spec.flags = call.flags;
+  spec.egress = egress;
+  spec.sandbox_id = abi_str(call.sandbox_id);
+  spec.tenant = abi_str(call.tenant);
+  spec.agent_id = abi_str(call.agent_id);
+  spec.handle = abi_str(call.handle);
+  spec.limits = limits;
+  return spec;
+}
+
+// What a plugin claims of a sandbox is never more than what its descriptor said was its best.
+const char* implausible(const isogate_sandbox_info& info, const Description& description) {
+  if (isolation_name(info.isolation) == nullptr) return "open() answered with an unknown isolation";
+  if (info.isolation > description.isolation)
+    return "open() answered with more isolation than its descriptor";
+  return nullptr;
+}
+
+// Readable after `seconds`: a cancel_fd with nobody behind it.
+Fd timer(uint32_t seconds) {
+  Fd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  itimerspec when{};
+  when.it_value.tv_sec = seconds;
+  if (fd) ::timerfd_settime(fd.get(), 0, &when, nullptr);
+  return fd;
+}
+
+}  // namespace
+
+Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const isogate_limits& limits,
+                                    uint32_t egress) {
+  Lock lock(mutex_);
+  for (auto found = boxes_.find(call.sandbox_id); found != boxes_.end();
+       found = boxes_.find(call.sandbox_id)) {
+    Box& box = found->second;
+    if (box.state != State::kOpen) {
+      if (auto waited = wait(lock, call.call.cancel.get()); !waited) return waited.error();
+      continue;
+    }
+    if (!box.ended) {
+      ipc::Opened opened = box.opened;
+      opened.flags |= ISOGATE_SANDBOX_ATTACHED;
+      return opened;
+    }
+    AbiCall abi(call.call.cancel.get(), call.call.deadline_ns, call.call.request_id);
+    if (auto closed = close_box(lock, call.sandbox_id, box, abi.call, ISOGATE_CLOSE_DETACH); !closed)
+      return closed.error();
+  }
+  Box& box = boxes_[call.sandbox_id];
+  lock.unlock();
+  isogate_sandbox* sandbox = nullptr;
+  auto opened = call_open(call, limits, egress, sandbox);
+  lock.lock();
+  changed_.notify_all();
+  if (!opened) {
+    boxes_.erase(call.sandbox_id);
+    return opened;
+  }
+  box.state = State::kOpen;
+  box.sandbox = sandbox;
+  box.opened = *opened;
+  return opened;
+}
+
+Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const isogate_limits& limits,
+                                         uint32_t egress, isogate_sandbox*& sandbox) {
+  AbiCall abi(call.call.cancel.get(), call.call.deadline_ns, call.call.request_id);
+  isogate_sandbox_spec spec = spec_of(call, limits, egress);
+  isogate_sandbox_info info{};
+  info.struct_size = sizeof info;
+  info.uid = UINT32_MAX;
+  const isogate_backend_api& api = instance_.api();
+  isogate_status status = api.open(instance_.get(), &abi.call, &spec, &sandbox, &info, &abi.error);
+  if (status != ISOGATE_OK) return plugin_failure(status, abi.error);
+  if (sandbox == nullptr) return plugin_defect("open() answered OK without a sandbox");
+  if (const char* why = implausible(info, instance_.description())) {
+    (void)api.close(sandbox, &abi.call, ISOGATE_CLOSE_STOP, &abi.error);
+    return plugin_defect(why);
+  }
+  ipc::Opened opened;
+  opened.flags = info.flags & ISOGATE_SANDBOX_ATTACHED;
+  opened.isolation = info.isolation;
+  opened.uid = info.uid;
+  opened.handle =
+      clean_text({info.handle, ::strnlen(info.handle, sizeof info.handle)}, sizeof info.handle - 1);
+  return opened;
+}
+
+Result<void> Sandboxes::close(const ipc::CloseCall& call) {
+  AbiCall abi(call.call.cancel.get(), call.call.deadline_ns, call.call.request_id);
+  Lock lock(mutex_);
+  for (;;) {
+    auto found = boxes_.find(call.sandbox_id);
+    if (found == boxes_.end()) return not_open(call.sandbox_id);
+    if (found->second.state == State::kOpen)
+      return close_box(lock, call.sandbox_id, found->second, abi.call, call.mode);
+    if (auto waited = wait(lock, call.call.cancel.get()); !waited) return waited;
+  }
+}
+
+Result<void> Sandboxes::close_box(Lock& lock, const std::string& id, Box& box, const isogate_call& call,
+                                  uint32_t mode) {
+  box.state = State::kClosing;
+  while (box.calls > 0) {
+    auto waited = wait(lock, call.cancel_fd);
+    if (waited) continue;
+    box.state = State::kOpen;
+    changed_.notify_all();
+    return waited;
+  }
+  isogate_error error{};
+  error.struct_size = sizeof error;
+  lock.unlock();
+  isogate_status status = instance_.api().close(box.sandbox, &call, mode, &error);
+  lock.lock();
+  changed_.notify_all();
+  if (status == ISOGATE_OK) {
+    boxes_.erase(id);
+    return {};
+  }
+  box.state = State::kOpen;
+  return plugin_failure(status, error);
+}
+
+Result<void> Sandboxes::wait(Lock& lock, int cancel_fd) {
+  changed_.wait_for(lock, kLookAtCancel);
+  if (!is_signalled(cancel_fd)) return {};
+  return Error{ISOGATE_CANCELLED, 0, "cancelled while another call of that sandbox was running"};
+}
+
+Result<Sandboxes::Lease> Sandboxes::lease(const std::string& sandbox_id) {
+  Lock lock(mutex_);
+  auto found = boxes_.find(sandbox_id);
+  if (found == boxes_.end() || found->second.state != State::kOpen || found->second.ended)
+    return not_open(sandbox_id);
+  ++found->second.calls;
+  return Lease(*this, found->second);
+}
+
+void Sandboxes::give_back(Box& box) {
+  Lock lock(mutex_);
+  --box.calls;
+  if (box.state == State::kClosing && box.calls == 0) changed_.notify_all();
+}
+
+void Sandboxes::mark_ended(Box& box) {
+  Lock lock(mutex_);
+  box.ended = true;
+}
+
+void Sandboxes::close_all(uint32_t mode, uint32_t limit_sec) {
+  std::vector<std::string> ids;
+  for (const auto& [id, box] : boxes_) ids.push_back(id);
+  std::atomic<size_t> next = 0;
+  Fd limit = timer(limit_sec);
+  auto work = [&] {
+    for (size_t i = next++; i < ids.size(); i = next++) {
+      AbiCall abi(limit.get(), INT64_MAX, {});
+      Lock lock(mutex_);
+      auto closed = close_box(lock, ids[i], boxes_.at(ids[i]), abi.call, mode);
+      if (!closed)
+        log::warn("sandbox not closed", {{"sandbox", ids[i]}, {"message", closed.error().message}});
+    }
+  };
+  std::vector<std::jthread> helpers;
+  try {
+    for (size_t i = 1; i < std::min(kClosers, ids.size()); ++i) helpers.emplace_back(work);
+  } catch (const std::system_error&) {  // no more threads: fewer at a time
+  }
+  work();
+}
+
+}  // namespace isogate

@@ -1,0 +1,74 @@
+// The open sandboxes of a backend host, by sandbox_id. Keeps the plugin's rules: never two opens at once
+// for one id, and no call of a sandbox while it is closed. [any]
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "gateway/host/instance.h"
+#include "gateway/ipc/messages.h"
+
+namespace isogate {
+
+class Sandboxes {
+  enum class State { kOpening, kOpen, kClosing };
+  struct Box {
+    State state = State::kOpening;
+    isogate_sandbox* sandbox = nullptr;
+    ipc::Opened opened;
+    uint32_t calls = 0;
+    bool ended = false;  // the plugin said so: the next open begins anew
+  };
+
+ public:
+  explicit Sandboxes(Instance& instance) : instance_(instance) {}
+
+  // Of a sandbox that is open already: what the first open answered, with ISOGATE_SANDBOX_ATTACHED.
+  Result<ipc::Opened> open(const ipc::OpenCall& call, const isogate_limits& limits, uint32_t egress);
+
+  // Waits for the calls of that sandbox to end; new ones are refused meanwhile.
+  Result<void> close(const ipc::CloseCall& call);
+
+  // A counted hold of an open sandbox, for one call.
+  class Lease {
+   public:
+    Lease(Lease&& other) noexcept : owner_(other.owner_), box_(std::exchange(other.box_, nullptr)) {}
+    Lease& operator=(Lease&&) = delete;
+    ~Lease() {
+      if (box_ != nullptr) owner_.give_back(*box_);
+    }
+    [[nodiscard]] isogate_sandbox* sandbox() const { return box_->sandbox; }
+    void mark_ended() { owner_.mark_ended(*box_); }
+
+   private:
+    friend class Sandboxes;
+    Lease(Sandboxes& owner, Box& box) : owner_(owner), box_(&box) {}
+    Sandboxes& owner_;
+    Box* box_;
+  };
+  Result<Lease> lease(const std::string& sandbox_id);  // ISOGATE_NO_SANDBOX when it is not open
+
+  // At the end, when no call is left: all of them, several at a time, each failure logged. Gives up after
+  // `limit_sec`, when what a plugin is still doing is cancelled.
+  void close_all(uint32_t mode, uint32_t limit_sec);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  Result<ipc::Opened> call_open(const ipc::OpenCall& call, const isogate_limits& limits, uint32_t egress,
+                                isogate_sandbox*& sandbox);
+  Result<void> close_box(Lock& lock, const std::string& id, Box& box, const isogate_call& call,
+                         uint32_t mode);
+  Result<void> wait(Lock& lock, int cancel_fd);
+  void give_back(Box& box);
+  void mark_ended(Box& box);
+
+  Instance& instance_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unordered_map<std::string, Box> boxes_;
+};
+
+}  // namespace isogate

@@ -1,0 +1,131 @@
+#include "gateway/host/server.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "gateway/base/log.h"
+#include "gateway/ipc/codec.h"
+
+namespace isogate {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kCancelPatience = std::chrono::seconds(20);
+constexpr uint32_t kClosePatienceSec = 30;
+
+ipc::CallHeader& header_of(ipc::Call& call) {
+  return std::visit([](auto& message) -> ipc::CallHeader& { return message.call; }, call);
+}
+
+ipc::Reply refusal(uint64_t id, Error error) {
+  ipc::Reply reply;
+  reply.id = id;
+  reply.status = error.status;
+  reply.os_errno = error.os_errno;
+  reply.message = std::move(error.message);
+  return reply;
+}
+
+}  // namespace
+
+Server::Server(Instance& instance, Fd front, int control, size_t most_calls)
+    : instance_(instance),
+      front_(std::move(front)),
+      control_(control),
+      sandboxes_(instance),
+      calls_(instance, sandboxes_),
+      workers_(front_.get(), most_calls,
+               {[this](ipc::Received received) { return serve(std::move(received)); },
+                [this](const Error& why) { front_ended(why); }}) {}
+
+int Server::run() {
+  auto wake = make_event();
+  if (!wake) {
+    log::error("host cannot start", {{"message", wake.error().message}});
+    return 1;
+  }
+  wake_ = std::move(*wake);
+  if (auto started = workers_.start(); !started) {
+    log::error("host cannot start", {{"message", started.error().message}});
+    return 1;
+  }
+  wait_for_end();
+  return stop();
+}
+
+bool Server::serve(ipc::Received received) {
+  auto call = ipc::decode_call(received.bytes, std::move(received.fds));
+  if (!call) return false;
+  ipc::Reply reply = answer(std::move(*call));
+  auto sent = ipc::send_record(front_.get(), ipc::encode(reply).bytes, {}, ipc::Wait::kBlock);
+  if (!sent && sent.error().os_errno != EPIPE)
+    log::warn("reply not sent", {{"call", reply.id}, {"message", sent.error().message}});
+  return true;
+}
+
+// The call's descriptors are closed when this returns: who reads their other ends has seen the end of them
+// before the reply arrives.
+ipc::Reply Server::answer(ipc::Call call) {
+  ipc::CallHeader& header = header_of(call);
+  if (!header.cancel) {
+    auto own = make_event();
+    if (!own) return refusal(header.id, std::move(own.error()));
+    header.cancel = std::move(*own);
+  }
+  InFlight::Call registered(in_flight_, header.cancel.get());
+  if (!registered.admitted())
+    return refusal(header.id, {ISOGATE_UNAVAILABLE, 0, "this backend host is ending"});
+  return calls_.run(call);
+}
+
+void Server::front_ended(const Error& why) {
+  {
+    std::lock_guard lock(reason_mutex_);
+    if (reason_.empty()) reason_ = why.message;
+  }
+  if (why.os_errno != ECONNRESET) broken_ = true;
+  signal_event(wake_.get());
+}
+
+void Server::wait_for_end() {
+  for (;;) {
+    pollfd watch[3] = {{wake_.get(), POLLIN, 0}, {control_, POLLIN, 0}, {front_.get(), POLLRDHUP, 0}};
+    auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(Workers::kIdleTime);
+    int ready = ::poll(watch, 3, static_cast<int>(tick.count()));
+    if (ready < 0) continue;
+    if (ready == 0) workers_.trim();
+    if (watch[0].revents != 0 || watch[2].revents != 0) return;
+    if (watch[1].revents != 0 && read_control()) return;
+  }
+}
+
+// True when the supervisor wants this host to end, or is gone.
+bool Server::read_control() {
+  auto received = ipc::receive_record(control_, ipc::Wait::kDont);
+  if (!received) return received.error().os_errno != EAGAIN;
+  auto message = nlohmann::json::parse(received->bytes, nullptr, false);
+  if (!message.is_object() || message.value("type", "") != "stop") {
+    log::warn("unknown message from the supervisor", {{"bytes", received->bytes.size()}});
+    return false;
+  }
+  if (message.value("mode", "detach") == "stop") close_mode_ = ISOGATE_CLOSE_STOP;
+  return true;
+}
+
+int Server::stop() {
+  if (broken_) log::error("the front's channel is broken, ending", {{"message", reason_}});
+  in_flight_.cancel_all();
+  ::shutdown(front_.get(), SHUT_RD);  // wakes the idle workers; what is queued is still answered
+  if (!workers_.wait(Clock::now() + kCancelPatience)) {
+    log::error("calls did not end after they were cancelled, ending", {{"threads", workers_.count()}});
+    ::_exit(1);
+  }
+  sandboxes_.close_all(close_mode_, kClosePatienceSec);
+  return broken_ ? 1 : 0;
+}
+
+}  // namespace isogate

@@ -1,0 +1,13 @@
+// Text that a plugin wrote, made fit for a log line, a record and a person: valid UTF-8 in one line, at
+// most `limit` bytes. What is neither becomes U+FFFD or a space. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace isogate {
+
+std::string clean_text(std::string_view text, size_t limit);
+
+}  // namespace isogate
