@@ -1,0 +1,40 @@
+// Records with descriptors over a SOCK_SEQPACKET socketpair. A record over 60 KiB travels in a
+// sealed memfd, so the kernel's socket buffer never refuses one.
+// Functions are safe from any thread, on one socket too: the kernel keeps records whole.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/fd.h"
+
+namespace isogate::ipc {
+
+inline constexpr size_t kMaxPayloadBytes = 16u << 20;  // of one record, however it travels
+inline constexpr size_t kMaxInlineBytes = 60u << 10;   // above: in a memfd
+inline constexpr size_t kMaxChannelFds = 64;           // attached to one record
+
+struct SocketPair {
+  Fd a, b;
+};
+Result<SocketPair> make_socket_pair();  // SOCK_SEQPACKET, close-on-exec, blocking
+
+struct Received {
+  std::string bytes;
+  std::vector<Fd> fds;  // close-on-exec
+};
+
+enum class Wait { kBlock, kDont };
+
+// os_errno EAGAIN with Wait::kDont when the peer is behind; EPIPE when it is gone.
+// ISOGATE_INVALID_ARGUMENT, and nothing sent, for an empty record and for one over a cap.
+Result<void> send_record(int socket, std::string_view bytes, const std::vector<int>& fds, Wait wait);
+
+// os_errno EAGAIN with Wait::kDont when nothing is there, and when SO_RCVTIMEO ran out; ECONNRESET at
+// the end of the channel; ISOGATE_INVALID_ARGUMENT for a record that breaks the format or its caps: the
+// peer is broken or hostile then. Descriptors that came with a refused record are closed.
+Result<Received> receive_record(int socket, Wait wait);
+
+}  // namespace isogate::ipc

@@ -1,0 +1,410 @@
+#include "gateway/ipc/codec.h"
+
+#include <array>
+#include <span>
+
+#include "gateway/ipc/wire.h"
+
+namespace isogate::ipc {
+namespace {
+
+constexpr uint8_t kVersion = 1;
+
+enum class Type : uint8_t {
+  kProbe = 1,
+  kOpen,
+  kClose,
+  kEnumerate,
+  kExec,
+  kFile,
+  kEvidence,
+  kHello = 64,
+  kReply,
+};
+
+// One list of fields per struct serves both directions: `Wire` is Writer or Reader.
+template <typename Wire, typename... Integers>
+void numbers(Wire& wire, Integers&... values) {
+  (wire.number(values), ...);
+}
+
+template <typename Wire, typename... Strings>
+void names(Wire& wire, Strings&... values) {
+  (wire.text(values, kMaxNameBytes), ...);
+}
+
+template <typename Wire, typename Limits>
+void fields_of_limits(Wire& wire, Limits& limits) {
+  numbers(wire, limits.memory_bytes, limits.cpu_millis, limits.pids, limits.disk_bytes);
+}
+
+template <typename Wire, typename Message>
+void header(Wire& wire, Message& message) {
+  numbers(wire, message.call.id, message.call.deadline_ns);
+  names(wire, message.call.request_id);
+}
+
+void strings(Writer& wire, const std::vector<std::string>& list) {
+  if (list.size() > kMaxItems) return wire.refuse();
+  wire.number(static_cast<uint32_t>(list.size()));
+  for (const std::string& item : list) wire.text(item, kMaxRecordBytes);
+}
+
+// Grows with the bytes present: a count alone allocates nothing.
+void strings(Reader& wire, std::vector<std::string>& list) {
+  uint32_t count = 0;
+  wire.number(count);
+  if (count > kMaxItems) wire.refuse("a count over its cap");
+  for (uint32_t i = 0; i < count && wire.ok(); ++i) wire.text(list.emplace_back(), kMaxRecordBytes);
+}
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+void pairs(Writer& wire, const Pairs& list) {
+  if (list.size() > kMaxItems) return wire.refuse();
+  wire.number(static_cast<uint32_t>(list.size()));
+  for (const auto& [key, value] : list) {
+    wire.text(key, kMaxRecordBytes);
+    wire.text(value, kMaxRecordBytes);
+  }
+}
+
+void pairs(Reader& wire, Pairs& list) {
+  uint32_t count = 0;
+  wire.number(count);
+  if (count > kMaxItems) wire.refuse("a count over its cap");
+  for (uint32_t i = 0; i < count && wire.ok(); ++i) {
+    auto& [key, value] = list.emplace_back();
+    wire.text(key, kMaxRecordBytes);
+    wire.text(value, kMaxRecordBytes);
+  }
+}
+
+template <typename M, typename T>
+concept Is = std::is_same_v<std::remove_const_t<M>, T>;
+
+template <typename Wire, Is<ProbeCall> M>
+void fields(Wire& wire, M& probe) {
+  header(wire, probe);
+}
+
+template <typename Wire, Is<EnumerateCall> M>
+void fields(Wire& wire, M& enumerate) {
+  header(wire, enumerate);
+}
+
+template <typename Wire, Is<OpenCall> M>
+void fields(Wire& wire, M& open) {
+  header(wire, open);
+  numbers(wire, open.flags, open.egress);
+  names(wire, open.sandbox_id, open.tenant, open.agent_id, open.handle);
+  fields_of_limits(wire, open.limits);
+}
+
+template <typename Wire, Is<CloseCall> M>
+void fields(Wire& wire, M& close) {
+  header(wire, close);
+  names(wire, close.sandbox_id);
+  numbers(wire, close.mode);
+}
+
+template <typename Wire, Is<ExecCall> M>
+void fields(Wire& wire, M& exec) {
+  header(wire, exec);
+  names(wire, exec.sandbox_id, exec.exec_id, exec.user);
+  wire.text(exec.cwd, kMaxPathBytes);
+  numbers(wire, exec.flags, exec.rows, exec.cols);
+  strings(wire, exec.argv);
+  pairs(wire, exec.env);
+  fields_of_limits(wire, exec.limits);
+}
+
+template <typename Wire, Is<FileCall> M>
+void fields(Wire& wire, M& file) {
+  header(wire, file);
+  auto verb = static_cast<uint32_t>(file.verb);
+  wire.number(verb);
+  if (verb > static_cast<uint32_t>(FileVerb::kRemove)) {
+    if constexpr (std::is_same_v<Wire, Reader>) wire.refuse("an unknown verb");
+  }
+  if constexpr (std::is_same_v<Wire, Reader>) file.verb = static_cast<FileVerb>(verb);
+  names(wire, file.sandbox_id, file.user);
+  wire.text(file.path, kMaxPathBytes);
+  wire.text(file.path_to, kMaxPathBytes);
+  numbers(wire, file.scope, file.flags, file.mode, file.offset, file.limit);
+}
+
+template <typename Wire, Is<EvidenceCall> M>
+void fields(Wire& wire, M& evidence) {
+  header(wire, evidence);
+  names(wire, evidence.sandbox_id, evidence.gateway_address);
+  numbers(wire, evidence.gateway_port);
+}
+
+template <typename Wire, Is<Hello> M>
+void fields(Wire& wire, M& hello) {
+  names(wire, hello.plugin_id, hello.plugin_version, hello.summary);
+  numbers(wire, hello.isolation, hello.locality, hello.capabilities);
+}
+
+template <typename Wire, Is<std::monostate> M>
+void fields(Wire&, M&) {}
+
+template <typename Wire, Is<Probe> M>
+void fields(Wire& wire, M& probe) {
+  numbers(wire, probe.verdict, probe.isolation, probe.locality, probe.capabilities);
+  wire.text(probe.detail, kMaxTextBytes);
+}
+
+template <typename Wire, Is<Opened> M>
+void fields(Wire& wire, M& opened) {
+  numbers(wire, opened.flags, opened.isolation, opened.uid);
+  names(wire, opened.handle);
+}
+
+template <typename Wire, Is<ExecEnd> M>
+void fields(Wire& wire, M& end) {
+  numbers(wire, end.flags, end.exit_code, end.term_signal, end.os_errno, end.wall_ns, end.cpu_ns,
+          end.max_rss_bytes);
+}
+
+template <typename Wire, Is<Entry> M>
+void fields(Wire& wire, M& entry) {
+  numbers(wire, entry.type, entry.mode, entry.size, entry.mtime_ns);
+  wire.text(entry.name, kMaxPathBytes);
+}
+
+template <typename Wire, Is<Written> M>
+void fields(Wire& wire, M& written) {
+  numbers(wire, written.bytes);
+}
+
+template <typename Wire, Is<Found> M>
+void fields(Wire& wire, M& found) {
+  names(wire, found.sandbox_id, found.handle);
+}
+
+template <typename Wire, Is<isogate_evidence> M>
+void fields(Wire& wire, M& e) {
+  numbers(wire, e.flags, e.uid, e.gid, e.no_new_privs, e.seccomp_mode, e.cap_inheritable, e.cap_permitted,
+          e.cap_effective, e.cap_bounding, e.cap_ambient, e.ns_mnt, e.ns_pid, e.ns_net, e.ns_ipc, e.ns_uts,
+          e.ns_user, e.ns_cgroup, e.visible_processes);
+  fields_of_limits(wire, e.limits);
+}
+
+using Slots = std::array<Fd*, kMaxRecordFds>;  // in the order of messages.h; nullptr: not in this struct
+
+Slots slots(ProbeCall& m) { return {&m.call.cancel}; }
+Slots slots(OpenCall& m) { return {&m.call.cancel}; }
+Slots slots(CloseCall& m) { return {&m.call.cancel}; }
+Slots slots(EnumerateCall& m) { return {&m.call.cancel, &m.out}; }
+Slots slots(ExecCall& m) { return {&m.call.cancel, &m.std_in, &m.std_out, &m.std_err, &m.control}; }
+Slots slots(FileCall& m) { return {&m.call.cancel, &m.body}; }
+Slots slots(EvidenceCall& m) { return {&m.call.cancel}; }
+
+template <typename T>
+constexpr Type kTypeOf = Type::kProbe;
+template <>
+constexpr Type kTypeOf<OpenCall> = Type::kOpen;
+template <>
+constexpr Type kTypeOf<CloseCall> = Type::kClose;
+template <>
+constexpr Type kTypeOf<EnumerateCall> = Type::kEnumerate;
+template <>
+constexpr Type kTypeOf<ExecCall> = Type::kExec;
+template <>
+constexpr Type kTypeOf<FileCall> = Type::kFile;
+template <>
+constexpr Type kTypeOf<EvidenceCall> = Type::kEvidence;
+
+void begin(Writer& wire, Type type) {
+  wire.reserve(512);
+  wire.number(kVersion);
+  wire.number(static_cast<uint8_t>(type));
+}
+
+Error malformed(const char* why) { return invalid(std::string("a record is malformed: ") + why); }
+
+template <typename T>
+Result<Call> read_call(Reader& wire, std::span<Fd> fds) {
+  T message;
+  uint8_t present = 0;
+  wire.number(present);
+  size_t next = 0;
+  Slots all = slots(message);
+  for (size_t i = 0; i < 8; ++i) {
+    if ((present >> i & 1) == 0) continue;
+    if (i >= all.size() || all[i] == nullptr) return malformed("a descriptor that its type has not");
+    if (next == fds.size()) return malformed("fewer descriptors than it says");
+    *all[i] = std::move(fds[next++]);
+  }
+  if (next != fds.size()) return malformed("more descriptors than it says");
+  fields(wire, message);
+  if (const char* why = wire.failure()) return malformed(why);
+  return Call(std::move(message));
+}
+
+template <size_t I = 0>
+void read_value(Reader& wire, uint8_t index, decltype(Reply::value)& value) {
+  if constexpr (I == std::variant_size_v<decltype(Reply::value)>) {
+    wire.refuse("an unknown kind of value");
+  } else if (index == I) {
+    fields(wire, value.template emplace<I>());
+  } else {
+    read_value<I + 1>(wire, index, value);
+  }
+}
+
+// Numbers of the ABI that select a case: an unknown one is nobody's to guess.
+const char* implausible(const Reply& reply) {
+  if (reply.status < ISOGATE_OK || reply.status > ISOGATE_NO_SANDBOX) return "an unknown status";
+  bool has_value = !std::holds_alternative<std::monostate>(reply.value);
+  if (reply.status != ISOGATE_OK && has_value) return "a failure with a value";
+  if (reply.status == ISOGATE_OK && !reply.message.empty()) return "a success with a message";
+  if (const auto* probe = std::get_if<Probe>(&reply.value))
+    if (probe->verdict < ISOGATE_PROBE_AVAILABLE || probe->verdict > ISOGATE_PROBE_UNAVAILABLE)
+      return "an unknown verdict";
+  if (const auto* entry = std::get_if<Entry>(&reply.value))
+    if (entry->type < ISOGATE_ENTRY_REGULAR || entry->type > ISOGATE_ENTRY_OTHER)
+      return "an unknown type of file";
+  return nullptr;
+}
+
+Result<FromHost> read_reply(Reader& wire) {
+  Reply reply;
+  uint8_t kind = 0;
+  numbers(wire, reply.id, reply.status, reply.os_errno);
+  wire.text(reply.message, kMaxTextBytes);
+  wire.number(kind);
+  read_value(wire, kind, reply.value);
+  if (const char* why = wire.failure()) return malformed(why);
+  if (const char* why = implausible(reply)) return malformed(why);
+  return FromHost(std::move(reply));
+}
+
+// An item is its length and its fields.
+template <typename T>
+std::string item(const T& value) {
+  Writer body;
+  fields(body, value);
+  Writer whole;
+  whole.text(body.take(kMaxItemBytes), kMaxItemBytes);
+  return whole.size() > sizeof(uint32_t) ? whole.take(kMaxItemBytes + sizeof(uint32_t)) : std::string();
+}
+
+template <typename T>
+Result<std::optional<T>> take_item(std::string_view& bytes) {
+  Reader outer(bytes);
+  uint32_t size = 0;
+  outer.number(size);
+  if (!outer.ok()) return std::optional<T>();
+  if (size == 0 || size > kMaxItemBytes) return malformed("an item over its cap");
+  if (outer.rest().size() < size) return std::optional<T>();
+  Reader wire(outer.rest().substr(0, size));
+  T value;
+  fields(wire, value);
+  if (const char* why = wire.failure()) return malformed(why);
+  bytes.remove_prefix(sizeof size + size);
+  return std::optional<T>(std::move(value));
+}
+
+}  // namespace
+
+Encoded encode(const Call& call) {
+  return std::visit(
+      [](const auto& message) {
+        using T = std::decay_t<decltype(message)>;
+        Encoded encoded;
+        Writer wire;
+        begin(wire, kTypeOf<T>);
+        uint8_t present = 0;
+        Slots all = slots(const_cast<T&>(message));  // looked at, not changed
+        for (size_t i = 0; i < all.size(); ++i) {
+          if (all[i] == nullptr || !*all[i]) continue;
+          present = static_cast<uint8_t>(present | 1u << i);
+          encoded.fds.push_back(all[i]->get());
+        }
+        wire.number(present);
+        fields(wire, message);
+        encoded.bytes = wire.take(kMaxRecordBytes);
+        return encoded;
+      },
+      call);
+}
+
+Encoded encode(const Hello& hello) {
+  Writer wire;
+  begin(wire, Type::kHello);
+  fields(wire, hello);
+  return {wire.take(kMaxRecordBytes), {}};
+}
+
+Encoded encode(const Reply& reply) {
+  Writer wire;
+  begin(wire, Type::kReply);
+  numbers(wire, reply.id, reply.status, reply.os_errno);
+  wire.text(reply.message, kMaxTextBytes);
+  wire.number(static_cast<uint8_t>(reply.value.index()));
+  std::visit([&wire](const auto& value) { fields(wire, value); }, reply.value);
+  return {wire.take(kMaxRecordBytes), {}};
+}
+
+Result<Call> decode_call(std::string_view bytes, std::vector<Fd> fds) {
+  if (bytes.size() > kMaxRecordBytes) return malformed("over its cap");
+  if (fds.size() > kMaxRecordFds) return malformed("too many descriptors");
+  Reader wire(bytes);
+  uint8_t version = 0;
+  uint8_t type = 0;
+  numbers(wire, version, type);
+  if (wire.ok() && version != kVersion) return malformed("an unknown version");
+  switch (static_cast<Type>(type)) {
+    case Type::kProbe:
+      return read_call<ProbeCall>(wire, fds);
+    case Type::kOpen:
+      return read_call<OpenCall>(wire, fds);
+    case Type::kClose:
+      return read_call<CloseCall>(wire, fds);
+    case Type::kEnumerate:
+      return read_call<EnumerateCall>(wire, fds);
+    case Type::kExec:
+      return read_call<ExecCall>(wire, fds);
+    case Type::kFile:
+      return read_call<FileCall>(wire, fds);
+    case Type::kEvidence:
+      return read_call<EvidenceCall>(wire, fds);
+    default:
+      return malformed("an unknown type");
+  }
+}
+
+Result<FromHost> decode_from_host(std::string_view bytes) {
+  if (bytes.size() > kMaxRecordBytes) return malformed("over its cap");
+  Reader wire(bytes);
+  uint8_t version = 0;
+  uint8_t type = 0;
+  numbers(wire, version, type);
+  if (wire.ok() && version != kVersion) return malformed("an unknown version");
+  if (static_cast<Type>(type) == Type::kReply) return read_reply(wire);
+  if (static_cast<Type>(type) != Type::kHello) return malformed("an unknown type");
+  Hello hello;
+  fields(wire, hello);
+  if (const char* why = wire.failure()) return malformed(why);
+  return FromHost(std::move(hello));
+}
+
+std::string encode_item(const Entry& entry) { return item(entry); }
+std::string encode_item(const Found& found) { return item(found); }
+
+Result<std::optional<Entry>> take_entry(std::string_view& bytes) {
+  std::string_view after = bytes;
+  auto entry = take_item<Entry>(after);
+  if (entry.ok() && entry->has_value() &&
+      ((*entry)->type < ISOGATE_ENTRY_REGULAR || (*entry)->type > ISOGATE_ENTRY_OTHER))
+    return malformed("an unknown type of file");
+  if (entry.ok()) bytes = after;
+  return entry;
+}
+
+Result<std::optional<Found>> take_found(std::string_view& bytes) { return take_item<Found>(bytes); }
+
+}  // namespace isogate::ipc

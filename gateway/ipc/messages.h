@@ -1,0 +1,126 @@
+// What front and backend host say to each other: one C++ struct per record, the ABI's fields with
+// owned strings. Encoded by codec.h, carried by channel.h.
+//
+// The front asks, the host answers each call once with a Reply that repeats its id. A host's first
+// record is Hello. Descriptors travel beside a record in the order given at each struct; an absent
+// one (empty Fd) is left out and marked as absent in the record.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "isogate/backend.h"
+#include "runner/fd.h"
+
+namespace isogate::ipc {
+
+struct Hello {  // host → front, once, when the plugin is loaded and created
+  std::string plugin_id, plugin_version, summary;
+  uint32_t isolation = 0, locality = 0;
+  uint64_t capabilities = 0;
+};
+
+struct CallHeader {
+  uint64_t id = 0;                  // chosen by the front, unique on this channel
+  int64_t deadline_ns = INT64_MAX;  // CLOCK_MONOTONIC
+  std::string request_id;
+  Fd cancel;  // descriptor 1
+};
+
+struct ProbeCall {
+  CallHeader call;
+};
+
+struct OpenCall {
+  CallHeader call;
+  uint32_t flags = 0, egress = 0;
+  std::string sandbox_id, tenant, agent_id, handle;
+  isogate_limits limits{};
+};
+
+struct CloseCall {
+  CallHeader call;
+  std::string sandbox_id;
+  uint32_t mode = ISOGATE_CLOSE_DETACH;
+};
+
+struct EnumerateCall {
+  CallHeader call;
+  Fd out;  // descriptor 2: Found records, each encoded with encode_item()
+};
+
+struct ExecCall {
+  CallHeader call;
+  std::string sandbox_id, exec_id, cwd, user;
+  uint32_t flags = 0;
+  uint16_t rows = 0, cols = 0;
+  std::vector<std::string> argv;
+  std::vector<std::pair<std::string, std::string>> env;
+  isogate_limits limits{};
+  Fd std_in, std_out, std_err, control;  // descriptors 2 to 5
+};
+
+enum class FileVerb : uint32_t { kRead, kWrite, kList, kStat, kMkdir, kMove, kRemove };
+
+struct FileCall {
+  CallHeader call;
+  FileVerb verb = FileVerb::kStat;
+  std::string sandbox_id, path, path_to, user;
+  uint32_t scope = 0, flags = 0, mode = 0;
+  uint64_t offset = 0, limit = 0;
+  Fd body;  // descriptor 2: read and list write to it, write reads it
+};
+
+struct EvidenceCall {
+  CallHeader call;
+  std::string sandbox_id, gateway_address;
+  uint32_t gateway_port = 0;
+};
+
+using Call = std::variant<ProbeCall, OpenCall, CloseCall, EnumerateCall, ExecCall, FileCall, EvidenceCall>;
+
+struct Probe {
+  uint32_t verdict = ISOGATE_PROBE_UNAVAILABLE, isolation = 0, locality = 0;
+  uint64_t capabilities = 0;
+  std::string detail;
+};
+
+struct Opened {
+  uint32_t flags = 0, isolation = 0, uid = UINT32_MAX;
+  std::string handle;
+};
+
+struct ExecEnd {
+  uint32_t flags = 0;
+  int32_t exit_code = 0, term_signal = 0, os_errno = 0;
+  uint64_t wall_ns = 0, cpu_ns = 0, max_rss_bytes = 0;
+};
+
+struct Entry {  // also the item of a listing
+  uint32_t type = 0, mode = 0;
+  uint64_t size = 0;
+  int64_t mtime_ns = 0;
+  std::string name;
+};
+
+struct Written {
+  uint64_t bytes = 0;
+};
+
+struct Found {  // the item of an enumeration
+  std::string sandbox_id, handle;
+};
+
+struct Reply {
+  uint64_t id = 0;
+  isogate_status status = ISOGATE_INTERNAL;
+  int32_t os_errno = 0;
+  std::string message;  // empty when status is ISOGATE_OK
+  // What the call asked for; monostate after a failure and where there is nothing to say.
+  std::variant<std::monostate, Probe, Opened, ExecEnd, Entry, Written, isogate_evidence> value;
+};
+
+}  // namespace isogate::ipc
