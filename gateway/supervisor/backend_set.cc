@@ -1,0 +1,78 @@
+#include "gateway/supervisor/backend_set.h"
+
+#include <algorithm>
+
+namespace isogate::supervisor {
+
+void BackendSet::start(const BackendConfig& backend) {
+  slots_.push_back(std::make_unique<BackendSlot>(context_, front_, backend));
+  slots_.back()->start();
+}
+
+void BackendSet::reload(const std::vector<BackendConfig>& wanted) {
+  for (const auto& slot : slots_)
+    if (std::none_of(wanted.begin(), wanted.end(),
+                     [&](const auto& each) { return each.name == slot->name(); }))
+      slot->remove();
+  for (const BackendConfig& backend : wanted) {
+    const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                   [&](const auto& each) { return each->name() == backend.name; });
+    if (slot == slots_.end())
+      start(backend);
+    else
+      (*slot)->reload(backend);
+  }
+}
+
+void BackendSet::announce() {
+  for (const auto& slot : slots_) slot->announce();
+}
+
+void BackendSet::front_lost() {
+  for (const auto& slot : slots_) slot->front_lost();
+}
+
+void BackendSet::retire() {
+  for (const auto& slot : slots_) slot->retire();
+}
+
+void BackendSet::stop(bool keep_sandboxes) {
+  for (const auto& slot : slots_) slot->stop(keep_sandboxes);
+}
+
+void BackendSet::kill_all() {
+  for (const auto& slot : slots_) slot->kill_all();
+}
+
+void BackendSet::attend(int fd) {
+  for (const auto& slot : slots_) slot->attend(fd);
+}
+
+void BackendSet::ended(pid_t pid, int wait_status) {
+  for (const auto& slot : slots_)
+    if (slot->ended(pid, wait_status)) return;
+}
+
+void BackendSet::tick(TimePoint now) {
+  for (const auto& slot : slots_) slot->tick(now);
+  std::erase_if(slots_, [](const auto& slot) { return slot->removed() && slot->empty(); });
+}
+
+TimePoint BackendSet::next_deadline() const {
+  TimePoint next = TimePoint::max();
+  for (const auto& slot : slots_) next = std::min(next, slot->next_deadline());
+  return next;
+}
+
+bool BackendSet::hosts_gone() const {
+  return std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot->empty(); });
+}
+
+std::vector<const ControlChannel*> BackendSet::controls() const {
+  std::vector<const ControlChannel*> all;
+  for (const auto& slot : slots_)
+    for (const auto& process : slot->processes()) all.push_back(&process->control);
+  return all;
+}
+
+}  // namespace isogate::supervisor

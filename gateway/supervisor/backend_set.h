@@ -1,0 +1,39 @@
+// All configured backends: one slot each, and the reload that tells them apart.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gateway/supervisor/backend_slot.h"
+
+namespace isogate::supervisor {
+
+class BackendSet {
+ public:
+  BackendSet(Context& context, const FrontLink& front) : context_(context), front_(front) {}
+
+  void start(const BackendConfig& backend);
+  // Keeps, replaces, starts and removes, so that what runs is what `wanted` says.
+  void reload(const std::vector<BackendConfig>& wanted);
+
+  // To every slot; what they mean stands at BackendSlot.
+  void announce();
+  void front_lost();
+  void retire();
+  void stop(bool keep_sandboxes);
+  void kill_all();
+  void attend(int fd);
+  void ended(pid_t pid, int wait_status);
+  void tick(TimePoint now);
+
+  [[nodiscard]] TimePoint next_deadline() const;
+  [[nodiscard]] bool hosts_gone() const;
+  [[nodiscard]] std::vector<const ControlChannel*> controls() const;
+
+ private:
+  Context& context_;
+  const FrontLink& front_;
+  std::vector<std::unique_ptr<BackendSlot>> slots_;
+};
+
+}  // namespace isogate::supervisor

@@ -1,0 +1,297 @@
+#include "gateway/supervisor/backend_slot.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "gateway/base/log.h"
+#include "gateway/config/load.h"
+#include "gateway/ipc/channel.h"
+
+namespace isogate::supervisor {
+namespace {
+
+constexpr int kPermanent = 3;  // exit code of a host that said `failed`
+
+std::string seconds(std::chrono::milliseconds time) {
+  const auto whole = time.count() / 1000, rest = time.count() % 1000;
+  return rest == 0 ? std::to_string(whole) + " s" : std::to_string(time.count()) + " ms";
+}
+
+bool ended_with(int wait_status, int code) {
+  return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == code;
+}
+
+}  // namespace
+
+BackendSlot::BackendSlot(Context& context, const FrontLink& front, BackendConfig config)
+    : context_(context), front_(front), config_(std::move(config)), policy_(context.timings) {}
+
+HostProcess* BackendSlot::find(HostRole role) {
+  for (const auto& process : processes_)
+    if (process->role == role) return process.get();
+  return nullptr;
+}
+
+void BackendSlot::start() {
+  start_at_.reset();
+  restart_when_alone_ = false;
+  fingerprint_ = host_fingerprint(context_.config, config_);
+  ++generation_;
+  auto process = launch();
+  if (!process) return crashed(generation_, process.error().message);
+  log::info("backend host started",
+            {{"backend", name()}, {"generation", generation_}, {"host_pid", (*process)->child.pid}});
+  processes_.push_back(std::move(*process));
+}
+
+Result<std::unique_ptr<HostProcess>> BackendSlot::launch() {
+  const std::string copy_dir_name = name() + "." + std::to_string(generation_);
+  auto copy_dir = make_plugin_copy_dir(context_.state, copy_dir_name);
+  if (!copy_dir) return copy_dir.error();
+  auto pair = ipc::make_socket_pair();
+  if (!pair) return pair.error();
+  auto child = context_.start({"_host", name()});
+  if (!child) return child.error();
+  auto process = std::make_unique<HostProcess>();
+  process->control = ControlChannel(std::move(child->control));
+  process->child = std::move(*child);
+  process->generation = generation_;
+  process->front_end = std::move(pair->a);
+  process->copy_dir_name = copy_dir_name;
+  process->kill_later(Clock::now() + context_.timings.ready,
+                      "did not become ready within " + seconds(context_.timings.ready));
+  std::vector<Fd> to_front;
+  to_front.push_back(std::move(pair->b));
+  process->control.send(host_start_message({&context_.config, &config_, generation_, context_.state.sandboxes,
+                                            context_.state.uids, *copy_dir}),
+                        {}, std::move(to_front));
+  return process;
+}
+
+void BackendSlot::reload(BackendConfig config) {
+  const bool lives =
+      !removed_ && (find(HostRole::kServing) != nullptr || find(HostRole::kStarting) != nullptr);
+  const bool same = host_fingerprint(context_.config, config) == fingerprint_;
+  config_ = std::move(config);
+  removed_ = false;
+  if (lives && same && !start_at_) return;
+  policy_.forget();
+  leave(HostRole::kStarting);
+  start();
+}
+
+void BackendSlot::remove() {
+  removed_ = true;
+  start_at_.reset();
+  restart_when_alone_ = false;
+  down_.reset();
+  leave(HostRole::kStarting);
+  leave(HostRole::kServing);
+}
+
+// Without a deadline: its calls may last, and its front closes the socket when the last is done.
+void BackendSlot::leave(HostRole role) {
+  HostProcess* process = find(role);
+  if (process == nullptr) return;
+  process->role = HostRole::kLeaving;
+  process->kill_at.reset();
+  if (!process->front_end) return;
+  process->front_end.reset();  // nobody ever had it: it ends now
+  process->kill_later(Clock::now() + context_.timings.leave, "did not end without a front");
+}
+
+void BackendSlot::front_lost() {
+  for (const auto& process : processes_) {
+    if (process->front_end) continue;
+    if (process->role == HostRole::kServing) {
+      process->role = HostRole::kLeaving;
+      restart_when_alone_ = !removed_ && !retired_;
+    }
+    process->kill_later(Clock::now() + context_.timings.leave, "did not end with its front");
+  }
+}
+
+void BackendSlot::announce() {
+  if (down_) tell_down(*down_);
+  if (HostProcess* process = find(HostRole::kServing); process != nullptr) hand_over(*process);
+}
+
+void BackendSlot::retire() {
+  retired_ = true;
+  start_at_.reset();
+  restart_when_alone_ = false;
+}
+
+void BackendSlot::stop(bool keep_sandboxes) {
+  retire();
+  stopping_ = true;
+  for (const auto& process : processes_) {
+    process->control.send(host_stop_message(keep_sandboxes));
+    process->kill_later(Clock::now() + context_.timings.stop,
+                        "did not stop within " + seconds(context_.timings.stop));
+  }
+}
+
+void BackendSlot::kill_all() {
+  for (const auto& process : processes_) process->kill_now("had to end at once");
+  if (!processes_.empty()) context_.had_to_kill = true;
+}
+
+void BackendSlot::attend(int fd) {
+  for (const auto& process : processes_)
+    if (process->control.fd() == fd) {
+      process->control.flush();
+      return hear(*process);
+    }
+}
+
+void BackendSlot::hear(HostProcess& process) {
+  while (process.control.fd() >= 0) {
+    auto said = process.control.receive();
+    if (!said && said.error().os_errno != ECONNRESET)
+      return process.kill_now("broke the control protocol: " + said.error().message);
+    if (!said)
+      return process.kill_later(Clock::now() + context_.timings.leave,
+                                "closed its control socket and did not end");
+    if (!*said) return;
+    if ((*said)->type == "ready") {
+      became_ready(process);
+    } else if ((*said)->type == "failed") {
+      process.failed = (*said)->message;
+      process.kill_later(Clock::now() + context_.timings.leave,
+                         "did not end after it failed: " + *process.failed);
+    } else {
+      process.kill_now("said `" + (*said)->type + "`, which is not for a host to say");
+    }
+  }
+}
+
+void BackendSlot::became_ready(HostProcess& process) {
+  if (process.role != HostRole::kStarting || stopping_) return;
+  leave(HostRole::kServing);
+  process.role = HostRole::kServing;
+  process.kill_at.reset();
+  down_.reset();
+  log::info("backend up", {{"backend", name()}, {"generation", process.generation}});
+  hand_over(process);
+}
+
+void BackendSlot::hand_over(HostProcess& process) {
+  if (!process.front_end || !front_.running()) return;
+  std::vector<Fd> fds;
+  fds.push_back(std::move(process.front_end));
+  front_.send(backend_up_message(name(), process.generation), std::move(fds));
+}
+
+void BackendSlot::tell_down(BackendDown down) {
+  down_ = std::move(down);
+  if (front_.running()) front_.send(backend_down_message(*down_), {});
+}
+
+bool BackendSlot::ended(pid_t pid, int wait_status) {
+  const auto found = std::find_if(processes_.begin(), processes_.end(),
+                                  [pid](const auto& process) { return process->child.pid == pid; });
+  if (found == processes_.end()) return false;
+  hear(**found);  // what it said last
+  const std::unique_ptr<HostProcess> process = std::move(*found);
+  processes_.erase(found);
+  remove_plugin_copy_dir(context_.state, process->copy_dir_name);
+  conclude(*process, wait_status);
+  restart_when_alone();
+  return true;
+}
+
+void BackendSlot::conclude(const HostProcess& process, int wait_status) {
+  const std::string reason = reason_of_end(process, wait_status);
+  if (stopping_ || process.role == HostRole::kLeaving) {
+    if (ended_with(wait_status, 0)) return;
+    log::warn("backend host did not leave in order",
+              {{"backend", name()}, {"generation", process.generation}, {"reason", reason}});
+    if (stopping_ && process.role == HostRole::kServing)
+      tell_down({name(), process.generation, reason, false, false});
+    return;
+  }
+  if (process.failed && ended_with(wait_status, kPermanent))
+    return give_up(process.generation, *process.failed, false);
+  if (process.role == HostRole::kServing && ended_with(wait_status, 0) && front_.dying()) {
+    restart_when_alone_ = !retired_;  // the front was first; its end is about to be reported
+    return;
+  }
+  crashed(process.generation, reason);
+}
+
+void BackendSlot::crashed(uint64_t generation, const std::string& reason) {
+  if (retired_) {
+    log::warn("backend down", {{"backend", name()}, {"generation", generation}, {"reason", reason}});
+    return tell_down({name(), generation, reason, false, false});
+  }
+  const auto delay = policy_.crashed(Clock::now());
+  if (!delay) return give_up(generation, reason, true);
+  start_at_ = Clock::now() + *delay;
+  log::warn("backend down", {{"backend", name()},
+                             {"generation", generation},
+                             {"reason", reason},
+                             {"restart_in_ms", delay->count()}});
+  if (find(HostRole::kServing) == nullptr) tell_down({name(), generation, reason, false, true});
+}
+
+void BackendSlot::give_up(uint64_t generation, const std::string& reason, bool quarantined) {
+  log::error(quarantined ? "backend quarantined" : "backend failed",
+             {{"backend", name()},
+              {"generation", generation},
+              {"reason", reason},
+              {"until", "reload (SIGHUP) or restart"}});
+  leave(HostRole::kServing);
+  tell_down({name(), generation, reason, quarantined, false});
+}
+
+void BackendSlot::restart_when_alone() {
+  if (!restart_when_alone_ || !processes_.empty()) return;
+  start();
+}
+
+void BackendSlot::tick(TimePoint now) {
+  if (start_at_ && *start_at_ <= now) start();
+  for (const auto& process : processes_) {
+    if (!process->kill_at || *process->kill_at > now) continue;
+    if (stopping_) context_.had_to_kill = true;
+    log::warn("backend host killed",
+              {{"backend", name()}, {"generation", process->generation}, {"reason", process->kill_reason}});
+    process->kill_now(process->kill_reason);
+  }
+}
+
+TimePoint BackendSlot::next_deadline() const {
+  TimePoint next = start_at_.value_or(TimePoint::max());
+  for (const auto& process : processes_) next = std::min(next, process->kill_at.value_or(TimePoint::max()));
+  return next;
+}
+
+std::string host_fingerprint(const Config& config, const BackendConfig& backend) {
+  Config part;
+  part.state_dir = config.state_dir;
+  part.instance = config.instance;
+  part.plugin_dir = config.plugin_dir;
+  part.shell = config.shell;
+  part.workdir = config.workdir;
+  part.toolchain_path = config.toolchain_path;
+  part.shared_dirs = config.shared_dirs;
+  part.log.level = config.log.level;
+  part.exec.env = config.exec.env;
+  part.backends = {backend};
+  std::string text = config_to_json(part);
+  const std::string file =
+      backend.plugin.starts_with('/') ? backend.plugin : config.plugin_dir + "/" + backend.plugin + ".so";
+  struct stat info {};
+  if (::stat(file.c_str(), &info) == 0)
+    text += std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino) + ":" +
+            std::to_string(info.st_size) + ":" + std::to_string(info.st_mtim.tv_sec) + "." +
+            std::to_string(info.st_mtim.tv_nsec) + ":" + std::to_string(info.st_ctim.tv_sec) + "." +
+            std::to_string(info.st_ctim.tv_nsec);
+  return text;
+}
+
+}  // namespace isogate::supervisor

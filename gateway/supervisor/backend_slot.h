@@ -1,0 +1,74 @@
+// One configured backend over time: its host now, the one that is taking over, those that still leave,
+// and what became of the last.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gateway/supervisor/context.h"
+#include "gateway/supervisor/host_process.h"
+
+namespace isogate::supervisor {
+
+// Where a slot speaks to the front; does nothing while there is none.
+struct FrontLink {
+  std::function<bool()> running;
+  std::function<void(std::string record, std::vector<Fd> fds)> send;
+  std::function<bool()> dying;  // its sockets are closed already, its end not yet reported
+};
+
+class BackendSlot {
+ public:
+  BackendSlot(Context& context, const FrontLink& front, BackendConfig config);
+
+  void start();                       // a host, now
+  void reload(BackendConfig config);  // a new host when its settings or plugin have changed or it is down
+  void remove();                      // the host leaves; no other comes until a reload
+  void front_lost();                  // hosts end with their front; start anew after that
+  void announce();                    // all that a new front has to know
+  void retire();                      // hosts go on, but none is started any more
+  void stop(bool keep_sandboxes);     // every host, for good
+  void kill_all();
+
+  void attend(int fd);                     // its control socket is ready
+  bool ended(pid_t pid, int wait_status);  // false: not one of ours
+  void tick(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  [[nodiscard]] const std::vector<std::unique_ptr<HostProcess>>& processes() const { return processes_; }
+  [[nodiscard]] bool empty() const { return processes_.empty(); }
+  [[nodiscard]] const std::string& name() const { return config_.name; }
+  [[nodiscard]] bool removed() const { return removed_; }
+
+ private:
+  HostProcess* find(HostRole role);
+  Result<std::unique_ptr<HostProcess>> launch();
+  void hear(HostProcess& process);
+  void became_ready(HostProcess& process);
+  void hand_over(HostProcess& process);
+  void leave(HostRole role);
+  void conclude(const HostProcess& process, int wait_status);
+  void give_up(uint64_t generation, const std::string& reason, bool quarantined);
+  void crashed(uint64_t generation, const std::string& reason);
+  void restart_when_alone();
+  void tell_down(BackendDown down);
+
+  Context& context_;
+  const FrontLink& front_;
+  BackendConfig config_;
+  std::string fingerprint_;
+  RestartPolicy policy_;
+  std::vector<std::unique_ptr<HostProcess>> processes_;
+  std::optional<TimePoint> start_at_;
+  std::optional<BackendDown> down_;  // what the front was told last; nullopt: up, or never up yet
+  uint64_t generation_ = 0;
+  bool restart_when_alone_ = false;  // once the hosts of the last front have left
+  bool removed_ = false, retired_ = false, stopping_ = false;
+};
+
+// Differs when a host has to be replaced: the settings it reads, or the plugin's file.
+std::string host_fingerprint(const Config& config, const BackendConfig& backend);
+
+}  // namespace isogate::supervisor

@@ -1,0 +1,34 @@
+// What the parts of the supervisor share. One of it, made by supervisor_main, never destroyed before them.
+#pragma once
+
+#include <string>
+
+#include "gateway/config/config.h"
+#include "gateway/supervisor/accounts.h"
+#include "gateway/supervisor/child.h"
+#include "gateway/supervisor/log_relay.h"
+#include "gateway/supervisor/state_dir.h"
+#include "gateway/supervisor/supervisor.h"
+
+namespace isogate::supervisor {
+
+struct Context {
+  Config config;  // the one in force
+  SupervisorTimings timings;
+  Accounts accounts;
+  StateDir state;
+  std::string local_key_sha256;  // empty: keys are configured
+  Fd executable;
+  LogRelay log;
+  bool had_to_kill = false;  // the end will not be an orderly one
+
+  // argv after the program's name.
+  Result<Child> start(std::vector<std::string> arguments) {
+    auto output = log.new_writer();
+    if (!output) return output.error();
+    arguments.insert(arguments.begin(), "isogate");
+    return start_child({executable.get(), std::move(arguments), output->get()});
+  }
+};
+
+}  // namespace isogate::supervisor

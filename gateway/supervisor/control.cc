@@ -1,0 +1,144 @@
+#include "gateway/supervisor/control.h"
+
+#include <poll.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "gateway/config/load.h"
+#include "gateway/ipc/channel.h"
+
+namespace isogate::supervisor {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string text_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
+
+Json names_of(const Config& config) {
+  Json names = Json::array();
+  for (const BackendConfig& backend : config.backends) names.push_back(backend.name);
+  return names;
+}
+
+std::string string_member(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+Result<FromChild> parse_from_child(const std::string& record) {
+  const Json json = Json::parse(record, nullptr, false);
+  if (!json.is_object()) return invalid("a control record that is no JSON object");
+  FromChild said{string_member(json, "type"), string_member(json, "message")};
+  if (said.type != "ready" && said.type != "drained" && said.type != "fatal" && said.type != "failed")
+    return invalid("a control record of unknown type `" + said.type.substr(0, 32) + "`");
+  return said;
+}
+
+std::string front_document(const Config& config) {
+  Config part = config;
+  part.log.file.clear();  // its stderr goes there
+  for (BackendConfig& backend : part.backends) backend.config_json = "{}";
+  return config_to_json(part);
+}
+
+std::string host_document(const Config& config, const BackendConfig& backend) {
+  const Config defaults;
+  Config part = config;
+  part.log.file.clear();
+  part.keys.clear();
+  part.listen = defaults.listen;
+  part.backends = {backend};
+  return config_to_json(part);
+}
+
+std::string front_start_message(const FrontStart& start) {
+  return text_of({{"type", "start"},
+                  {"config", Json::parse(front_document(*start.config))},
+                  {"local_key_sha256", start.local_key_sha256},
+                  {"peer_uids", start.peer_uids},
+                  {"listeners", start.listeners},
+                  {"backends", names_of(*start.config)},
+                  {"state_dir", start.state_dir}});
+}
+
+std::string front_reload_message(const Config& config, const std::string& local_key_sha256) {
+  return text_of({{"type", "reload"},
+                  {"config", Json::parse(front_document(config))},
+                  {"local_key_sha256", local_key_sha256},
+                  {"backends", names_of(config)}});
+}
+
+std::string backend_up_message(const std::string& name, uint64_t generation) {
+  return text_of({{"type", "backend"}, {"name", name}, {"generation", generation}, {"state", "up"}});
+}
+
+std::string backend_down_message(const BackendDown& down) {
+  return text_of({{"type", "backend"},
+                  {"name", down.name},
+                  {"generation", down.generation},
+                  {"state", "down"},
+                  {"reason", down.reason},
+                  {"quarantined", down.quarantined},
+                  {"restarting", down.restarting}});
+}
+
+std::string drain_message(uint32_t deadline_sec) {
+  return text_of({{"type", "drain"}, {"deadline_sec", deadline_sec}});
+}
+
+std::string host_start_message(const HostStart& start) {
+  return text_of({{"type", "start"},
+                  {"config", Json::parse(host_document(*start.config, *start.backend))},
+                  {"backend", start.backend->name},
+                  {"generation", start.generation},
+                  {"sandboxes_dir", start.sandboxes_dir},
+                  {"uids_dir", start.uids_dir},
+                  {"plugin_copy_dir", start.plugin_copy_dir}});
+}
+
+std::string host_stop_message(bool keep_sandboxes) {
+  return text_of({{"type", "stop"}, {"mode", keep_sandboxes ? "detach" : "stop"}});
+}
+
+void ControlChannel::send(std::string record, std::vector<int> borrowed, std::vector<Fd> owned) {
+  if (!socket_) return;
+  for (const Fd& fd : owned) borrowed.push_back(fd.get());
+  queue_.push_back({std::move(record), std::move(borrowed), std::move(owned)});
+  flush();
+}
+
+void ControlChannel::flush() {
+  while (socket_ && !queue_.empty()) {
+    const Outgoing& next = queue_.front();
+    auto sent = ipc::send_record(socket_.get(), next.record, next.fds, ipc::Wait::kDont);
+    if (!sent && sent.error().os_errno == EAGAIN) return;
+    queue_.pop_front();  // after any other error the child is gone, or will be: its end tells the rest
+  }
+}
+
+Result<std::optional<FromChild>> ControlChannel::receive() {
+  if (!socket_) return os_error("the control socket is closed", ECONNRESET);
+  auto received = ipc::receive_record(socket_.get(), ipc::Wait::kDont);
+  if (!received && received.error().os_errno == EAGAIN) return std::optional<FromChild>();
+  auto said = received ? parse_from_child(received->bytes) : Result<FromChild>(received.error());
+  if (!said) {
+    close();
+    return said.error();
+  }
+  return std::optional<FromChild>(std::move(*said));
+}
+
+bool ControlChannel::hung_up() const {
+  pollfd entry{socket_.get(), POLLRDHUP, 0};
+  return !socket_ || (::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0);
+}
+
+void ControlChannel::close() {
+  socket_.reset();
+  queue_.clear();
+}
+
+}  // namespace isogate::supervisor

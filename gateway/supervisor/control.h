@@ -1,0 +1,84 @@
+// The supervisor's end of a control socket: what is said over it, and a queue so that a child that
+// does not listen never makes the supervisor wait.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gateway/config/config.h"
+#include "runner/fd.h"
+
+namespace isogate::supervisor {
+
+// What a child says: {"type":"ready"}, "drained", or "fatal" and "failed" with a message.
+struct FromChild {
+  std::string type, message;
+};
+Result<FromChild> parse_from_child(const std::string& record);
+
+// The effective document reduced to what the front may know: no configuration of a plugin, which may hold
+// a backend's secrets.
+std::string front_document(const Config& config);
+// … to what one backend's host needs: no key, no other backend.
+std::string host_document(const Config& config, const BackendConfig& backend);
+
+struct FrontStart {
+  const Config* config;
+  std::string local_key_sha256, state_dir;
+  std::vector<unsigned> peer_uids;
+  std::vector<std::string> listeners;
+};
+std::string front_start_message(const FrontStart& start);
+std::string front_reload_message(const Config& config, const std::string& local_key_sha256);
+std::string backend_up_message(const std::string& name, uint64_t generation);
+
+struct BackendDown {
+  std::string name;
+  uint64_t generation;
+  std::string reason;
+  bool quarantined, restarting;
+};
+std::string backend_down_message(const BackendDown& down);
+std::string drain_message(uint32_t deadline_sec);
+
+struct HostStart {
+  const Config* config;
+  const BackendConfig* backend;
+  uint64_t generation;
+  std::string sandboxes_dir, uids_dir, plugin_copy_dir;
+};
+std::string host_start_message(const HostStart& start);
+std::string host_stop_message(bool keep_sandboxes);  // mode "detach" or "stop"
+
+class ControlChannel {
+ public:
+  ControlChannel() = default;
+  explicit ControlChannel(Fd socket) : socket_(std::move(socket)) {}
+
+  // Sends at once or queues. `borrowed` stay open until the child has them; `owned` are closed then.
+  void send(std::string record, std::vector<int> borrowed = {}, std::vector<Fd> owned = {});
+  void flush();
+  [[nodiscard]] bool wants_to_write() const { return !queue_.empty(); }
+
+  // The next record that is there; nullopt: none now. An error: the channel has ended or the child broke
+  // the protocol; the channel is closed then.
+  Result<std::optional<FromChild>> receive();
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  // The child has closed its end, or is about to be dead. Also true once closed here.
+  [[nodiscard]] bool hung_up() const;
+  void close();
+
+ private:
+  struct Outgoing {
+    std::string record;
+    std::vector<int> fds;
+    std::vector<Fd> owned;
+  };
+  Fd socket_;
+  std::deque<Outgoing> queue_;
+};
+
+}  // namespace isogate::supervisor

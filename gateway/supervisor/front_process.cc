@@ -1,0 +1,123 @@
+#include "gateway/supervisor/front_process.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "gateway/base/log.h"
+
+namespace isogate::supervisor {
+
+FrontProcess::FrontProcess(Context& context, const std::vector<Listener>& listeners, Events events)
+    : context_(context),
+      listeners_(listeners),
+      events_(std::move(events)),
+      early_(context.timings),
+      late_(context.timings) {}
+
+void FrontProcess::start() {
+  start_at_.reset();
+  auto child = context_.start({"_front"});
+  if (!child) return crashed(child.error().message);
+  child_ = std::move(*child);
+  control_ = ControlChannel(std::move(child_.control));
+  ready_ = false;
+  killed_.clear();
+  const auto sidecar = std::chrono::seconds(
+      context_.config.wait_for_sidecar.empty() ? 0 : context_.config.wait_for_sidecar_timeout_sec);
+  kill_later(context_.timings.ready + sidecar, "did not become ready in time");
+  FrontStart message{&context_.config, context_.local_key_sha256, context_.state.path, {0}, {}};
+  if (const uid_t own = context_.accounts.front_uid; own != 0) message.peer_uids.push_back(own);
+  std::vector<int> sockets;
+  for (const Listener& listener : listeners_) {
+    message.listeners.push_back(listener.address);
+    sockets.push_back(listener.socket.get());
+  }
+  control_.send(front_start_message(message), std::move(sockets));
+  log::info("front started", {{"front_pid", child_.pid}});
+  events_.started();
+}
+
+void FrontProcess::close() {
+  control_.close();
+  kill_later(context_.timings.stop / 2, "did not end when told to");
+}
+
+void FrontProcess::kill_later(std::chrono::milliseconds delay, const std::string& why) {
+  const TimePoint when = Clock::now() + delay;
+  if (!running() || !killed_.empty() || (kill_at_ && *kill_at_ <= when)) return;
+  kill_at_ = when;
+  kill_reason_ = why;
+}
+
+void FrontProcess::kill(const std::string& why) {
+  if (!running() || !killed_.empty()) return;
+  log::warn("front killed", {{"reason", why}});
+  killed_ = why;
+  kill_at_.reset();
+  kill_child(child_);
+}
+
+void FrontProcess::attend() {
+  control_.flush();
+  hear();
+}
+
+void FrontProcess::hear() {
+  while (control_.fd() >= 0) {
+    auto said = control_.receive();
+    if (!said && said.error().os_errno != ECONNRESET)
+      return kill("broke the control protocol: " + said.error().message);
+    if (!said) return kill_later(context_.timings.leave, "closed its control socket and did not end");
+    if (!*said) return;
+    const FromChild& what = **said;
+    if (what.type == "ready" && !ready_) {
+      ready_ = true;
+      kill_at_.reset();
+      events_.ready();
+    } else if (what.type == "drained") {
+      events_.drained();
+    } else if (what.type == "fatal") {
+      if (!ready_ && !retired_) return events_.hopeless(what.message);
+      log::error("front failed", {{"reason", what.message}});
+    }
+  }
+}
+
+bool FrontProcess::ended(pid_t pid, int wait_status) {
+  if (!running() || child_.pid != pid) return false;
+  hear();  // what it said last
+  child_ = Child();
+  control_.close();
+  kill_at_.reset();
+  events_.lost();
+  const std::string how = describe_end(wait_status) + (killed_.empty() ? "" : ", because it " + killed_);
+  if (!retired_) crashed(how);
+  return true;
+}
+
+void FrontProcess::crashed(const std::string& reason) {
+  const auto delay = ready_ ? late_.crashed(Clock::now()).value_or(context_.timings.longest_backoff)
+                            : early_.crashed(Clock::now());
+  if (!delay)
+    return events_.hopeless("the front crashed " + std::to_string(context_.timings.crash_limit) +
+                            " times before it was ready, the last time with " + reason);
+  log::error("front crashed", {{"reason", reason}, {"restart_in_ms", delay->count()}});
+  ready_ = false;
+  start_at_ = Clock::now() + *delay;
+}
+
+void FrontProcess::tick(TimePoint now) {
+  if (start_at_ && *start_at_ <= now && !retired_) start();
+  if (!kill_at_ || *kill_at_ > now || !running()) return;
+  if (retired_) context_.had_to_kill = true;
+  kill(kill_reason_);
+}
+
+TimePoint FrontProcess::next_deadline() const {
+  const TimePoint start = retired_ ? TimePoint::max() : start_at_.value_or(TimePoint::max());
+  return std::min(start, kill_at_.value_or(TimePoint::max()));
+}
+
+}  // namespace isogate::supervisor

@@ -1,0 +1,62 @@
+// The front over time: started, restarted when it dies, drained at the end.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gateway/supervisor/context.h"
+#include "gateway/supervisor/control.h"
+#include "gateway/supervisor/listeners.h"
+#include "gateway/supervisor/restart_policy.h"
+
+namespace isogate::supervisor {
+
+class FrontProcess {
+ public:
+  struct Events {
+    std::function<void()> started;  // it runs and has its start message: it can be told of backends
+    std::function<void()> ready;
+    std::function<void()> lost;
+    std::function<void()> drained;
+    std::function<void(const std::string& reason)>
+        hopeless;  // it cannot start, and more tries would not help
+  };
+  FrontProcess(Context& context, const std::vector<Listener>& listeners, Events events);
+
+  void start();
+  void send(std::string record, std::vector<Fd> fds) { control_.send(std::move(record), {}, std::move(fds)); }
+  void close();                       // its control socket; it ends then
+  void retire() { retired_ = true; }  // its end is no crash any more, nor is it restarted
+  void kill(const std::string& why);
+
+  void attend();
+  bool ended(pid_t pid, int wait_status);  // false: not the front
+  void tick(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  [[nodiscard]] bool is(pid_t pid) const { return running() && child_.pid == pid; }
+  [[nodiscard]] bool running() const { return child_.pid > 0; }
+  [[nodiscard]] bool ready() const { return running() && ready_; }
+  [[nodiscard]] bool dying() const { return running() && control_.hung_up(); }
+  [[nodiscard]] const ControlChannel& control() const { return control_; }
+
+ private:
+  void hear();
+  void kill_later(std::chrono::milliseconds delay, const std::string& why);
+  void crashed(const std::string& reason);
+
+  Context& context_;
+  const std::vector<Listener>& listeners_;
+  Events events_;
+  Child child_;
+  ControlChannel control_;
+  RestartPolicy early_, late_;  // crashes before and after ready
+  std::optional<TimePoint> start_at_, kill_at_;
+  std::string kill_reason_;  // of kill_at_
+  std::string killed_;       // why it was; empty: it was not
+  bool ready_ = false, retired_ = false;
+};
+
+}  // namespace isogate::supervisor

@@ -1,0 +1,26 @@
+#include "gateway/supervisor/host_process.h"
+
+namespace isogate::supervisor {
+
+void HostProcess::kill_later(TimePoint when, std::string why) {
+  if (killed || (kill_at && *kill_at <= when)) return;
+  kill_at = when;
+  kill_reason = std::move(why);
+}
+
+void HostProcess::kill_now(std::string why) {
+  if (killed) return;
+  killed = true;
+  kill_at.reset();
+  kill_reason = std::move(why);
+  kill_child(child);
+}
+
+std::string reason_of_end(const HostProcess& process, int wait_status) {
+  if (process.killed) return "backend host was killed: it " + process.kill_reason;
+  std::string reason = "backend host crashed: " + describe_end(wait_status);
+  if (process.failed) reason += ", after it said: " + *process.failed;
+  return reason;
+}
+
+}  // namespace isogate::supervisor

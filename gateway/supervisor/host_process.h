@@ -1,0 +1,38 @@
+// One running backend host, of one generation.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "gateway/supervisor/child.h"
+#include "gateway/supervisor/control.h"
+#include "gateway/supervisor/restart_policy.h"
+
+namespace isogate::supervisor {
+
+enum class HostRole {
+  kStarting,  // has not said ready
+  kServing,   // the front has its socket, or will get it as soon as there is a front
+  kLeaving,   // replaced, removed or without a front: its end is no crash
+};
+
+struct HostProcess {
+  Child child;
+  ControlChannel control;
+  uint64_t generation = 0;
+  HostRole role = HostRole::kStarting;
+  Fd front_end;  // of the socket to the front, until the front has it
+  std::optional<TimePoint> kill_at;
+  std::string kill_reason;
+  bool killed = false;                // for that reason
+  std::optional<std::string> failed;  // what it said
+  std::string copy_dir_name;
+
+  void kill_later(TimePoint when, std::string why);  // unless it is to be killed sooner already
+  void kill_now(std::string why);
+};
+
+// How the end of a host reads in a log and in the front's answers.
+std::string reason_of_end(const HostProcess& process, int wait_status);
+
+}  // namespace isogate::supervisor

@@ -1,0 +1,203 @@
+#include "gateway/supervisor/listeners.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+namespace isogate::supervisor {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr int kSocketFlags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+constexpr std::string_view kUnix = "unix:";
+constexpr const char* kDefaultSocket = "isogate.sock";
+
+struct InfoDeleter {
+  void operator()(addrinfo* info) const { ::freeaddrinfo(info); }
+};
+using Info = std::unique_ptr<addrinfo, InfoDeleter>;
+
+Error bad_address(const std::string& address, const std::string& why) {
+  return invalid("cannot listen on `" + address + "`: " + why);
+}
+
+Result<Info> parse_tcp(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos)
+    return bad_address(address, "it has no port; write HOST:PORT or unix:/PATH");
+  std::string host = address.substr(0, colon);
+  const std::string port = address.substr(colon + 1);
+  if (host.empty() || host == "*")
+    return bad_address(address, "name the address; to listen on all of them write 0.0.0.0:" + port);
+  if (host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  else if (host.find(':') != std::string::npos)
+    return bad_address(address, "an IPv6 address goes in brackets: [" + host + "]:" + port);
+  if (host == "localhost") host = "127.0.0.1";
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const bool digits =
+      !port.empty() && std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || port.size() > 5 || std::stoi(port) > 65535)
+    return bad_address(address, "`" + port + "` is no port");
+  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0)
+    return bad_address(address, "`" + host + "` is no IP address; names are not looked up");
+  return Info(found);
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(in.sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address.ss_family != AF_INET6) return false;
+  const in6_addr& in6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&in6) || (IN6_IS_ADDR_V4MAPPED(&in6) && in6.s6_addr[12] == 127);
+}
+
+Result<void> describe(Listener* listener) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  auto* address = reinterpret_cast<sockaddr*>(&bound);
+  if (::getsockname(listener->socket.get(), address, &size) != 0)
+    return os_error("cannot ask for the address of `" + listener->address + "`", errno);
+  if (::getnameinfo(address, size, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return bad_address(listener->address, "the kernel bound it to something unreadable");
+  const std::string name = host.data();
+  listener->loopback = is_loopback(bound);
+  listener->address = (bound.ss_family == AF_INET6 ? "[" + name + "]" : name) + ":" + port.data();
+  return {};
+}
+
+Error bind_error(const std::string& address, const std::string& port, int error) {
+  if (error == EADDRINUSE)
+    return {ISOGATE_ALREADY_EXISTS, error,
+            "cannot listen on " + address + ": port " + port +
+                " is in use; see who has it with: ss -ltnp 'sport = :" + port +
+                "', or choose another with --listen or --port"};
+  return os_error("cannot listen on " + address, error);
+}
+
+Result<Listener> open_tcp(const std::string& address) {
+  auto info = parse_tcp(address);
+  if (!info) return info.error();
+  Listener listener{address, "", true, Fd(::socket((*info)->ai_family, kSocketFlags, 0))};
+  const int fd = listener.socket.get();
+  if (fd < 0) return os_error("cannot listen on " + address, errno);
+  const int on = 1;
+  if (::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ((*info)->ai_family == AF_INET6 && ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0))
+    return os_error("cannot set up a socket for " + address, errno);
+  if (::bind(fd, (*info)->ai_addr, (*info)->ai_addrlen) != 0)
+    return bind_error(address, address.substr(address.rfind(':') + 1), errno);
+  if (auto described = describe(&listener); !described) return described.error();
+  return listener;
+}
+
+Result<sockaddr_un> unix_address(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (!path.starts_with('/')) return bad_address("unix:" + path, "the path is not absolute");
+  if (path.size() >= sizeof address.sun_path)
+    return bad_address("unix:" + path,
+                       "the path is longer than " + std::to_string(sizeof address.sun_path - 1) + " bytes");
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+Result<void> remove_stale(const sockaddr_un& address) {
+  const std::string path = address.sun_path;
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) return {};
+    return os_error("cannot look at `" + path + "`", errno);
+  }
+  if (!S_ISSOCK(info.st_mode)) return bad_address("unix:" + path, "something is there that is no socket");
+  if (info.st_uid != ::geteuid())
+    return bad_address("unix:" + path, "the socket there belongs to uid " + std::to_string(info.st_uid));
+  const Fd probe(::socket(AF_UNIX, kSocketFlags, 0));
+  if (!probe) return os_error("cannot make a Unix socket", errno);
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+      errno == EAGAIN)
+    return bad_address("unix:" + path, "another program listens there");
+  if (errno != ECONNREFUSED) return os_error("cannot tell whether `" + path + "` is in use", errno);
+  if (::unlink(path.c_str()) != 0) return os_error("cannot remove the stale socket `" + path + "`", errno);
+  return {};
+}
+
+Result<Listener> open_unix(const std::string& path) {
+  auto address = unix_address(path);
+  if (!address) return address.error();
+  if (auto removed = remove_stale(*address); !removed) return removed.error();
+  Listener listener{"unix:" + path, path, true, Fd(::socket(AF_UNIX, kSocketFlags, 0))};
+  if (!listener.socket) return os_error("cannot make a Unix socket", errno);
+  const mode_t before = ::umask(0177);
+  const int bound =
+      ::bind(listener.socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address);
+  const int error = errno;
+  ::umask(before);
+  if (bound != 0) return os_error("cannot listen on unix:" + path, error);
+  return listener;
+}
+
+}  // namespace
+
+Result<void> check_listener_keys(const std::vector<Listener>& listeners, const Config& config) {
+  for (const Listener& listener : listeners)
+    if (!listener.loopback && config.keys.empty())
+      return Error{
+          ISOGATE_PERMISSION_DENIED, 0,
+          "refusing to listen on " + listener.address +
+              ", beyond this machine, without configured keys: add `keys` with at least one entry (name, "
+              "tenant, sha256), or listen on 127.0.0.1"};
+  return {};
+}
+
+Result<std::vector<Listener>> open_listeners(const Config& config, const std::string& state_path) {
+  std::vector<std::string> addresses = config.listen;
+  const bool has_unix = std::any_of(addresses.begin(), addresses.end(),
+                                    [](const std::string& address) { return address.starts_with(kUnix); });
+  const std::string default_path = state_path + "/" + kDefaultSocket;
+  if (!has_unix && default_path.size() < sizeof(sockaddr_un::sun_path))
+    addresses.push_back(std::string(kUnix) + default_path);
+  std::vector<Listener> listeners;
+  for (const std::string& address : addresses) {
+    auto opened = address.starts_with(kUnix) ? open_unix(address.substr(kUnix.size())) : open_tcp(address);
+    if (!opened) {
+      remove_socket_files(listeners);
+      return opened.error();
+    }
+    listeners.push_back(std::move(*opened));
+  }
+  auto checked = check_listener_keys(listeners, config);
+  for (const Listener& listener : listeners)
+    if (checked && ::listen(listener.socket.get(), kBacklog) != 0)
+      checked = bind_error(listener.address, listener.address.substr(listener.address.rfind(':') + 1), errno);
+  if (!checked) {
+    remove_socket_files(listeners);
+    return checked.error();
+  }
+  return listeners;
+}
+
+void remove_socket_files(const std::vector<Listener>& listeners) {
+  for (const Listener& listener : listeners)
+    if (!listener.path.empty()) (void)::unlink(listener.path.c_str());
+}
+
+}  // namespace isogate::supervisor

@@ -1,0 +1,106 @@
+#include "gateway/supervisor/process_setup.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "gateway/base/privileges.h"
+
+namespace isogate::supervisor {
+namespace {
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD};
+constexpr auto kOrphanGrace = std::chrono::seconds(1);
+constexpr auto kOrphanDeath = std::chrono::seconds(3);
+
+Result<void> open_standard_descriptors() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    if (::open("/dev/null", O_RDWR) != fd) return os_error("cannot open /dev/null", errno);
+  }
+  return {};
+}
+
+Result<void> set_limits() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("cannot read RLIMIT_NOFILE", errno);
+  files.rlim_cur = files.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("cannot raise RLIMIT_NOFILE", errno);
+  const rlimit none{0, 0};
+  if (::setrlimit(RLIMIT_CORE, &none) != 0) return os_error("cannot forbid core dumps", errno);
+  return {};
+}
+
+int kill_children() {
+  std::ifstream children("/proc/self/task/" + std::to_string(::gettid()) + "/children");
+  int count = 0;
+  for (pid_t pid = 0; children >> pid; ++count) (void)::kill(pid, SIGKILL);
+  return count;
+}
+
+}  // namespace
+
+Result<void> prepare_process() {
+  if (auto clean = check_loader_environment(); !clean) return clean;
+  if (auto opened = open_standard_descriptors(); !opened) return opened;
+  if (auto limited = set_limits(); !limited) return limited;
+  ::umask(022);
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return os_error("cannot become a subreaper", errno);
+  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return os_error("cannot make the process undumpable", errno);
+  return {};
+}
+
+Result<Fd> take_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kSignals) {
+    (void)::signal(number, SIG_DFL);  // what a parent ignores would never arrive
+    sigaddset(&set, number);
+  }
+  (void)::signal(SIGPIPE, SIG_IGN);
+  if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) return os_error("cannot block signals", errno);
+  Fd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return os_error("cannot make a signalfd", errno);
+  return fd;
+}
+
+std::vector<int> pending_signals(int signal_fd) {
+  std::vector<int> numbers;
+  signalfd_siginfo info{};
+  while (::read(signal_fd, &info, sizeof info) == static_cast<ssize_t>(sizeof info))
+    numbers.push_back(static_cast<int>(info.ssi_signo));
+  return numbers;
+}
+
+std::vector<Ended> reap() {
+  std::vector<Ended> all;
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG | __WALL)) > 0;) all.push_back({pid, status});
+  return all;
+}
+
+int end_orphans() {
+  const auto start = std::chrono::steady_clock::now();
+  int killed = 0;
+  while (true) {
+    (void)reap();
+    if (::waitpid(-1, nullptr, WNOHANG | __WALL) < 0 && errno == ECHILD) return killed;
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited > kOrphanDeath) return killed;
+    if (waited > kOrphanGrace) killed += kill_children();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+}  // namespace isogate::supervisor

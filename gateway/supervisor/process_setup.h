@@ -1,0 +1,32 @@
+// The process-wide things the supervisor takes over before it starts anything.
+#pragma once
+
+#include <vector>
+
+#include "runner/fd.h"
+
+namespace isogate::supervisor {
+
+// No LD_* in the environment, descriptors 0 to 2 open, RLIMIT_NOFILE raised to its hard limit, no core, umask
+// 022, subreaper, not dumpable.
+Result<void> prepare_process();
+
+// Blocks SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGCHLD and answers the signalfd that brings them; ignores
+// SIGPIPE.
+Result<Fd> take_signals();
+
+// The numbers that are there now. Repeated ones may come once.
+std::vector<int> pending_signals(int signal_fd);
+
+struct Ended {
+  int pid;
+  int wait_status;
+};
+// Every child that has ended, our own and those that were reparented to us.
+std::vector<Ended> reap();
+
+// After the last of our own children: gives what hosts may have left a second to end, then kills it.
+// How many had to be killed.
+int end_orphans();
+
+}  // namespace isogate::supervisor

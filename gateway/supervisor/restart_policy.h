@@ -1,0 +1,29 @@
+// When to start again what crashed, and when to stop trying.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <optional>
+
+#include "gateway/supervisor/supervisor.h"
+
+namespace isogate::supervisor {
+
+using Clock = std::chrono::steady_clock;
+using TimePoint = Clock::time_point;
+
+class RestartPolicy {
+ public:
+  explicit RestartPolicy(const SupervisorTimings& timings) : timings_(timings) {}
+
+  // Notes a crash. How long to wait before the next start: doubling with each crash within the window;
+  // nullopt: the limit is reached, do not start it again.
+  std::optional<std::chrono::milliseconds> crashed(TimePoint now);
+  void forget() { crashes_.clear(); }
+
+ private:
+  SupervisorTimings timings_;
+  std::deque<TimePoint> crashes_;
+};
+
+}  // namespace isogate::supervisor

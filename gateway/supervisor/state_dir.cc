@@ -1,0 +1,183 @@
+#include "gateway/supervisor/state_dir.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace isogate::supervisor {
+namespace {
+
+constexpr int kOpenDir = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+struct Wanted {
+  mode_t mode;
+  uid_t uid;
+  gid_t gid;
+};
+
+std::string octal(mode_t mode) {
+  std::array<char, 8> text{};
+  std::snprintf(text.data(), text.size(), "%04o", mode & 07777u);
+  return text.data();
+}
+
+Error refused(const std::string& path, const std::string& what, const std::string& command) {
+  return {ISOGATE_PERMISSION_DENIED, 0,
+          "refusing to use `" + path + "`: " + what + "; mend it with: " + command};
+}
+
+Result<void> check(int dir, const std::string& path, const Wanted& wanted) {
+  struct stat info {};
+  if (::fstat(dir, &info) != 0) return os_error("cannot look at `" + path + "`", errno);
+  if (info.st_uid != wanted.uid)
+    return refused(path,
+                   "it belongs to uid " + std::to_string(info.st_uid) + ", not " + std::to_string(wanted.uid),
+                   "chown " + std::to_string(wanted.uid) + " '" + path + "'");
+  if ((info.st_mode & 07777u) != wanted.mode)
+    return refused(path, "its mode is " + octal(info.st_mode) + ", not " + octal(wanted.mode),
+                   "chmod " + octal(wanted.mode) + " '" + path + "'");
+  return {};
+}
+
+Result<Fd> open_dir(int parent, const std::string& name, const std::string& path) {
+  Fd dir(::openat(parent, name.c_str(), kOpenDir));
+  if (dir) return dir;
+  if (errno == ENOTDIR || errno == ELOOP)
+    return refused(path, "it is a symlink or no directory", "mv '" + path + "' '" + path + ".old'");
+  return os_error("cannot open the directory `" + path + "`", errno);
+}
+
+// Makes it, with these rights, or checks that what is there has exactly these.
+Result<Fd> make_dir(int parent, const std::string& name, const std::string& path, const Wanted& wanted) {
+  const bool made = ::mkdirat(parent, name.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) return os_error("cannot make the directory `" + path + "`", errno);
+  auto dir = open_dir(parent, name, path);
+  if (!dir) return dir;
+  if (made) {
+    if (wanted.uid != ::geteuid() && ::fchown(dir->get(), wanted.uid, wanted.gid) != 0)
+      return os_error("cannot give `" + path + "` to uid " + std::to_string(wanted.uid), errno);
+    if (::fchmod(dir->get(), wanted.mode) != 0)
+      return os_error("cannot set the mode of `" + path + "`", errno);
+  }
+  if (auto checked = check(dir->get(), path, wanted); !checked) return checked.error();
+  return dir;
+}
+
+// What an operator set as `workdir` may be readable, but only its owner may write in it.
+Result<void> prepare_workdir(const std::string& path, mode_t mode) {
+  const bool made = ::mkdir(path.c_str(), mode) == 0;
+  if (!made && errno != EEXIST) return os_error("cannot make the workdir `" + path + "`", errno);
+  auto dir = open_dir(AT_FDCWD, path, path);
+  if (!dir) return dir.error();
+  struct stat info {};
+  if (::fstat(dir->get(), &info) != 0) return os_error("cannot look at `" + path + "`", errno);
+  if (info.st_uid != ::geteuid())
+    return refused(path, "it belongs to uid " + std::to_string(info.st_uid),
+                   "chown " + std::to_string(::geteuid()) + " '" + path + "'");
+  if ((info.st_mode & 022u) != 0) return refused(path, "others may write in it", "chmod go-w '" + path + "'");
+  if ((info.st_mode & mode) != mode)
+    return refused(path, "sandboxes cannot be reached through mode " + octal(info.st_mode),
+                   "chmod " + octal(mode) + " '" + path + "'");
+  return {};
+}
+
+void make_parents(const std::string& path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1))
+    (void)::mkdir(path.substr(0, slash).c_str(), 0755);  // what fails here fails again below, with its reason
+}
+
+Result<Fd> take_lock(int root, const std::string& path) {
+  Fd lock(::openat(root, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock) return os_error("cannot open `" + path + "/lock`", errno);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return os_error("cannot lock `" + path + "/lock`", errno);
+    std::array<char, 16> holder{};
+    const ssize_t n = ::pread(lock.get(), holder.data(), holder.size() - 1, 0);
+    const std::string pid =
+        n > 0 ? std::string(holder.data(), std::string_view(holder.data()).find('\n')) : "?";
+    return Error{ISOGATE_ALREADY_EXISTS, 0,
+                 "the state directory `" + path + "` is in use by another gateway (pid " + pid +
+                     "); stop that one, or give this one its own with --state-dir"};
+  }
+  const std::string pid = std::to_string(::getpid()) + "\n";
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
+    return os_error("cannot write `" + path + "/lock`", errno);
+  return lock;
+}
+
+struct DirCloser {
+  void operator()(DIR* dir) const { ::closedir(dir); }
+};
+
+void remove_tree(int parent, const std::string& name) {
+  const int fd = ::openat(parent, name.c_str(), kOpenDir);
+  if (fd < 0) {
+    (void)::unlinkat(parent, name.c_str(), 0);
+    return;
+  }
+  const std::unique_ptr<DIR, DirCloser> dir(::fdopendir(fd));
+  std::vector<std::string> names;
+  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
+    const std::string_view each(entry->d_name);
+    if (each != "." && each != "..") names.emplace_back(each);
+  }
+  for (const std::string& each : names) remove_tree(fd, each);
+  (void)::unlinkat(parent, name.c_str(), AT_REMOVEDIR);
+}
+
+}  // namespace
+
+Result<StateDir> prepare_state_dir(const Config& config, const Accounts& accounts) {
+  StateDir state;
+  state.path = config.state_dir;
+  if (!state.path.starts_with('/')) return invalid("state_dir `" + state.path + "` is not an absolute path");
+  while (state.path.size() > 1 && state.path.ends_with('/')) state.path.pop_back();
+  const mode_t passable = accounts.root ? 0711 : 0700;
+  const Wanted mine{passable, ::geteuid(), ::getegid()};
+  const Wanted secret{0700, ::geteuid(), ::getegid()};
+  make_parents(state.path);
+  auto root = make_dir(AT_FDCWD, state.path, state.path, mine);
+  if (!root) return root.error();
+  state.root = std::move(*root);
+  auto lock = take_lock(state.root.get(), state.path);
+  if (!lock) return lock.error();
+  state.lock = std::move(*lock);
+  state.uids = state.path + "/uids";
+  state.run = state.path + "/run";
+  state.sandboxes = config.workdir.empty() ? state.path + "/sandboxes" : config.workdir;
+  remove_tree(state.root.get(), "run");
+  const Wanted front{0700, accounts.front_uid, accounts.front_gid};
+  const std::pair<const char*, Wanted> parts[] = {
+      {"front", front}, {"sandboxes", mine}, {"uids", secret}, {"run", secret}};
+  for (const auto& [name, wanted] : parts)
+    if (auto made = make_dir(state.root.get(), name, state.path + "/" + name, wanted); !made)
+      return made.error();
+  if (!config.workdir.empty())
+    if (auto prepared = prepare_workdir(config.workdir, passable); !prepared) return prepared.error();
+  return state;
+}
+
+Result<std::string> make_plugin_copy_dir(const StateDir& state, const std::string& name) {
+  Fd run(::openat(state.root.get(), "run", kOpenDir));
+  if (!run) return os_error("cannot open `" + state.run + "`", errno);
+  remove_tree(run.get(), name);
+  const Wanted wanted{0700, ::geteuid(), ::getegid()};
+  auto dir = make_dir(run.get(), name, state.run + "/" + name, wanted);
+  if (!dir) return dir.error();
+  return state.run + "/" + name;
+}
+
+void remove_plugin_copy_dir(const StateDir& state, const std::string& name) {
+  const Fd run(::openat(state.root.get(), "run", kOpenDir));
+  if (run) remove_tree(run.get(), name);
+}
+
+}  // namespace isogate::supervisor

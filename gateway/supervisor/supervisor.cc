@@ -1,0 +1,305 @@
+#include "gateway/supervisor/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gateway/base/log.h"
+#include "gateway/supervisor/backend_set.h"
+#include "gateway/supervisor/context.h"
+#include "gateway/supervisor/front_process.h"
+#include "gateway/supervisor/listeners.h"
+#include "gateway/supervisor/local_key.h"
+#include "gateway/supervisor/notify.h"
+#include "gateway/supervisor/process_setup.h"
+#include "gateway/supervisor/reload.h"
+
+namespace isogate::supervisor {
+namespace {
+
+enum class Phase {
+  kRunning,
+  kDraining,  // the front lets calls finish
+  kStopping,  // the hosts close their sandboxes; the front still holds their sockets
+  kClosing,   // the front ends
+  kDone,
+};
+
+class Supervisor {
+ public:
+  Supervisor(const Config& config, const ServeOptions& options);
+  int run();
+
+ private:
+  Result<void> prepare();
+  void log_start();
+  void turn();
+  void attend(int fd);
+  void handle(int signal_number);
+  void child_ended(const Ended& end);
+  void advance(TimePoint now);
+  [[nodiscard]] int poll_timeout() const;
+  void terminate();
+  void stop_hosts();
+  void close_front();
+  void give_up(const std::string& reason);
+  void kill_everything();
+  void reload();
+  void apply(const Config& config);
+  [[nodiscard]] std::string addresses() const;
+
+  const ServeOptions& options_;
+  Context context_;
+  std::vector<Listener> listeners_;
+  Fd signals_;
+  FrontLink link_;
+  std::unique_ptr<FrontProcess> front_;
+  BackendSet backends_{context_, link_};
+  Phase phase_ = Phase::kRunning;
+  TimePoint phase_deadline_ = TimePoint::max();
+  int exit_code_ = 0;
+};
+
+Supervisor::Supervisor(const Config& config, const ServeOptions& options) : options_(options) {
+  context_.config = config;
+  context_.timings = options.timings;
+  link_ = {
+      [this] { return front_->running(); },
+      [this](std::string record, std::vector<Fd> fds) { front_->send(std::move(record), std::move(fds)); },
+      [this] { return front_->dying(); }};
+  FrontProcess::Events events;
+  events.started = [this] { backends_.announce(); };
+  events.ready = [this] {
+    log::info("ready", {{"listen", addresses()}});
+    notify_service_manager("READY=1");
+  };
+  events.lost = [this] {
+    if (phase_ < Phase::kStopping) backends_.front_lost();
+  };
+  events.drained = [this] {
+    if (phase_ == Phase::kDraining) stop_hosts();
+  };
+  events.hopeless = [this](const std::string& reason) { give_up(reason); };
+  front_ = std::make_unique<FrontProcess>(context_, listeners_, std::move(events));
+}
+
+Result<void> Supervisor::prepare() {
+  if (auto prepared = prepare_process(); !prepared) return prepared;
+  context_.executable.reset(::open(options_.child_executable.c_str(), O_PATH | O_CLOEXEC));
+  if (!context_.executable) return os_error("cannot open `" + options_.child_executable + "`", errno);
+  if (auto opened = context_.log.open(context_.config.log.file); !opened) return opened;
+  auto signals = take_signals();
+  if (!signals) return signals.error();
+  signals_ = std::move(*signals);
+  auto accounts = find_accounts(context_.config);
+  if (!accounts) return accounts.error();
+  context_.accounts = *accounts;
+  auto state = prepare_state_dir(context_.config, context_.accounts);
+  if (!state) return state.error();
+  context_.state = std::move(*state);
+  auto listeners = open_listeners(context_.config, context_.state.path);
+  if (!listeners) return listeners.error();
+  listeners_ = std::move(*listeners);
+  if (!context_.config.keys.empty()) return {};
+  auto key = local_key_sha256(context_.state.root.get(), context_.state.path);
+  if (!key) return key.error();
+  context_.local_key_sha256 = std::move(*key);
+  return {};
+}
+
+void Supervisor::log_start() {
+  log::info("listening", {{"listen", addresses()},
+                          {"config", options_.config_path},
+                          {"state_dir", context_.state.path},
+                          {"root", context_.accounts.root}});
+  for (const std::string& text : options_.warnings) log::warn("warning", {{"text", text}});
+  for (const std::string& text : options_.relaxations) log::warn("relaxation", {{"text", text}});
+}
+
+int Supervisor::run() {
+  if (auto prepared = prepare(); !prepared) {
+    remove_socket_files(listeners_);
+    log::error("cannot start", {{"reason", prepared.error().message}});
+    if (!context_.config.log.file.empty())
+      std::fprintf(stderr, "isogate: cannot start: %s\n", prepared.error().message.c_str());
+    return 1;
+  }
+  log_start();
+  front_->start();
+  for (const BackendConfig& backend : context_.config.backends)
+    if (phase_ == Phase::kRunning) backends_.start(backend);
+  while (phase_ != Phase::kDone) turn();
+  const int orphans = end_orphans();
+  if (orphans > 0) log::error("processes were left over and had to be killed", {{"count", orphans}});
+  context_.log.drain();
+  remove_socket_files(listeners_);
+  if (exit_code_ == 0 && (context_.had_to_kill || orphans > 0)) exit_code_ = 1;
+  log::info("stopped", {{"exit_code", exit_code_}});
+  return exit_code_;
+}
+
+void Supervisor::turn() {
+  std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
+  const auto add = [&fds](const ControlChannel& channel) {
+    if (channel.fd() < 0) return;
+    fds.push_back(
+        {channel.fd(), static_cast<short>(channel.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
+  };
+  add(front_->control());
+  for (const ControlChannel* control : backends_.controls()) add(*control);
+  const size_t controls = fds.size();
+  for (const auto& source : context_.log.sources()) fds.push_back({source.pipe.get(), POLLIN, 0});
+  if (::poll(fds.data(), fds.size(), poll_timeout()) < 0 && errno != EINTR)
+    return give_up(os_error("cannot wait for events", errno).message);
+  for (size_t i = 1; i < controls; ++i)
+    if (fds[i].revents != 0) attend(fds[i].fd);
+  if (std::any_of(fds.begin() + static_cast<long>(controls), fds.end(),
+                  [](const pollfd& fd) { return fd.revents != 0; }))
+    context_.log.drain();
+  if (fds[0].revents != 0)
+    for (const int number : pending_signals(signals_.get())) handle(number);
+  advance(Clock::now());
+}
+
+void Supervisor::attend(int fd) {
+  if (front_->control().fd() == fd) return front_->attend();
+  backends_.attend(fd);
+}
+
+void Supervisor::handle(int signal_number) {
+  switch (signal_number) {
+    case SIGCHLD:
+      // The front first: the ends of its hosts may be consequences of its own.
+      for (const std::vector<Ended> all = reap(); const bool front_turn : {true, false})
+        for (const Ended& end : all)
+          if (front_->is(end.pid) == front_turn) child_ended(end);
+      return;
+    case SIGHUP:
+      return reload();
+    case SIGUSR1:
+      for (const auto& reopened : {log::reopen(), context_.log.reopen()})
+        if (!reopened) log::error("cannot reopen the log", {{"reason", reopened.error().message}});
+      return;
+    default:
+      return terminate();
+  }
+}
+
+void Supervisor::child_ended(const Ended& end) {
+  if (front_->ended(end.pid, end.wait_status)) return;
+  backends_.ended(end.pid, end.wait_status);
+}
+
+// Deadlines, and the steps of the end that follow from nobody being left.
+void Supervisor::advance(TimePoint now) {
+  front_->tick(now);
+  backends_.tick(now);
+  if (phase_ == Phase::kDraining && (now >= phase_deadline_ || !front_->running())) {
+    if (front_->running()) log::warn("the front did not drain in time", {});
+    stop_hosts();
+  }
+  if (phase_ == Phase::kStopping && backends_.hosts_gone()) close_front();
+  if (phase_ == Phase::kClosing && !front_->running()) phase_ = Phase::kDone;
+}
+
+int Supervisor::poll_timeout() const {
+  const TimePoint next = std::min({front_->next_deadline(), backends_.next_deadline(), phase_deadline_});
+  if (next == TimePoint::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+  return static_cast<int>(std::clamp<long long>(left, 0, 60000));
+}
+
+void Supervisor::terminate() {
+  if (phase_ != Phase::kRunning) return kill_everything();
+  notify_service_manager("STOPPING=1");
+  log::info("draining", {{"deadline_sec", context_.config.drain_timeout_sec}});
+  front_->retire();
+  backends_.retire();
+  if (!front_->ready()) return stop_hosts();
+  phase_ = Phase::kDraining;
+  phase_deadline_ =
+      Clock::now() + std::chrono::seconds(context_.config.drain_timeout_sec) + context_.timings.drain_extra;
+  front_->send(drain_message(context_.config.drain_timeout_sec), {});
+}
+
+void Supervisor::stop_hosts() {
+  phase_ = Phase::kStopping;
+  phase_deadline_ = TimePoint::max();  // each process has its own
+  backends_.stop(context_.config.keep_on_shutdown);
+}
+
+void Supervisor::close_front() {
+  phase_ = Phase::kClosing;
+  front_->close();
+}
+
+void Supervisor::give_up(const std::string& reason) {
+  log::error("cannot go on", {{"reason", reason}});
+  if (!context_.config.log.file.empty()) std::fprintf(stderr, "isogate: %s\n", reason.c_str());
+  exit_code_ = 1;
+  front_->retire();
+  if (phase_ < Phase::kStopping) stop_hosts();
+}
+
+void Supervisor::kill_everything() {
+  log::warn("stopping at once", {});
+  context_.had_to_kill = true;
+  backends_.kill_all();
+  front_->kill("had to end at once");
+  if (phase_ < Phase::kStopping) stop_hosts();
+}
+
+void Supervisor::reload() {
+  if (phase_ != Phase::kRunning) return;
+  if (!options_.reload)
+    return log::warn("reload refused", {{"reason", "this gateway has nothing to read again"}});
+  notify_service_manager("RELOADING=1");
+  auto loaded = options_.reload();
+  auto key =
+      loaded ? check_reload(loaded->config, context_, listeners_) : Result<std::string>(loaded.error());
+  if (key) {
+    for (const std::string& text : loaded->warnings) log::warn("warning", {{"text", text}});
+    for (const std::string& text : loaded->relaxations) log::warn("relaxation", {{"text", text}});
+    context_.local_key_sha256 = *key;
+    apply(loaded->config);
+  } else {
+    log::error("reload refused, the old configuration stays", {{"reason", key.error().message}});
+  }
+  notify_service_manager("READY=1");
+}
+
+void Supervisor::apply(const Config& config) {
+  const std::string level = context_.config.log.level;
+  context_.config = with_fixed_settings(config, context_.config);
+  if (level != context_.config.log.level)
+    if (auto started = log::start("supervisor", context_.config.log.level, context_.config.log.file);
+        !started)
+      log::error("cannot change the log level", {{"reason", started.error().message}});
+  if (front_->running()) front_->send(front_reload_message(context_.config, context_.local_key_sha256), {});
+  backends_.reload(context_.config.backends);
+  log::info("reloaded", {{"backends", context_.config.backends.size()}});
+}
+
+std::string Supervisor::addresses() const {
+  std::string text;
+  for (const Listener& listener : listeners_) text += (text.empty() ? "" : " ") + listener.address;
+  return text;
+}
+
+}  // namespace
+}  // namespace isogate::supervisor
+
+namespace isogate {
+
+int supervisor_main(const Config& config, const ServeOptions& options) {
+  return supervisor::Supervisor(config, options).run();
+}
+
+}  // namespace isogate

@@ -1,0 +1,47 @@
+// The parent of everything `isogate serve` is: opens the listening sockets, starts the front and one
+// backend host per configured backend, restarts what dies, reloads and drains.
+//
+// One thread, one poll loop over a signalfd and the control sockets. It parses nothing that came from
+// the network and loads no plugin.
+//
+// Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP reloads; SIGUSR1 reopens
+// the log file. Exit codes: 0 drained and stopped; 1 it could not start, or something had to be killed.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gateway/config/config.h"
+#include "gateway/config/load.h"
+#include "runner/error.h"
+
+namespace isogate {
+
+// How long the supervisor waits. Tests shorten some of them.
+struct SupervisorTimings {
+  std::chrono::milliseconds ready{30000};       // start of a child to its `ready`
+  std::chrono::milliseconds drain_extra{5000};  // beyond drain_timeout_sec
+  std::chrono::milliseconds stop{10000};        // `stop` to the end of a host
+  std::chrono::milliseconds leave{2000};        // a host whose front has died ends by itself
+  std::chrono::milliseconds first_backoff{100};
+  std::chrono::milliseconds longest_backoff{1600};
+  std::chrono::milliseconds crash_window{60000};  // so many crashes …
+  int crash_limit = 5;                            // … within it: quarantined
+};
+
+struct ServeOptions {
+  std::string config_path;                 // for messages; empty: no file
+  std::vector<std::string> warnings;       // of loading, logged at every start
+  std::vector<std::string> relaxations;    // logged at every start, as warnings
+  std::function<Result<Loaded>()> reload;  // SIGHUP: loads everything anew; unset: not supported
+  std::string child_executable = "/proc/self/exe";
+  SupervisorTimings timings;
+};
+
+// Runs until told to stop; the process's exit code. [main] Takes over signal mask, subreaper and umask of
+// the process. The log has been started, with process name "supervisor".
+int supervisor_main(const Config& config, const ServeOptions& options);
+
+}  // namespace isogate
