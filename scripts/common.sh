@@ -1,0 +1,36 @@
+# Shared by the scripts beside it: sourced, not run.
+
+root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root_dir"
+
+say() { printf '\n== %s\n' "$*"; }
+
+# The compiler's cache lives outside the tree, so that a fresh clone builds fast.
+export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-ccache}
+export CCACHE_BASEDIR=$root_dir
+export CCACHE_COMPILERCHECK=content
+export CCACHE_NOHASHDIR=1
+
+# build PRESET [cmake option…] [-- target…]
+build() {
+  local preset=$1
+  shift
+  local options=() targets=()
+  while [ $# -gt 0 ]; do
+    if [ "$1" = -- ]; then
+      shift
+      targets=("$@")
+      break
+    fi
+    options+=("$1")
+    shift
+  done
+  say "building ($preset): build/$preset"
+  cmake --preset "$preset" "${options[@]}" >"/tmp/isogate-configure.$$" 2>&1 || {
+    cat "/tmp/isogate-configure.$$"
+    rm -f "/tmp/isogate-configure.$$"
+    return 1
+  }
+  rm -f "/tmp/isogate-configure.$$"
+  NINJA_STATUS='[%f/%t %es] ' cmake --build --preset "$preset" ${targets[@]+--target "${targets[@]}"}
+}

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Installs what building and running isogate takes on Debian 12, with --tests also what its tests take, and
+# makes the system users that a gateway started by root needs. Only what is missing; may be run again.
+set -euo pipefail
+
+# package | why
+build_packages="
+ca-certificates      | HTTPS to package mirrors, the Docker Engine and Kubernetes
+ccache               | a second build in seconds
+cmake                | the build
+curl                 | talking to a gateway by hand; the examples use it
+g++                  | C++20
+git                  | the source
+libboost1.81-dev     | Asio and Beast (the listener), DLL (the plugin loader)
+libcli11-dev         | the command line
+libpoco-dev          | outbound HTTP and WebSocket, SQLite and PostgreSQL for state
+libseccomp-dev       | system call filters
+libspdlog-dev        | the log
+libssl-dev           | TLS and hashes
+libvalijson-dev      | JSON Schema of plugin configurations
+libyaml-cpp-dev      | configuration files
+ninja-build          | the build
+nlohmann-json3-dev   | JSON
+pkg-config           | finds libseccomp
+prometheus-cpp-dev   | metrics
+"
+
+test_packages="
+acct                 | proof from the kernel that nothing ran on this host
+bash-completion      | completions of the command line are tried in bash,
+fish                 | … in fish,
+zsh                  | … and in zsh
+clang-14             | fuzz targets
+clang-format-14      | the format of the source
+clang-tidy-14        | static checks
+iproute2             | ss and ip: sockets and network namespaces as others see them
+jq                   | JSON in shell tests
+libcap2-bin          | capsh: capabilities as others see them
+libclang-rt-14-dev   | libFuzzer and the sanitizers of clang
+libgmock-dev         | the unit tests
+libgtest-dev         | the unit tests
+man-db               | the manual page is rendered
+nginx-light          | the baseline of file throughput
+procps               | ps: what is left of a tree of processes
+python3-jsonschema   | the published schema against the sample configurations
+python3-yaml         | reads the sample configurations and the OpenAPI document
+sqlite3              | looks into the state database
+strace               | which system calls a role really makes
+util-linux           | setpriv, unshare, prlimit
+wrk                  | HTTP load
+"
+
+# user | why
+system_users="
+isogate              | the front, which meets the network, becomes this user
+isogate-host         | backend hosts that need no root become this user
+"
+
+usage() {
+  echo "usage: $0 [--tests]"
+  echo "  --tests  also what the tests and benchmarks need"
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+may_be_root() {
+  [ "$(id -u)" -eq 0 ] || command -v sudo > /dev/null
+}
+
+installed() {
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null || true)" = installed ]
+}
+
+# Prints what of a table is missing, one "name|reason" per line.
+missing_of() {
+  local name reason
+  while IFS='|' read -r name reason; do
+    name=${name//[[:space:]]/}
+    [ -n "$name" ] || continue
+    installed "$name" || echo "$name|$reason"
+  done <<< "$1"
+}
+
+install_packages() {
+  local missing names
+  missing=$(missing_of "$1")
+  if [ -z "$missing" ]; then
+    echo "$2: all there"
+    return
+  fi
+  echo "$2: installing"
+  while IFS='|' read -r name reason; do printf '  %-20s %s\n' "$name" "${reason# }"; done <<< "$missing"
+  mapfile -t names < <(cut -d'|' -f1 <<< "$missing")
+  may_be_root || { echo "run this as root, or install sudo" >&2; exit 1; }
+  # A package that apt does not know yet means that its lists are absent or old.
+  if ! apt-get install --simulate -qq "${names[@]}" > /dev/null 2>&1; then as_root apt-get update -qq; fi
+  # RUNLEVEL=1 keeps the services that come with a package from being started.
+  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${names[@]}"
+}
+
+make_users() {
+  local name reason
+  while IFS='|' read -r name reason; do
+    name=${name//[[:space:]]/}
+    [ -n "$name" ] || continue
+    if getent passwd "$name" > /dev/null; then
+      echo "user $name: there"
+    elif may_be_root; then
+      echo "user $name: making it:$reason"
+      as_root useradd --system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin --user-group "$name"
+    else
+      echo "user $name: left out, only root can make it (a gateway started by an ordinary user needs none)"
+    fi
+  done <<< "$system_users"
+}
+
+tests=no
+for argument in "$@"; do
+  case $argument in
+    --tests) tests=yes ;;
+    -h | --help) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+  esac
+done
+
+command -v dpkg-query > /dev/null || { echo "this script knows Debian and its kin only; see the lists in it" >&2; exit 1; }
+install_packages "$build_packages" "build and run"
+if [ "$tests" = yes ]; then install_packages "$test_packages" "tests"; fi
+make_users
