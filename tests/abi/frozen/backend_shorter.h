@@ -1,0 +1,431 @@
+/* As backend.h would have looked one step earlier: isogate_backend_api ends before evidence and
+ * get_extension, isogate_sandbox_info before handle. For a plugin that is older than the host.
+ *
+ * isogate backend ABI, version 1.
+ *
+ * A plugin is one shared object that exports exactly one function, isogate_plugin_entry(), which
+ * returns a static descriptor. Start with backend.hpp if you write C++: it is this header with the
+ * boilerplate removed. docs/writing-a-backend.md walks through both.
+ *
+ * Rules for every function below
+ *   Errors   A function that can fail returns an isogate_status and fills the caller's
+ *            isogate_error. Nothing throws or longjmps across this boundary.
+ *   Memory   Whoever allocated it frees it. Arguments are borrowed for the call: copy what you keep.
+ *   Strings  UTF-8 unless said otherwise, pointer and length, not NUL-terminated. A path or an
+ *            argument may hold any byte but NUL.
+ *   Structs  Every struct with struct_size grows only at its end. Its writer sets struct_size to
+ *            the size it knows, its reader touches only what that covers, and takes what is not
+ *            covered as zero. isogate_str, isogate_pair, isogate_limits, isogate_entry_sink,
+ *            isogate_record_sink and isogate_control are frozen.
+ *   Flags    Unknown bits in a request are refused with ISOGATE_INVALID_ARGUMENT; unknown bits in
+ *            an answer are ignored.
+ *   Fds      Borrowed for the call, never closed by the callee, -1 for none, always close-on-exec.
+ *   Threads  [main] the host calls it from one thread, no other call on that backend is running.
+ *            [any]  any thread, concurrently.
+ *            [box]  any thread, concurrently, also for one sandbox.
+ *   Process  A plugin shares its backend host with nothing but other generations of itself. It
+ *            leaves signal dispositions, umask, cwd, environ and rlimits alone, never waits for
+ *            pid -1, and writes nothing to the host's stdout or stderr.
+ *
+ * Versions. A plugin loads iff magic and abi_major match and its abi_minor, the least it needs and
+ * normally 0, is not above the host's. Within a major version fields and functions are only
+ * appended, and none changes its meaning.
+ */
+#ifndef ISOGATE_BACKEND_H
+#define ISOGATE_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ISOGATE_ABI_MAGIC 0x31475349u /* "ISG1" */
+#define ISOGATE_ABI_MAJOR 1u
+#define ISOGATE_ABI_MINOR 0u
+#define ISOGATE_PLUGIN_ENTRY_NAME "isogate_plugin_entry"
+
+typedef struct isogate_str {
+  const char* ptr;
+  uint64_t len;
+} isogate_str;
+
+typedef struct isogate_pair {
+  isogate_str key;
+  isogate_str value;
+} isogate_pair;
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+typedef int32_t isogate_status;
+#define ISOGATE_OK 0
+#define ISOGATE_INVALID_ARGUMENT 1   /* the request is malformed; the caller can mend it */
+#define ISOGATE_NOT_FOUND 2          /* no such file, directory or user */
+#define ISOGATE_ALREADY_EXISTS 3
+#define ISOGATE_PERMISSION_DENIED 4  /* also: a path that leaves the workspace */
+#define ISOGATE_UNSUPPORTED 5        /* this backend cannot do that, here or at all; says what */
+#define ISOGATE_UNAVAILABLE 6        /* the backend cannot serve now; nothing was started */
+#define ISOGATE_CANCELLED 7          /* cancel_fd fired before anything was started or changed */
+#define ISOGATE_RESOURCE_EXHAUSTED 8 /* a quota or a kernel limit; says which */
+#define ISOGATE_IO 9
+#define ISOGATE_INTERNAL 10     /* a defect of the plugin; unknown statuses are taken as this */
+#define ISOGATE_LOST 11         /* contact was lost after something may have started: never success */
+#define ISOGATE_SANDBOX_LOST 12 /* the workspace itself is gone */
+#define ISOGATE_IS_DIRECTORY 13 /* a file was asked for, a directory is there */
+#define ISOGATE_NOT_REGULAR 14  /* a FIFO, device or socket: never opened */
+#define ISOGATE_NO_SANDBOX 15   /* no such sandbox (attach, close, and calls to one that ended) */
+
+typedef struct isogate_error { /* the caller's; the plugin writes it, only on failure */
+  uint32_t struct_size;
+  int32_t os_errno;   /* 0 when none */
+  char message[1016]; /* NUL-terminated, for a person: the thing, what was attempted, why not.
+                         No host path, no name of another tenant. */
+} isogate_error;
+
+/* ---- one call ------------------------------------------------------------------------------ */
+
+typedef struct isogate_call {
+  uint32_t struct_size;
+  int32_t cancel_fd;      /* an eventfd: readable (POLLIN) once cancelled or past the deadline; poll
+                             it, never read it. -1: cannot be cancelled. */
+  int64_t deadline_ns;    /* CLOCK_MONOTONIC; INT64_MAX for none. Advisory: cancel_fd enforces. */
+  isogate_str request_id; /* for log lines */
+} isogate_call;
+
+typedef struct isogate_limits { /* 0: not asked for. What is asked for is enforced or refused. */
+  uint64_t memory_bytes;        /* RAM and swap together */
+  uint64_t cpu_millis;          /* 1000 is one CPU */
+  uint64_t pids;                /* processes and threads */
+  uint64_t disk_bytes;          /* workspace and scratch */
+} isogate_limits;
+
+/* ---- sandboxes ----------------------------------------------------------------------------- */
+
+#define ISOGATE_EGRESS_UNSET 0u /* the backend's own default */
+#define ISOGATE_EGRESS_DENY 1u
+#define ISOGATE_EGRESS_PROXY 2u
+#define ISOGATE_EGRESS_ALLOW 3u
+
+#define ISOGATE_OPEN_ATTACH_ONLY (1u << 0)        /* ISOGATE_NO_SANDBOX instead of creating one */
+#define ISOGATE_OPEN_LIMITS_BEST_EFFORT (1u << 1) /* the operator wrote limits: best_effort */
+
+typedef struct isogate_sandbox_spec {
+  uint32_t struct_size;
+  uint32_t flags;         /* ISOGATE_OPEN_* */
+  uint32_t egress;        /* ISOGATE_EGRESS_* */
+  uint32_t reserved;      /* 0 */
+  isogate_str sandbox_id; /* "isg-" and 26 characters of base32, a-z2-7; the only name to use outside */
+  isogate_str tenant;     /* for labels and messages */
+  isogate_str agent_id;   /* [A-Za-z0-9][A-Za-z0-9_-]{0,62} */
+  isogate_str handle;     /* what open() answered before, to re-attach to that very thing; or empty */
+  isogate_limits limits;  /* of the whole sandbox */
+} isogate_sandbox_spec;
+
+#define ISOGATE_SANDBOX_ATTACHED (1u << 0) /* it was there already */
+
+typedef struct isogate_sandbox_info {
+  uint32_t struct_size;
+  uint32_t flags;     /* ISOGATE_SANDBOX_* */
+  uint32_t isolation; /* ISOGATE_ISOLATION_*, of this very sandbox */
+  uint32_t uid;       /* of its programs, as the host kernel sees it; UINT32_MAX: not known */
+} isogate_sandbox_info;
+
+#define ISOGATE_CLOSE_DETACH 0u /* forget the handle, leave it running */
+#define ISOGATE_CLOSE_STOP 1u   /* end what runs, keep the workspace */
+#define ISOGATE_CLOSE_PURGE 2u  /* end what runs, remove the workspace and every trace */
+
+typedef struct isogate_record { /* one sandbox found by enumerate() */
+  uint32_t struct_size;
+  uint32_t flags; /* 0 in 1.0 */
+  isogate_str sandbox_id;
+  isogate_str handle;
+} isogate_record;
+
+typedef struct isogate_record_sink { /* the host's; called on the plugin's thread, during the call */
+  void* ctx;
+  isogate_status (*add)(void* ctx, const isogate_record* record); /* not OK: stop, return it */
+} isogate_record_sink;
+
+/* ---- exec ---------------------------------------------------------------------------------- */
+
+#define ISOGATE_EXEC_PTY (1u << 0) /* a terminal: its bytes use stdin_fd and stdout_fd */
+
+typedef struct isogate_exec_request {
+  uint32_t struct_size;
+  uint32_t flags;          /* ISOGATE_EXEC_* */
+  isogate_str exec_id;     /* 32 hex digits, the host's, unique */
+  const isogate_str* argv; /* argv[0] is looked up in the PATH of env unless it has a slash */
+  uint64_t argc;           /* at least 1 */
+  const isogate_pair* env; /* nothing is inherited; a backend adds PATH, HOME, USER, LOGNAME, SHELL
+                              and WORKSPACE where these are absent */
+  uint64_t envc;
+  isogate_str cwd;  /* relative to the workspace, or /workspace/…; empty: the workspace. Otherwise
+                       absolute only where the sandbox has a view of its own. */
+  isogate_str user; /* name or number the operator admitted; empty: the sandbox's own */
+  int32_t stdin_fd; /* -1: /dev/null. The program gets these very descriptors where it can. */
+  int32_t stdout_fd;
+  int32_t stderr_fd;
+  int32_t control_fd;    /* a pipe of isogate_control; -1: none; end of file: no more */
+  isogate_limits limits; /* bind this exec alone; ISOGATE_UNSUPPORTED where that cannot be */
+  uint16_t rows, cols;   /* of the PTY; 0: 24 × 80 */
+  uint32_t reserved;     /* 0 */
+} isogate_exec_request;
+
+#define ISOGATE_RESULT_OOM_KILLED (1u << 0)  /* from the kernel's counters, not from the signal */
+#define ISOGATE_RESULT_KILLED (1u << 1)      /* ended because cancel_fd fired */
+#define ISOGATE_RESULT_NOT_STARTED (1u << 2) /* exec failed: exit_code 126 or 127, os_errno says why */
+
+typedef struct isogate_exec_result { /* a program that fails is ISOGATE_OK with its exit_code */
+  uint32_t struct_size;
+  uint32_t flags;         /* ISOGATE_RESULT_* */
+  int32_t exit_code;      /* valid when term_signal is 0 */
+  int32_t term_signal;    /* 0: it exited */
+  int32_t os_errno;       /* with NOT_STARTED */
+  uint32_t reserved;      /* 0 */
+  uint64_t wall_ns;       /* from the start of the program to its end */
+  uint64_t cpu_ns;        /* user and system, of what was waited for */
+  uint64_t max_rss_bytes; /* 0: not known */
+} isogate_exec_result;
+
+#define ISOGATE_CONTROL_SIGNAL 1u /* a: signal number, to the program's process group */
+#define ISOGATE_CONTROL_RESIZE 2u /* a: rows, b: columns */
+
+typedef struct isogate_control { /* 16 bytes, written whole; unknown types are skipped */
+  uint32_t type;
+  uint32_t a;
+  uint32_t b;
+  uint32_t reserved;
+} isogate_control;
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+#define ISOGATE_SCOPE_WORKSPACE 0u /* path relative to the workspace; /workspace/… is the same */
+#define ISOGATE_SCOPE_SANDBOX 1u   /* absolute path in the sandbox's own view, as its user */
+
+#define ISOGATE_FILE_APPEND (1u << 0)     /* write: add to the end; still whole or not at all */
+#define ISOGATE_FILE_DURABLE (1u << 1)    /* write: on disk when it returns */
+#define ISOGATE_FILE_EXCLUSIVE (1u << 2)  /* write, mkdir, move: ISOGATE_ALREADY_EXISTS if there */
+#define ISOGATE_FILE_PARENTS (1u << 3)    /* write, mkdir, move: make missing parent directories */
+#define ISOGATE_FILE_RECURSIVE (1u << 4)  /* list, remove: the whole tree */
+#define ISOGATE_FILE_MODE_GIVEN (1u << 5) /* write: use mode; else keep the old mode, or 0644 */
+
+typedef struct isogate_file_request {
+  uint32_t struct_size;
+  uint32_t scope; /* ISOGATE_SCOPE_* */
+  uint32_t flags; /* ISOGATE_FILE_* */
+  uint32_t mode;  /* permission bits, at most 0777; write with MODE_GIVEN, mkdir (0: 0755) */
+  isogate_str path;
+  isogate_str path_to; /* move */
+  isogate_str user;    /* as in isogate_exec_request */
+  uint64_t offset;     /* read */
+  uint64_t limit;      /* read: bytes, UINT64_MAX for all; list: entries, 0 for all */
+  int32_t fd;          /* read: written to; write: read to its end, and that end means complete */
+  uint32_t reserved;   /* 0 */
+} isogate_file_request;
+
+#define ISOGATE_ENTRY_REGULAR 1u
+#define ISOGATE_ENTRY_DIRECTORY 2u
+#define ISOGATE_ENTRY_SYMLINK 3u
+#define ISOGATE_ENTRY_OTHER 4u
+
+typedef struct isogate_entry {
+  uint32_t struct_size;
+  uint32_t type; /* ISOGATE_ENTRY_* */
+  uint32_t mode; /* permission bits */
+  uint32_t reserved;
+  uint64_t size;    /* bytes; regular files */
+  int64_t mtime_ns; /* since 1970, UTC */
+  isogate_str name; /* list: path relative to the listed directory, any bytes; else empty */
+} isogate_entry;
+
+typedef struct isogate_entry_sink { /* the host's; called on the plugin's thread, during the call */
+  void* ctx;
+  isogate_status (*add)(void* ctx, const isogate_entry* entry); /* not OK: stop, return it */
+} isogate_entry_sink;
+
+/* ---- evidence ------------------------------------------------------------------------------ */
+
+#define ISOGATE_EVIDENCE_MEASURED (1u << 0)        /* the fields up to visible_processes */
+#define ISOGATE_EVIDENCE_NETWORK (1u << 1)         /* the REACHED bits were tried */
+#define ISOGATE_EVIDENCE_REACHED_GATEWAY (1u << 2) /* a listener of this gateway answered */
+#define ISOGATE_EVIDENCE_REACHED_METADATA (1u << 3)
+
+typedef struct isogate_evidence { /* taken inside by the backend's own code, before any tenant's */
+  uint32_t struct_size;
+  uint32_t flags; /* ISOGATE_EVIDENCE_* */
+  uint32_t uid, gid;
+  uint32_t no_new_privs; /* 0 or 1 */
+  uint32_t seccomp_mode; /* as in /proc/self/status */
+  uint64_t cap_inheritable, cap_permitted, cap_effective, cap_bounding, cap_ambient;
+  uint64_t ns_mnt, ns_pid, ns_net, ns_ipc, ns_uts, ns_user, ns_cgroup; /* inode numbers */
+  uint64_t visible_processes; /* numeric directories in its /proc */
+  isogate_limits limits;      /* in force, read back; 0: none */
+} isogate_evidence;
+
+typedef struct isogate_evidence_request {
+  uint32_t struct_size;
+  uint32_t gateway_port;       /* to try on every address a sandbox may know; 0: do not */
+  isogate_str gateway_address; /* numeric */
+} isogate_evidence_request;
+
+/* ---- what the host offers ------------------------------------------------------------------ */
+
+#define ISOGATE_LOG_DEBUG 0u
+#define ISOGATE_LOG_INFO 1u
+#define ISOGATE_LOG_WARN 2u
+#define ISOGATE_LOG_ERROR 3u
+
+#define ISOGATE_HOST_ALLOW_UNISOLATED (1u << 0) /* the operator wrote allow_unisolated: true */
+
+typedef struct isogate_shared_dir { /* readable by every sandbox, writable by none */
+  isogate_str prefix;               /* first component(s) of a workspace path, without slashes around */
+  isogate_str path;                 /* absolute, on this host */
+} isogate_shared_dir;
+
+typedef struct isogate_host { /* valid until destroy() returns; functions are [any] */
+  uint32_t struct_size;
+  uint32_t abi_minor;
+  uint32_t flags; /* ISOGATE_HOST_* */
+  uint32_t reserved;
+  void* ctx;
+  void (*log)(void* ctx, uint32_t level, isogate_str message);
+  const void* (*get_extension)(void* ctx, const char* id); /* NULL when unknown */
+  isogate_str instance;      /* this gateway's name, for labels */
+  isogate_str backend_name;  /* as configured */
+  isogate_str sandboxes_dir; /* absolute; <sandbox_id>/ below it is the backend's, made by it */
+  isogate_str uids_dir;      /* absolute; registry of uids in use, shared by all backends here */
+  isogate_str shell;         /* absolute, as configured */
+  isogate_str toolchain_path; /* put in front of PATH; may be empty */
+  const isogate_shared_dir* shared_dirs;
+  uint64_t shared_dir_count;
+} isogate_host;
+
+/* ---- the plugin ---------------------------------------------------------------------------- */
+
+#define ISOGATE_ISOLATION_NONE 0u /* the host's kernel, files and processes */
+#define ISOGATE_ISOLATION_NAMESPACE 10u
+#define ISOGATE_ISOLATION_CONTAINER 20u
+#define ISOGATE_ISOLATION_VM 30u
+
+#define ISOGATE_LOCALITY_PROCESS 1u /* a child of the gateway */
+#define ISOGATE_LOCALITY_HOST 2u    /* on this machine, isolated */
+#define ISOGATE_LOCALITY_DAEMON 3u  /* behind a container engine */
+#define ISOGATE_LOCALITY_CLUSTER 4u
+#define ISOGATE_LOCALITY_GATEWAY 5u /* behind another gateway */
+
+#define ISOGATE_CAP_PTY (1ull << 0)
+#define ISOGATE_CAP_USER (1ull << 1)            /* user in a request */
+#define ISOGATE_CAP_LIMIT_MEMORY (1ull << 2)    /* per exec */
+#define ISOGATE_CAP_LIMIT_CPU (1ull << 3)       /* per exec */
+#define ISOGATE_CAP_LIMIT_PIDS (1ull << 4)      /* per exec */
+#define ISOGATE_CAP_LIMIT_DISK (1ull << 5)      /* per sandbox */
+#define ISOGATE_CAP_SCOPE_SANDBOX (1ull << 6)   /* file calls with ISOGATE_SCOPE_SANDBOX */
+#define ISOGATE_CAP_EGRESS_DENY (1ull << 7)
+#define ISOGATE_CAP_UID_PER_SANDBOX (1ull << 8) /* two sandboxes never share a uid */
+#define ISOGATE_CAP_PERSISTENT (1ull << 9)      /* the workspace survives close(STOP) */
+#define ISOGATE_CAP_EVIDENCE (1ull << 10)
+
+#define ISOGATE_PROBE_AVAILABLE 1u
+#define ISOGATE_PROBE_DEGRADED 2u /* serves, with less than its descriptor promises; detail says what */
+#define ISOGATE_PROBE_UNAVAILABLE 3u
+
+typedef struct isogate_probe { /* the truth on this host, now */
+  uint32_t struct_size;
+  uint32_t verdict;   /* ISOGATE_PROBE_* */
+  uint32_t isolation; /* ISOGATE_ISOLATION_* */
+  uint32_t locality;  /* ISOGATE_LOCALITY_* */
+  uint64_t capabilities;
+  char detail[1000]; /* NUL-terminated; one line a person can act on */
+} isogate_probe;
+
+typedef struct isogate_backend isogate_backend; /* the plugin's, opaque */
+typedef struct isogate_sandbox isogate_sandbox; /* the plugin's, opaque */
+
+/* NULL is allowed where it says "optional": the host then answers ISOGATE_UNSUPPORTED. */
+typedef struct isogate_backend_api {
+  uint32_t struct_size;
+  uint32_t reserved;
+
+  /* [main] config_json has been validated against config_schema_json. Does no I/O to speak of. */
+  isogate_status (*create)(const isogate_host* host, isogate_str config_json, isogate_backend** out,
+                           isogate_error* error);
+  /* [main] Every sandbox has been closed. All threads of the plugin are joined when it returns. */
+  void (*destroy)(isogate_backend* backend);
+  /* [any] May be called at any time, is cheap enough for every ten seconds, changes nothing. */
+  isogate_status (*probe)(isogate_backend* backend, const isogate_call* call, isogate_probe* out,
+                          isogate_error* error);
+  /* [any] Makes the sandbox, or attaches to it. Never two at once for one sandbox_id. */
+  isogate_status (*open)(isogate_backend* backend, const isogate_call* call,
+                         const isogate_sandbox_spec* spec, isogate_sandbox** out,
+                         isogate_sandbox_info* info, isogate_error* error);
+  /* [any] No other call of that sandbox is running. After OK the pointer is dead; after a failure it
+     is not, and close may be tried again. With STOP and PURGE nothing is left running. */
+  isogate_status (*close)(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
+                          isogate_error* error);
+  /* [any] Every sandbox of this instance that exists, open or not. */
+  isogate_status (*enumerate)(isogate_backend* backend, const isogate_call* call,
+                              const isogate_record_sink* sink, isogate_error* error);
+
+  /* [box] Runs one program to its end; returns when it has ended and nothing it started is left.
+     Cancelled before it started: ISOGATE_CANCELLED. Cancelled later: ISOGATE_OK, with KILLED. */
+  isogate_status (*exec)(isogate_sandbox* sandbox, const isogate_call* call,
+                         const isogate_exec_request* request, isogate_exec_result* result,
+                         isogate_error* error);
+
+  /* [box] Writes offset … offset+limit of a regular file to fd; *entry is the file as opened.
+     Never blocks on the file, and ends at the size it had when opened. */
+  isogate_status (*read)(isogate_sandbox* sandbox, const isogate_call* call,
+                         const isogate_file_request* request, isogate_entry* entry,
+                         isogate_error* error);
+  /* [box] Replaces the file by what fd brings, whole or not at all. A truncated body is told by
+     cancel_fd, which fires while fd is still open: then nothing is committed. *written: bytes. */
+  isogate_status (*write)(isogate_sandbox* sandbox, const isogate_call* call,
+                          const isogate_file_request* request, uint64_t* written,
+                          isogate_error* error);
+  /* [box] The entries of a directory, itself excluded; with RECURSIVE parents before children. */
+  isogate_status (*list)(isogate_sandbox* sandbox, const isogate_call* call,
+                         const isogate_file_request* request, const isogate_entry_sink* sink,
+                         isogate_error* error);
+  /* [box] Does not follow a symlink in the last component. */
+  isogate_status (*stat)(isogate_sandbox* sandbox, const isogate_call* call,
+                         const isogate_file_request* request, isogate_entry* entry,
+                         isogate_error* error);
+  /* [box] optional. An existing directory is OK unless EXCLUSIVE. */
+  isogate_status (*mkdir)(isogate_sandbox* sandbox, const isogate_call* call,
+                          const isogate_file_request* request, isogate_error* error);
+  /* [box] optional. path to path_to, atomically; replaces a file unless EXCLUSIVE. */
+  isogate_status (*move)(isogate_sandbox* sandbox, const isogate_call* call,
+                         const isogate_file_request* request, isogate_error* error);
+  /* [box] optional. A file, a symlink itself, an empty directory; a tree with RECURSIVE. */
+  isogate_status (*remove)(isogate_sandbox* sandbox, const isogate_call* call,
+                           const isogate_file_request* request, isogate_error* error);
+} isogate_backend_api;
+
+#define ISOGATE_PLUGIN_RUNS_AS_ROOT (1u << 0) /* its host stays uid 0, with linux_capabilities only */
+
+typedef struct isogate_plugin { /* static storage; C strings are NUL-terminated */
+  uint32_t magic;               /* these four never move, in any version */
+  uint16_t abi_major;
+  uint16_t abi_minor; /* the least the plugin needs, normally 0 */
+  uint32_t struct_size;
+  uint32_t flags;     /* ISOGATE_PLUGIN_* */
+  uint32_t isolation; /* at best; probe() says what is true here */
+  uint32_t locality;
+  uint64_t capabilities;       /* at best */
+  uint64_t linux_capabilities; /* bits of capabilities(7) its host keeps when started by root */
+  const char* id;              /* [a-z0-9][a-z0-9.-]{0,62}: "local", "com.example.firecracker" */
+  const char* version;         /* of the plugin, semver */
+  const char* summary;
+  const char* vendor;
+  const char* license;
+  const char* config_schema_json; /* JSON Schema for create(); NULL: it takes no configuration */
+  const isogate_backend_api* api;
+} isogate_plugin;
+
+typedef const isogate_plugin* (*isogate_plugin_entry_fn)(uint32_t host_major, uint32_t host_minor);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

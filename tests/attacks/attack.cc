@@ -1,0 +1,44 @@
+#include "tests/attacks/attack.h"
+
+namespace isogate::test {
+
+std::unique_ptr<Gateway> Attack::gateway_;
+
+Gateway& Attack::gateway() { return *gateway_; }
+
+void Attack::SetUpTestSuite() {
+  if (is_root() && !root_gateway_obstacle().empty()) return;
+  GatewayOptions options;
+  options.yaml = "allow_unisolated: true\nbackends: [{name: local}]\nexec: {max_timeout_sec: 100}";
+  options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
+  gateway_ = std::make_unique<Gateway>(options);
+}
+
+void Attack::TearDownTestSuite() { gateway_.reset(); }
+
+void Attack::SetUp() {
+  if (!gateway_) GTEST_SKIP() << root_gateway_obstacle();
+}
+
+void Attack::TearDown() {
+  if (!gateway_) return;
+  const double took =
+      seconds_of([] { EXPECT_EQ(http_call(gateway().url(), "GET", "/healthz").status, 200); });
+  EXPECT_LT(took, 1.0) << "/healthz is slow";
+  try {
+    EXPECT_EQ(x().run("echo works").at("stdout"), "works\n");
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "a later exec of the same agent: " << error.what();
+  }
+}
+
+testing::AssertionResult kept_in(const Answer& answer) {
+  if (answer.status != 400 && answer.status != 403)
+    return testing::AssertionFailure() << "answered " << answer.status << " " << answer.text.substr(0, 500);
+  for (const char* secret : {"root:x:0", "root:*", "/sandboxes/", "isg-"})
+    if (answer.text.find(secret) != std::string::npos)
+      return testing::AssertionFailure() << "`" << secret << "` is in " << answer.text;
+  return refused(answer, answer.status, answer.status == 400 ? "invalid_request" : "permission_denied");
+}
+
+}  // namespace isogate::test

@@ -1,0 +1,153 @@
+#include <signal.h>
+
+#include "tests/attacks/attack.h"
+
+// attacks.md, group P.
+namespace isogate::test {
+namespace {
+
+TEST_F(ProcessAttack, P39_AForkBombEndsAtItsTimeout) {
+  const std::string mark = new_mark();
+  const std::string bomb = "b() { sleep " + mark + " & b | b & }; b; sleep " + mark;
+  const Json bounded{{"cgroup", {{"max_pids", 200}}}, {"timeout_sec", 2}};
+  const Answer answer = x().exec(bomb, bounded);
+  if (answer.status == 501)
+    GTEST_SKIP() << "no limit of processes here, and without one this machine would suffer: " << answer.text;
+  ASSERT_TRUE(succeeded(answer));
+  EXPECT_TRUE(answer.body.at("outcome") == "timed_out" || answer.body.at("outcome") == "exited" ||
+              answer.body.at("outcome") == "signaled")
+      << answer.text;
+  EXPECT_TRUE(gone_within(1, mark)) << marked(mark).size() << " survivors 1 s after the end";
+}
+
+TEST_F(ProcessAttack, P40_P41_NothingOutlivesItsExec) {
+  const std::string mark = new_mark();
+  const std::string daemon =
+      "import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nos.chdir('/'); "
+      "[os.close(i) for i in range(3)]\nos.execvp('sleep',['sleep','" +
+      mark + "'])\n";
+  ASSERT_TRUE(succeeded(x().write("daemon.py", daemon)));
+  for (const std::string& command :
+       {std::string("sleep MARK & echo hi"), std::string("setsid sleep MARK & echo hi"),
+        std::string("nohup sleep MARK & disown; echo hi"), std::string("/usr/bin/python3 daemon.py; echo hi"),
+        std::string("for i in $(seq 30); do (setsid sh -c 'sleep MARK & sleep MARK' &) ; done; echo hi")}) {
+    std::string text = command;
+    for (size_t at; (at = text.find("MARK")) != std::string::npos;) text.replace(at, 4, mark);
+    double took = seconds_of([&] { EXPECT_EQ(x().run(text).at("stdout"), "hi\n") << command; });
+    EXPECT_LT(took, 3.0) << command;
+    EXPECT_TRUE(gone_within(1, mark)) << command;
+  }
+}
+
+TEST_F(ProcessAttack, P42_AClosedStdoutIsNotTheEnd) {
+  const std::string mark = new_mark();
+  const Json result = x().run("exec >&- 2>&-; sleep " + mark, {{"timeout_sec", 0.5}});
+  EXPECT_EQ(result.at("outcome"), "timed_out");
+  EXPECT_TRUE(gone_within(1, mark));
+}
+
+TEST_F(ProcessAttack, P43_P44_StoppedDeafAndManyAreKilled) {
+  const std::string mark = new_mark();
+  const std::string many =
+      "trap '' TERM INT HUP QUIT USR1; for i in $(seq 150); do setsid sh -c \"trap '' TERM INT HUP; sleep " +
+      mark + " & kill -STOP \\$\\$\" & done; sleep 0.5; kill -STOP $$";
+  const Json result = x().run(many, {{"timeout_sec", 4}});
+  EXPECT_EQ(result.at("outcome"), "timed_out");
+  EXPECT_TRUE(gone_within(3, mark)) << marked(mark).size() << " survivors";
+}
+
+// What is killed while it spawns faster than one can look.
+TEST_F(ProcessAttack, P41_AChainOfForksIsCaught) {
+  const std::string mark = new_mark();
+  const std::string chain = "import os,sys\nwhile True:\n  if os.fork(): os._exit(0)\n  os.setsid()\n";
+  const Json result =
+      x().run("/usr/bin/python3 -c '" + chain + "' " + mark + "; sleep " + mark, {{"timeout_sec", 1}});
+  EXPECT_EQ(result.at("outcome"), "timed_out");
+  EXPECT_TRUE(gone_within(3, mark)) << marked(mark).size() << " survivors";
+}
+
+TEST_F(ProcessAttack, P47_KillingEverybodyReachesOneself) {
+  if (!separates_agents())
+    GTEST_SKIP() << "as an ordinary user, agents and gateway share one uid: " << kNoIsolation;
+  ExecStream neighbour(y(), {{"command", "echo up; read x; sleep 3; echo alive"}, {"timeout_sec", 30}});
+  ASSERT_EQ(neighbour.next()->at("event"), "start");
+  const std::vector<pid_t> before = {gateway().pid(), front_of(gateway()), host_of(gateway(), "local")};
+  for (const char* command :
+       {"kill -9 -1; sleep 0.2", "kill -9 1; kill -9 $PPID; exit 3", "kill -STOP -1; sleep 0.2"}) {
+    const Answer answer = x().exec(command, {{"timeout_sec", 5}});
+    EXPECT_TRUE(answer.status == 200 || answer.status == 502) << answer.text;
+  }
+  const std::string pids =
+      std::to_string(before[0]) + " " + std::to_string(before[1]) + " " + std::to_string(before[2]);
+  EXPECT_NE(x().run("kill -9 " + pids).at("exit_code"), 0);
+  EXPECT_EQ(before, (std::vector<pid_t>{gateway().pid(), front_of(gateway()), host_of(gateway(), "local")}))
+      << "a process of the gateway was replaced";
+  const auto events = neighbour.rest();
+  EXPECT_EQ(data_of(events, "stdout"), "up\nalive\n") << "another agent's program was hit";
+  EXPECT_EQ(events.back().at("outcome"), "exited");
+}
+
+TEST_F(ProcessAttack, P48_ExitCodesMeanWhatTheySay) {
+  EXPECT_EQ(x().run("exit 256").at("exit_code"), 0);
+  EXPECT_EQ(x().run("kill -SEGV $$").at("exit_code"), 139);
+  EXPECT_EQ(x().run_argv({"/nonexistent"}).at("exit_code"), 127);
+  EXPECT_EQ(x().run_argv({"/etc/passwd"}).at("exit_code"), 126);
+  const Json told = x().run("exit 124");
+  EXPECT_EQ(told.at("outcome"), "exited") << "a program's own 124 is no timeout";
+  EXPECT_EQ(x().run("exit 137").at("outcome"), "exited");
+}
+
+TEST_F(ProcessAttack, P49_NobodyIsTraced) {
+  if (!separates_agents()) GTEST_SKIP() << kNoIsolation;
+  const std::string mark = new_mark();
+  ExecStream victim(y(), {{"command", "exec sleep " + mark}, {"timeout_sec", 30}});
+  ASSERT_TRUE(there_within(5, mark));
+  const std::string attach =
+      "import ctypes,sys\nlibc=ctypes.CDLL(None,use_errno=True)\nfor p in sys.argv[1:]:\n  "
+      "print(libc.ptrace(16,int(p),0,0), ctypes.get_errno() in (1,3))\n";
+  std::vector<std::string> argv = {"/usr/bin/python3", "-c", attach, "1"};
+  for (const pid_t pid : {gateway().pid(), front_of(gateway()), host_of(gateway(), "local")})
+    argv.push_back(std::to_string(pid));
+  for (const pid_t pid : marked(mark)) argv.push_back(std::to_string(pid));
+  const std::string said = x().run_argv(argv).at("stdout");
+  EXPECT_EQ(said.find("0 "), std::string::npos) << said;
+  EXPECT_EQ(static_cast<size_t>(std::count(said.begin(), said.end(), '\n')), argv.size() - 3) << said;
+  for (const pid_t pid : marked(mark))
+    EXPECT_NE(x().run("cat /proc/" + std::to_string(pid) + "/mem").at("exit_code"), 0);
+}
+
+TEST_F(ProcessAttack, P50_ExecsOfOneAgentSeeEachOther) {
+  GTEST_SKIP() << kNoIsolation << ": there is one pid namespace";
+}
+
+TEST_F(ProcessAttack, P51_AClientThatLeavesFreesEverything) {
+  const pid_t front = front_of(gateway()), host = host_of(gateway(), "local");
+  x().run("true");
+  const size_t of_front = open_files(front).size(), of_host = open_files(host).size();
+  const std::string mark = new_mark();
+  std::vector<std::unique_ptr<ExecStream>> streams;
+  for (int i = 0; i < 20; ++i)
+    streams.push_back(std::make_unique<ExecStream>(
+        x(), Json{{"command", "setsid -f sleep " + mark + "; yes"}, {"timeout_sec", 60}}));
+  for (auto& stream : streams) EXPECT_EQ(stream->next()->at("event"), "start");
+  ASSERT_TRUE(there_within(10, mark, 8));
+  streams.clear();
+  EXPECT_TRUE(gone_within(5, mark));
+  EXPECT_TRUE(eventually(
+      5, [&] { return open_files(front).size() <= of_front + 2 && open_files(host).size() <= of_host + 2; }))
+      << "descriptors: front " << of_front << " → " << open_files(front).size() << ", host " << of_host
+      << " → " << open_files(host).size();
+}
+
+TEST_F(ProcessAttack, P52_IsAFault) { GTEST_SKIP() << "tests/faults kills the gateway mid-exec"; }
+
+TEST_F(ProcessAttack, R55_MemoryIsBoundedWhereItCanBe) {
+  const Answer answer =
+      x().exec("head -c 10G /dev/zero | tail -c 10G", {{"cgroup", {{"memory_mb", 64}}}, {"timeout_sec", 60}});
+  if (answer.status == 501) GTEST_SKIP() << answer.text;
+  ASSERT_TRUE(succeeded(answer));
+  EXPECT_EQ(answer.body.at("outcome"), "oom_killed");
+}
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,158 @@
+#include "gateway/base/redact.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+namespace isogate {
+namespace {
+
+struct Case {
+  const char *text, *clean;
+};
+
+// Assembled, so that no scanner takes this file for a leak.
+const std::string kModelKey = std::string("sk") + "-proj-abc123DEF456ghi789";
+const std::string kGithub = std::string("ghp") + "_0123456789abcdefghij0123456789ABCDEF";
+const std::string kAws = std::string("AKIA") + "IOSFODNN7EXAMPL3";
+const std::string kJwt = std::string("eyJ") + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl";
+
+TEST(Redact, TakesKnownTokensOutOfText) {
+  EXPECT_EQ(redact("key " + kModelKey + " used"), "key [redacted:model_api_key] used");
+  EXPECT_EQ(redact("(" + kGithub + ")"), "([redacted:github_token])");
+  EXPECT_EQ(redact(std::string("github_pat") + "_11ABCDEFG0123456789_abc"), "[redacted:github_token]");
+  EXPECT_EQ(redact("id=" + kAws + ", region"), "id=[redacted:aws_access_key], region");
+  EXPECT_EQ(redact("got " + kJwt + "."), "got [redacted:jwt]");
+  EXPECT_EQ(redact("isg_abcdefghijkl234567mnop"), "[redacted:isogate_key]");
+  EXPECT_EQ(redact(std::string("glpat") + "-0123456789abcdefghij"), "[redacted:gitlab_token]");
+  EXPECT_EQ(redact(std::string("xoxb") + "-123456789012-abcdef"), "[redacted:slack_token]");
+  EXPECT_EQ(redact(std::string("sk_live") + "_0123456789abcdef"), "[redacted:stripe_key]");
+  EXPECT_EQ(redact(std::string("npm") + "_abcdefghijklmnopqrstuvwxyz0123456789"), "[redacted:npm_token]");
+  EXPECT_EQ(redact(std::string("AIza") + "SyA0123456789abcdefghijklmnopqrstuv"), "[redacted:google_api_key]");
+}
+
+TEST(Redact, TakesCredentialsOfHeadersAndUrls) {
+  EXPECT_EQ(redact("sent Bearer abcdef123456, refused"), "sent Bearer [redacted:bearer_token], refused");
+  EXPECT_EQ(redact("basic dXNlcjpwYXNz"), "basic [redacted:basic_credentials]");
+  EXPECT_EQ(redact("Authorization: Digest a b c\r\nHost: x"),
+            "Authorization: [redacted:assignment]\r\nHost: x");
+  EXPECT_EQ(redact("curl -H \"authorization: token abcdef\" x"),
+            "curl -H \"authorization: [redacted:assignment]\" x");
+  EXPECT_EQ(redact("https://user:pass@host/path"), "https://[redacted:url_userinfo]@host/path");
+  EXPECT_EQ(redact("postgres://me@db:5432"), "postgres://[redacted:url_userinfo]@db:5432");
+}
+
+TEST(Redact, TakesPrivateKeysWhole) {
+  std::string key = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----";
+  EXPECT_EQ(redact("a " + key + " b"), "a [redacted:private_key] b");
+  EXPECT_EQ(redact("a -----BEGIN PRIVATE KEY-----\nMIIE"), "a [redacted:private_key]");
+  std::string certificate = "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----";
+  EXPECT_EQ(redact(certificate), certificate);
+}
+
+TEST(Redact, TakesWhatItsNameCallsSecret) {
+  const Case cases[] = {
+      {"password=hunter2 next", "password=[redacted:assignment] next"},
+      {"DB_PASSWORD=x", "DB_PASSWORD=[redacted:assignment]"},
+      {"api-key = abc;", "api-key = [redacted:assignment];"},
+      {"{\"apiKey\": \"a b\\\"c\", \"n\": 1}", "{\"apiKey\": \"[redacted:assignment]\", \"n\": 1}"},
+      {"{\\\"token\\\":\\\"abc\\\"}", "{\\\"token\\\":\\\"[redacted:assignment]\\\"}"},
+      {"--client-secret s3 run", "--client-secret [redacted:assignment] run"},
+      {"--token=abc", "--token=[redacted:assignment]"},
+      {"token: abcdef", "token: [redacted:assignment]"},
+      {"secret='never ends", "secret='[redacted:assignment]"},
+      {"?access_token=abc&x=1", "?access_token=[redacted:assignment]&x=1"},
+      {"Cookie: a=b; c=d", "Cookie: [redacted:assignment]"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(redact(one.text), one.clean);
+}
+
+TEST(Redact, LeavesOrdinaryTextAlone) {
+  for (const char* text : {"",
+                           "plain text",
+                           "task-1234567890123456789",
+                           "disk-full-1234567890123456",
+                           "max_tokens=4096",
+                           "PWD=/home/me",
+                           "token_count: 512",
+                           "bearer authentication required",
+                           "Basic authentication required",
+                           "password:",
+                           "password=",
+                           "token: no",
+                           "isg-abcdefghijklmnopqrstuvwxyz",
+                           "AKIA",
+                           "AKIAIOSFODNN7EXAMPLETOOLONG",
+                           "https://host/a@b",
+                           "a://b c@d",
+                           "user@host",
+                           "eyJhbGciOiJIUzI1NiJ9",
+                           "sk-learn-is-a-package-of-python",
+                           "ghp_short1",
+                           "-----BEGIN",
+                           "://",
+                           "e3b0c44298fc1c14",
+                           "keys[0].sha256",
+                           "secret",
+                           "the password was wrong",
+                           "--token",
+                           "------------------"})
+    EXPECT_EQ(redact(text), text);
+}
+
+TEST(Redact, FindsRegisteredSecretsInEveryForm) {
+  EXPECT_FALSE(register_secret("short"));
+  std::string secret = "tr0ub4dor & three?";
+  ASSERT_TRUE(register_secret(secret));
+  EXPECT_EQ(redact("a " + secret + " b"), "a [redacted:registered] b");
+  EXPECT_EQ(redact("q=tr0ub4dor%20%26%20three%3F"), "q=[redacted:registered]");
+  // base64 of it alone, and behind one and two bytes
+  for (const char* encoded :
+       {"dHIwdWI0ZG9yICYgdGhyZWU/", "eHRyMHViNGRvciAmIHRocmVlPw==", "eHh0cjB1YjRkb3IgJiB0aHJlZT8="}) {
+    std::string clean = redact(std::string("b64 ") + encoded);
+    EXPECT_NE(clean.find("[redacted:registered]"), std::string::npos) << clean;
+    EXPECT_EQ(clean.find("dWI0ZG9y"), std::string::npos) << clean;
+  }
+}
+
+TEST(Redact, CoversASecretThatALargerMatchOnlyTouches) {
+  ASSERT_TRUE(register_secret("hunter2 and more"));
+  EXPECT_EQ(redact("password=hunter2 and more, end"), "password=[redacted:registered], end");
+}
+
+TEST(Redact, HasOneSortedTableWithReasons) {
+  auto patterns = redaction_patterns();
+  EXPECT_GE(patterns.size(), 10u);
+  EXPECT_TRUE(
+      std::is_sorted(patterns.begin(), patterns.end(), [](auto& a, auto& b) { return a.name < b.name; }));
+  for (const RedactionPattern& pattern : patterns) {
+    EXPECT_FALSE(pattern.shape.empty()) << pattern.name;
+    EXPECT_FALSE(pattern.reason.empty()) << pattern.name;
+  }
+}
+
+TEST(Redact, IsLinearInHostileText) {
+  // Each would take far longer were it quadratic: every position the beginning of a shape.
+  for (std::string part :
+       {"sk-", "eyJ.", "eyJ", "://", "password ", "password=\"", "token\\\"", "bearer ", "-----BEGIN ", "a_",
+        "a-", "Authorization: ", "-----BEGIN PRIVATE KEY-----x", "AKIA", "--token ", "://a"}) {
+    std::string text;
+    while (text.size() < (256 << 10)) text += part;
+    auto start = std::chrono::steady_clock::now();
+    redact(text);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << part;
+  }
+}
+
+TEST(Redact, KnowsNamesOfSecrets) {
+  for (const char* name : {"password", "X-Api-Key", "DB_PASSWORD", "accessToken", "client-secret",
+                           "Authorization", "privateKey"})
+    EXPECT_TRUE(is_secret_name(name)) << name;
+  for (const char* name : {"", "key", "name", "tokens", "path", "PWD", "sha256"})
+    EXPECT_FALSE(is_secret_name(name)) << name;
+}
+
+}  // namespace
+}  // namespace isogate

@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+namespace isogate::test {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(ConfigCommand, CheckSaysValidAndNamesTheFile) {
+  TemporaryDirectory directory;
+  std::string good = directory.file("good.yaml", "backends: [{name: local}]\nmulti_agent: true\n");
+  auto done = run_isogate({"config", "check", good});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.out, good + ": valid\n");
+}
+
+TEST(ConfigCommand, CheckShowsRelaxations) {
+  TemporaryDirectory directory;
+  auto done = run_isogate(
+      {"config", "check", directory.file("c.yaml", "allow_unisolated: true\nbackends: [{name: local}]\n")});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_NE(done.err.find("relaxed: "), std::string::npos) << done.err;
+}
+
+TEST(ConfigCommand, CheckRefusesWithPlaces) {
+  TemporaryDirectory directory;
+  auto done = run_isogate({"config", "check", directory.file("c.yaml", "\nport: 1\n")});
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_EQ(done.out, "");
+  EXPECT_NE(done.err.find("c.yaml:2:1"), std::string::npos) << done.err;
+  EXPECT_EQ(run_isogate({"config", "check", "/nonexistent.yaml"}).exit_code, 1);
+}
+
+TEST(ConfigCommand, TheEnvironmentNamesTheFile) {
+  TemporaryDirectory directory;
+  ProgramOptions options;
+  options.env = {{"ISOGATE_CONFIG", directory.file("c.yaml", "instance: from-env\n")}};
+  EXPECT_EQ(Json::parse(run_isogate({"config", "show"}, options).out).at("instance"), "from-env");
+}
+
+TEST(ConfigCommand, ClientVariablesAreNoMistake) {
+  TemporaryDirectory directory;
+  ProgramOptions options;
+  options.env = {{"ISOGATE_URL", "http://x"}, {"ISOGATE_KEY", "k"}};
+  EXPECT_EQ(run_isogate({"config", "check", directory.file("c.yaml", "backends: [{name: local}]\n")}, options)
+                .exit_code,
+            0);
+}
+
+TEST(ConfigCommand, ShowHidesSecrets) {
+  TemporaryDirectory directory;
+  const std::string hash(64, 'a');
+  std::string config = directory.file("c.yaml",
+                                      "instance: demo\nexec: {env: {API_TOKEN: s3cret-one, LANG: C}}\n"
+                                      "keys: [{name: k, tenant: t, sha256: " +
+                                          hash +
+                                          "}]\n"
+                                          "backends:\n  - name: local\n    config: {password: s3cret-two, "
+                                          "nested: {api_key: s3cret-three}}\n");
+  auto done = run_isogate({"config", "show", config});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  Json shown = Json::parse(done.out);
+  EXPECT_EQ(shown.at("instance"), "demo");
+  EXPECT_EQ(done.out.find("s3cret"), std::string::npos) << done.out;
+  EXPECT_EQ(done.out.find(hash), std::string::npos);
+  EXPECT_NE(done.out.find("\"C\""), std::string::npos);
+}
+
+TEST(ConfigCommand, SchemaIsJsonAndDocsAreMarkdown) {
+  auto schema = run_isogate({"config", "schema"});
+  EXPECT_EQ(schema.exit_code, 0);
+  EXPECT_TRUE(Json::parse(schema.out).at("properties").contains("listen"));
+  auto docs = run_isogate({"config", "docs"});
+  EXPECT_EQ(docs.exit_code, 0);
+  EXPECT_NE(docs.out.find("require_remote"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace isogate::test

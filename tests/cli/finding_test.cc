@@ -1,0 +1,110 @@
+// How a command finds its gateway and its key, and where a key never goes.
+#include <gtest/gtest.h>
+
+#include "tests/cli/fake_gateway.h"
+
+namespace isogate::test {
+namespace {
+
+FakeGateway::Answer fine() {
+  return [](const std::string&) { return json_answer(200, R"({"entries":[],"truncated":false})"); };
+}
+
+ProgramResult run_with(const std::vector<std::pair<std::string, std::string>>& env,
+                       std::vector<std::string> arguments) {
+  ProgramOptions options;
+  options.env = {{"ISOGATE_URL", ""}, {"ISOGATE_KEY", ""}, {"ISOGATE_STATE_DIR", ""}};
+  options.env.insert(options.env.end(), env.begin(), env.end());
+  return run_isogate(std::move(arguments), options);
+}
+
+bool carries(const std::string& request, const std::string& key) {
+  return request.find("Authorization: Bearer " + key + "\r\n") != std::string::npos;
+}
+
+TEST(Finding, TheSocketOfTheStateDirectoryIsPreferred) {
+  TemporaryDirectory state;
+  FakeGateway gateway(fine(), state.path() + "/isogate.sock");
+  EXPECT_EQ(run_with({}, {"ls", "--state-dir", state.path()}).exit_code, 0);
+  EXPECT_EQ(run_with({{"ISOGATE_STATE_DIR", state.path()}}, {"ls"}).exit_code, 0);
+  EXPECT_EQ(gateway.requests().size(), 2u);
+}
+
+TEST(Finding, TheUrlOptionBeatsTheEnvironment) {
+  FakeGateway one(fine()), other(fine());
+  EXPECT_EQ(run_with({{"ISOGATE_URL", one.url()}}, {"ls", "--url", other.url()}).exit_code, 0);
+  EXPECT_EQ(one.requests().size(), 0u);
+  EXPECT_EQ(other.requests().size(), 1u);
+}
+
+TEST(Finding, LocalKeyIsFoundByItself) {
+  TemporaryDirectory state;
+  state.file("local.key", "local-one\n", 0600);
+  FakeGateway gateway(fine());
+  EXPECT_EQ(run_with({{"ISOGATE_URL", gateway.url()}}, {"ls", "--state-dir", state.path()}).exit_code, 0);
+  EXPECT_TRUE(carries(gateway.requests().at(0), "local-one"));
+}
+
+TEST(Finding, KeyFileBeatsTheEnvironmentWhichBeatsLocalKey) {
+  TemporaryDirectory state;
+  state.file("local.key", "local-one\n", 0600);
+  std::string file = state.file("k", "file-one\r\n", 0600);
+  FakeGateway gateway(fine());
+  run_with({{"ISOGATE_URL", gateway.url()}, {"ISOGATE_KEY", "env-one"}}, {"ls", "--state-dir", state.path()});
+  run_with({{"ISOGATE_URL", gateway.url()}, {"ISOGATE_KEY", "env-one"}},
+           {"ls", "--key-file", file, "--state-dir", state.path()});
+  EXPECT_TRUE(carries(gateway.requests().at(0), "env-one"));
+  EXPECT_TRUE(carries(gateway.requests().at(1), "file-one"));
+}
+
+TEST(Finding, LocalKeyIsNotSentToAnotherMachine) {
+  TemporaryDirectory state;
+  state.file("local.key", "local-one\n", 0600);
+  FakeGateway gateway(fine());
+  std::string port = gateway.url().substr(gateway.url().rfind(':'));
+  // 0.0.0.0 reaches loopback here, and is not a loopback address.
+  EXPECT_EQ(
+      run_with({{"ISOGATE_URL", "http://0.0.0.0" + port}}, {"ls", "--state-dir", state.path()}).exit_code, 0);
+  EXPECT_EQ(gateway.requests().at(0).find("Authorization"), std::string::npos);
+}
+
+TEST(Finding, AKeyThatCouldBreakTheHeaderIsRefused) {
+  FakeGateway gateway(fine());
+  for (const char* key : {"a b", "a\tb", "a\r\nX-Evil: 1", "gr\xc3\xbcn"}) {
+    auto done = run_with({{"ISOGATE_URL", gateway.url()}, {"ISOGATE_KEY", key}}, {"ls"});
+    EXPECT_EQ(done.exit_code, 2) << key;
+    EXPECT_EQ(done.err.find(key), std::string::npos) << "a key in an error message";
+  }
+  EXPECT_TRUE(gateway.requests().empty());
+}
+
+TEST(Finding, AMissingKeyFileIsAnError) {
+  FakeGateway gateway(fine());
+  auto done = run_with({{"ISOGATE_URL", gateway.url()}}, {"ls", "--key-file", "/nonexistent/k"});
+  EXPECT_NE(done.exit_code, 0);
+  EXPECT_NE(done.err.find("/nonexistent/k"), std::string::npos);
+  EXPECT_TRUE(gateway.requests().empty());
+}
+
+TEST(Finding, ABadUrlIsAUsageError) {
+  auto done = run_with({}, {"ls", "--url", "ftp://x"});
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_NE(done.err.find("http://HOST:PORT"), std::string::npos);
+}
+
+TEST(Finding, NoOptionTakesAKey) {
+  for (const char* command : {"exec", "read", "write", "ls", "rm", "probe"})
+    EXPECT_EQ(run_isogate({command, "--help"}).out.find("--key "), std::string::npos) << command;
+}
+
+TEST(Finding, AKeyIsInNoAnswerTheCommandPrints) {
+  for (const char* code : {"unauthenticated", "permission_denied", "internal"}) {
+    FakeGateway gateway([&](const std::string&) { return refusal(401, code, "no"); });
+    auto done = run_with({{"ISOGATE_URL", gateway.url()}, {"ISOGATE_KEY", "very-secret-key"}},
+                         {"exec", "--", "true"});
+    EXPECT_EQ((done.out + done.err).find("very-secret-key"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace isogate::test

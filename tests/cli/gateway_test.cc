@@ -1,0 +1,223 @@
+// The command line against a real gateway, from end to end.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/support/gateway.h"
+
+namespace isogate::test {
+namespace {
+
+using Json = nlohmann::json;
+
+class RealGateway : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty()) return;
+    gateway_ = new Gateway("allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\n");
+  }
+  static void TearDownTestSuite() {
+    delete gateway_;
+    gateway_ = nullptr;
+  }
+  void SetUp() override {
+    if (gateway_ == nullptr) GTEST_SKIP() << "the plugin local is not built";
+  }
+
+  static ProgramResult run(std::vector<std::string> arguments, const std::string& input = "") {
+    ProgramOptions options;
+    options.env = gateway_->client_env();
+    options.stdin_bytes = input;
+    return run_isogate(std::move(arguments), options);
+  }
+
+  static Gateway* gateway_;
+};
+Gateway* RealGateway::gateway_ = nullptr;
+
+TEST_F(RealGateway, ExecPassesBytesAndCode) {
+  auto done = run({"exec", "-c", "printf 'a\\0\\377'; echo oops >&2; exit 7"});
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_EQ(done.out, std::string("a\0\xff", 3));
+  EXPECT_EQ(done.err, "oops\n");
+}
+
+TEST_F(RealGateway, ExecWithoutAShellKeepsArgumentsAsTheyAre) {
+  auto done = run({"exec", "--", "printf", "%s|", "a b", "$HOME", "*", ""});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.out, "a b|$HOME|*||");
+}
+
+TEST_F(RealGateway, ExecTakesStdinEnvironmentAndDirectory) {
+  ASSERT_EQ(run({"exec", "-c", "mkdir -p sub"}).exit_code, 0);
+  auto done =
+      run({"exec", "--stdin", "--env", "WHO=me", "--cwd", "sub", "-c", "cat; echo $WHO; basename $PWD"},
+          "in\xff\n");
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.out, "in\xff\nme\nsub\n");
+}
+
+TEST_F(RealGateway, TimeoutIs124AndSignalIs128PlusN) {
+  EXPECT_EQ(run({"exec", "--timeout", "0.3", "--", "sleep", "60"}).exit_code, 124);
+  EXPECT_EQ(run({"exec", "-c", "kill -SEGV $$"}).exit_code, 128 + SIGSEGV);
+}
+
+TEST_F(RealGateway, AProgramThatIsNotThereIs127) {
+  EXPECT_EQ(run({"exec", "--", "no-such-program"}).exit_code, 127);
+}
+
+TEST_F(RealGateway, OutputOverTheCapIsCutAndSaidSo) {
+  auto done = run({"exec", "--max-output", "10", "-c", "seq 1000"});
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_EQ(done.out.size(), 10u);
+  EXPECT_NE(done.err.find("the output was cut"), std::string::npos) << done.err;
+}
+
+TEST_F(RealGateway, StreamGivesOutputAsItComes) {
+  ProgramOptions options;
+  options.env = gateway_->client_env();
+  Program program({isogate_binary(), "exec", "--stream", "-c", "echo first; sleep 60"}, options);
+  EXPECT_TRUE(program.wait_for_output("first\n", 20)) << program.result.err;
+}
+
+TEST_F(RealGateway, StreamEndsWithTheProgramsCode) {
+  auto done = run({"exec", "--stream", "--lines", "-c", "printf 'one\\ntwo\\n'; echo err >&2; exit 9"});
+  EXPECT_EQ(done.exit_code, 9);
+  EXPECT_EQ(done.out, "one\ntwo\n");
+  EXPECT_EQ(done.err, "err\n");
+}
+
+TEST_F(RealGateway, CtrlCKillsWhatRan) {
+  ProgramOptions options;
+  options.env = gateway_->client_env();
+  Program program({isogate_binary(), "exec", "--stream", "-c", "echo up; sleep 54321"}, options);
+  ASSERT_TRUE(program.wait_for_output("up\n", 20)) << program.result.err;
+  program.signal(SIGINT);
+  ASSERT_TRUE(program.wait(20));
+  EXPECT_EQ(program.result.exit_code, 130);
+  bool runs = true;
+  for (int i = 0; i < 300 && runs; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    runs = run_program({"pgrep", "-f", "^sleep 54321"}).exit_code == 0;
+  }
+  EXPECT_FALSE(runs);
+}
+
+TEST_F(RealGateway, FilesGoInAndComeOutUnchanged) {
+  TemporaryDirectory directory;
+  std::string bytes;
+  for (int i = 0; i < 3'000'000; ++i) bytes += static_cast<char>(i * 31 + i / 256);
+  std::string source = directory.file("source", bytes);
+  ASSERT_EQ(run({"write", "--mode", "0640", "deep/er/file.bin", source}).exit_code, 0);
+  auto done = run({"read", "deep/er/file.bin", "-o", directory.path() + "/copy"});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(read_whole(directory.path() + "/copy") == bytes, true);
+  EXPECT_EQ(run({"read", "deep/er/file.bin", "--offset", "1000", "--limit", "7"}).out, bytes.substr(1000, 7));
+  EXPECT_EQ(run({"read", "/workspace/deep/er/file.bin", "--limit", "3"}).out, bytes.substr(0, 3));
+  EXPECT_NE(run({"ls", "--long", "deep/er"}).out.find("-0640"), std::string::npos);
+}
+
+TEST_F(RealGateway, AppendAndStdinWork) {
+  ASSERT_EQ(run({"write", "log"}, "one\n").exit_code, 0);
+  ASSERT_EQ(run({"write", "log", "-", "--append", "--durable"}, "two\n").exit_code, 0);
+  EXPECT_EQ(run({"read", "log"}).out, "one\ntwo\n");
+}
+
+TEST_F(RealGateway, LsAndRmSeeTheTree) {
+  ASSERT_EQ(run({"exec", "--agent", "lister", "-c", "mkdir -p a/b; touch a/b/c d"}).exit_code, 0);
+  EXPECT_EQ(run({"ls", "--agent", "lister"}).out, "a/\nd\n");
+  auto tree = run({"ls", "-R", "--agent", "lister"});
+  EXPECT_NE(tree.out.find("a/b/c\n"), std::string::npos) << tree.out;
+  EXPECT_EQ(run({"rm", "--agent", "lister", "a"}).exit_code, 1);
+  EXPECT_EQ(run({"rm", "--agent", "lister", "-r", "a"}).exit_code, 0);
+  EXPECT_EQ(run({"ls", "--agent", "lister"}).out, "d\n");
+}
+
+TEST_F(RealGateway, RefusalsOfFileCallsAre1) {
+  auto missing = run({"read", "not-there"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_NE(missing.err.find("(file_not_found)"), std::string::npos) << missing.err;
+  EXPECT_EQ(run({"read", "../../etc/passwd"}).exit_code, 1);
+  EXPECT_EQ(run({"write", "x/../../y"}, "z").exit_code, 1);
+  EXPECT_EQ(run({"ls", "--agent", "-bad-"}).exit_code, 1);
+}
+
+TEST_F(RealGateway, AnIsolationThatCannotBeHadIsRefused) {
+  auto done = run({"exec", "--min-isolation", "vm", "--", "true"});
+  EXPECT_EQ(done.exit_code, 125);
+  EXPECT_NE(done.err.find("isogate: "), std::string::npos);
+  EXPECT_EQ(run({"exec", "--backend", "no-such", "--", "true"}).exit_code, 125);
+}
+
+TEST_F(RealGateway, ProbeAsksIt) {
+  auto done = run({"probe", "--json"});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(Json::parse(done.out).at("backends").at(0).at("name"), "dev");
+}
+
+TEST_F(RealGateway, AWrongKeyIsRefusedAndSaysHowToGiveOne) {
+  ProgramOptions options;
+  options.env = {{"ISOGATE_URL", gateway_->url()}, {"ISOGATE_KEY", "wrong-key-of-mine"}};
+  auto done = run_isogate({"exec", "--", "true"}, options);
+  EXPECT_EQ(done.exit_code, 125);
+  EXPECT_NE(done.err.find("--key-file"), std::string::npos) << done.err;
+  EXPECT_EQ(done.err.find("wrong-key-of-mine"), std::string::npos);
+  EXPECT_EQ(gateway_->log().find("wrong-key-of-mine"), std::string::npos);
+}
+
+TEST_F(RealGateway, IsFoundByItsSocketWithoutAKey) {
+  ProgramOptions options;
+  options.env = {{"ISOGATE_URL", ""}, {"ISOGATE_KEY", ""}, {"ISOGATE_STATE_DIR", gateway_->state_dir()}};
+  auto done = run_isogate({"exec", "--", "echo", "found"}, options);
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.out, "found\n");
+}
+
+TEST_F(RealGateway, TheKeyIsInNoProcessListOrLog) {
+  std::string key = gateway_->key();
+  ASSERT_GE(key.size(), 20u);
+  EXPECT_EQ(run({"exec", "--", "true"}).exit_code, 0);
+  EXPECT_EQ(run_program({"ps", "axww", "-o", "args"}).out.find(key), std::string::npos);
+  EXPECT_EQ(gateway_->log().find(key), std::string::npos);
+}
+
+TEST_F(RealGateway, ServesItsOpenapiDocument) {
+  auto answer = gateway_->get("/openapi.json");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(Json::parse(answer.body), Json::parse(read_whole(ISOGATE_SOURCE_DIR "/docs/openapi.json")));
+}
+
+TEST(Serve, FlagsWork) {
+  if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty())
+    GTEST_SKIP() << "the plugin local is not built";
+  GatewayOptions options;
+  options.yaml = "backends: [{name: one, plugin: local}, {name: two, plugin: local}]\n";
+  options.arguments = {
+      "--allow-unisolated", "--backend", "two", "--multi-agent", "--shell", "/bin/sh", "--port", "0",
+      "--log-level",        "debug"};
+  Gateway gateway(options);
+  auto report = Json::parse(gateway.get("/backends").body);
+  ASSERT_EQ(report.at("backends").size(), 1u);
+  EXPECT_EQ(report.at("backends").at(0).at("name"), "two");
+  EXPECT_EQ(gateway.post("/exec", R"({"command":"true"})").status, 400);
+  auto done = gateway.post("/exec", R"({"command":"echo $0","agent_id":"a"})");
+  EXPECT_EQ(Json::parse(done.body).at("stdout"), "/bin/sh\n") << done.body;
+}
+
+TEST(Serve, ListenMayBeRepeated) {
+  if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty())
+    GTEST_SKIP() << "the plugin local is not built";
+  TemporaryDirectory directory;
+  GatewayOptions options;
+  options.yaml = "allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\n";
+  std::string socket = directory.path() + "/other.sock";
+  options.arguments = {"--listen", "127.0.0.1:0", "--listen", "unix:" + socket};
+  Gateway gateway(options);
+  EXPECT_EQ(http_call("unix:" + socket, "GET", "/readyz").status, 200);
+}
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/fake_gateway.h"
+
+namespace isogate::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string kHead = "plugin_dir: " ISOGATE_BUILD_DIR "/plugins\n";
+
+bool local_is_built() { return !read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty(); }
+
+struct Probed {
+  int exit_code;
+  Json report;
+  std::string err;
+};
+
+Probed probe(const std::string& yaml) {
+  TemporaryDirectory directory;
+  auto done = run_isogate({"probe", "--json", "--config", directory.file("c.yaml", kHead + yaml)});
+  return {done.exit_code, Json::parse(done.out, nullptr, false), done.err};
+}
+
+size_t leftovers() {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/tmp"))
+    if (entry.path().filename().string().starts_with("isogate-probe-")) ++count;
+  return count;
+}
+
+TEST(Probe, WithoutAGatewayAnAllowedBackendIsChosen) {
+  if (!local_is_built()) GTEST_SKIP() << "the plugin local is not built";
+  size_t before = leftovers();
+  Probed done = probe("allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\n");
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  const Json& backend = done.report.at("backends").at(0);
+  EXPECT_EQ(backend.at("name"), "dev");
+  EXPECT_EQ(backend.at("plugin"), "local");
+  EXPECT_EQ(backend.at("isolation"), "none");
+  EXPECT_EQ(backend.at("eligible"), true);
+  EXPECT_EQ(backend.at("chosen"), true);
+  EXPECT_EQ(done.report.at("policy").at("allow_unisolated"), true);
+  EXPECT_EQ(leftovers(), before);
+}
+
+TEST(Probe, WhatThePolicyForbidsIsNotEligible) {
+  if (!local_is_built()) GTEST_SKIP() << "the plugin local is not built";
+  Probed done = probe("backends: [{name: dev, plugin: local}]\n");
+  EXPECT_EQ(done.exit_code, 1);
+  const Json& backend = done.report.at("backends").at(0);
+  EXPECT_EQ(backend.at("eligible"), false);
+  EXPECT_EQ(backend.at("chosen"), false);
+  EXPECT_NE(backend.at("reason").get<std::string>().find("allow_unisolated"), std::string::npos) << backend;
+}
+
+TEST(Probe, RequireRemoteRefusesEveryLocalBackend) {
+  if (!local_is_built()) GTEST_SKIP() << "the plugin local is not built";
+  Probed done = probe("require_remote: true\nbackends: [{name: dev, plugin: local}]\n");
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_EQ(done.report.at("backends").at(0).at("eligible"), false);
+}
+
+TEST(Probe, APluginThatIsAbsentIsDownWithItsReason) {
+  Probed done = probe("backends: [{name: gone, plugin: not-there}]\n");
+  EXPECT_EQ(done.exit_code, 1);
+  const Json& backend = done.report.at("backends").at(0);
+  EXPECT_EQ(backend.at("verdict"), "down");
+  EXPECT_NE(backend.at("detail").get<std::string>().find("not-there"), std::string::npos) << backend;
+}
+
+TEST(Probe, ForPeopleItMarksTheChosenOne) {
+  if (!local_is_built()) GTEST_SKIP() << "the plugin local is not built";
+  TemporaryDirectory directory;
+  std::string config = directory.file("c.yaml", kHead +
+                                                    "allow_unisolated: true\nbackends: [{name: gone, plugin: "
+                                                    "not-there}, {name: dev, plugin: local}]\n");
+  auto done = run_isogate({"probe", "--config", config});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_NE(done.out.find("- gone: down, not eligible\n"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("* dev: "), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("policy: require_remote false, min_isolation none, allow_unisolated true\n"),
+            std::string::npos)
+      << done.out;
+}
+
+TEST(Probe, BackendOptionChoosesAndOrders) {
+  if (!local_is_built()) GTEST_SKIP() << "the plugin local is not built";
+  TemporaryDirectory directory;
+  std::string config =
+      directory.file("c.yaml", kHead + "backends: [{name: a, plugin: local}, {name: b, plugin: local}]\n");
+  auto done = run_isogate({"probe", "--json", "--config", config, "--backend", "b"});
+  Json report = Json::parse(done.out);
+  ASSERT_EQ(report.at("backends").size(), 1u) << done.err;
+  EXPECT_EQ(report.at("backends").at(0).at("name"), "b");
+}
+
+TEST(Probe, ABadConfigurationIs1) {
+  TemporaryDirectory directory;
+  EXPECT_EQ(run_isogate({"probe", "--config", directory.file("c.yaml", "nonsense: 1\n")}).exit_code, 1);
+}
+
+TEST(Probe, ARunningGatewayIsAsked) {
+  Json report = {
+      {"backends", Json::array({{{"name", "x"},
+                                 {"plugin", "p"},
+                                 {"version", "1"},
+                                 {"verdict", "available"},
+                                 {"isolation", "vm"},
+                                 {"locality", "cluster"},
+                                 {"capabilities", Json::array({"pty"})},
+                                 {"eligible", true},
+                                 {"chosen", true},
+                                 {"reason", "first"},
+                                 {"detail", "d"},
+                                 {"generation", 1},
+                                 {"restarts", 0}}})},
+      {"policy", {{"require_remote", true}, {"min_isolation", "vm"}, {"allow_unisolated", false}}}};
+  FakeGateway gateway([&](const std::string&) { return json_answer(200, report.dump()); });
+  auto done = run_client(gateway.url(), {"probe"});
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_NE(done.out.find("* x: available, chosen\n"), std::string::npos) << done.out;
+  EXPECT_EQ(gateway.requests().at(0).find("GET /backends HTTP/1.1"), 0u);
+  report["backends"][0]["eligible"] = report["backends"][0]["chosen"] = false;
+  EXPECT_EQ(run_client(gateway.url(), {"probe"}).exit_code, 1);
+}
+
+TEST(Probe, AnswersThatMakeNoSenseAre125) {
+  for (const char* body : {"", "{}", "[]", R"({"backends":[{}]})"}) {
+    FakeGateway gateway([&](const std::string&) { return json_answer(200, body); });
+    EXPECT_EQ(run_client(gateway.url(), {"probe"}).exit_code, 125) << body;
+  }
+  EXPECT_EQ(run_client("http://127.0.0.1:1", {"probe"}).exit_code, 125);
+}
+
+}  // namespace
+}  // namespace isogate::test

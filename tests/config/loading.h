@@ -1,0 +1,35 @@
+// Loads a configuration from a text, as the tests of this folder need it.
+#pragma once
+
+#include <string>
+
+#include "gateway/config/load.h"
+
+namespace isogate::test {
+
+// A directory of its own that goes with it.
+class Directory {
+ public:
+  Directory();
+  ~Directory();
+  [[nodiscard]] const std::string& path() const { return path_; }
+  std::string write(const std::string& name, const std::string& text) const;
+
+ private:
+  std::string path_;
+};
+
+struct Sources {
+  std::string yaml;  // "-": no file
+  TextPairs environment = {}, flags = {};
+  std::vector<std::string> backends = {};
+  int port = -1;
+};
+
+// As load_config(), the file being called c.yaml in messages and HOME being /home/me.
+Result<Loaded> load(const Sources& sources);
+
+Loaded loaded(const Sources& sources);        // fails the test where it does not load
+std::string refusal(const Sources& sources);  // the message; fails the test where it loads
+
+}  // namespace isogate::test

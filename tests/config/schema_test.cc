@@ -1,0 +1,92 @@
+#include "gateway/config/schema.h"
+
+#include <gmock/gmock.h>
+
+namespace isogate {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const char kSchema[] = R"({
+  "type": "object", "additionalProperties": false, "required": ["image"],
+  "definitions": {"size": {"type": "integer", "minimum": 1}},
+  "properties": {
+    "image": {"type": "string", "pattern": "^[a-z]+$"},
+    "network": {"enum": ["none", "bridge"]},
+    "size": {"$ref": "#/definitions/size"},
+    "token": {"type": "string", "pattern": "^t"},
+    "mounts": {"type": "array", "items": {"type": "object", "properties": {"from": {"type": "string"}}, "additionalProperties": false}},
+    "user": {"oneOf": [{"const": "host"}, {"type": "integer"}]}
+  }})";
+
+std::string misfit(const std::string& document) {
+  auto result = validate_json(kSchema, document, "config of backend `x`");
+  return result ? "fits" : result.error().message;
+}
+
+TEST(SchemaCheck, TakesWhatFits) {
+  EXPECT_EQ(misfit(R"({"image": "abc"})"), "fits");
+  EXPECT_EQ(
+      misfit(
+          R"({"image": "abc", "network": "none", "size": 3, "mounts": [{"from": "/a"}, {}], "user": "host"})"),
+      "fits");
+  EXPECT_EQ(misfit(R"({"image": "abc", "user": 7})"), "fits");
+}
+
+TEST(SchemaCheck, SaysWhereAndWhatWasExpected) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({})", "`image` is missing"},
+      {R"({"image": "ABC"})", "`image`: expected a text like ^[a-z]+$, got \"ABC\""},
+      {R"({"image": 5})", "`image`: expected string, got 5"},
+      {R"({"image": "a", "network": "host"})", "`network`: expected one of none, bridge, got \"host\""},
+      {R"({"image": "a", "size": 0})", "`size`: Expected number greater than or equal to 1"},
+      {R"({"image": "a", "size": "1"})", "`size`: expected integer, got \"1\""},
+      {R"({"image": "a", "imgae": "b"})", "unknown key `imgae`; did you mean `image`?"},
+      {R"({"image": "a", "mounts": [{}, {"from": 1}]})", "`mounts.1.from`: expected string, got 1"},
+      {R"({"image": "a", "mounts": [{"form": "x"}]})",
+       "`mounts.0`: unknown key `form`; did you mean `from`?"},
+      {R"({"image": "a", "user": "me"})", "`user`: expected host or integer, got \"me\""},
+      {R"([])", "expected object, got []"},
+  };
+  for (const auto& [document, message] : cases) {
+    EXPECT_THAT(misfit(document),
+                HasSubstr("config of backend `x` does not fit its schema:\n  " + std::string(message)))
+        << document;
+    EXPECT_THAT(misfit(document), Not(HasSubstr("Failed to validate"))) << document;
+  }
+}
+
+TEST(SchemaCheck, TellsEveryMisfit) {
+  std::string message = misfit(R"({"image": 1, "network": 2, "size": "x", "more": 3})");
+  for (const char* part : {"`image`", "`network`", "`size`", "`more`"}) EXPECT_THAT(message, HasSubstr(part));
+}
+
+TEST(SchemaCheck, RepeatsNoSecret) {
+  EXPECT_THAT(misfit(R"({"image": "a", "token": "x-hidden"})"), Not(HasSubstr("x-hidden")));
+  EXPECT_THAT(misfit(R"({"image": "a", "token": "x-hidden"})"),
+              HasSubstr("`token`: expected a text like ^t"));
+}
+
+TEST(SchemaCheck, DoesNotTakeOneTypeForAnother) {
+  EXPECT_NE(misfit(R"({"image": "a", "size": 1.5})"), "fits");
+  EXPECT_NE(misfit(R"({"image": "a", "size": true})"), "fits");
+  EXPECT_NE(misfit(R"({"image": null})"), "fits");
+}
+
+TEST(SchemaCheck, RefusesWhatIsNoJson) {
+  EXPECT_THAT(misfit("{"), HasSubstr("config of backend `x`: not JSON"));
+}
+
+TEST(SchemaCheck, BlamesABrokenSchema) {
+  for (const char* schema : {"", "{", "[]", "5", R"({"type": 5})", R"({"$ref": "http://example.org/x.json"})",
+                             R"({"properties": []})"}) {
+    auto result = validate_json(schema, "{\"a\": 1}", "config");
+    ASSERT_FALSE(result) << schema;
+    EXPECT_THAT(result.error().message, HasSubstr("its JSON Schema is broken")) << schema;
+  }
+  EXPECT_FALSE(validate_json(R"({"properties": {"a": {"pattern": "("}}})", R"({"a": "x"})", "config"));
+}
+
+}  // namespace
+}  // namespace isogate

@@ -1,0 +1,214 @@
+#include "gateway/config/settings.h"
+
+#include <gmock/gmock.h>
+#include <stdio.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "gateway/config/schema.h"
+#include "tests/config/loading.h"
+
+namespace isogate {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+std::string source_file(const std::string& name) { return std::string(ISOGATE_SOURCE_DIR) + "/" + name; }
+
+std::string content(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// A file made from the table of settings. UPDATE_GENERATED=1 in the environment of this test writes it.
+void expect_published(const std::string& name, const std::string& made) {
+  if (::getenv("UPDATE_GENERATED") != nullptr) std::ofstream(source_file(name), std::ios::binary) << made;
+  EXPECT_EQ(content(source_file(name)), made)
+      << name << " is behind the settings: run config_test with UPDATE_GENERATED=1";
+}
+
+TEST(Settings, ArePublishedAsDocumentation) {
+  expect_published("docs/configuration.md", config_docs_markdown());
+}
+
+TEST(Settings, ArePublishedAsSchema) {
+  expect_published("configs/isogate.schema.json", config_json_schema());
+}
+
+TEST(Settings, AreComplete) {
+  std::set<std::string> paths, variables, flags;
+  for (const SettingInfo& setting : settings()) {
+    EXPECT_TRUE(paths.insert(setting.path).second) << setting.path;
+    EXPECT_FALSE(setting.brief.empty()) << setting.path;
+    EXPECT_EQ(setting.brief.back(), '.') << setting.path;
+    EXPECT_EQ(setting.environment.empty(), setting.path.find("[]") != std::string::npos) << setting.path;
+    if (setting.environment.empty()) continue;
+    EXPECT_TRUE(variables.insert(setting.environment).second) << setting.environment;
+    EXPECT_TRUE(flags.insert(setting.flag).second) << setting.flag;
+    EXPECT_FALSE(setting.fallback.empty()) << setting.path;
+  }
+  ASSERT_NE(find_setting("limits.max_execs"), nullptr);
+  EXPECT_EQ(find_setting("limits.max_execs")->environment, "ISOGATE_LIMITS_MAX_EXECS");
+  EXPECT_EQ(find_setting("limits.max_execs")->flag, "--limits-max-execs");
+  EXPECT_EQ(find_setting("limits.max_execs")->range, "1 … 1000000");
+  EXPECT_EQ(find_setting("limits.max_execs")->fallback, "4096");
+  EXPECT_EQ(find_setting("nothing"), nullptr);
+}
+
+TEST(Settings, CoverTheWholeDocument) {
+  Json document = Json::parse(
+      test::loaded(
+          {"backends: [{name: a}]\nshared_dirs: [{prefix: a, path: /srv/a}]\nkeys: [{name: a, tenant: t, "
+           "sha256: " +
+           std::string(64, 'a') + "}]"})
+          .document);
+  std::set<std::string> in_table, in_document;
+  for (const SettingInfo& setting : settings()) in_table.insert(setting.path);
+  Json flat = document.flatten();
+  for (const auto& [pointer, value] : flat.items()) {
+    std::string path = pointer.substr(1);
+    for (size_t at = 0; (at = path.find("/0", at)) != std::string::npos;) path.replace(at, 2, "[]");
+    for (char& c : path)
+      if (c == '/') c = '.';
+    if (path.substr(path.size() - 2) == "[]") path.resize(path.size() - 2);
+    in_document.insert(path);
+  }
+  for (const std::string& path : in_document) EXPECT_TRUE(in_table.count(path)) << path;
+  for (const std::string& path : in_table)
+    EXPECT_TRUE(in_document.count(path) || path == "backends" || path == "keys" || path == "shared_dirs")
+        << path;
+}
+
+// ---- the schema judges as the loader does ----
+
+bool fits_schema(const Json& document) {
+  return validate_json(config_json_schema(), document.dump(), "document").ok();
+}
+
+TEST(Schema, TakesTheEffectiveDocument) {
+  auto fits = validate_json(config_json_schema(), test::loaded({"-"}).document, "effective document");
+  EXPECT_TRUE(fits) << fits.error().message;
+}
+
+TEST(Schema, AndLoaderAgree) {
+  for (
+      const char* good :
+      {R"({"shell": "/bin/sh"})", R"({"limits": {"max_execs": 1}})",
+       R"({"backends": [{"name": "a", "limits": "best_effort"}]})",
+       R"({"backends": [{"name": "a", "limits": {"memory_mb": 5, "mode": "best_effort"}, "config": {"x": [1]}}]})",
+       R"({"exec": {"env": {"A": "b"}, "timeout_sec": 0.5}})", R"({"workdir": ""})",
+       R"({"listen": ["[::1]:80"]})"}) {
+    EXPECT_TRUE(test::load({good})) << good;
+    EXPECT_TRUE(fits_schema(Json::parse(good))) << good;
+  }
+  for (const char* bad :
+       {R"({"shel": "/bin/sh"})", R"({"shell": "bash"})", R"({"limits": {"max_execs": 0}})",
+        R"({"limits": {"max": 1}})", R"({"limits": {"max_execs": "1"}})", R"({"require_remote": "yes"})",
+        R"({"anonymous": "always"})", R"({"backends": [{"plugin": "a"}]})",
+        R"({"backends": [{"name": "a", "limits": "none"}]})",
+        R"({"keys": [{"name": "a", "tenant": "t", "sha256": "00"}]})", R"({"exec": {"env": {"A-B": "x"}}})",
+        R"({"exec": {"env": {"A": 1}}})", R"({"listen": [9090]})", R"({"listen": "127.0.0.1:1"})"}) {
+    EXPECT_FALSE(test::load({bad})) << bad;
+    EXPECT_FALSE(fits_schema(Json::parse(bad))) << bad;
+  }
+}
+
+// ---- samples ----
+
+class Samples : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Samples, Load) {
+  LoadOptions options;
+  options.file = source_file("configs/" + std::string(GetParam()));
+  options.environment = {{"HOME", "/home/me"}};
+  auto got = load_config(options);
+  ASSERT_TRUE(got) << got.error().message;
+  auto fits = validate_json(config_json_schema(), got->document, GetParam());
+  EXPECT_TRUE(fits) << fits.error().message;
+}
+
+TEST_P(Samples, FitThePublishedSchemaByAnotherValidator) {
+  if (::system("python3 -c 'import jsonschema, yaml' 2>/dev/null") != 0)
+    GTEST_SKIP() << "python3-jsonschema or python3-yaml is missing";
+  std::string program =
+      "import json, sys, yaml, jsonschema\n"
+      "schema = json.load(open(sys.argv[1]))\n"
+      "jsonschema.Draft7Validator.check_schema(schema)\n"
+      "jsonschema.validate(yaml.safe_load(open(sys.argv[2])), schema)\n";
+  test::Directory directory;
+  std::string command = "python3 " + directory.write("check.py", program) + " " +
+                        source_file("configs/isogate.schema.json") + " " +
+                        source_file("configs/" + std::string(GetParam()));
+  EXPECT_EQ(::system(command.c_str()), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Samples, ::testing::Values("local-dev.yaml", "production.yaml"));
+
+TEST(Samples, SayWhatTheyAreFor) {
+  LoadOptions options;
+  options.environment = {{"HOME", "/home/me"}};
+  options.file = source_file("configs/local-dev.yaml");
+  auto dev = load_config(options);
+  ASSERT_TRUE(dev);
+  EXPECT_TRUE(dev->config.allow_unisolated);
+  EXPECT_EQ(dev->relaxations.size(), 2u);
+  options.file = source_file("configs/production.yaml");
+  auto production = load_config(options);
+  ASSERT_TRUE(production);
+  EXPECT_TRUE(production->config.require_remote);
+  EXPECT_TRUE(production->relaxations.empty());
+}
+
+// ---- the document and back ----
+
+TEST(Document, GoesRoundExactly) {
+  auto got =
+      test::loaded({"listen: ['0.0.0.0:1', 'unix:/srv/s']\nstate_dir: /srv/é\nshared_dirs: [{prefix: a/b, "
+                    "path: /srv/a}]\nmin_isolation: vm\non_shutdown: "
+                    "keep\nkeys: [{name: a, tenant: t@x, sha256: " +
+                    std::string(64, 'b') +
+                    "}]\nexec: {timeout_sec: 0.1, env: {B: '2', A: \"1\\n\"}}\nbackends:\n- {name: a, "
+                    "plugin: /p.so, sha256: " +
+                    std::string(64, 'c') +
+                    ", groups: [g], users: [root], egress: proxy, limits: {memory_mb: 3, cpu_percent: 150, "
+                    "max_pids: 9, disk_mb: 10, mode: best_effort}, "
+                    "config: {z: 1, a: [true, null, 1.5, x]}}\n"});
+  auto back = config_from_json(got.document);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(config_to_json(*back), got.document);
+  const BackendConfig& backend = back->backends[0];
+  EXPECT_EQ(backend.sandbox_limits.memory_bytes, 3u << 20);
+  EXPECT_EQ(backend.sandbox_limits.cpu_millis, 1500u);
+  EXPECT_EQ(backend.sandbox_limits.pids, 9u);
+  EXPECT_EQ(backend.sandbox_limits.disk_bytes, 10u << 20);
+  EXPECT_TRUE(backend.limits_best_effort);
+  EXPECT_EQ(backend.egress, ISOGATE_EGRESS_PROXY);
+  EXPECT_EQ(backend.config_json, R"({"z":1,"a":[true,null,1.5,"x"]})");
+  EXPECT_EQ(back->exec.timeout_sec, 0.1);
+  EXPECT_EQ(back->exec.env, (TextPairs{{"B", "2"}, {"A", "1\n"}}));
+  EXPECT_TRUE(back->keep_on_shutdown);
+  EXPECT_EQ(back->min_isolation, ISOGATE_ISOLATION_VM);
+}
+
+TEST(Document, OfDefaultsGoesRound) {
+  auto back = config_from_json(config_to_json(Config{}));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(config_to_json(*back), config_to_json(Config{}));
+}
+
+TEST(Document, IsReadStrictly) {
+  for (const char* bad :
+       {"", "[]", "{", "{\"bogus\": 1}", "{\"limits\": {\"max_execs\": 0}}", "{} {}",
+        "{\"require_remote\": true, \"allow_unisolated\": true}", "{\"shell\": \"\\u0000\"}"})
+    EXPECT_FALSE(config_from_json(bad)) << bad;
+  EXPECT_THAT(config_from_json("{\"shel\": 1}").error().message,
+              HasSubstr("unknown key `shel`; did you mean `shell`?"));
+}
+
+}  // namespace
+}  // namespace isogate

@@ -1,0 +1,65 @@
+// One table of cases that every backend has to pass, whatever it isolates. A case gets a world: a running
+// gateway with that backend alone, and an agent of its own in it. What only some backends can do is asked
+// of the world's capabilities, as a client would ask GET /backends; a case never asks for a backend's name.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/support/api.h"
+#include "tests/support/processes.h"
+
+namespace isogate::test {
+
+// Who started the gateway.
+enum class Starter { kRoot, kUser };
+inline constexpr uid_t kOrdinaryUser = 65534;
+
+struct World {
+  Gateway& gateway;
+  Caller me;  // the agent of this case
+  std::string backend;
+  Starter starter;
+  std::set<std::string> capabilities;
+  std::string isolation, locality;
+
+  [[nodiscard]] bool can(const std::string& capability) const { return capabilities.count(capability) > 0; }
+  // Programs run where this test can see them in /proc.
+  [[nodiscard]] bool shares_processes() const { return locality == "process"; }
+  // Another gateway with this backend and starter. `more`: lines of yaml for it.
+  [[nodiscard]] std::unique_ptr<Gateway> another(const std::string& more = {},
+                                                 const std::string& state_dir = {}) const;
+  [[nodiscard]] Caller stranger() const { return me.as("other-" + me.agent()); }
+};
+
+struct Case {
+  const char* name;
+  int promise;  // of the nine in the design; 0: the door itself
+  void (*run)(World&);
+};
+
+std::span<const Case> exec_cases();
+std::span<const Case> ending_cases();
+std::span<const Case> output_cases();
+std::span<const Case> stream_cases();
+std::span<const Case> limit_cases();
+std::span<const Case> file_cases();
+std::span<const Case> file_path_cases();
+std::span<const Case> raw_file_cases();
+std::span<const Case> sandbox_cases();
+std::span<const Case> selection_cases();
+std::span<const Case> agent_cases();
+std::span<const Case> access_cases();
+std::span<const Case> error_cases();
+std::span<const Case> http_cases();
+std::span<const Case> operation_cases();
+
+// What a gateway is started with so that this backend may serve; `more` is appended.
+GatewayOptions options_for(const std::string& backend, Starter starter, const std::string& more = {});
+// What shared_dirs of every world names: prefix `shared`, with `hello` ("shared hello\n") in it.
+const std::string& shared_directory();
+
+}  // namespace isogate::test

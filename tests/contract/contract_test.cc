@@ -1,0 +1,159 @@
+#include "tests/contract/contract.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <map>
+
+namespace isogate::test {
+namespace {
+
+const std::vector<std::string> kBackends = {"local", "namespace", "docker", "k8s"};
+
+struct Param {
+  Starter starter;
+  std::string backend;
+  const Case* each;  // nullptr: only tells why this backend is left out
+};
+
+void PrintTo(const Param& param, std::ostream* to) { *to << param.backend; }
+
+std::vector<const Case*> all_cases() {
+  std::vector<const Case*> all;
+  for (const auto cases :
+       {exec_cases(), ending_cases(), output_cases(), stream_cases(), limit_cases(), file_cases(),
+        file_path_cases(), raw_file_cases(), sandbox_cases(), selection_cases(), agent_cases(),
+        access_cases(), error_cases(), http_cases(), operation_cases()})
+    for (const Case& each : cases) all.push_back(&each);
+  return all;
+}
+
+bool is_built(const std::string& backend) {
+  return ::access((ISOGATE_BUILD_DIR "/plugins/" + backend + ".so").c_str(), R_OK) == 0;
+}
+
+std::vector<Param> params() {
+  std::vector<Param> all;
+  for (const Starter starter : {Starter::kRoot, Starter::kUser})
+    for (const std::string& backend : kBackends) {
+      if (!is_built(backend)) all.push_back({starter, backend, nullptr});
+      for (const Case* each : is_built(backend) ? all_cases() : std::vector<const Case*>{})
+        all.push_back({starter, backend, each});
+    }
+  return all;
+}
+
+std::string name_of(const testing::TestParamInfo<Param>& info) {
+  return std::string(info.param.starter == Starter::kRoot ? "root_" : "user_") + info.param.backend + "_" +
+         (info.param.each == nullptr ? "is_absent" : info.param.each->name);
+}
+
+// One gateway per starter and backend, for all its cases.
+struct Stage {
+  std::unique_ptr<Gateway> gateway;
+  std::string obstacle;  // why there is none
+  bool broken = false;   // and that is no fault of this host
+  Json row;              // of GET /backends
+};
+
+std::string starter_obstacle(Starter starter) {
+  if (starter == Starter::kRoot) return root_gateway_obstacle();
+  return {};
+}
+
+Stage make_stage(Starter starter, const std::string& backend) {
+  Stage stage;
+  stage.obstacle = starter_obstacle(starter);
+  if (!stage.obstacle.empty()) return stage;
+  GatewayOptions options = options_for(backend, starter);
+  options.wait_ready = false;
+  auto gateway = std::make_unique<Gateway>(options);
+  Caller caller(*gateway, "");
+  eventually(30, [&] {
+    const Answer answer = caller.get("/backends");
+    if (answer.status == 200) stage.row = answer.body.at("backends").at(0);
+    return stage.row.is_object() && stage.row.at("verdict") != "starting";
+  });
+  if (stage.row.is_object() && stage.row.at("eligible") == true)
+    stage.gateway = std::move(gateway);
+  else
+    stage.obstacle = "backend `" + backend + "` cannot serve here: " + stage.row.dump();
+  stage.broken = stage.gateway == nullptr && (backend == "local" || !stage.row.is_object());
+  return stage;
+}
+
+std::map<std::pair<Starter, std::string>, Stage>& stages() {
+  static std::map<std::pair<Starter, std::string>, Stage> all;
+  return all;
+}
+
+class Contract : public testing::TestWithParam<Param> {
+ protected:
+  static void TearDownTestSuite() { stages().clear(); }
+  static Stage& stage() {
+    const auto key = std::make_pair(GetParam().starter, GetParam().backend);
+    const auto found = stages().find(key);
+    if (found != stages().end()) return found->second;
+    return stages().emplace(key, make_stage(key.first, key.second)).first->second;
+  }
+};
+
+World world_of(Stage& stage, const Param& param) {
+  std::string agent = param.each->name;
+  World world{
+      *stage.gateway, Caller(*stage.gateway, agent.substr(0, 50)), param.backend, param.starter, {}, {}, {}};
+  for (const Json& name : stage.row.at("capabilities")) world.capabilities.insert(name);
+  world.isolation = stage.row.at("isolation");
+  world.locality = stage.row.at("locality");
+  return world;
+}
+
+TEST_P(Contract, Holds) {
+  Stage& here = stage();
+  ASSERT_FALSE(here.broken) << here.obstacle;
+  if (!here.obstacle.empty()) GTEST_SKIP() << here.obstacle;
+  ASSERT_NE(GetParam().each, nullptr) << "there is no plugin of that name in the build, yet it serves";
+  World world = world_of(here, GetParam());
+  SCOPED_TRACE("promise " + std::to_string(GetParam().each->promise));
+  try {
+    GetParam().each->run(world);
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+  EXPECT_EQ(http_call(world.gateway.url(), "GET", "/healthz").status, 200) << "the gateway suffered";
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, Contract, testing::ValuesIn(params()), name_of);
+
+}  // namespace
+
+const std::string& shared_directory() {
+  static const TemporaryDirectory directory;
+  static const std::string path = [] {
+    ::chmod(directory.path().c_str(), 0755);
+    directory.file("hello", "shared hello\n");
+    return directory.path();
+  }();
+  return path;
+}
+
+GatewayOptions options_for(const std::string& backend, Starter starter, const std::string& more) {
+  GatewayOptions options;
+  options.yaml = more;
+  if (more.find("allow_unisolated:") == std::string::npos) options.yaml += "\nallow_unisolated: true";
+  if (more.find("backends:") == std::string::npos) options.yaml += "\nbackends:\n  - name: " + backend;
+  if (more.find("shared_dirs:") == std::string::npos)
+    options.yaml += "\nshared_dirs:\n  - prefix: shared\n    path: " + shared_directory();
+  options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
+  options.run_as = starter == Starter::kUser ? kOrdinaryUser : 0;
+  return options;
+}
+
+std::unique_ptr<Gateway> World::another(const std::string& more, const std::string& state_dir) const {
+  GatewayOptions options = options_for(backend, starter, more);
+  options.state_dir = state_dir;
+  return std::make_unique<Gateway>(options);
+}
+
+}  // namespace isogate::test

@@ -1,0 +1,168 @@
+#include "tests/contract/contract.h"
+
+// Which paths mean what, and what is never opened.
+namespace isogate::test {
+namespace {
+
+void a_path_that_cannot_be_is_refused(World& w) {
+  w.me.run("echo here > file");
+  for (const std::string& path : {std::string("a/\0b", 4), std::string(256, 'n'), std::string(5000, 'p'),
+                                  std::string("a/../b"), std::string("..")}) {
+    EXPECT_TRUE(refused(w.me.read(path), 400, "invalid_request")) << path.substr(0, 50);
+    EXPECT_TRUE(refused(w.me.write(path, "x"), 400, "invalid_request")) << path.substr(0, 50);
+  }
+  EXPECT_TRUE(refused(w.me.post("/workspace/read", Json::object()), 400, "invalid_request")) << "no path";
+  EXPECT_NE(w.me.read("").status, 200);
+  EXPECT_NE(w.me.read("file/").status, 200) << "a file is no directory";
+  for (const char* path : {"", ".", "/", "/workspace", "file/"}) {
+    const int status = w.me.write(path, "x").status;
+    EXPECT_TRUE(status >= 400 && status < 500) << path << " " << status;
+  }
+  EXPECT_EQ(w.me.content("file"), "here\n");
+}
+
+void an_absolute_path_is_outside_the_workspace(World& w) {
+  EXPECT_TRUE(refused(w.me.read("/etc/passwd"), 403, "permission_denied"));
+  EXPECT_TRUE(refused(w.me.write("/tmp/isogate-contract", "x"), 403, "permission_denied"));
+  EXPECT_TRUE(refused(w.me.read("/workspacex"), 403, "permission_denied"));
+}
+
+void what_is_absent_is_404(World& w) {
+  for (const char* path : {"absent", "absent/below", "%2e%2e", "..\\x", "....//x", " "})
+    EXPECT_TRUE(refused(w.me.read(path), 404, "file_not_found")) << path;
+}
+
+void a_directory_is_no_file(World& w) {
+  w.me.run("mkdir d");
+  EXPECT_TRUE(refused(w.me.read("d"), 409, "is_directory"));
+  EXPECT_TRUE(refused(w.me.write("d", "x"), 409, "is_directory"));
+  EXPECT_TRUE(refused(w.me.call("GET", w.me.file_url("d")), 409, "is_directory"));
+}
+
+void a_fifo_or_socket_is_never_opened(World& w) {
+  w.me.run(
+      "mkfifo fifo; /usr/bin/python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")' || "
+      "mkfifo sock");
+  for (const char* path : {"fifo", "sock"}) {
+    const double took = seconds_of([&] {
+      EXPECT_TRUE(refused(w.me.read(path), 400, "invalid_request")) << path;
+      EXPECT_TRUE(refused(w.me.write(path, "x"), 400, "invalid_request")) << path;
+      EXPECT_TRUE(refused(w.me.call("GET", w.me.file_url(path)), 400, "invalid_request")) << path;
+    });
+    EXPECT_LT(took, 2.0) << path;
+  }
+}
+
+void links_that_stay_work_and_links_that_leave_do_not(World& w) {
+  w.me.run(
+      "mkdir real; echo in > real/f; ln -s real alias; ln -s real/f link; ln -s ../../.. up; ln -s / root; "
+      "ln -s /etc/passwd abs; ln -s nowhere dangling");
+  EXPECT_EQ(w.me.content("alias/f"), "in\n");
+  EXPECT_EQ(w.me.content("link"), "in\n");
+  ASSERT_TRUE(succeeded(w.me.write("alias/new", "new")));
+  EXPECT_EQ(w.me.content("real/new"), "new");
+  for (const char* path : {"abs", "root/etc/passwd", "up/etc/passwd"})
+    EXPECT_TRUE(refused(w.me.read(path), 403, "permission_denied")) << path;
+  for (const char* path : {"abs", "root/tmp/x", "link", "dangling"})
+    EXPECT_TRUE(refused(w.me.write(path, "x"), 403, "permission_denied")) << path;
+  EXPECT_EQ(w.me.content("real/f"), "in\n");
+}
+
+void odd_names_are_literal(World& w) {
+  for (const std::string& name :
+       {std::string("-rf"), std::string("*"), std::string("a b"), std::string("%2e%2e"), std::string("~"),
+        std::string("$HOME"), std::string("naïve"), std::string("nai\xcc\x88ve"), std::string("😀"),
+        std::string(255, 'n'), std::string("...")}) {
+    ASSERT_TRUE(succeeded(w.me.write(name, "of " + name))) << name;
+    EXPECT_EQ(w.me.content(name), "of " + name);
+  }
+  const Answer listing = w.me.post("/workspace/list", {{"path", "."}});
+  EXPECT_EQ(listing.body.at("entries").size(), 11u) << "names in NFC and NFD are two";
+}
+
+// What a terminal would act on is no name for the API; an exec may still make it, and a listing show it.
+void a_control_character_in_a_path_is_refused(World& w) {
+  for (const char* path : {"new\nline", "\x1b[31m", "a\x7f"}) {
+    const Answer answer = w.me.write(path, "x");
+    EXPECT_TRUE(refused(answer, 400, "invalid_request"));
+    EXPECT_EQ(answer.text.find(path), std::string::npos) << "it is repeated as it was: " << answer.text;
+  }
+  w.me.run("touch $'new\\nline'");
+  const Answer listing = w.me.post("/workspace/list", {{"path", "."}});
+  ASSERT_EQ(listing.body.at("entries").size(), 1u);
+  EXPECT_EQ(listing.body.at("entries")[0].at("name"), "new\nline");
+}
+
+void a_file_that_is_too_large_for_json_is_413(World& w) {
+  w.me.run("truncate -s 1T sparse; echo start | dd of=sparse conv=notrunc status=none");
+  const pid_t front = front_of(w.gateway);
+  const long before = resident_kib(front);
+  EXPECT_TRUE(refused(w.me.read("sparse"), 413, "file_too_large"));
+  const Answer part = w.me.read("sparse", {{"limit", 6}});
+  EXPECT_EQ(part.body.at("content"), "start\n");
+  EXPECT_EQ(part.body.at("size"), 1ull << 40);
+  EXPECT_EQ(w.me.read("sparse", {{"offset", 1ull << 39}, {"limit", 3}}).body.at("content"),
+            std::string(3, '\0'));
+  EXPECT_LT(resident_kib(front) - before, 64 << 10) << "KiB more in the front";
+}
+
+void scope_sandbox_reaches_what_an_exec_reaches(World& w) {
+  const std::string path = "/tmp/isogate-contract-" + new_mark();
+  const Json sandbox{{"scope", "sandbox"}};
+  if (!w.can("scope_sandbox")) {
+    EXPECT_TRUE(refused(w.me.read("/etc/passwd", sandbox), 501, "unsupported"));
+    return;
+  }
+  ASSERT_TRUE(succeeded(w.me.write(path, "by the api\n", sandbox)));
+  EXPECT_EQ(w.me.out("cat " + path + " && echo more >> " + path), "by the api\n");
+  EXPECT_EQ(w.me.read(path, sandbox).body.at("content"), "by the api\nmore\n");
+  EXPECT_EQ(answer_of(HttpConnection(w.me.url())
+                          .request("GET", w.me.file_url(path.substr(1)) + "?scope=sandbox", w.me.headers()))
+                .text,
+            "by the api\nmore\n");
+  EXPECT_TRUE(succeeded(w.me.post("/workspace/remove", {{"path", path}, {"scope", "sandbox"}})));
+  EXPECT_EQ(w.me.out("ls " + path + " 2>/dev/null; true"), "");
+  EXPECT_TRUE(refused(w.me.read("etc/passwd", sandbox), 400, "invalid_request")) << "it is not absolute";
+  for (const char* secret : {"/etc/shadow", "/root/.ssh/id_rsa", "/proc/1/environ"}) {
+    const bool exec_may = w.me.run(std::string("cat ") + secret).at("exit_code") == 0;
+    EXPECT_EQ(w.me.read(secret, sandbox).status == 200, exec_may) << secret;
+  }
+  EXPECT_TRUE(refused(w.me.read("x", {{"scope", "host"}}), 400, "invalid_request"));
+}
+
+void a_shared_directory_is_read_only(World& w) {
+  EXPECT_EQ(w.me.content("shared/hello"), "shared hello\n");
+  EXPECT_EQ(w.me.content("/workspace/shared/hello"), "shared hello\n");
+  const Answer listing = w.me.post("/workspace/list", {{"path", "shared"}});
+  ASSERT_EQ(listing.body.at("entries").size(), 1u) << listing.text;
+  EXPECT_EQ(listing.body.at("entries")[0].at("name"), "hello");
+  EXPECT_TRUE(refused(w.me.write("shared/new", "x"), 403, "permission_denied"));
+  EXPECT_TRUE(refused(w.me.write("shared/hello", "x"), 403, "permission_denied"));
+  EXPECT_TRUE(refused(w.me.post("/workspace/mkdir", {{"path", "shared/dir"}}), 403, "permission_denied"));
+  EXPECT_TRUE(refused(w.me.post("/workspace/remove", {{"path", "shared/hello"}}), 403, "permission_denied"));
+  EXPECT_TRUE(refused(w.me.post("/workspace/move", {{"path", "shared/hello"}, {"to", "mine"}}), 403,
+                      "permission_denied"));
+  EXPECT_TRUE(refused(w.me.call("PUT", w.me.file_url("shared/new"), {}, "x"), 403, "permission_denied"));
+  EXPECT_EQ(w.stranger().content("shared/hello"), "shared hello\n");
+  EXPECT_EQ(read_whole(shared_directory() + "/hello"), "shared hello\n");
+}
+
+const Case kCases[] = {
+    {"a_path_that_cannot_be_is_refused", 9, a_path_that_cannot_be_is_refused},
+    {"an_absolute_path_is_outside_the_workspace", 5, an_absolute_path_is_outside_the_workspace},
+    {"what_is_absent_is_404", 9, what_is_absent_is_404},
+    {"a_directory_is_no_file", 9, a_directory_is_no_file},
+    {"a_fifo_or_socket_is_never_opened", 5, a_fifo_or_socket_is_never_opened},
+    {"links_that_stay_work_and_links_that_leave_do_not", 5, links_that_stay_work_and_links_that_leave_do_not},
+    {"odd_names_are_literal", 5, odd_names_are_literal},
+    {"a_control_character_in_a_path_is_refused", 9, a_control_character_in_a_path_is_refused},
+    {"a_file_that_is_too_large_for_json_is_413", 5, a_file_that_is_too_large_for_json_is_413},
+    {"scope_sandbox_reaches_what_an_exec_reaches", 5, scope_sandbox_reaches_what_an_exec_reaches},
+    {"a_shared_directory_is_read_only", 5, a_shared_directory_is_read_only},
+};
+
+}  // namespace
+
+std::span<const Case> file_path_cases() { return kCases; }
+
+}  // namespace isogate::test

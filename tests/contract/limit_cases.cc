@@ -1,0 +1,96 @@
+#include "tests/contract/contract.h"
+
+// Promise 6: a limit that was asked for is enforced, or the exec is refused and the missing controller named.
+namespace isogate::test {
+namespace {
+
+// True: this backend enforces it. Otherwise it has to say so.
+bool enforces(World& w, const std::string& controller, const Json& cgroup) {
+  if (w.can("limit_" + controller)) return true;
+  const Answer answer = w.me.exec("touch ran", {{"cgroup", cgroup}});
+  EXPECT_TRUE(refused(answer, 501, "unsupported"));
+  EXPECT_NE(answer.text.find(controller), std::string::npos) << answer.text;
+  EXPECT_TRUE(refused(w.me.read("ran"), 404, "file_not_found")) << "it ran without its limit";
+  return false;
+}
+
+void a_memory_limit_kills_and_says_so(World& w) {
+  const Json cgroup{{"memory_mb", 48}};
+  if (!enforces(w, "memory", cgroup)) return;
+  const Json result = w.me.run("head -c 300000000 /dev/zero | tail -c 300000000 | wc -c",
+                               {{"cgroup", cgroup}, {"timeout_sec", 30}});
+  EXPECT_EQ(result.at("outcome"), "oom_killed") << result;
+  EXPECT_EQ(result.at("exit_code"), 137);
+  EXPECT_EQ(
+      w.me.run("head -c 1000000 /dev/zero | tail -c 1000000 | wc -c", {{"cgroup", cgroup}}).at("stdout"),
+      "1000000\n");
+}
+
+void a_limit_of_processes_holds(World& w) {
+  const Json cgroup{{"max_pids", 12}};
+  if (!enforces(w, "pids", cgroup)) return;
+  const std::string mark = new_mark();
+  const std::string many = "for i in $(seq 40); do sleep " + mark + " & done; echo all";
+  const Json bound = w.me.run_argv({"sh", "-c", many}, {{"cgroup", cgroup}, {"timeout_sec", 10}});
+  EXPECT_EQ(bound.at("stdout"), "") << "40 processes came into being under a limit of 12";
+  EXPECT_NE(bound.at("exit_code"), 0);
+  const Json free = w.me.run_argv({"sh", "-c", many}, {{"timeout_sec", 10}});
+  EXPECT_EQ(free.at("stdout"), "all\n") << "the limit of another exec binds this one";
+  if (!w.shares_processes()) return;
+  EXPECT_TRUE(gone_within(1, mark));
+}
+
+void a_limit_of_cpu_holds(World& w) {
+  const Json cgroup{{"cpu_percent", 20}};
+  if (!enforces(w, "cpu", cgroup)) return;
+  const Json result = w.me.run("while :; do :; done", {{"cgroup", cgroup}, {"timeout_sec", 1.5}});
+  EXPECT_EQ(result.at("outcome"), "timed_out");
+  EXPECT_LT(result.at("cpu_ms").get<double>(), 0.45 * result.at("duration_ms").get<double>());
+}
+
+void all_limits_may_be_asked_for_together(World& w) {
+  const Json cgroup{{"memory_mb", 128}, {"cpu_percent", 150}, {"max_pids", 64}};
+  const bool can = w.can("limit_memory") && w.can("limit_cpu") && w.can("limit_pids");
+  const Answer answer = w.me.exec("echo fine", {{"cgroup", cgroup}});
+  if (!can) {
+    EXPECT_TRUE(refused(answer, 501, "unsupported"));
+    return;
+  }
+  ASSERT_TRUE(succeeded(answer));
+  EXPECT_EQ(answer.body.at("stdout"), "fine\n");
+}
+
+void a_limit_that_makes_no_sense_is_refused(World& w) {
+  for (const Json& cgroup : {Json{{"memory_mb", 0}}, Json{{"memory_mb", -1}}, Json{{"memory_mb", "64"}},
+                             Json{{"memory_mb", 1.5}}, Json{{"cpu_percent", 0}}, Json{{"max_pids", 0}},
+                             Json{{"max_pids", 1e30}}, Json{{"memory", 64}}, Json::array({1}), Json("64M")})
+    EXPECT_TRUE(refused(w.me.exec("true", {{"cgroup", cgroup}}), 400, "invalid_request")) << cgroup;
+}
+
+// A limit of the sandbox that cannot be enforced refuses it; accepting less has to be written down.
+void a_sandbox_limit_is_enforced_or_refuses_the_sandbox(World& w) {
+  const std::string backend = "backends:\n  - name: " + w.backend + "\n    limits: {disk_mb: 64";
+  if (w.can("limit_disk")) GTEST_SKIP() << "this backend enforces disk limits";
+  const auto strict = w.another(backend + "}");
+  const Answer answer = Caller(*strict, "a").exec("true");
+  EXPECT_NE(answer.status, 200) << "the sandbox was opened without the limit that was asked for";
+  EXPECT_NE(answer.text.find("disk"), std::string::npos) << answer.text;
+  const auto lenient = w.another(backend + ", mode: best_effort}");
+  EXPECT_EQ(Caller(*lenient, "a").run("echo served").at("stdout"), "served\n");
+}
+
+const Case kCases[] = {
+    {"a_memory_limit_kills_and_says_so", 6, a_memory_limit_kills_and_says_so},
+    {"a_limit_of_processes_holds", 6, a_limit_of_processes_holds},
+    {"a_limit_of_cpu_holds", 6, a_limit_of_cpu_holds},
+    {"all_limits_may_be_asked_for_together", 6, all_limits_may_be_asked_for_together},
+    {"a_limit_that_makes_no_sense_is_refused", 9, a_limit_that_makes_no_sense_is_refused},
+    {"a_sandbox_limit_is_enforced_or_refuses_the_sandbox", 6,
+     a_sandbox_limit_is_enforced_or_refuses_the_sandbox},
+};
+
+}  // namespace
+
+std::span<const Case> limit_cases() { return kCases; }
+
+}  // namespace isogate::test

@@ -1,0 +1,136 @@
+#include <signal.h>
+
+#include <regex>
+
+#include "tests/contract/contract.h"
+
+// Sandboxes over time: listed, ended, found again after the gateway came back.
+namespace isogate::test {
+namespace {
+
+Json row_of(const Caller& me) {
+  const Answer answer = me.get("/sandboxes");
+  EXPECT_TRUE(succeeded(answer));
+  for (const Json& row : answer.body.at("sandboxes"))
+    if (row.at("agent_id") == me.agent()) return row;
+  return nullptr;
+}
+
+void a_sandbox_is_listed_with_what_runs_in_it(World& w) {
+  EXPECT_TRUE(row_of(w.me).is_null()) << "before the first use there is none";
+  ExecStream stream(w.me, {{"command", "while [ ! -e go ]; do sleep 0.02; done"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  EXPECT_TRUE(eventually(5, [&] { return row_of(w.me).value("running_execs", 0) == 1; }));
+  const Json row = row_of(w.me);
+  EXPECT_EQ(row.size(), 8u) << row;
+  EXPECT_TRUE(std::regex_match(row.at("sandbox_id").get<std::string>(), std::regex("isg-[a-z2-7]{26}")));
+  EXPECT_EQ(row.at("backend"), w.backend);
+  EXPECT_EQ(row.at("isolation"), w.isolation);
+  EXPECT_EQ(row.at("state"), "active");
+  EXPECT_GT(row.at("created_ms").get<int64_t>(), 1600000000000);
+  EXPECT_GE(row.at("last_used_ms").get<int64_t>(), row.at("created_ms").get<int64_t>());
+  ASSERT_TRUE(succeeded(w.me.write("go", "")));
+  EXPECT_EQ(stream.rest().back().at("outcome"), "exited");
+  EXPECT_TRUE(eventually(5, [&] { return row_of(w.me).value("running_execs", 1) == 0; }));
+}
+
+void deleting_a_sandbox_keeps_its_workspace(World& w) {
+  ASSERT_TRUE(succeeded(w.me.write("kept", "still here")));
+  EXPECT_TRUE(succeeded(w.me.call("DELETE", "/sandboxes/" + w.me.agent())));
+  EXPECT_EQ(w.me.out("cat kept"), "still here");
+  EXPECT_TRUE(succeeded(w.me.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=false")));
+  EXPECT_EQ(w.me.content("kept"), "still here");
+}
+
+void purging_a_sandbox_removes_every_trace(World& w) {
+  w.me.run(
+      "mkdir -p a/b; echo x > a/b/c; mkdir locked; touch locked/x; chmod 000 locked; ln -s /etc/passwd link");
+  const std::string id = row_of(w.me).at("sandbox_id");
+  EXPECT_TRUE(succeeded(w.me.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=true")));
+  EXPECT_TRUE(row_of(w.me).is_null());
+  EXPECT_TRUE(run_program({"find", w.gateway.state_dir() + "/sandboxes", "-name", id}).out.empty());
+  EXPECT_EQ(w.me.out("ls -A"), "") << "the next use starts anew";
+  EXPECT_TRUE(
+      refused(w.me.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=perhaps"), 400, "invalid_request"));
+}
+
+void deleting_what_is_not_there_is_404(World& w) {
+  EXPECT_TRUE(refused(w.me.call("DELETE", "/sandboxes/" + w.me.agent()), 404, "sandbox_not_found"));
+  EXPECT_TRUE(
+      refused(w.me.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=true"), 404, "sandbox_not_found"));
+  w.me.run("true");
+  EXPECT_TRUE(succeeded(w.me.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=true")));
+  EXPECT_TRUE(refused(w.me.call("DELETE", "/sandboxes/" + w.me.agent()), 404, "sandbox_not_found"));
+}
+
+void deleting_ends_what_runs(World& w) {
+  const std::string mark = new_mark();
+  ExecStream stream(w.me, {{"command", "echo up; setsid -f sleep " + mark + "; sleep " + mark}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("data"), "up\n");
+  EXPECT_TRUE(succeeded(w.me.call("DELETE", "/sandboxes/" + w.me.agent())));
+  const Json end = stream.rest().back();
+  EXPECT_EQ(end.at("event"), "exit");
+  EXPECT_EQ(end.at("outcome"), "killed");
+  EXPECT_EQ(end.at("exit_code"), 137);
+  if (!w.shares_processes()) return;
+  EXPECT_TRUE(gone_within(1, mark));
+}
+
+// A pin survives the gateway, however it went.
+void a_workspace_outlives_the_gateway(World& w, int how) {
+  auto first = w.another();
+  Caller before(*first, w.me.agent());
+  ASSERT_TRUE(succeeded(before.write("file", "from before", {{"durable", true}})));
+  const std::string owner = before.out("id -u");
+  const Json row = row_of(before);
+  first->signal(how);
+  EXPECT_EQ(first->wait(45), how == SIGKILL ? 128 + SIGKILL : 0) << first->log();
+  auto second = w.another({}, first->state_dir());
+  Caller after(*second, w.me.agent());
+  EXPECT_EQ(second->key(), first->key());
+  EXPECT_EQ(row_of(after).at("sandbox_id"), row.at("sandbox_id")) << "it is listed before its next use";
+  EXPECT_EQ(after.content("file"), "from before");
+  EXPECT_EQ(after.out("id -u; cat file"), owner + "from before");
+  EXPECT_EQ(row_of(after).at("created_ms"), row.at("created_ms"));
+  second->stop();
+}
+
+void a_workspace_outlives_sigterm(World& w) { a_workspace_outlives_the_gateway(w, SIGTERM); }
+void a_workspace_outlives_sigkill(World& w) { a_workspace_outlives_the_gateway(w, SIGKILL); }
+
+void a_lost_workspace_is_said_to_be_lost(World& w) {
+  if (!w.shares_processes()) GTEST_SKIP() << "its workspace is not on this host";
+  auto own = w.another();
+  Caller me(*own, w.me.agent());
+  me.run("echo x > file");
+  const std::string id = row_of(me).at("sandbox_id");
+  own->signal(SIGTERM);
+  ASSERT_EQ(own->wait(45), 0);
+  ASSERT_EQ(run_program({"rm", "-rf", own->state_dir() + "/sandboxes/" + id + "/workspace"}).exit_code, 0);
+  auto next = w.another({}, own->state_dir());
+  Caller again(*next, w.me.agent());
+  EXPECT_TRUE(refused(again.exec("true"), 410, "sandbox_lost"));
+  EXPECT_TRUE(refused(again.read("file"), 410, "sandbox_lost"));
+  EXPECT_EQ(row_of(again).at("state"), "lost");
+  EXPECT_TRUE(succeeded(again.call("DELETE", "/sandboxes/" + w.me.agent())));
+  EXPECT_EQ(again.out("ls -A"), "");
+  EXPECT_EQ(Caller(*next, "another").out("echo works"), "works\n");
+}
+
+const Case kCases[] = {
+    {"a_sandbox_is_listed_with_what_runs_in_it", 8, a_sandbox_is_listed_with_what_runs_in_it},
+    {"deleting_a_sandbox_keeps_its_workspace", 5, deleting_a_sandbox_keeps_its_workspace},
+    {"purging_a_sandbox_removes_every_trace", 5, purging_a_sandbox_removes_every_trace},
+    {"deleting_what_is_not_there_is_404", 9, deleting_what_is_not_there_is_404},
+    {"deleting_ends_what_runs", 1, deleting_ends_what_runs},
+    {"a_workspace_outlives_sigterm", 5, a_workspace_outlives_sigterm},
+    {"a_workspace_outlives_sigkill", 5, a_workspace_outlives_sigkill},
+    {"a_lost_workspace_is_said_to_be_lost", 9, a_lost_workspace_is_said_to_be_lost},
+};
+
+}  // namespace
+
+std::span<const Case> sandbox_cases() { return kCases; }
+
+}  // namespace isogate::test

@@ -1,0 +1,80 @@
+// A backend that runs nothing and fails as argv[0] or its configuration says. It isolates nothing and says
+// so.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "isogate/backend.hpp"
+
+namespace sdk = isogate::sdk;
+
+namespace {
+
+void spin() {
+  while (::getpid() > 0) {
+  }
+}
+
+void fail_as_told(std::string_view how) {
+  if (how == "segv") ::raise(SIGSEGV);
+  if (how == "abort") std::abort();
+  if (how == "exit") ::_exit(0);
+  if (how == "spin") spin();
+  if (how == "thread_throws") std::thread([] { throw 1; }).join();
+}
+
+class FaultySandbox final : public sdk::Sandbox {
+ public:
+  void exec(const sdk::Call& call, const isogate_exec_request& request,
+            isogate_exec_result& result) override {
+    const std::string_view how = sdk::view(request.argv[0]);
+    if (how == "throw") throw 1;
+    if (!call.write_all(request.stdout_fd, "half\n")) return;
+    fail_as_told(how);
+    if (how == "wait") {
+      [[maybe_unused]] const bool ready = call.wait(call.cancel_fd(), POLLIN);
+      result.flags = ISOGATE_RESULT_KILLED;
+      result.term_signal = SIGKILL;
+    }
+  }
+  void read(const sdk::Call&, const isogate_file_request& request, isogate_entry&) override {
+    fail_as_told(sdk::view(request.path));
+  }
+};
+
+class FaultyBackend final : public sdk::Backend {
+ public:
+  FaultyBackend(sdk::Host, std::string_view config) {
+    const size_t at = config.find("\"probe_file\":\"");
+    if (at != config.npos) probe_file_ = config.substr(at + 14, config.find('"', at + 14) - at - 14);
+    if (config.find("\"create\":\"segv\"") != config.npos) ::raise(SIGSEGV);
+  }
+  // Fails as long as a file says so.
+  void probe(const sdk::Call&, isogate_probe& probe) override {
+    probe.verdict = ISOGATE_PROBE_AVAILABLE;
+    probe.locality = ISOGATE_LOCALITY_PROCESS;
+    char how[32];
+    const int fd = probe_file_.empty() ? -1 : ::open(probe_file_.c_str(), O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : ::read(fd, how, sizeof how);
+    if (fd >= 0) ::close(fd);
+    if (n > 0) fail_as_told({how, static_cast<size_t>(n)});
+  }
+  std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec& spec,
+                                     isogate_sandbox_info&) override {
+    fail_as_told(sdk::view(spec.agent_id));
+    return std::make_unique<FaultySandbox>();
+  }
+
+ private:
+  std::string probe_file_;
+};
+
+}  // namespace
+
+ISOGATE_EXPORT_BACKEND(
+    FaultyBackend, .id = "com.example.faulty", .version = "1.0.0", .summary = "fails as told",
+    .config_schema_json = R"({"type":"object","additionalProperties":false,"properties":)"
+                          R"({"probe_file":{"type":"string"},"create":{"type":"string"}}})")

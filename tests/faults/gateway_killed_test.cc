@@ -1,0 +1,174 @@
+#include <signal.h>
+
+#include <thread>
+
+#include "tests/faults/faults.h"
+
+// faults.md 1: parts of the gateway, or all of it, are killed while programs run.
+namespace isogate::test {
+namespace {
+
+class GatewayKilled : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_UNLESS_STARTABLE(); }
+
+  // A tree that has detached itself in every way, of this agent.
+  static std::unique_ptr<ExecStream> tree(const Caller& me, const std::string& mark) {
+    const Json request{
+        {"command", "echo up; setsid -f sleep " + mark + "; (sleep " + mark + " &); sleep " + mark},
+        {"timeout_sec", 600}};
+    auto stream = std::make_unique<ExecStream>(me, request);
+    EXPECT_EQ(stream->next()->at("event"), "start");
+    EXPECT_TRUE(there_within(10, mark, 3));
+    // A first use of a sandbox answers once it is on disk, and so is what was said before it.
+    me.as("barrier-" + mark).run("true");
+    return stream;
+  }
+
+  static std::string command_of(const std::string& mark) {
+    return "echo up; setsid -f sleep " + mark + "; (sleep " + mark + " &); sleep " + mark;
+  }
+};
+
+// What the client of a stream may see when contact is lost: an exit event that says unknown, or an end
+// without one, which is an error. Never success.
+void expect_lost(ExecStream& stream) {
+  try {
+    const auto events = stream.rest();
+    if (!events.empty() && events.back().at("event") == "exit") {
+      EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
+      EXPECT_TRUE(events.back().at("exit_code").is_null()) << events.back();
+    }
+  } catch (const std::runtime_error&) {  // cut off in the middle
+  }
+}
+
+TEST_F(GatewayKilled, AllOfItAtOnceLeavesNothing) {
+  double best = 1e9;
+  std::string state_dir;
+  std::vector<std::unique_ptr<Gateway>> all;
+  std::vector<std::string> marks;
+  for (int round = 0; round < 3; ++round) {
+    all.push_back(start(kLocal, state_dir));
+    state_dir = all.front()->state_dir();
+    Gateway& gateway = *all.back();
+    const Caller me(gateway, "a");
+    if (round > 0) {
+      EXPECT_EQ(me.content("file"), "kept") << "of an earlier gateway";
+    }
+    ASSERT_TRUE(succeeded(me.write("file", "kept")));
+    marks.push_back(new_mark());
+    const auto stream = tree(me, marks.back());
+    for (const pid_t pid : processes_of(gateway)) ::kill(pid, SIGKILL);
+    best = std::min(best, seconds_of([&] {
+                      EXPECT_TRUE(gone_within(2, marks.back())) << "a tree outlived its gateway";
+                    }));
+    EXPECT_EQ(gateway.wait(5), 128 + SIGKILL);
+    expect_lost(*stream);
+  }
+  EXPECT_LT(best, 0.25) << "of three rounds the best";
+  const auto last = start(kLocal, state_dir);
+  EXPECT_EQ(Caller(*last, "a").content("file"), "kept");
+  last->stop();
+  auto journal = journal_of(state_dir);
+  for (const std::string& mark : marks) {
+    const JournalRow row = journal[command_of(mark)];
+    EXPECT_TRUE(row.ended);
+    EXPECT_EQ(row.outcome, "unknown");
+    EXPECT_EQ(row.reason, "gateway_crash");
+  }
+  for (const auto& [command, row] : journal) EXPECT_TRUE(row.ended) << command;
+}
+
+TEST_F(GatewayKilled, AHostAloneCostsItsCallsAndNothingElse) {
+  const auto gateway = start(kLocal);
+  const Caller me(*gateway, "a");
+  ASSERT_TRUE(succeeded(me.write("file", "kept")));
+  const std::string mark = new_mark(), other = new_mark();
+  const auto stream = tree(me, mark);
+  Answer plain;
+  std::thread caller([&] { plain = me.exec("echo half; sleep " + other, {{"timeout_sec", 600}}); });
+  ASSERT_TRUE(there_within(10, other));
+  const pid_t front = front_of(*gateway), host = host_of(*gateway, "local");
+  ::kill(host, SIGKILL);
+  caller.join();
+  EXPECT_TRUE(refused(plain, 502, "outcome_unknown"));
+  const Json partial = plain.body.at("error").at("details");
+  EXPECT_EQ(partial.value("outcome", ""), "unknown") << plain.text;
+  EXPECT_TRUE(partial.at("exit_code").is_null()) << plain.text;
+  EXPECT_EQ(partial.value("stdout", ""), "half\n");
+  const auto events = stream->rest();
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().at("event"), "exit");
+  EXPECT_EQ(events.back().at("outcome"), "unknown");
+  EXPECT_TRUE(gone_within(1, mark) && gone_within(1, other)) << "a tree outlived its host";
+  EXPECT_TRUE(works_within(2, me)) << "it is not restarted within 2 s";
+  EXPECT_EQ(me.content("file"), "kept");
+  EXPECT_EQ(front_of(*gateway), front) << "the front was touched";
+  EXPECT_NE(host_of(*gateway, "local"), host);
+  const Json row = backend_row(me, "local");
+  EXPECT_EQ(row.at("restarts"), 1);
+  EXPECT_GE(row.at("generation").get<int>(), 2);
+}
+
+TEST_F(GatewayKilled, TheFrontAloneComesBack) {
+  const auto gateway = start(kLocal);
+  const Caller me(*gateway, "a");
+  ASSERT_TRUE(succeeded(me.write("file", "kept")));
+  const std::string mark = new_mark();
+  const auto stream = tree(me, mark);
+  const pid_t front = front_of(*gateway);
+  ::kill(front, SIGKILL);
+  // Who calls meanwhile waits in the queue of the socket, which the supervisor holds.
+  EXPECT_EQ(http_call(gateway->url(), "GET", "/livez").status, 200);
+  EXPECT_NE(front_of(*gateway), front);
+  expect_lost(*stream);
+  EXPECT_TRUE(gone_within(2, mark)) << "a tree outlived the front that it ran for";
+  EXPECT_TRUE(works_within(10, me));
+  EXPECT_EQ(me.content("file"), "kept");
+  EXPECT_EQ(backend_row(me, "local").at("verdict"), "available");
+  gateway->stop();
+  const JournalRow row = journal_of(gateway->state_dir())[command_of(mark)];
+  EXPECT_EQ(row.outcome, "unknown");
+  EXPECT_EQ(row.reason, "gateway_crash");
+}
+
+TEST_F(GatewayKilled, TheSupervisorAloneTakesAllWithIt) {
+  auto gateway = start(kLocal);
+  const std::string mark = new_mark();
+  const auto stream = tree(Caller(*gateway, "a"), mark);
+  const std::vector<pid_t> all = processes_of(*gateway);
+  ASSERT_GE(all.size(), 3u);
+  ::kill(gateway->pid(), SIGKILL);
+  EXPECT_TRUE(gone_within(3, mark)) << "a tree outlived its supervisor";
+  EXPECT_EQ(gateway->wait(5), 128 + SIGKILL);
+  EXPECT_TRUE(eventually(5, [&] { return !alive(all[1]) && !alive(all[2]); }))
+      << "a child of the supervisor lives on";
+  expect_lost(*stream);
+  const auto next = start(kLocal, gateway->state_dir());
+  EXPECT_TRUE(works_within(5, Caller(*next, "a")));
+}
+
+TEST_F(GatewayKilled, FiveDeadHostsInAMinuteAreEnough) {
+  const auto gateway = start(kLocal);
+  const Caller me(*gateway, "a");
+  for (int i = 0; i < 5; ++i) {
+    pid_t host = -1;
+    ASSERT_TRUE(eventually(10, [&] { return (host = host_of(*gateway, "local")) > 0; }))
+        << "after " << i << " crashes";
+    ::kill(host, SIGKILL);
+    ASSERT_TRUE(eventually(5, [&] { return !alive(host); }));
+  }
+  EXPECT_TRUE(eventually(5, [&] { return backend_row(me, "local").at("verdict") == "quarantined"; }))
+      << backend_row(me, "local");
+  const Answer answer = me.exec("true");
+  EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
+  EXPECT_NE(answer.text.find("quarantined"), std::string::npos) << answer.text;
+  EXPECT_EQ(me.get("/livez").status, 200);
+  EXPECT_EQ(me.get("/readyz").status, 503);
+  gateway->signal(SIGHUP);
+  EXPECT_TRUE(works_within(10, me)) << "a reload does not bring it back";
+}
+
+}  // namespace
+}  // namespace isogate::test

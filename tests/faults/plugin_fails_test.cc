@@ -1,0 +1,195 @@
+#include <signal.h>
+
+#include <fstream>
+
+#include "tests/faults/faults.h"
+
+// faults.md 25: a plugin that crashes, hangs or throws costs its own calls in flight, and nothing else.
+namespace isogate::test {
+namespace {
+
+class PluginFails : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_UNLESS_STARTABLE(); }
+
+  static std::string yaml(const std::string& config = "{}") {
+    return "allow_unisolated: true\nprobe_interval_sec: 1\nbackends:\n  - {name: local}\n  - name: faulty\n  "
+           "  plugin: " ISOGATE_BUILD_DIR "/test_plugins/faulty.so\n    config: " +
+           config + "\n";
+  }
+  static Answer call(const Gateway& gateway, const std::string& how, const std::string& agent = "faulty") {
+    return Caller(gateway, agent)
+        .post("/exec", {{"argv", {how}}, {"backend", "faulty"}, {"timeout_sec", 20}});
+  }
+  // Restarted, and taking calls.
+  static bool up_within(double seconds, const Gateway& gateway) {
+    return eventually(seconds, [&] { return call(gateway, "fine").status == 200; });
+  }
+};
+
+// A program on the other backend that has to live through all of it.
+class Witness {
+ public:
+  explicit Witness(const Gateway& gateway)
+      : me_(gateway, "witness"),
+        host_(host_of(gateway, "local")),
+        gateway_(gateway),
+        stream_(me_,
+                {{"command", "while [ ! -e stop ]; do sleep 0.05; done; echo lived"},
+                 {"backend", "local"},
+                 {"timeout_sec", 120}},
+                120) {}
+  void expect_unhurt() {
+    EXPECT_TRUE(succeeded(me_.write("stop", "")));
+    const auto events = stream_.rest();
+    EXPECT_EQ(data_of(events, "stdout"), "lived\n");
+    EXPECT_EQ(events.back().at("outcome"), "exited");
+    EXPECT_EQ(host_of(gateway_, "local"), host_);
+    EXPECT_EQ(backend_row(me_, "local").at("restarts"), 0);
+  }
+
+ private:
+  Caller me_;
+  pid_t host_;
+  const Gateway& gateway_;
+  ExecStream stream_;
+};
+
+TEST_F(PluginFails, ACrashMidCallIsUnknownAndRestarted) {
+  const auto gateway = start(yaml());
+  Witness witness(*gateway);
+  ASSERT_TRUE(up_within(10, *gateway));
+  const pid_t front = front_of(*gateway);
+  int crashes = 0;
+  for (const char* how : {"segv", "abort", "exit"}) {
+    const Answer answer = call(*gateway, how);
+    EXPECT_TRUE(refused(answer, 502, "outcome_unknown")) << how;
+    const Json partial = answer.body.value("/error/details"_json_pointer, Json::object());
+    EXPECT_EQ(partial.value("outcome", ""), "unknown") << answer.text;
+    EXPECT_EQ(partial.value("stdout", ""), "half\n")
+        << "what was written before is not lost: " << answer.text;
+    EXPECT_TRUE(up_within(2, *gateway)) << how << ": not restarted within 2 s";
+    EXPECT_EQ(backend_row(Caller(*gateway, ""), "faulty").at("restarts"), ++crashes);
+  }
+  EXPECT_EQ(front_of(*gateway), front);
+  witness.expect_unhurt();
+}
+
+TEST_F(PluginFails, AnExceptionStopsAtTheAbiAndAnotherThreadSKillsTheHost) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const pid_t host = host_of(*gateway, "faulty");
+  const Answer thrown = call(*gateway, "throw");
+  EXPECT_TRUE(refused(thrown, 500, "internal"));
+  EXPECT_EQ(host_of(*gateway, "faulty"), host) << "it was caught, so nothing had to die";
+  EXPECT_TRUE(refused(call(*gateway, "thread_throws"), 502, "outcome_unknown"));
+  EXPECT_TRUE(up_within(2, *gateway));
+}
+
+TEST_F(PluginFails, ACrashInOpenOrReadIsNoSuccess) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Answer opened = call(*gateway, "fine", "segv");
+  EXPECT_TRUE(refused(opened, 503, "backend_unavailable")) << "nothing of the tenant's had started";
+  ASSERT_TRUE(up_within(2, *gateway));
+  EXPECT_TRUE(refused(Caller(*gateway, "faulty").read("abort"), 502, "outcome_unknown"));
+  EXPECT_TRUE(up_within(2, *gateway));
+}
+
+TEST_F(PluginFails, AllCallsInFlightAreUnknown) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  std::vector<std::unique_ptr<ExecStream>> streams;
+  for (int i = 0; i < 20; ++i) {
+    streams.push_back(
+        std::make_unique<ExecStream>(Caller(*gateway, "a" + std::to_string(i)),
+                                     Json{{"argv", {"wait"}}, {"backend", "faulty"}, {"timeout_sec", 60}}));
+    ASSERT_EQ(streams.back()->next()->at("event"), "start");
+    ASSERT_EQ(streams.back()->next()->at("data"), "half\n");
+  }
+  EXPECT_TRUE(refused(call(*gateway, "segv"), 502, "outcome_unknown"));
+  for (auto& stream : streams) {
+    const Json end = stream->rest().back();
+    EXPECT_EQ(end.at("event"), "exit");
+    EXPECT_EQ(end.at("outcome"), "unknown");
+    EXPECT_TRUE(end.at("exit_code").is_null());
+  }
+  EXPECT_TRUE(up_within(2, *gateway));
+  EXPECT_EQ(Caller(*gateway, "a0")
+                .post("/exec", {{"argv", {"fine"}}, {"backend", "faulty"}})
+                .body.value("stdout", ""),
+            "half\n");
+}
+
+TEST_F(PluginFails, FiveCrashesQuarantineIt) {
+  const auto gateway = start(yaml());
+  Witness witness(*gateway);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(up_within(10, *gateway)) << "after " << i << " crashes";
+    EXPECT_TRUE(refused(call(*gateway, "segv"), 502, "outcome_unknown"));
+  }
+  const Caller me(*gateway, "");
+  EXPECT_TRUE(eventually(5, [&] { return backend_row(me, "faulty").at("verdict") == "quarantined"; }))
+      << backend_row(me, "faulty");
+  EXPECT_NE(backend_row(me, "faulty").dump().find("SIGSEGV"), std::string::npos) << backend_row(me, "faulty");
+  const Answer answer = call(*gateway, "fine");
+  EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
+  EXPECT_NE(answer.text.find("quarantined"), std::string::npos) << answer.text;
+  EXPECT_EQ(me.get("/readyz").status, 200) << "the other backend serves";
+  EXPECT_EQ(host_of(*gateway, "faulty"), -1);
+  gateway->signal(SIGHUP);
+  EXPECT_TRUE(up_within(10, *gateway)) << "a reload does not bring it back";
+  witness.expect_unhurt();
+}
+
+TEST_F(PluginFails, OneThatCannotBeCreatedIsQuarantined) {
+  const auto gateway = start(yaml("{create: segv}"));
+  Witness witness(*gateway);
+  const Caller me(*gateway, "");
+  EXPECT_TRUE(eventually(15, [&] { return backend_row(me, "faulty").at("verdict") == "quarantined"; }))
+      << backend_row(me, "faulty");
+  EXPECT_EQ(me.get("/readyz").status, 200);
+  witness.expect_unhurt();
+}
+
+TEST_F(PluginFails, AProbeThatNeverEndsIsEnded) {
+  const TemporaryDirectory place;
+  const std::string file = place.file("how", "");
+  const auto gateway = start(yaml("{probe_file: " + file + "}"));
+  Witness witness(*gateway);
+  ASSERT_TRUE(up_within(10, *gateway));
+  ExecStream waiting(Caller(*gateway, "waits"),
+                     {{"argv", {"wait"}}, {"backend", "faulty"}, {"timeout_sec", 100}}, 100);
+  ASSERT_EQ(waiting.next()->at("event"), "start");
+  const pid_t host = host_of(*gateway, "faulty");
+  place.file("how", "spin");
+  const Caller me(*gateway, "");
+  EXPECT_TRUE(eventually(60, [&] { return backend_row(me, "faulty").at("eligible") == false; }))
+      << "a backend whose probe hangs counts as healthy";
+  EXPECT_EQ(me.get("/livez").status, 200);
+  EXPECT_TRUE(eventually(60, [&] { return !alive(host); })) << "the host that spins is left alone";
+  place.file("how", "");
+  EXPECT_TRUE(up_within(20, *gateway)) << "it does not come back when its plugin does";
+  witness.expect_unhurt();
+}
+
+TEST_F(PluginFails, ACallThatIgnoresItsCancellationIsAnswered) {
+  const auto gateway = start(yaml());
+  Witness witness(*gateway);
+  ASSERT_TRUE(up_within(10, *gateway));
+  Answer answer;
+  const double took = seconds_of([&] {
+    try {
+      answer = Caller(*gateway, "stuck")
+                   .post("/exec", {{"argv", {"spin"}}, {"backend", "faulty"}, {"timeout_sec", 1}});
+    } catch (const std::runtime_error& error) {
+      ADD_FAILURE() << "no answer to a timeout of 1 s: " << error.what();
+    }
+  });
+  EXPECT_LT(took, 30.0);
+  EXPECT_NE(answer.body.value("outcome", ""), "exited") << answer.text;
+  witness.expect_unhurt();
+}
+
+}  // namespace
+}  // namespace isogate::test

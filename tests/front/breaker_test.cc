@@ -1,0 +1,116 @@
+#include "gateway/front/breaker.h"
+
+#include <gtest/gtest.h>
+
+namespace isogate::front {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using State = Breaker::State;
+
+Breaker::Time at(std::chrono::milliseconds since) { return Breaker::Time{} + std::chrono::hours(1) + since; }
+
+void fail(Breaker& breaker, Breaker::Time now, int times = 1) {
+  for (int i = 0; i < times; ++i) breaker.failed(now, "contact lost");
+}
+
+TEST(Breaker, OpensAfterThreeFailuresInARow) {
+  Breaker breaker;
+  fail(breaker, at(seconds(0)), 2);
+  EXPECT_FALSE(breaker.blocked(at(seconds(0))));
+  EXPECT_EQ(breaker.reason(at(seconds(0))), "");
+  breaker.succeeded();
+  fail(breaker, at(seconds(0)), 2);
+  EXPECT_EQ(breaker.state(at(seconds(0))), State::kClosed) << "a success between begins the count anew";
+  fail(breaker, at(seconds(0)));
+  EXPECT_EQ(breaker.state(at(seconds(0))), State::kOpen);
+  EXPECT_TRUE(breaker.blocked(at(seconds(0))));
+}
+
+TEST(Breaker, LetsOneTrialThroughAfterItsDelay) {
+  Breaker breaker;
+  fail(breaker, at(seconds(0)), 3);
+  EXPECT_TRUE(breaker.blocked(at(milliseconds(4999))));
+  EXPECT_EQ(breaker.state(at(seconds(5))), State::kHalfOpen);
+  EXPECT_FALSE(breaker.blocked(at(seconds(5))));
+  breaker.started(at(seconds(5)));
+  EXPECT_TRUE(breaker.blocked(at(seconds(5)))) << "one trial at a time";
+  breaker.succeeded();
+  EXPECT_FALSE(breaker.blocked(at(seconds(5))));
+  EXPECT_EQ(breaker.state(at(seconds(5))), State::kClosed);
+}
+
+TEST(Breaker, DoublesItsDelayUpToAMinute) {
+  Breaker breaker;
+  auto now = at(seconds(0));
+  fail(breaker, now, 3);
+  for (int expected : {5, 10, 20, 40, 60, 60, 60}) {
+    EXPECT_TRUE(breaker.blocked(now + seconds(expected) - milliseconds(1))) << expected;
+    now += seconds(expected);
+    ASSERT_FALSE(breaker.blocked(now)) << expected;
+    breaker.started(now);
+    fail(breaker, now);
+  }
+}
+
+TEST(Breaker, ForgetsItsDelayOnceClosed) {
+  Breaker breaker;
+  auto now = at(seconds(0));
+  fail(breaker, now, 3);
+  now += seconds(5);
+  breaker.started(now);
+  fail(breaker, now);   // 10 s now
+  breaker.succeeded();  // a good probe
+  fail(breaker, now, 3);
+  EXPECT_TRUE(breaker.blocked(now + milliseconds(4999)));
+  EXPECT_FALSE(breaker.blocked(now + seconds(5)));
+}
+
+TEST(Breaker, IgnoresLateFailuresOfCallsFromBefore) {
+  Breaker breaker;
+  fail(breaker, at(seconds(0)), 3);
+  fail(breaker, at(seconds(4)), 50);
+  EXPECT_FALSE(breaker.blocked(at(seconds(5))));
+}
+
+TEST(Breaker, AnAbandonedTrialMakesRoomForTheNext) {
+  Breaker breaker;
+  fail(breaker, at(seconds(0)), 3);
+  breaker.started(at(seconds(5)));
+  breaker.abandoned();
+  EXPECT_FALSE(breaker.blocked(at(seconds(5))));
+}
+
+TEST(Breaker, ATrialThatNeverEndsDoesNotBlockForEver) {
+  Breaker breaker;
+  fail(breaker, at(seconds(0)), 3);
+  breaker.started(at(seconds(5)));
+  EXPECT_TRUE(breaker.blocked(at(milliseconds(64999))));
+  EXPECT_FALSE(breaker.blocked(at(seconds(65))));
+}
+
+TEST(Breaker, SaysWhatFailedAndWhatComesNext) {
+  Breaker breaker;
+  fail(breaker, at(seconds(0)), 3);
+  EXPECT_EQ(breaker.reason(at(milliseconds(1500))),
+            "3 failures in a row, the last: contact lost; tried again in 4 s");
+  EXPECT_EQ(breaker.reason(at(seconds(6))),
+            "3 failures in a row, the last: contact lost; the next call tries it again");
+  breaker.started(at(seconds(6)));
+  EXPECT_EQ(breaker.reason(at(seconds(6))),
+            "3 failures in a row, the last: contact lost; being tried again now");
+}
+
+TEST(Breaker, TakesOtherNumbers) {
+  Breaker breaker({1, milliseconds(100), milliseconds(150)});
+  fail(breaker, at(seconds(0)));
+  EXPECT_TRUE(breaker.blocked(at(milliseconds(99))));
+  breaker.started(at(milliseconds(100)));
+  fail(breaker, at(milliseconds(100)));
+  EXPECT_TRUE(breaker.blocked(at(milliseconds(249))));
+  EXPECT_FALSE(breaker.blocked(at(milliseconds(250))));
+}
+
+}  // namespace
+}  // namespace isogate::front

@@ -1,0 +1,184 @@
+#include "gateway/front/evidence_check.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace isogate::front {
+namespace {
+
+const Namespaces kHost{101, 102, 103, 104, 105};
+
+isogate_evidence sound() {
+  isogate_evidence e{};
+  e.struct_size = sizeof e;
+  e.flags = ISOGATE_EVIDENCE_MEASURED | ISOGATE_EVIDENCE_NETWORK;
+  e.uid = e.gid = 10007;
+  e.no_new_privs = 1;
+  e.seccomp_mode = 2;
+  e.ns_mnt = 201, e.ns_pid = 202, e.ns_net = 203, e.ns_ipc = 204, e.ns_uts = 205;
+  e.limits = {512u << 20, 1000, 256, 1u << 30};
+  return e;
+}
+
+Claim strong() {
+  Claim claim;
+  claim.isolation = ISOGATE_ISOLATION_NAMESPACE;
+  claim.locality = ISOGATE_LOCALITY_HOST;
+  claim.capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_EGRESS_DENY;
+  claim.uid = 10007;
+  claim.egress = ISOGATE_EGRESS_DENY;
+  claim.limits = {512u << 20, 1000, 256, 1u << 30};
+  claim.started_by_root = true;
+  return claim;
+}
+
+struct Row {
+  const char* says;  // part of the mismatch; empty: there is none
+  std::function<void(isogate_evidence&, Claim&)> change;
+};
+
+void check(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    isogate_evidence evidence = sound();
+    Claim claim = strong();
+    row.change(evidence, claim);
+    std::optional<std::string> mismatch = evidence_mismatch(evidence, claim, kHost);
+    if (*row.says == '\0') {
+      EXPECT_FALSE(mismatch) << *mismatch;
+      continue;
+    }
+    ASSERT_TRUE(mismatch) << row.says;
+    EXPECT_NE(mismatch->find(row.says), std::string::npos) << row.says << " in: " << *mismatch;
+  }
+}
+
+using E = isogate_evidence;
+using C = Claim;
+
+TEST(Evidence, OfASoundSandboxIsAccepted) {
+  check({{"", [](E&, C&) {}},
+         {"", [](E&, C& c) { c.isolation = ISOGATE_ISOLATION_CONTAINER; }},
+         {"", [](E&, C& c) { c.isolation = ISOGATE_ISOLATION_VM; }}});
+}
+
+TEST(Evidence, EachNamespaceMustBeItsOwn) {
+  check({{"mnt namespace is the host's", [](E& e, C&) { e.ns_mnt = kHost.mnt; }},
+         {"pid namespace is the host's", [](E& e, C&) { e.ns_pid = kHost.pid; }},
+         {"net namespace is the host's", [](E& e, C&) { e.ns_net = kHost.net; }},
+         {"ipc namespace is the host's", [](E& e, C&) { e.ns_ipc = kHost.ipc; }},
+         {"uts namespace is the host's", [](E& e, C&) { e.ns_uts = kHost.uts; }},
+         {"mnt namespace could not be compared", [](E& e, C&) { e.ns_mnt = 0; }},
+         {"uts namespace could not be compared", [](E& e, C&) { e.ns_uts = 0; }},
+         {"pid namespace is the host's", [](E& e, C&) { e.ns_pid = 4026531836; }},
+         {"ipc namespace is the host's", [](E& e, C&) { e.ns_ipc = 4026531839; }},
+         {"uts namespace is the host's", [](E& e, C&) { e.ns_uts = 4026531838; }}});
+}
+
+TEST(Evidence, OnAnotherKernelOnlyTheInitialNamespacesTell) {
+  for (uint32_t locality : {ISOGATE_LOCALITY_CLUSTER, ISOGATE_LOCALITY_GATEWAY}) {
+    check(
+        {{"", [=](E& e, C& c) { c.locality = locality, e.ns_mnt = kHost.mnt; }},
+         {"pid namespace is the host's", [=](E& e, C& c) { c.locality = locality, e.ns_pid = 4026531836; }},
+         {"net namespace could not be compared", [=](E& e, C& c) { c.locality = locality, e.ns_net = 0; }}});
+  }
+  for (uint32_t locality : {0u, ISOGATE_LOCALITY_PROCESS, ISOGATE_LOCALITY_HOST, ISOGATE_LOCALITY_DAEMON, 9u})
+    check(
+        {{"mnt namespace is the host's", [=](E& e, C& c) { c.locality = locality, e.ns_mnt = kHost.mnt; }}});
+}
+
+TEST(Evidence, UnknownHostNamespacesCompareWithNothing) {
+  EXPECT_TRUE(evidence_mismatch(sound(), strong(), Namespaces{}));
+}
+
+TEST(Evidence, NoPrivilegeMayBeLeft) {
+  check({{"inheritable capabilities", [](E& e, C&) { e.cap_inheritable = 1; }},
+         {"permitted capabilities", [](E& e, C&) { e.cap_permitted = 1ull << 40; }},
+         {"effective capabilities", [](E& e, C&) { e.cap_effective = 1; }},
+         {"bounding capabilities", [](E& e, C&) { e.cap_bounding = 1; }},
+         {"ambient capabilities", [](E& e, C&) { e.cap_ambient = 1; }},
+         {"no_new_privs", [](E& e, C&) { e.no_new_privs = 0; }},
+         {"seccomp", [](E& e, C&) { e.seccomp_mode = 0; }},
+         {"seccomp", [](E& e, C&) { e.seccomp_mode = 1; }}});
+}
+
+TEST(Evidence, DeniedEgressMustBeTriedAndFail) {
+  check(
+      {{"was not tried", [](E& e, C&) { e.flags = ISOGATE_EVIDENCE_MEASURED; }},
+       {"reaches this gateway", [](E& e, C&) { e.flags |= ISOGATE_EVIDENCE_REACHED_GATEWAY; }},
+       {"metadata", [](E& e, C&) { e.flags |= ISOGATE_EVIDENCE_REACHED_METADATA; }},
+       {"metadata",
+        [](E& e, C& c) { c.egress = ISOGATE_EGRESS_PROXY, e.flags |= ISOGATE_EVIDENCE_REACHED_METADATA; }},
+       {"", [](E& e, C& c) { c.egress = ISOGATE_EGRESS_PROXY, e.flags |= ISOGATE_EVIDENCE_REACHED_GATEWAY; }},
+       {"",
+        [](E& e, C& c) { c.egress = ISOGATE_EGRESS_ALLOW, e.flags |= ISOGATE_EVIDENCE_REACHED_METADATA; }},
+       {"", [](E& e, C& c) { c.egress = ISOGATE_EGRESS_UNSET, e.flags = ISOGATE_EVIDENCE_MEASURED; }},
+       {"was not tried", [](E& e, C& c) {
+          c.isolation = ISOGATE_ISOLATION_NONE, c.limits = {}, e.flags = ISOGATE_EVIDENCE_MEASURED;
+        }}});
+}
+
+TEST(Evidence, AUidPerSandboxIsTheOneTheBackendNamed) {
+  check({{"run as uid 10008, its backend says 10007", [](E& e, C&) { e.uid = 10008; }},
+         {"run as uid 0", [](E& e, C&) { e.uid = 0; }},
+         {"run as uid 0", [](E& e, C& c) { e.uid = c.uid = 0; }},
+         {"names none", [](E&, C& c) { c.uid = UINT32_MAX; }},
+         {"run as uid 0", [](E& e, C& c) { c.isolation = ISOGATE_ISOLATION_NONE, e.uid = 0; }},
+         {"", [](E& e, C& c) { c.started_by_root = false, e.uid = 1000; }},
+         {"", [](E& e, C& c) { c.capabilities &= ~ISOGATE_CAP_UID_PER_SANDBOX, e.uid = 1000; }}});
+}
+
+TEST(Evidence, ALimitThatWasAskedForIsInForce) {
+  check({{"memory_bytes of 536870912 is not in force", [](E& e, C&) { e.limits.memory_bytes = 0; }},
+         {"memory_bytes of 536870912 is in force as 536870913", [](E& e, C&) { e.limits.memory_bytes += 1; }},
+         {"", [](E& e, C&) { e.limits.memory_bytes -= 4096; }},
+         {"cpu_millis", [](E& e, C&) { e.limits.cpu_millis = 1001; }},
+         {"pids", [](E& e, C&) { e.limits.pids = 0; }},
+         {"disk_bytes", [](E& e, C&) { e.limits.disk_bytes = 0; }},
+         {"", [](E& e, C& c) { e.limits = {}, c.limits = {}; }},
+         {"", [](E& e, C& c) { e.limits = {}, c.limits_best_effort = true; }},
+         {"memory_bytes",
+          [](E& e, C& c) { c.isolation = ISOGATE_ISOLATION_NONE, e.limits.memory_bytes = 0; }}});
+}
+
+TEST(Evidence, WhatWasNotMeasuredProvesNoIsolation) {
+  for (uint32_t isolation : {ISOGATE_ISOLATION_NAMESPACE, ISOGATE_ISOLATION_CONTAINER, ISOGATE_ISOLATION_VM})
+    check(
+        {{"not measured", [=](E& e, C& c) { e = {}, c.isolation = isolation; }},
+         {"not measured", [=](E& e, C& c) { e.flags = ISOGATE_EVIDENCE_NETWORK, c.isolation = isolation; }}});
+}
+
+TEST(Evidence, AnUnknownLevelIsNeverGoodEnough) {
+  for (uint32_t isolation : {1u, 15u, 31u, UINT32_MAX})
+    check({{"isolation level is not known", [=](E&, C& c) { c.isolation = isolation; }}});
+}
+
+TEST(Evidence, NoIsolationClaimsNothing) {
+  Claim none;
+  EXPECT_FALSE(evidence_mismatch(isogate_evidence{}, none, kHost));
+  none.capabilities = ISOGATE_CAP_EVIDENCE;
+  std::optional<std::string> mismatch = evidence_mismatch(isogate_evidence{}, none, kHost);
+  ASSERT_TRUE(mismatch);
+  EXPECT_NE(mismatch->find("nothing was measured"), std::string::npos);
+}
+
+TEST(Evidence, EveryMismatchIsNamed) {
+  isogate_evidence evidence = sound();
+  evidence.ns_net = kHost.net;
+  evidence.seccomp_mode = 0;
+  std::optional<std::string> mismatch = evidence_mismatch(evidence, strong(), kHost);
+  ASSERT_TRUE(mismatch);
+  EXPECT_NE(mismatch->find("net namespace"), std::string::npos);
+  EXPECT_NE(mismatch->find("; it runs under no seccomp filter"), std::string::npos);
+}
+
+TEST(Evidence, OwnNamespacesAreKnown) {
+  Result<Namespaces> own = own_namespaces();
+  ASSERT_TRUE(own.ok());
+  for (uint64_t inode : {own->mnt, own->pid, own->net, own->ipc, own->uts}) EXPECT_NE(inode, 0u);
+}
+
+}  // namespace
+}  // namespace isogate::front

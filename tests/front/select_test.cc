@@ -1,0 +1,313 @@
+#include "gateway/front/select.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace isogate::front {
+namespace {
+
+Candidate backend(const std::string& name, uint32_t isolation, uint32_t locality) {
+  Candidate candidate;
+  candidate.name = name;
+  candidate.hello_seen = true;
+  candidate.state = BackendState::kUp;
+  ipc::Probe probe;
+  probe.verdict = ISOGATE_PROBE_AVAILABLE;
+  probe.isolation = isolation;
+  probe.locality = locality;
+  probe.capabilities = ISOGATE_CAP_USER;
+  candidate.probe = probe;
+  return candidate;
+}
+Candidate local() { return backend("local", ISOGATE_ISOLATION_NONE, ISOGATE_LOCALITY_PROCESS); }
+Candidate spaces() { return backend("namespace", ISOGATE_ISOLATION_NAMESPACE, ISOGATE_LOCALITY_HOST); }
+Candidate docker() { return backend("docker", ISOGATE_ISOLATION_CONTAINER, ISOGATE_LOCALITY_DAEMON); }
+
+using Change = std::function<void(Candidate&)>;
+Candidate with(Candidate candidate, const Change& change) {
+  change(candidate);
+  return candidate;
+}
+
+std::vector<Candidate> all() { return {local(), spaces(), docker()}; }
+Policy developer() { return {false, ISOGATE_ISOLATION_NONE, true}; }
+
+SelectRequest named(std::string name) {
+  SelectRequest request;
+  request.backend = std::move(name);
+  return request;
+}
+SelectRequest pinned(std::string name) {
+  SelectRequest request;
+  request.pinned = std::move(name);
+  return request;
+}
+
+void expect_chosen(const Decision& decision, const std::string& name, uint32_t isolation) {
+  ASSERT_TRUE(decision.chosen) << decision.message;
+  EXPECT_EQ(*decision.chosen, name);
+  EXPECT_EQ(decision.isolation, isolation);
+  EXPECT_EQ(decision.refusal, Refusal::kNone);
+  EXPECT_EQ(decision.message, "");
+}
+
+void expect_refused(const Decision& decision, Refusal refusal, const std::vector<std::string>& words) {
+  EXPECT_FALSE(decision.chosen);
+  EXPECT_EQ(decision.refusal, refusal) << decision.message;
+  for (const std::string& word : words)
+    EXPECT_NE(decision.message.find(word), std::string::npos) << decision.message;
+  for (const CandidateVerdict& verdict : decision.verdicts) {
+    EXPECT_FALSE(verdict.eligible);
+    EXPECT_FALSE(verdict.reason.empty()) << verdict.name;
+  }
+}
+
+TEST(Select, TakesTheFirstEligibleInTheOperatorsOrder) {
+  expect_chosen(select(all(), developer(), {}), "local", ISOGATE_ISOLATION_NONE);
+  expect_chosen(select({docker(), spaces(), local()}, developer(), {}), "docker",
+                ISOGATE_ISOLATION_CONTAINER);
+  Decision decision = select({docker(), spaces()}, {}, {});
+  ASSERT_EQ(decision.verdicts.size(), 2u);
+  EXPECT_TRUE(decision.verdicts[1].eligible);
+  EXPECT_EQ(decision.verdicts[1].reason, "eligible; `docker` comes first");
+}
+
+TEST(Select, IsolationNoneNeedsAllowUnisolated) {
+  expect_chosen(select(all(), {}, {}), "namespace", ISOGATE_ISOLATION_NAMESPACE);
+  expect_refused(select({local()}, {}, {}), Refusal::kPolicy,
+                 {"`local`", "isolation is none", "allow_unisolated"});
+  expect_refused(select({local()}, {}, named("local")), Refusal::kPolicy, {"allow_unisolated"});
+}
+
+TEST(Select, RequireRemoteAdmitsOnlyOtherPlaces) {
+  Policy remote{true, ISOGATE_ISOLATION_NONE, true};
+  struct Row {
+    uint32_t locality;
+    bool admitted;
+  };
+  for (const Row& row : {Row{ISOGATE_LOCALITY_PROCESS, false},
+                         {ISOGATE_LOCALITY_HOST, false},
+                         {ISOGATE_LOCALITY_DAEMON, true},
+                         {ISOGATE_LOCALITY_CLUSTER, true},
+                         {ISOGATE_LOCALITY_GATEWAY, true}}) {
+    Candidate candidate = backend("x", ISOGATE_ISOLATION_VM, row.locality);
+    for (const SelectRequest& request : {SelectRequest{}, named("x"), pinned("x")}) {
+      Decision decision = select({candidate}, remote, request);
+      if (row.admitted)
+        expect_chosen(decision, "x", ISOGATE_ISOLATION_VM);
+      else
+        expect_refused(decision, Refusal::kPolicy,
+                       {"require_remote", std::string(locality_name(row.locality))});
+    }
+  }
+}
+
+TEST(Select, TheHigherFloorCounts) {
+  for (uint32_t policy : {0u, 10u, 20u, 30u})
+    for (uint32_t asked : {0u, 10u, 20u, 30u})
+      for (uint32_t offered : {0u, 10u, 20u, 30u}) {
+        SelectRequest request;
+        request.min_isolation = asked;
+        Decision decision =
+            select({backend("x", offered, ISOGATE_LOCALITY_HOST)}, {false, policy, true}, request);
+        EXPECT_EQ(decision.chosen.has_value(), offered >= policy && offered >= asked)
+            << policy << " " << asked << " " << offered;
+      }
+  expect_refused(select({spaces()}, {false, ISOGATE_ISOLATION_VM, false}, {}), Refusal::kPolicy,
+                 {"isolation is namespace", "below the vm", "min_isolation"});
+}
+
+TEST(Select, ANamedBackendIsThatOneOrAnError) {
+  expect_chosen(select(all(), developer(), named("docker")), "docker", ISOGATE_ISOLATION_CONTAINER);
+  expect_refused(select(all(), developer(), named("dokcer")), Refusal::kNoSuchBackend,
+                 {"`dokcer`", "`local`", "`docker`"});
+  expect_refused(select(all(), developer(), named("")), Refusal::kNoSuchBackend, {});
+  expect_refused(select({}, developer(), named("local")), Refusal::kNoSuchBackend, {"none is configured"});
+  std::vector<Candidate> down = {local(), with(docker(), [](Candidate& c) {
+                                   c.state = BackendState::kDown;
+                                   c.reason = "its process ended by signal 9";
+                                 })};
+  expect_refused(select(down, developer(), named("docker")), Refusal::kUnavailable, {"`docker`", "signal 9"});
+}
+
+TEST(Select, ASandboxStaysWhereItsWorkspaceIs) {
+  expect_chosen(select(all(), developer(), pinned("docker")), "docker", ISOGATE_ISOLATION_CONTAINER);
+  Decision elsewhere = select({local(), spaces()}, developer(), pinned("docker"));
+  expect_refused(elsewhere, Refusal::kUnavailable, {"`docker`", "workspace", "no longer configured"});
+  std::vector<Candidate> unavailable = {local(), with(docker(), [](Candidate& c) {
+                                          c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE;
+                                          c.probe->detail = "cannot connect to /run/docker.sock";
+                                        })};
+  expect_refused(select(unavailable, developer(), pinned("docker")), Refusal::kUnavailable,
+                 {"holds the workspace", "docker.sock"});
+}
+
+TEST(Select, ANamedBackendThatIsNotThePinnedOneIsAnError) {
+  SelectRequest request = pinned("docker");
+  request.backend = "local";
+  expect_refused(select(all(), developer(), request), Refusal::kElsewhere,
+                 {"`docker`", "`local`", "delete the sandbox"});
+  request.backend = "docker";
+  expect_chosen(select(all(), developer(), request), "docker", ISOGATE_ISOLATION_CONTAINER);
+}
+
+TEST(Select, APinnedSandboxCountsWithTheIsolationItWasOpenedWith) {
+  SelectRequest request = pinned("docker");
+  request.pinned_isolation = ISOGATE_ISOLATION_NAMESPACE;
+  expect_chosen(select(all(), {}, request), "docker", ISOGATE_ISOLATION_NAMESPACE);
+  request.min_isolation = ISOGATE_ISOLATION_CONTAINER;
+  expect_refused(select(all(), {}, request), Refusal::kPolicy, {"namespace", "opened so"});
+  request.min_isolation = std::nullopt;
+  request.pinned_isolation = ISOGATE_ISOLATION_VM;  // the probe knows better
+  expect_chosen(select(all(), {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
+  request.pinned_isolation = 25;
+  expect_refused(select(all(), {}, request), Refusal::kPolicy, {"not known"});
+}
+
+TEST(Select, ADegradedBackendServesWithWhatItsProbeSays) {
+  Candidate degraded = with(docker(), [](Candidate& c) {
+    c.probe->verdict = ISOGATE_PROBE_DEGRADED;
+    c.probe->isolation = ISOGATE_ISOLATION_NAMESPACE;
+    c.probe->detail = "no seccomp profile";
+  });
+  Decision decision = select({degraded}, {}, {});
+  expect_chosen(decision, "docker", ISOGATE_ISOLATION_NAMESPACE);
+  EXPECT_EQ(decision.verdicts[0].reason, "chosen (degraded: no seccomp profile)");
+  expect_refused(select({degraded}, {false, ISOGATE_ISOLATION_CONTAINER, false}, {}), Refusal::kPolicy,
+                 {"no seccomp profile"});
+}
+
+TEST(Select, MissingCapabilitiesAreNamed) {
+  SelectRequest request;
+  request.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_USER | ISOGATE_CAP_LIMIT_MEMORY;
+  expect_refused(select({docker()}, {}, request), Refusal::kUnsupported, {"lacks pty, limit_memory"});
+  request.capabilities = ISOGATE_CAP_USER;
+  expect_chosen(select({docker()}, {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
+  request.capabilities = 1ull << 60;
+  expect_refused(select({docker()}, {}, request), Refusal::kUnsupported, {"not known"});
+}
+
+TEST(Select, PassesOverOneThatLacksACapability) {
+  SelectRequest request;
+  request.capabilities = ISOGATE_CAP_PTY;
+  Candidate able = with(docker(), [](Candidate& c) { c.probe->capabilities |= ISOGATE_CAP_PTY; });
+  expect_chosen(select({spaces(), able}, {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
+}
+
+TEST(Select, WhatIsNotUpIsNotEligible) {
+  struct Row {
+    const char* word;
+    Change change;
+    Refusal refusal;
+  };
+  const std::vector<Row> rows = {
+      {"is starting", [](Candidate& c) { c.state = BackendState::kStarting; }, Refusal::kUnavailable},
+      {"is down: why", [](Candidate& c) { c.state = BackendState::kDown, c.reason = "why"; },
+       Refusal::kUnavailable},
+      {"quarantined", [](Candidate& c) { c.state = BackendState::kQuarantined; }, Refusal::kUnavailable},
+      {"still being loaded", [](Candidate& c) { c.hello_seen = false; }, Refusal::kUnavailable},
+      {"not been probed", [](Candidate& c) { c.probe.reset(); }, Refusal::kUnavailable},
+      {"circuit breaker is open: 3 failures",
+       [](Candidate& c) { c.breaker_open = true, c.breaker_reason = "3 failures"; }, Refusal::kUnavailable},
+      {"unavailable: no socket",
+       [](Candidate& c) { c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE, c.probe->detail = "no socket"; },
+       Refusal::kUnavailable},
+      {"verdict that is not known, 0", [](Candidate& c) { c.probe->verdict = 0; }, Refusal::kUnavailable},
+      {"verdict that is not known, 4", [](Candidate& c) { c.probe->verdict = 4; }, Refusal::kUnavailable},
+      {"no longer in the configuration", [](Candidate& c) { c.configured = false; }, Refusal::kPolicy},
+      {"isolation level is not known, 15", [](Candidate& c) { c.probe->isolation = 15; }, Refusal::kPolicy},
+      {"isolation level is not known, 4294967295", [](Candidate& c) { c.probe->isolation = UINT32_MAX; },
+       Refusal::kPolicy},
+      {"locality is not known, 0", [](Candidate& c) { c.probe->locality = 0; }, Refusal::kPolicy},
+      {"locality is not known, 6", [](Candidate& c) { c.probe->locality = 6; }, Refusal::kPolicy},
+  };
+  for (const Row& row : rows) {
+    Candidate bad = with(docker(), row.change);
+    expect_refused(select({bad}, developer(), {}), row.refusal, {row.word});
+    expect_refused(select({bad}, developer(), pinned("docker")), row.refusal, {row.word});
+    expect_chosen(select({bad, local()}, developer(), {}), "local", ISOGATE_ISOLATION_NONE);
+  }
+}
+
+TEST(Select, AnUnknownFloorExcludesEverything) {
+  expect_refused(select(all(), {false, 15, true}, {}), Refusal::kPolicy, {"asked for is not known, 15"});
+  SelectRequest request;
+  request.min_isolation = 40;
+  expect_refused(select({backend("x", 40, ISOGATE_LOCALITY_HOST)}, developer(), request), Refusal::kPolicy,
+                 {});
+  request.min_isolation = 5;
+  expect_refused(select(all(), developer(), request), Refusal::kPolicy, {"asked for is not known, 5"});
+}
+
+TEST(Select, EveryReasonIsGiven) {
+  Candidate bad = with(local(), [](Candidate& c) {
+    c.state = BackendState::kDown;
+    c.reason = "it crashed";
+  });
+  Policy strict{true, ISOGATE_ISOLATION_CONTAINER, false};
+  SelectRequest request;
+  request.capabilities = ISOGATE_CAP_PTY;
+  expect_refused(select({bad, spaces()}, strict, request), Refusal::kPolicy,
+                 {"it crashed", "require_remote", "below the container", "allow_unisolated", "pty", "`local`",
+                  "`namespace`"});
+}
+
+TEST(Select, TheRefusalIsTheMostHopefulOne) {
+  Candidate down = with(docker(), [](Candidate& c) { c.state = BackendState::kDown; });
+  expect_refused(select({local(), down}, {}, {}), Refusal::kUnavailable, {});
+  SelectRequest request;
+  request.capabilities = ISOGATE_CAP_PTY;
+  expect_refused(select({local(), docker()}, {}, request), Refusal::kUnsupported, {});
+}
+
+TEST(Select, NoBackendAtAllIsAnErrorThatSaysSo) {
+  expect_refused(select({}, developer(), {}), Refusal::kPolicy, {"no backend is configured"});
+}
+
+TEST(Select, APluginsWordsCannotForgeALine) {
+  Candidate bad = with(docker(), [](Candidate& c) {
+    c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE;
+    c.probe->detail = "a\nb\x1b[2J" + std::string(5000, 'x');
+  });
+  Decision decision = select({bad}, developer(), {});
+  EXPECT_EQ(decision.message.find('\n'), std::string::npos);
+  EXPECT_EQ(decision.message.find('\x1b'), std::string::npos);
+  EXPECT_LT(decision.message.size(), 1200u);
+}
+
+TEST(Names, OfIsolationAndLocalityGoBothWays) {
+  for (const char* name : {"none", "namespace", "container", "vm"}) {
+    auto value = parse_isolation(name);
+    ASSERT_TRUE(value);
+    EXPECT_EQ(isolation_name(*value), name);
+  }
+  for (const char* name : {"process", "host", "daemon", "cluster", "gateway"}) {
+    auto value = parse_locality(name);
+    ASSERT_TRUE(value);
+    EXPECT_EQ(locality_name(*value), name);
+  }
+  for (const char* bad : {"", "None", "unknown", "vm ", "0"}) {
+    EXPECT_FALSE(parse_isolation(bad));
+    EXPECT_FALSE(parse_locality(bad));
+  }
+  EXPECT_EQ(isolation_name(15), "unknown");
+  EXPECT_EQ(locality_name(0), "unknown");
+}
+
+TEST(Names, OfCapabilitiesAreOnePerBit) {
+  uint64_t seen = 0;
+  for (const auto& [bit, name] : capability_table()) {
+    EXPECT_EQ(bit & (bit - 1), 0u);
+    EXPECT_FALSE(seen & bit);
+    seen |= bit;
+    EXPECT_EQ(capability_names(bit), std::vector<std::string_view>{name});
+  }
+  EXPECT_EQ(seen, (ISOGATE_CAP_EVIDENCE << 1) - 1) << "every capability of the ABI has its name";
+  EXPECT_TRUE(capability_names(1ull << 63).empty());
+}
+
+}  // namespace
+}  // namespace isogate::front

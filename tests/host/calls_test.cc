@@ -1,0 +1,278 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/host/host_process.h"
+
+namespace isogate {
+namespace {
+
+using ipc::FileVerb;
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+class Calls : public testing::Test {
+ protected:
+  void SetUp() override {
+    ISOGATE_NEEDS_TRUSTED_BUILD_DIR();
+    start(fixture_backend(plugin_));
+  }
+
+  void start(BackendConfig backend) {
+    host_ = std::make_unique<HostProcess>(std::move(backend));
+    ASSERT_NO_FATAL_FAILURE(host_->expect_ready());
+    ASSERT_EQ(host_->open().status, ISOGATE_OK);
+  }
+
+  void expect_refused(const ipc::Reply& reply, isogate_status status, const std::string& message) {
+    EXPECT_EQ(reply.status, status) << reply.message;
+    EXPECT_THAT(reply.message, HasSubstr(message));
+  }
+
+  std::string plugin_ = "good";
+  std::unique_ptr<HostProcess> host_;
+};
+
+TEST_F(Calls, RunAnExecToItsEnd) {
+  ipc::Reply reply = host_->exec({"exit", "43"});
+  ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
+  EXPECT_EQ(std::get<ipc::ExecEnd>(reply.value).exit_code, 43);
+  reply = host_->exec({"signal", "15"});
+  EXPECT_EQ(std::get<ipc::ExecEnd>(reply.value).term_signal, 15);
+}
+
+TEST_F(Calls, RunAtTheSameTime) {
+  auto begin = Clock::now();
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 20; ++i) ids.push_back(host_->start_exec({"sleep", "500"}));
+  for (uint64_t id : ids) EXPECT_EQ(host_->reply_to(id)->status, ISOGATE_OK);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST_F(Calls, AreCancelledThroughTheirEvent) {
+  auto event = make_event();
+  uint64_t id = host_->start_exec({"sleep", "60000"}, event->get());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  signal_event(event->get());
+  auto reply = host_->reply_to(id);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(std::get<ipc::ExecEnd>(reply->value).flags, ISOGATE_RESULT_KILLED);
+}
+
+TEST_F(Calls, CloseTheirDescriptorsBeforeTheyAnswer) {
+  ipc::ExecCall exec = exec_call({"sleep", "100"});
+  auto pipe = make_pipe();
+  exec.std_out = std::move(pipe->write);
+  ASSERT_EQ(host_->call(std::move(exec)).status, ISOGATE_OK);
+  pollfd watch{pipe->read.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&watch, 1, 0), 1);
+  EXPECT_NE(watch.revents & POLLHUP, 0);
+}
+
+TEST_F(Calls, EndWithTheChannelWhenThePluginCrashes) {
+  uint64_t sleeping = host_->start_exec({"sleep", "60000"});
+  host_->start_exec({"crash"});
+  EXPECT_FALSE(host_->reply_to(sleeping).has_value());
+  EXPECT_EQ(host_->exit_code(), -SIGSEGV);
+}
+
+TEST_F(Calls, BringThePluginsMessageFitToRead) {
+  expect_refused(host_->exec({"fail", "3"}), ISOGATE_ALREADY_EXISTS, "as asked");
+  EXPECT_EQ(host_->exec({"fail", "3"}).os_errno, 5);
+  expect_refused(host_->exec({"fail", "99"}), ISOGATE_INTERNAL, "unknown status 99: as asked");
+  expect_refused(host_->exec({"fail", "-4"}), ISOGATE_INTERNAL, "unknown status -4");
+  expect_refused(host_->exec({"silent"}), ISOGATE_IO, "the plugin gave no reason");
+  ipc::Reply garbled = host_->exec({"garble"});
+  EXPECT_EQ(garbled.status, ISOGATE_IO);
+  EXPECT_LE(garbled.message.size(), 1023u);
+  EXPECT_TRUE(garbled.message.starts_with("\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD \xEF\xBF\xBD"));
+}
+
+TEST_F(Calls, RefuseEndsThatNoProgramCanHave) {
+  expect_refused(host_->exec({"exit", "256"}), ISOGATE_INTERNAL, "no program can have");
+  expect_refused(host_->exec({"exit", "-1"}), ISOGATE_INTERNAL, "no program can have");
+  expect_refused(host_->exec({"signal", "65"}), ISOGATE_INTERNAL, "no program can have");
+}
+
+TEST_F(Calls, ProbeWithinWhatTheDescriptorPromised) {
+  ipc::Reply reply = host_->call(ipc::ProbeCall{});
+  ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
+  const auto& probe = std::get<ipc::Probe>(reply.value);
+  EXPECT_EQ(probe.verdict, ISOGATE_PROBE_AVAILABLE);
+  EXPECT_EQ(probe.capabilities, ISOGATE_CAP_PTY | ISOGATE_CAP_EVIDENCE);
+  EXPECT_EQ(probe.detail, "ready to run");
+}
+
+TEST_F(Calls, ReadWriteAndLookAtFiles) {
+  std::string body;
+  ipc::Reply reply = host_->file(FileVerb::kRead, "a/b", &body);
+  EXPECT_EQ(body, "a/b");
+  EXPECT_EQ(std::get<ipc::Entry>(reply.value).size, 3u);
+  reply = host_->file(FileVerb::kStat, "dir");
+  EXPECT_EQ(std::get<ipc::Entry>(reply.value).type, ISOGATE_ENTRY_DIRECTORY);
+  reply = host_->file(FileVerb::kStat, "odd");
+  EXPECT_EQ(std::get<ipc::Entry>(reply.value).type, ISOGATE_ENTRY_OTHER);
+  expect_refused(host_->file(FileVerb::kStat, "missing"), ISOGATE_NOT_FOUND, "cannot look at `missing`");
+  auto pipe = make_pipe();
+  ipc::FileCall write;
+  write.verb = FileVerb::kWrite;
+  write.sandbox_id = kBox;
+  write.path = "f";
+  write.body = std::move(pipe->read);
+  uint64_t id = host_->send(std::move(write));
+  ASSERT_EQ(::write(pipe->write.get(), "12345", 5), 5);
+  pipe->write.reset();
+  EXPECT_EQ(std::get<ipc::Written>(host_->reply_to(id)->value).bytes, 5u);
+}
+
+TEST_F(Calls, OfAWriteWhoseBodyIsCutOffAreCancelled) {
+  auto pipe = make_pipe();
+  auto event = make_event();
+  ipc::FileCall write;
+  write.call.cancel = Fd(::dup(event->get()));
+  write.verb = FileVerb::kWrite;
+  write.sandbox_id = kBox;
+  write.path = "f";
+  write.body = std::move(pipe->read);
+  uint64_t id = host_->send(std::move(write));
+  ASSERT_EQ(::write(pipe->write.get(), "123", 3), 3);
+  signal_event(event->get());
+  expect_refused(*host_->reply_to(id), ISOGATE_CANCELLED, "cut off");
+}
+
+TEST_F(Calls, SayWhatThePluginLeavesOut) {
+  expect_refused(host_->file(FileVerb::kMkdir, "d"), ISOGATE_UNSUPPORTED,
+                 "the backend cannot make directories");
+  expect_refused(host_->file(FileVerb::kMove, "d"), ISOGATE_UNSUPPORTED, "move files");
+  expect_refused(host_->file(FileVerb::kRemove, "d"), ISOGATE_UNSUPPORTED, "remove files");
+}
+
+TEST_F(Calls, ListAnyNumberOfEntries) {
+  std::string stream;
+  ipc::Reply reply = host_->file(FileVerb::kList, "20000", &stream);
+  ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
+  std::string_view rest(stream);
+  for (int i = 0; i < 20000; ++i) {
+    auto entry = ipc::take_entry(rest);
+    ASSERT_TRUE(entry.ok() && entry->has_value()) << i;
+    ASSERT_EQ((*entry)->name, "file-" + std::to_string(i));
+  }
+  EXPECT_TRUE(rest.empty());
+}
+
+TEST_F(Calls, RefuseNamesThatAreNotInsideTheDirectory) {
+  std::string stream;
+  expect_refused(host_->file(FileVerb::kList, "evil", &stream), ISOGATE_INTERNAL, "not inside the directory");
+  EXPECT_EQ(stream, "");
+}
+
+TEST_F(Calls, OfAListingThatNobodyReadsAreCancelledOrEndWithTheReader) {
+  auto event = make_event();
+  auto list = [&](Fd out) {
+    ipc::FileCall call;
+    call.call.cancel = Fd(::dup(event->get()));
+    call.verb = FileVerb::kList;
+    call.sandbox_id = kBox;
+    call.path = "1000000";
+    call.body = std::move(out);
+    return host_->send(std::move(call));
+  };
+  auto gone = make_pipe();
+  gone->read.reset();
+  expect_refused(*host_->reply_to(list(std::move(gone->write))), ISOGATE_IO, "cannot write the listing");
+  auto pipe = make_pipe();
+  uint64_t id = list(std::move(pipe->write));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  signal_event(event->get());
+  expect_refused(*host_->reply_to(id), ISOGATE_CANCELLED, "cancelled");
+}
+
+TEST_F(Calls, EnumerateWhatThePluginFinds) {
+  auto pipe = make_pipe();
+  ipc::EnumerateCall enumerate;
+  enumerate.out = std::move(pipe->write);
+  ASSERT_EQ(host_->call(std::move(enumerate)).status, ISOGATE_OK);
+  std::string stream = read_all(pipe->read.get());
+  std::string_view rest(stream);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ((**ipc::take_found(rest)).handle, "handle-" + std::to_string(i));
+  EXPECT_TRUE(rest.empty());
+}
+
+TEST_F(Calls, BringEvidence) {
+  ipc::EvidenceCall evidence;
+  evidence.sandbox_id = kBox;
+  evidence.gateway_port = 9090;
+  ipc::Reply reply = host_->call(std::move(evidence));
+  ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
+  EXPECT_EQ(std::get<isogate_evidence>(reply.value).uid, 9090u);
+  EXPECT_EQ(std::get<isogate_evidence>(reply.value).limits.pids, 7u);
+}
+
+class OlderPlugin : public Calls {
+ protected:
+  OlderPlugin() { plugin_ = "shorter"; }
+};
+
+TEST_F(OlderPlugin, ServesWithWhatItKnows) {
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_OK);
+  ipc::Reply reply = host_->open("other", kOtherBox);
+  ASSERT_EQ(reply.status, ISOGATE_OK);
+  EXPECT_EQ(std::get<ipc::Opened>(reply.value).handle, "");
+  EXPECT_EQ(std::get<ipc::Opened>(reply.value).uid, 12345u);
+  ipc::EvidenceCall evidence;
+  evidence.sandbox_id = kBox;
+  expect_refused(host_->call(std::move(evidence)), ISOGATE_UNSUPPORTED, "measure its isolation");
+}
+
+class NewerPlugin : public Calls {
+ protected:
+  NewerPlugin() { plugin_ = "longer"; }
+};
+
+TEST_F(NewerPlugin, ServesAsAnyOther) { EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_OK); }
+
+class Echo : public Calls {
+ protected:
+  void SetUp() override {
+    ISOGATE_NEEDS_TRUSTED_BUILD_DIR();
+    BackendConfig backend;
+    backend.name = "echo";
+    backend.plugin = std::string(ISOGATE_BUILD_DIR) + "/examples/echo.so";
+    backend.run_as = "nobody";
+    start(backend);
+  }
+};
+
+TEST_F(Echo, EchoesThroughTheWrapper) {
+  std::string output;
+  ipc::Reply reply = host_->exec({"echo", "a", "b c"}, &output);
+  ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
+  EXPECT_EQ(output, "a b c\n");
+  reply = host_->exec({"ls"});
+  EXPECT_EQ(std::get<ipc::ExecEnd>(reply.value).exit_code, 127);
+  EXPECT_EQ(std::get<ipc::ExecEnd>(reply.value).flags, ISOGATE_RESULT_NOT_STARTED);
+}
+
+TEST_F(Echo, AnswersWhatItDoesNotOverrideAsUnsupported) {
+  expect_refused(host_->file(FileVerb::kStat, "x"), ISOGATE_UNSUPPORTED, "this backend cannot look at files");
+  expect_refused(host_->file(FileVerb::kMkdir, "x"), ISOGATE_UNSUPPORTED, "make directories");
+}
+
+TEST_F(Echo, IsKilledWhileItsReaderIsBehind) {
+  auto event = make_event();
+  ipc::ExecCall exec = exec_call({"echo", std::string(1 << 20, 'x')});
+  auto pipe = make_pipe();
+  exec.std_out = std::move(pipe->write);
+  exec.call.cancel = Fd(::dup(event->get()));
+  uint64_t id = host_->send(std::move(exec));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  signal_event(event->get());
+  EXPECT_EQ(std::get<ipc::ExecEnd>(host_->reply_to(id)->value).flags, ISOGATE_RESULT_KILLED);
+}
+
+}  // namespace
+}  // namespace isogate

@@ -1,0 +1,168 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/host/host_process.h"
+
+namespace isogate {
+namespace {
+
+using testing::HasSubstr;
+
+class Boxes : public testing::Test {
+ protected:
+  void SetUp() override {
+    ISOGATE_NEEDS_TRUSTED_BUILD_DIR();
+    start(fixture_backend("good"));
+  }
+  void start(BackendConfig backend) {
+    host_ = std::make_unique<HostProcess>(std::move(backend));
+    ASSERT_NO_FATAL_FAILURE(host_->expect_ready());
+  }
+  std::string counters() {
+    std::string text;
+    host_->exec({"counters"}, &text);
+    return text;
+  }
+  uint64_t send_open(const std::string& agent, const std::string& box = kBox) {
+    ipc::OpenCall open;
+    open.sandbox_id = box;
+    open.agent_id = agent;
+    return host_->send(std::move(open));
+  }
+  static void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
+
+  std::unique_ptr<HostProcess> host_;
+};
+
+TEST_F(Boxes, ThatAreNotOpenRefuseEveryCall) {
+  ipc::Reply reply = host_->exec({"exit", "0"});
+  EXPECT_EQ(reply.status, ISOGATE_NO_SANDBOX);
+  EXPECT_THAT(reply.message, HasSubstr("is not open"));
+  EXPECT_EQ(host_->close().status, ISOGATE_NO_SANDBOX);
+}
+
+TEST_F(Boxes, ThatAreOpenAnswerOpenAgain) {
+  ipc::Reply first = host_->open();
+  ASSERT_EQ(first.status, ISOGATE_OK) << first.message;
+  EXPECT_EQ(std::get<ipc::Opened>(first.value).flags, 0u);
+  EXPECT_EQ(std::get<ipc::Opened>(first.value).uid, 12345u);
+  ipc::Reply second = host_->open();
+  ASSERT_EQ(second.status, ISOGATE_OK);
+  EXPECT_EQ(std::get<ipc::Opened>(second.value).flags, ISOGATE_SANDBOX_ATTACHED);
+  EXPECT_EQ(std::get<ipc::Opened>(second.value).handle, std::get<ipc::Opened>(first.value).handle);
+  EXPECT_THAT(counters(), HasSubstr("opens=1 "));
+}
+
+TEST_F(Boxes, AreOpenedOnceHoweverManyAsk) {
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 16; ++i) ids.push_back(send_open("slow"));
+  int attached = 0;
+  for (uint64_t id : ids) {
+    auto reply = host_->reply_to(id);
+    ASSERT_EQ(reply->status, ISOGATE_OK) << reply->message;
+    attached += std::get<ipc::Opened>(reply->value).flags == ISOGATE_SANDBOX_ATTACHED ? 1 : 0;
+  }
+  EXPECT_EQ(attached, 15);
+  EXPECT_THAT(counters(), HasSubstr("opens=1 twice=0"));
+}
+
+TEST_F(Boxes, ThatCouldNotBeOpenedAreNotOpen) {
+  ipc::Reply reply = host_->open("refused");
+  EXPECT_EQ(reply.status, ISOGATE_UNAVAILABLE);
+  EXPECT_EQ(reply.message, "no sandbox today");
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);
+  EXPECT_EQ(host_->open().status, ISOGATE_OK);
+}
+
+TEST_F(Boxes, OfAPluginThatClaimsTooMuchAreClosedAgain) {
+  ipc::Reply reply = host_->open("liar");
+  EXPECT_EQ(reply.status, ISOGATE_INTERNAL);
+  EXPECT_THAT(reply.message, HasSubstr("more isolation than its descriptor"));
+  EXPECT_EQ(host_->trace(), "close liar 1\n");
+  reply = host_->open("null");
+  EXPECT_EQ(reply.status, ISOGATE_INTERNAL);
+  EXPECT_THAT(reply.message, HasSubstr("OK without a sandbox"));
+}
+
+TEST_F(Boxes, CloseAfterTheirCallsAndRefuseNewOnesMeanwhile) {
+  ASSERT_EQ(host_->open().status, ISOGATE_OK);
+  uint64_t exec = host_->start_exec({"sleep", "700"});
+  settle();
+  ipc::CloseCall close;
+  close.sandbox_id = kBox;
+  close.mode = ISOGATE_CLOSE_STOP;
+  uint64_t closing = host_->send(std::move(close));
+  settle();
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);
+  EXPECT_EQ(host_->trace(), "");
+  auto reply = host_->reply_to(exec);
+  EXPECT_EQ(std::get<ipc::ExecEnd>(reply->value).flags, 0u);  // it ran to its end
+  EXPECT_EQ(host_->reply_to(closing)->status, ISOGATE_OK);
+  EXPECT_EQ(host_->trace(), "close agent 1\n");
+  EXPECT_EQ(host_->open().status, ISOGATE_OK);
+}
+
+TEST_F(Boxes, StayOpenWhenTheirCloseIsCancelledOrFails) {
+  ASSERT_EQ(host_->open("sticky").status, ISOGATE_OK);
+  auto event = make_event();
+  uint64_t exec = host_->start_exec({"sleep", "60000"}, event->get());
+  settle();
+  auto impatient = make_event();
+  ipc::CloseCall close;
+  close.sandbox_id = kBox;
+  close.call.cancel = Fd(::dup(impatient->get()));
+  uint64_t closing = host_->send(std::move(close));
+  settle();
+  signal_event(impatient->get());
+  EXPECT_EQ(host_->reply_to(closing)->status, ISOGATE_CANCELLED);
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_OK);
+  signal_event(event->get());
+  EXPECT_TRUE(host_->reply_to(exec).has_value());
+  ipc::Reply failed = host_->close();
+  EXPECT_EQ(failed.status, ISOGATE_IO);
+  EXPECT_EQ(failed.message, "not yet");
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_OK);
+  EXPECT_EQ(host_->close(ISOGATE_CLOSE_PURGE).status, ISOGATE_OK);
+  EXPECT_EQ(host_->trace(), "close sticky 2\n");
+}
+
+TEST_F(Boxes, ThatThePluginLostAreOpenedAnew) {
+  ASSERT_EQ(host_->open().status, ISOGATE_OK);
+  EXPECT_EQ(host_->file(ipc::FileVerb::kStat, "gone").status, ISOGATE_NO_SANDBOX);
+  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);
+  ipc::Reply again = host_->open();
+  ASSERT_EQ(again.status, ISOGATE_OK) << again.message;
+  EXPECT_EQ(std::get<ipc::Opened>(again.value).flags, 0u);
+  EXPECT_THAT(counters(), HasSubstr("opens=2 "));
+  EXPECT_EQ(host_->trace(), "close agent 0\n");
+}
+
+TEST_F(Boxes, GetTheStricterOfRequestAndConfiguration) {
+  BackendConfig backend = fixture_backend("good");
+  backend.sandbox_limits.pids = 100;
+  backend.egress = ISOGATE_EGRESS_PROXY;
+  start(backend);
+  auto open = [&](const std::string& box, uint64_t pids, uint32_t egress) {
+    ipc::OpenCall call;
+    call.sandbox_id = box;
+    call.agent_id = "agent";
+    call.limits.pids = pids;
+    call.egress = egress;
+    return host_->call(std::move(call));
+  };
+  auto handle = [&](char name, uint64_t pids, uint32_t egress) {
+    ipc::Reply reply = open("isg-" + std::string(26, name), pids, egress);
+    auto* opened = std::get_if<ipc::Opened>(&reply.value);
+    return opened != nullptr ? opened->handle : reply.message;
+  };
+  EXPECT_EQ(handle('a', 0, ISOGATE_EGRESS_UNSET), "limit-100-egress-2");
+  EXPECT_EQ(handle('b', 5, ISOGATE_EGRESS_DENY), "limit-5-egress-1");
+  EXPECT_EQ(handle('c', 500, ISOGATE_EGRESS_PROXY), "limit-100-egress-2");
+  EXPECT_THAT(handle('d', 0, ISOGATE_EGRESS_ALLOW), HasSubstr("more egress than"));
+}
+
+}  // namespace
+}  // namespace isogate

@@ -1,0 +1,142 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/host/host_process.h"
+
+namespace isogate {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Start : public testing::Test {
+ protected:
+  void SetUp() override { ISOGATE_NEEDS_TRUSTED_BUILD_DIR(); }
+
+  static void expect_failure(BackendConfig backend, const testing::Matcher<const std::string&>& message,
+                             Config config = {}) {
+    HostProcess host(std::move(backend), std::move(config));
+    EXPECT_THAT(host.first_message(), message);
+    EXPECT_EQ(host.exit_code(), 3);
+  }
+};
+
+uint64_t hex_line(const std::string& status, const std::string& name) {
+  size_t at = status.find("\n" + name + ":\t");
+  return at == std::string::npos ? UINT64_MAX : std::stoull(status.substr(at + name.size() + 3), nullptr, 16);
+}
+
+TEST_F(Start, GreetsTheFrontWithWhatThePluginIs) {
+  HostProcess host(fixture_backend("good"));
+  ASSERT_NO_FATAL_FAILURE(host.expect_ready());
+  EXPECT_EQ(host.hello().plugin_id, "com.example.fixture");
+  EXPECT_EQ(host.hello().plugin_version, "0.9.1");
+  EXPECT_EQ(host.hello().isolation, ISOGATE_ISOLATION_NAMESPACE);
+  EXPECT_EQ(host.hello().locality, ISOGATE_LOCALITY_HOST);
+  EXPECT_EQ(host.hello().capabilities, ISOGATE_CAP_PTY | ISOGATE_CAP_EVIDENCE);
+}
+
+TEST_F(Start, KeepsNoPrivilegeThatThePluginDoesNotAskFor) {
+  HostProcess host(fixture_backend("good"));
+  ASSERT_NO_FATAL_FAILURE(host.expect_ready());
+  host.open();
+  std::string status;
+  ASSERT_EQ(host.exec({"status"}, &status).status, ISOGATE_OK);
+  EXPECT_EQ(hex_line(status, "CapEff"), 0u);
+  EXPECT_EQ(hex_line(status, "CapPrm"), 0u);
+  EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1"));
+  if (::geteuid() == 0) {
+    EXPECT_THAT(status, HasSubstr("Uid:\t65534\t65534\t65534\t65534"));
+    EXPECT_EQ(hex_line(status, "CapBnd"), 0u);
+  }
+  std::string limits;
+  ASSERT_EQ(host.exec({"limits"}, &limits).status, ISOGATE_OK);
+  EXPECT_THAT(limits, testing::ContainsRegex("Max core file size +0 +0"));
+}
+
+TEST_F(Start, KeepsRootWithJustTheCapabilitiesOfTheDescriptor) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root has capabilities to keep";
+  HostProcess host(fixture_backend("as_root"));
+  ASSERT_NO_FATAL_FAILURE(host.expect_ready());
+  host.open();
+  std::string status;
+  ASSERT_EQ(host.exec({"status"}, &status).status, ISOGATE_OK);
+  EXPECT_THAT(status, HasSubstr("Uid:\t0\t0\t0\t0"));
+  EXPECT_EQ(hex_line(status, "CapEff"), 0x21u);
+  EXPECT_EQ(hex_line(status, "CapBnd") & ~uint64_t{0x21}, 0u);
+}
+
+TEST_F(Start, IsRootWithoutCapabilitiesWhenTheOperatorSaysSo) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can stay root";
+  BackendConfig backend = fixture_backend("good");
+  backend.run_as = "root";
+  HostProcess host(backend);
+  ASSERT_NO_FATAL_FAILURE(host.expect_ready());
+  host.open();
+  std::string status;
+  ASSERT_EQ(host.exec({"status"}, &status).status, ISOGATE_OK);
+  EXPECT_THAT(status, HasSubstr("Uid:\t0\t0\t0\t0"));
+  EXPECT_EQ(hex_line(status, "CapEff"), 0u);
+  EXPECT_EQ(hex_line(status, "CapBnd"), 0u);
+}
+
+TEST_F(Start, HoldsNoDescriptorButItsSockets) {
+  if (::geteuid() != 0) GTEST_SKIP() << "a host's descriptors can be listed by root only";
+  HostProcess host(fixture_backend("good"));
+  ASSERT_NO_FATAL_FAILURE(host.expect_ready());
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(host.pid()) + "/fd"))
+    if (entry.path().filename().string().size() < 4) ++count;
+  EXPECT_LE(count, 3 + 2 + 2);  // stdio, two sockets, its own event, the log
+}
+
+TEST_F(Start, SaysWhichPluginIsNotInstalled) {
+  BackendConfig backend = fixture_backend("good");
+  backend.plugin = "docker";
+  Config config;
+  config.plugin_dir = "/usr/lib/isogate/no-plugins-here";
+  expect_failure(
+      backend, HasSubstr("plugin `docker` is not installed: no /usr/lib/isogate/no-plugins-here/docker.so; "),
+      config);
+}
+
+TEST_F(Start, RefusesPluginsWithTheMessageOfTheirDefect) {
+  expect_failure(fixture_backend("newer_minor"), HasSubstr("needs ABI 1.3, this gateway offers 1.0"));
+  expect_failure(fixture_backend("crashes"), HasSubstr("crashed while it was loaded"));
+  expect_failure(fixture_backend("without_exec"), HasSubstr("has no exec"));
+  BackendConfig pinned = fixture_backend("good");
+  pinned.sha256 = std::string(64, '0');
+  expect_failure(pinned, HasSubstr("pinned is 0000"));
+}
+
+TEST_F(Start, RefusesAConfigurationThatThePluginsSchemaForbids) {
+  BackendConfig backend = fixture_backend("good");
+  backend.config_json = R"({"records":-1})";
+  expect_failure(backend, AllOf(HasSubstr("config of backend `tested`"), HasSubstr("records")));
+  backend.config_json = R"({"unknown":1})";
+  expect_failure(backend, HasSubstr("config of backend `tested`"));
+  BackendConfig without = fixture_backend("no_schema");
+  expect_failure(without, HasSubstr("takes no configuration"));
+  BackendConfig wrong = fixture_backend("wrong_schema");
+  expect_failure(wrong, HasSubstr("its JSON Schema is broken"));
+}
+
+TEST_F(Start, RefusesAUserThatDoesNotExist) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root changes users";
+  BackendConfig backend = fixture_backend("good");
+  backend.run_as = "no-such-user-here";
+  expect_failure(backend, HasSubstr("no-such-user-here"));
+}
+
+TEST_F(Start, EndsWithoutAStartMessage) {
+  auto control = ipc::make_socket_pair();
+  ASSERT_TRUE(control.ok());
+  HostProcess host(fixture_backend("good"));
+  host.expect_ready();
+  host.end_supervisor();
+  EXPECT_EQ(host.exit_code(), 0);
+}
+
+}  // namespace
+}  // namespace isogate

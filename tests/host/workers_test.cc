@@ -1,0 +1,97 @@
+#include "gateway/host/workers.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <thread>
+
+namespace isogate {
+namespace {
+
+// A front of its own, and workers whose calls last as long as the test wants.
+class WorkersTest : public testing::Test {
+ protected:
+  WorkersTest() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    front_.reset(ends[0]);
+    host_.reset(ends[1]);
+    workers_ = std::make_unique<Workers>(
+        host_.get(), 64, Workers::Work{[this](ipc::Received) { return serve(); }, [](const Error&) {}});
+    EXPECT_TRUE(workers_->start().ok());
+  }
+  ~WorkersTest() override {
+    release();
+    ::shutdown(host_.get(), SHUT_RD);
+    EXPECT_TRUE(workers_->wait(std::chrono::steady_clock::now() + std::chrono::seconds(20)));
+  }
+
+  bool serve() {
+    std::unique_lock lock(mutex_);
+    ++running_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !held_; });
+    --running_;
+    ++served_;
+    changed_.notify_all();
+    return true;
+  }
+  void send(size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      ASSERT_TRUE(ipc::send_record(front_.get(), "call", {}, ipc::Wait::kBlock).ok());
+  }
+  void hold() {
+    std::lock_guard lock(mutex_);
+    held_ = true;
+  }
+  void release() {
+    std::lock_guard lock(mutex_);
+    held_ = false;
+    changed_.notify_all();
+  }
+  bool wait_until(const std::function<bool()>& holds) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), holds);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false;
+  size_t running_ = 0, served_ = 0;
+  Fd front_, host_;
+  std::unique_ptr<Workers> workers_;
+};
+
+TEST_F(WorkersTest, AsManyRunAsCallsCome) {
+  hold();
+  send(30);
+  EXPECT_TRUE(wait_until([this] { return running_ == 30; })) << running_;
+  release();
+  EXPECT_TRUE(wait_until([this] { return served_ == 30; }));
+}
+
+// The surplus of one busy time is let go once, never the workers that are to stay.
+TEST_F(WorkersTest, SomebodyStaysAfterABusyTime) {
+  hold();
+  send(30);
+  ASSERT_TRUE(wait_until([this] { return running_ == 30; }));
+  release();
+  ASSERT_TRUE(wait_until([this] { return served_ == 30; }));
+  workers_->trim();
+  size_t sent = 30;
+  for (int round = 0; round < 6; ++round) {
+    workers_->trim();
+    for (int i = 0; i < 40; ++i) {
+      send(1);
+      ++sent;
+      ASSERT_TRUE(wait_until([&] { return served_ == sent; })) << "nobody is left to take a call";
+    }
+    EXPECT_GE(workers_->count(), Workers::kSpare);
+  }
+  EXPECT_LE(workers_->count(), Workers::kSpare + 2) << "the surplus stays";
+}
+
+}  // namespace
+}  // namespace isogate

@@ -1,0 +1,338 @@
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/local/plugin.h"
+
+namespace isogate::test {
+namespace {
+
+class LocalSandbox : public Local {
+ protected:
+  std::vector<std::string> enumerate(Backend& backend) {
+    std::vector<std::string> found;
+    const isogate_record_sink sink{&found, [](void* ctx, const isogate_record* record) -> isogate_status {
+                                     static_cast<std::vector<std::string>*>(ctx)->emplace_back(
+                                         record->sandbox_id.ptr, record->sandbox_id.len);
+                                     return ISOGATE_OK;
+                                   }};
+    const isogate_call call = call_with();
+    EXPECT_EQ(backend.api->enumerate(backend.it, &call, &sink, nullptr), ISOGATE_OK);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  isogate_probe probe(Backend& backend) {
+    isogate_probe result{};
+    result.struct_size = sizeof result;
+    const isogate_call call = call_with();
+    EXPECT_EQ(backend.api->probe(backend.it, &call, &result, nullptr), ISOGATE_OK);
+    return result;
+  }
+};
+
+TEST_F(LocalSandbox, TheBackendIsRefusedUnlessTheOperatorAllowedIt) {
+  const Backend backend(state_, "local", "{}", 0);
+  EXPECT_EQ(backend.status, ISOGATE_PERMISSION_DENIED);
+  EXPECT_EQ(backend.it, nullptr);
+  EXPECT_NE(backend.error.find("allow_unisolated"), std::string::npos) << backend.error;
+}
+
+TEST_F(LocalSandbox, TheConfigurationIsStrict) {
+  for (const char* config :
+       {R"({"cgroup": "auto"})", R"({"cgroups": "sometimes"})", R"({"cgroups": true})", "[]", "x", "1"})
+    EXPECT_EQ(Backend(state_, "local", config).status, ISOGATE_INVALID_ARGUMENT) << config;
+  for (const char* config : {"", "{}", R"({"cgroups": "auto"})", R"({"cgroups": "never"})"})
+    EXPECT_EQ(Backend(state_, "local", config).status, ISOGATE_OK) << config;
+}
+
+TEST_F(LocalSandbox, TheDescriptorPromisesNoMoreThanItIs) {
+  Backend backend(state_, "local");
+  EXPECT_EQ(backend.plugin->magic, ISOGATE_ABI_MAGIC);
+  EXPECT_STREQ(backend.plugin->id, "local");
+  EXPECT_EQ(backend.plugin->isolation, ISOGATE_ISOLATION_NONE);
+  EXPECT_EQ(backend.plugin->locality, ISOGATE_LOCALITY_PROCESS);
+  EXPECT_EQ(backend.plugin->linux_capabilities & (1ULL << 21), 0U) << "CAP_SYS_ADMIN";
+  const isogate_probe result = probe(backend);
+  EXPECT_EQ(result.verdict, ISOGATE_PROBE_AVAILABLE) << result.detail;
+  EXPECT_EQ(result.isolation, ISOGATE_ISOLATION_NONE);
+  EXPECT_EQ(result.locality, ISOGATE_LOCALITY_PROCESS);
+  EXPECT_EQ(result.capabilities & ~backend.plugin->capabilities, 0U);
+  EXPECT_EQ((result.capabilities & ISOGATE_CAP_UID_PER_SANDBOX) != 0, is_root());
+  EXPECT_EQ((result.capabilities & ISOGATE_CAP_USER) != 0, is_root());
+  if (!is_root()) {
+    const std::string shared = "all agents share uid " + std::to_string(::geteuid());
+    EXPECT_NE(std::string(result.detail).find(shared), std::string::npos) << result.detail;
+  }
+}
+
+TEST_F(LocalSandbox, RootWithoutItsCapabilitiesIsUnavailable) {
+  if (!is_root()) GTEST_SKIP() << "an ordinary user needs none";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2] = {};
+    if (::syscall(SYS_capget, &header, data) != 0) ::_exit(2);
+    data[0].effective &= ~(1U << CAP_SETUID | 1U << CAP_KILL);
+    if (::syscall(SYS_capset, &header, data) != 0) ::_exit(3);
+    Backend backend(state_, "local");
+    const isogate_probe result = probe(backend);
+    const bool named = std::string(result.detail).find("CAP_KILL, CAP_SETUID") != std::string::npos;
+    ::_exit(result.verdict == ISOGATE_PROBE_UNAVAILABLE && named ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(LocalSandbox, AMissingStateDirectoryMakesItUnavailable) {
+  Backend backend(state_ + "/absent", "local");
+  ASSERT_EQ(backend.status, ISOGATE_OK);
+  EXPECT_EQ(probe(backend).verdict, ISOGATE_PROBE_UNAVAILABLE);
+}
+
+TEST_F(LocalSandbox, FilesAndProgramsMeet) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  ASSERT_EQ(box.write("hello.sh", "echo hello from $1 > made\n"), ISOGATE_OK) << box.error;
+  EXPECT_EQ(box.sh("sh hello.sh you; stat -c %a hello.sh").out, "644\n");
+  EXPECT_EQ(box.read("made").second, "hello from you\n");
+  EXPECT_EQ(box.read("/workspace/made").second, "hello from you\n");
+}
+
+TEST_F(LocalSandbox, LinksThatAProgramPlantsLeadNowhere) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  ASSERT_EQ(box.sh("ln -s /etc/passwd f; ln -s / d; ln -s /proc/self/root r; mkfifo p").result.exit_code, 0);
+  for (const char* path : {"f", "d/etc/passwd", "r/etc/passwd"}) {
+    EXPECT_EQ(box.read(path).first, ISOGATE_PERMISSION_DENIED) << path;
+    EXPECT_EQ(box.error.find(state_), std::string::npos) << box.error;
+    EXPECT_EQ(box.write(path, "x"), ISOGATE_PERMISSION_DENIED) << path;
+  }
+  EXPECT_EQ(box.read("p").first, ISOGATE_NOT_REGULAR);
+}
+
+TEST_F(LocalSandbox, AgentsHaveNoWayToEachOther) {
+  Backend backend(state_, "local");
+  Box upper(backend, 1, "Bob"), lower(backend, 2, "bob");
+  ASSERT_EQ(upper.write("secret", "mine"), ISOGATE_OK);
+  const std::string path = state_ + "/sandboxes/" + upper.id + "/workspace/secret";
+  EXPECT_EQ(lower.read("secret").first, ISOGATE_NOT_FOUND);
+  if (!is_root()) {
+    EXPECT_EQ(upper.info.uid, lower.info.uid);
+    GTEST_SKIP() << "an ordinary user's sandboxes share its uid";
+  }
+  EXPECT_NE(upper.info.uid, lower.info.uid);
+  EXPECT_NE(lower.sh("cat " + path).result.exit_code, 0);
+  EXPECT_EQ(lower.read(path, ISOGATE_SCOPE_SANDBOX).first, ISOGATE_PERMISSION_DENIED);
+  EXPECT_EQ(upper.read(path, ISOGATE_SCOPE_SANDBOX).second, "mine");
+}
+
+TEST_F(LocalSandbox, ScopeSandboxReachesWhatAnExecReaches) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  EXPECT_EQ(box.read("/etc/passwd", ISOGATE_SCOPE_SANDBOX).second, box.sh("cat /etc/passwd").out);
+  const bool readable = box.sh("cat /etc/shadow").result.exit_code == 0;
+  EXPECT_EQ(box.read("/etc/shadow", ISOGATE_SCOPE_SANDBOX).first == ISOGATE_OK, readable);
+}
+
+TEST_F(LocalSandbox, SharedDirectoriesAreReadOnly) {
+  const std::string prefix = "library", path = state_ + "/shared";
+  ::mkdir(path.c_str(), 0755);
+  std::ofstream(path + "/book") << "text";
+  ::chmod((path + "/book").c_str(), 0644);
+  ::chmod(state_.c_str(), 0711);
+  Backend::shared_dirs = {{str(prefix), str(path)}};
+  Backend backend(state_, "local");
+  ASSERT_EQ(backend.status, ISOGATE_OK) << backend.error;
+  Box box(backend);
+  EXPECT_EQ(box.read("library/book").second, "text");
+  EXPECT_EQ(box.write("library/book", "x"), ISOGATE_PERMISSION_DENIED);
+  const std::string absent = state_ + "/absent";
+  Backend::shared_dirs = {{str(prefix), str(absent)}};
+  EXPECT_NE(Backend(state_, "local").status, ISOGATE_OK);
+}
+
+TEST_F(LocalSandbox, LimitsOfAWholeSandboxAreRefusedUnlessBestEffort) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  ASSERT_EQ(box.close(ISOGATE_CLOSE_PURGE), ISOGATE_OK);
+  auto spec = box.spec();
+  spec.limits.memory_bytes = 1 << 30;
+  EXPECT_FALSE(box.open(spec));
+  EXPECT_EQ(box.status, ISOGATE_UNSUPPORTED);
+  EXPECT_NE(box.error.find("best_effort"), std::string::npos) << box.error;
+  EXPECT_FALSE(std::filesystem::exists(state_ + "/sandboxes/" + box.id));
+  spec.flags = ISOGATE_OPEN_LIMITS_BEST_EFFORT;
+  EXPECT_TRUE(box.open(spec)) << box.error;
+}
+
+TEST_F(LocalSandbox, RestrictedEgressIsRefused) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  ASSERT_EQ(box.close(ISOGATE_CLOSE_PURGE), ISOGATE_OK);
+  for (const uint32_t egress : {ISOGATE_EGRESS_DENY, ISOGATE_EGRESS_PROXY}) {
+    auto spec = box.spec();
+    spec.egress = egress;
+    EXPECT_FALSE(box.open(spec));
+    EXPECT_EQ(box.status, ISOGATE_UNSUPPORTED);
+  }
+  auto spec = box.spec();
+  spec.egress = ISOGATE_EGRESS_ALLOW;
+  EXPECT_TRUE(box.open(spec));
+}
+
+TEST_F(LocalSandbox, DetachAndStopKeepTheWorkspaceAndPurgeTakesIt) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  EXPECT_EQ(box.info.flags, 0U);
+  const std::string handle = box.info.handle;
+  const uint32_t uid = box.info.uid;
+  ASSERT_EQ(box.write("f", "kept"), ISOGATE_OK);
+  for (const uint32_t mode : {ISOGATE_CLOSE_DETACH, ISOGATE_CLOSE_STOP}) {
+    ASSERT_EQ(box.close(mode), ISOGATE_OK) << box.error;
+    auto spec = box.spec(ISOGATE_OPEN_ATTACH_ONLY);
+    spec.handle = str(handle);
+    ASSERT_TRUE(box.open(spec)) << box.error;
+    EXPECT_EQ(box.info.flags, ISOGATE_SANDBOX_ATTACHED);
+    EXPECT_EQ(box.info.uid, uid);
+    EXPECT_EQ(box.read("f").second, "kept");
+  }
+  EXPECT_EQ(box.close(17), ISOGATE_INVALID_ARGUMENT);
+  ASSERT_EQ(box.close(ISOGATE_CLOSE_PURGE), ISOGATE_OK) << box.error;
+  EXPECT_FALSE(std::filesystem::exists(state_ + "/sandboxes/" + box.id));
+  EXPECT_TRUE(std::filesystem::is_empty(state_ + "/uids"));
+  EXPECT_FALSE(box.open(box.spec(ISOGATE_OPEN_ATTACH_ONLY)));
+  EXPECT_EQ(box.status, ISOGATE_NO_SANDBOX);
+  EXPECT_TRUE(std::filesystem::is_empty(state_ + "/uids"));
+}
+
+TEST_F(LocalSandbox, AVanishedWorkspaceIsLostUntilItIsMadeAnew) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  ASSERT_EQ(box.close(ISOGATE_CLOSE_DETACH), ISOGATE_OK);
+  std::filesystem::remove_all(state_ + "/sandboxes/" + box.id + "/workspace");
+  EXPECT_FALSE(box.open(box.spec(ISOGATE_OPEN_ATTACH_ONLY)));
+  EXPECT_EQ(box.status, ISOGATE_SANDBOX_LOST);
+  EXPECT_TRUE(box.open(box.spec())) << box.error;
+  EXPECT_EQ(box.info.flags, 0U);
+}
+
+TEST_F(LocalSandbox, StopEndsWhatEscapedFromItsExecs) {
+  if (!is_root()) GTEST_SKIP() << "only a uid of the sandbox's own tells its processes";
+  Backend backend(state_, "local");
+  Box box(backend);
+  const uint32_t uid = box.info.uid;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(uid, uid, uid) != 0) ::_exit(1);
+    for (;;) ::pause();
+  }
+  EXPECT_EQ(box.close(ISOGATE_CLOSE_STOP), ISOGATE_OK) << box.error;
+  int status = 0;
+  ::kill(child, 0);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  ASSERT_TRUE(box.open(box.spec()));
+}
+
+TEST_F(LocalSandbox, TwoBackendsOnOneStateDirectoryKeepApart) {
+  Backend one(state_, "one"), two(state_, "two");
+  Box a(one, 1, "same"), b(two, 2, "same");
+  if (is_root()) {
+    EXPECT_NE(a.info.uid, b.info.uid);
+  }
+  EXPECT_EQ(enumerate(one), std::vector<std::string>{a.id});
+  EXPECT_EQ(enumerate(two), std::vector<std::string>{b.id});
+  Box stolen(two, 1, "same");
+  EXPECT_EQ(stolen.it, nullptr);
+  EXPECT_EQ(stolen.status, ISOGATE_ALREADY_EXISTS);
+  EXPECT_EQ(a.sh("echo fine").out, "fine\n");
+}
+
+TEST_F(LocalSandbox, EnumerateFindsThemAfterARestart) {
+  std::vector<std::string> ids;
+  {
+    Backend backend(state_, "local");
+    for (int i = 1; i <= 5; ++i) {
+      Box box(backend, i, "agent" + std::to_string(i));
+      ids.push_back(box.id);
+      ASSERT_EQ(box.close(ISOGATE_CLOSE_DETACH), ISOGATE_OK);
+    }
+  }
+  Backend again(state_, "local");
+  std::sort(ids.begin(), ids.end());
+  EXPECT_EQ(enumerate(again), ids);
+  for (int i = 1; i <= 5; ++i) Box(again, i, "agent" + std::to_string(i));
+  EXPECT_TRUE(enumerate(again).empty());
+}
+
+TEST_F(LocalSandbox, EvidenceIsMeasured) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  isogate_evidence_request request{};
+  request.struct_size = sizeof request;
+  isogate_evidence evidence{};
+  evidence.struct_size = sizeof evidence;
+  isogate_error error{};
+  error.struct_size = sizeof error;
+  const isogate_call call = call_with();
+  ASSERT_EQ(backend.api->evidence(box.it, &call, &request, &evidence, &error), ISOGATE_OK) << error.message;
+  EXPECT_NE(evidence.flags & ISOGATE_EVIDENCE_MEASURED, 0U);
+  EXPECT_EQ(evidence.uid, box.info.uid);
+  if (is_root()) {
+    EXPECT_EQ(evidence.cap_effective | evidence.cap_permitted | evidence.cap_bounding, 0U);
+  }
+  struct stat info {};
+  ASSERT_EQ(::stat("/proc/self/ns/mnt", &info), 0);
+  EXPECT_EQ(evidence.ns_mnt, info.st_ino) << "local shares the host's namespaces";
+}
+
+TEST_F(LocalSandbox, StructsOfAnotherSizeAreRespected) {
+  Backend backend(state_, "local");
+  isogate_probe result;
+  std::memset(&result, 0x5A, sizeof result);
+  result.struct_size = 16;
+  const isogate_call call = call_with();
+  ASSERT_EQ(backend.api->probe(backend.it, &call, &result, nullptr), ISOGATE_OK);
+  EXPECT_EQ(result.struct_size, 16U);
+  EXPECT_EQ(result.verdict, ISOGATE_PROBE_AVAILABLE);
+  EXPECT_EQ(result.capabilities, 0x5A5A5A5A5A5A5A5AULL);
+  isogate_host shorter = backend.host;
+  shorter.struct_size = offsetof(isogate_host, toolchain_path);
+  shorter.shared_dir_count = 1'000'000;  // not covered: taken as zero
+  isogate_backend* second = nullptr;
+  const std::string none;
+  ASSERT_EQ(backend.api->create(&shorter, str(none), &second, nullptr), ISOGATE_OK);
+  backend.api->destroy(second);
+}
+
+TEST_F(LocalSandbox, MalformedSpecificationsAreRefused) {
+  Backend backend(state_, "local");
+  Box box(backend);
+  ASSERT_EQ(box.close(ISOGATE_CLOSE_PURGE), ISOGATE_OK);
+  auto spec = box.spec(1U << 30);
+  EXPECT_FALSE(box.open(spec));
+  EXPECT_EQ(box.status, ISOGATE_INVALID_ARGUMENT);
+  const std::string bad = "../../../tmp";
+  spec = box.spec();
+  spec.sandbox_id = str(bad);
+  EXPECT_FALSE(box.open(spec));
+  EXPECT_EQ(box.status, ISOGATE_INVALID_ARGUMENT);
+  spec = box.spec();
+  spec.handle = str(bad);
+  EXPECT_FALSE(box.open(spec));
+  EXPECT_EQ(box.status, ISOGATE_SANDBOX_LOST);
+}
+
+}  // namespace
+}  // namespace isogate::test

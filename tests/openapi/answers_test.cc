@@ -1,0 +1,220 @@
+// A real gateway's answers, each held against what the document says of that call and status.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "gateway/base/openapi.h"
+#include "gateway/config/schema.h"
+#include "tests/support/gateway.h"
+
+namespace isogate::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const Json& document() {
+  static const Json json = Json::parse(openapi_json());
+  return json;
+}
+
+Json followed(Json value) {
+  while (value.is_object() && value.contains("$ref"))
+    value = document().at(Json::json_pointer(value.at("$ref").get<std::string>().substr(1)));
+  return value;
+}
+
+std::string fits(const Json& schema, const std::string& text) {
+  Json whole = {{"components", document().at("components")}, {"allOf", Json::array({schema})}};
+  auto valid = validate_json(whole.dump(), text, "the answer");
+  return valid.ok() ? "" : valid.error().message;
+}
+
+class Answers : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (read_whole(ISOGATE_BUILD_DIR "/plugins/local.so").empty()) return;
+    gateway_ = new Gateway("allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\n");
+  }
+  static void TearDownTestSuite() {
+    delete gateway_;
+    gateway_ = nullptr;
+  }
+  void SetUp() override {
+    if (gateway_ == nullptr) GTEST_SKIP() << "the plugin local is not built";
+  }
+
+  // Checks an answer against the operation; answers its body.
+  static Json check(const std::string& method, const std::string& path, const HttpResponse& answer,
+                    int status) {
+    std::string where =
+        method + " " + path + " → " + std::to_string(answer.status) + " " + answer.body.substr(0, 500);
+    EXPECT_EQ(answer.status, status) << where;
+    EXPECT_NE(answer.header("X-Request-Id"), "") << where;
+    const Json& responses = document().at("paths").at(path).at(method).at("responses");
+    if (!responses.contains(std::to_string(answer.status))) {
+      ADD_FAILURE() << "not in the document: " << where;
+      return {};
+    }
+    Json response = followed(responses.at(std::to_string(answer.status)));
+    std::string type = answer.header("Content-Type");
+    type = type.substr(0, type.find(';'));
+    if (!response.contains("content")) return {};
+    if (!response.at("content").contains(type)) {
+      ADD_FAILURE() << "the media type `" << type << "` is not in the document: " << where;
+      return {};
+    }
+    const Json media = response.at("content").at(type);
+    if (type != "application/json") return {};
+    EXPECT_EQ(fits(media.at("schema"), answer.body), "") << where;
+    return Json::parse(answer.body, nullptr, false);
+  }
+
+  static Json post(const std::string& path, const std::string& body, int status = 200) {
+    return check("post", path, gateway_->post(path, body), status);
+  }
+  static Json get(const std::string& path, int status = 200) {
+    return check("get", path, gateway_->get(path), status);
+  }
+  static void refused(const std::string& path, const std::string& body, int status, const std::string& code) {
+    Json answer = post(path, body, status);
+    ASSERT_TRUE(answer.is_object() && answer.contains("error")) << path << " " << body;
+    EXPECT_EQ(answer.at("error").at("code"), code) << path << " " << body;
+  }
+
+  static Gateway* gateway_;
+};
+Gateway* Answers::gateway_ = nullptr;
+
+const std::string kFile = "/workspace/files/{agent_id}/{path}";
+
+TEST_F(Answers, Exec) {
+  post("/exec", R"({"command":"echo hi; exit 3"})");
+  post("/exec",
+       R"({"argv":["printf","\\377"],"agent_id":"a","timeout_sec":5,"env":{"A":"b"},"max_output_bytes":10})");
+  post("/exec", R"({"command":"sleep 9","timeout_sec":0.2})");
+  post("/exec", R"({"command":"kill -9 $$"})");
+  post("/exec", R"({"command":"mkdir -p out; echo x > out/report.txt","artifact_dir":"out"})");
+}
+
+TEST_F(Answers, ExecRefusals) {
+  refused("/exec", "{}", 400, "invalid_request");
+  refused("/exec", R"({"command":"true","unknown":1})", 400, "invalid_request");
+  refused("/exec", R"({"command":"true","timeout_sec":-1})", 400, "invalid_request");
+  refused("/exec", R"({"command":"true","background":true})", 501, "unsupported");
+  refused("/exec", R"({"command":"true","min_isolation":"vm","agent_id":"v"})", 503, "backend_unavailable");
+  check("post", "/exec", gateway_->call("POST", "/exec", {{"Content-Type", "text/plain"}}, "{}"), 415);
+  check("post", "/exec",
+        http_call(gateway_->url(), "POST", "/exec", {{"Content-Type", "application/json"}}, "{}"), 401);
+}
+
+TEST_F(Answers, EveryFieldOfTheDocumentIsTaken) {
+  for (const char* path : {"/exec", "/exec-stream"}) {
+    Json body = {{"argv", {"true"}},      {"agent_id", "f"},
+                 {"timeout_sec", 5},      {"max_output_bytes", 1},
+                 {"env", Json::object()}, {"cwd", "."},
+                 {"stdin", "eA=="},       {"stdin_encoding", "base64"},
+                 {"background", false},   {"min_isolation", "none"},
+                 {"backend", "dev"}};
+    EXPECT_EQ(gateway_->post(path, body.dump()).status, 200) << path;
+  }
+}
+
+TEST_F(Answers, ExecStream) {
+  HttpResponse answer =
+      gateway_->post("/exec-stream", R"({"command":"echo hi; echo oops >&2; printf '\\377'","lines":true})");
+  check("post", "/exec-stream", answer, 200);
+  std::istringstream lines(answer.body);
+  std::vector<std::string> events;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_EQ(fits({{"$ref", "#/components/schemas/StreamEvent"}}, line), "") << line;
+    events.push_back(Json::parse(line).at("event").get<std::string>());
+  }
+  ASSERT_GE(events.size(), 4u);
+  EXPECT_EQ(events.front(), "start");
+  EXPECT_EQ(events.back(), "exit");
+}
+
+TEST_F(Answers, Files) {
+  post("/workspace/write", R"({"path":"d/f","content":"hello","mode":"0755","durable":true})");
+  post("/workspace/write", R"({"path":"b","content":"//4A","encoding":"base64","exclusive":true})");
+  post("/workspace/read", R"({"path":"d/f"})");
+  post("/workspace/read", R"({"path":"b","offset":1,"limit":1})");
+  post("/workspace/stat", R"({"path":"d"})");
+  post("/workspace/mkdir", R"({"path":"x/y/z","mode":"0700"})");
+  post("/workspace/list", R"({"path":".","recursive":true})");
+  post("/workspace/list", "{}");
+  post("/workspace/move", R"({"path":"b","to":"c/b"})");
+  post("/workspace/remove", R"({"path":"x","recursive":true})");
+}
+
+TEST_F(Answers, FileRefusals) {
+  refused("/workspace/read", R"({"path":"missing"})", 404, "file_not_found");
+  refused("/workspace/read", "{}", 400, "invalid_request");
+  refused("/workspace/read", R"({"path":"../x"})", 400, "invalid_request");
+  post("/exec", R"({"command":"ln -s /etc/hosts link"})");
+  refused("/workspace/read", R"({"path":"link"})", 403, "permission_denied");
+  post("/workspace/mkdir", R"({"path":"dir"})");
+  refused("/workspace/read", R"({"path":"dir"})", 409, "is_directory");
+  refused("/workspace/mkdir", R"({"path":"dir","exclusive":true})", 409, "already_exists");
+}
+
+TEST_F(Answers, RawFiles) {
+  check("put", kFile, gateway_->call("PUT", "/workspace/files/raw/a%20b", {}, "0123456789"), 200);
+  HttpResponse whole = gateway_->get("/workspace/files/raw/a%20b");
+  check("get", kFile, whole, 200);
+  EXPECT_EQ(whole.body, "0123456789");
+  HttpResponse part = gateway_->call("GET", "/workspace/files/raw/a%20b", {{"Range", "bytes=2-4"}});
+  check("get", kFile, part, 206);
+  EXPECT_EQ(part.body, "234");
+  EXPECT_EQ(part.header("Content-Range"), "bytes 2-4/10");
+  check("get", kFile, gateway_->call("GET", "/workspace/files/raw/a%20b", {{"Range", "bytes=50-"}}), 416);
+  HttpResponse head = gateway_->call("HEAD", "/workspace/files/raw/a%20b");
+  check("head", kFile, head, 200);
+  EXPECT_EQ(head.header("Content-Length"), "10");
+  check("head", kFile, gateway_->call("HEAD", "/workspace/files/raw/none"), 404);
+  check("delete", kFile, gateway_->call("DELETE", "/workspace/files/raw/a%20b"), 200);
+  check("get", kFile, gateway_->get("/workspace/files/raw/a%20b"), 404);
+}
+
+TEST_F(Answers, SandboxesAndBackends) {
+  post("/exec", R"({"command":"true","agent_id":"ends"})");
+  EXPECT_GE(get("/sandboxes").at("sandboxes").size(), 1u);
+  get("/backends");
+  check("delete", "/sandboxes/{agent_id}", gateway_->call("DELETE", "/sandboxes/ends?purge=true"), 200);
+  check("delete", "/sandboxes/{agent_id}", gateway_->call("DELETE", "/sandboxes/ends"), 404);
+}
+
+TEST_F(Answers, Operations) {
+  for (const char* path : {"/healthz", "/livez", "/readyz", "/metrics", "/openapi.json"}) get(path);
+  HttpResponse wrong = gateway_->get("/exec");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(wrong.header("Allow"), "POST");
+  EXPECT_EQ(fits({{"$ref", "#/components/schemas/Error"}}, wrong.body), "");
+  HttpResponse nothing = gateway_->get("/nothing");
+  EXPECT_EQ(nothing.status, 404);
+  EXPECT_EQ(fits({{"$ref", "#/components/schemas/Error"}}, nothing.body), "");
+}
+
+TEST(AnswersUnready, ReadyzSaysWhy) {
+  GatewayOptions options;
+  options.yaml = "require_remote: true\nbackends: [{name: dev, plugin: local}]\n";
+  options.wait_ready = false;
+  Gateway gateway(options);
+  HttpResponse answer = gateway.get("/readyz");
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(fits({{"$ref", "#/components/schemas/Error"}}, answer.body), "");
+  EXPECT_EQ(fits({{"$ref", "#/components/schemas/BackendList"}}, gateway.get("/backends").body), "");
+}
+
+TEST(AnswersFit, TheCheckSeesWhatDoesNotFit) {
+  EXPECT_NE(fits({{"$ref", "#/components/schemas/Health"}}, R"({"status":"ok"})"), "");
+  EXPECT_NE(fits({{"$ref", "#/components/schemas/Error"}},
+                 R"({"error":{"code":"new","message":"","retryable":false,"details":{}},"request_id":""})"),
+            "");
+  EXPECT_NE(fits({{"$ref", "#/components/schemas/WriteResult"}}, R"({"bytes_written":1,"more":2})"), "");
+  EXPECT_EQ(fits({{"$ref", "#/components/schemas/WriteResult"}}, R"({"bytes_written":1})"), "");
+}
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,50 @@
+// What the tests of the runner share: a Runner of each kind, one program run with its output, and a look at
+// what is left of it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "runner/command.h"
+
+namespace isogate::test {
+
+enum class Kind { leaf, supervisor };
+std::string name_of(const testing::TestParamInfo<Kind>& info);
+
+// One per kind for the whole binary. Notices are collected.
+Runner& shared_runner(Kind kind);
+std::vector<std::string> notices();
+bool leaves_work();  // why not: shared_runner(Kind::leaf).abilities().missing
+
+struct Output {
+  Result<Ending> ending = Error{};
+  std::string out, err;
+};
+
+// A mark in the environment of everything a command starts, and who still carries it.
+std::string new_mark();
+std::vector<int> marked(const std::string& mark);
+bool gone_within(const std::string& mark, double seconds);
+bool there_within(const std::string& mark, size_t count, double seconds);
+
+Command shell(const std::string& script, const std::string& mark = "");
+// Runs it with stdout and stderr captured.
+Output run_captured(Runner& runner, Command command);
+
+bool is_root();
+size_t open_descriptors();
+double seconds_since(std::chrono::steady_clock::time_point start);
+
+// Each test runs with a leaf and with a supervisor.
+class RunnerTest : public testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override;
+  [[nodiscard]] Runner& runner() const { return shared_runner(GetParam()); }
+  Output run(const std::string& script, const std::string& mark = "") const;
+};
+
+}  // namespace isogate::test

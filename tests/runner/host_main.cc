@@ -1,0 +1,39 @@
+// A host to be killed: runs one script with a Runner, as `runner_host leaf|supervisor <mark> <script>`. Like
+// every host it has a thread besides those that run programs. As `runner_host bomb` it is a fork bomb, to be
+// bounded by whoever starts it.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "runner/command.h"
+
+namespace {
+
+[[noreturn]] void bomb() {
+  for (;;) {
+    const pid_t child = ::fork();
+    if (child == 0) ::setsid();
+    if (child < 0) ::usleep(20000);  // at its bound; the test's other half wants to run too
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "bomb") == 0) bomb();
+  if (argc != 4) return 2;
+  isogate::RunnerOptions options;
+  options.use_leaf = std::strcmp(argv[1], "leaf") == 0;
+  options.group = "isogate-death";
+  const auto runner = isogate::Runner::make(options);
+  isogate::Command command;
+  command.argv = {"sh", "-c", argv[3]};
+  command.env = {{"PATH", "/usr/bin:/bin"}, {"ISOGATE_TEST_MARK", argv[2]}};
+  if ((runner->abilities().capabilities & ISOGATE_CAP_LIMIT_PIDS) != 0) command.limits.pids = 100;
+  isogate::Result<isogate::Ending> ending = isogate::Error{};
+  std::thread([&] { ending = runner->run(command); }).join();
+  if (!ending) std::fprintf(stderr, "%s\n", ending.error().message.c_str());
+  return ending && ending->exit_code == 0 ? 0 : 1;
+}

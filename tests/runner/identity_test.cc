@@ -1,0 +1,127 @@
+// What a program with an identity of its own is, and what it finds.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "runner/measure.h"
+#include "tests/runner/box.h"
+
+namespace isogate::test {
+namespace {
+
+constexpr uint32_t kUid = 61998, kGid = 61999;
+
+class IdentityTest : public RunnerTest {
+ protected:
+  void SetUp() override {
+    RunnerTest::SetUp();
+    if (!is_root()) GTEST_SKIP() << "only root may change identities";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Each, IdentityTest, testing::Values(Kind::leaf, Kind::supervisor), name_of);
+
+TEST_P(IdentityTest, program_has_the_ids_no_group_and_no_capability) {
+  Command command;
+  command.argv = {"grep", "-E", "^(Uid|Gid|Groups|Cap...|NoNewPrivs)", "/proc/self/status"};
+  command.identity = {true, kUid, kGid};
+  const auto output = run_captured(runner(), command);
+  const std::string none = "0000000000000000\n";
+  EXPECT_EQ(output.out,
+            "Uid:\t61998\t61998\t61998\t61998\nGid:\t61999\t61999\t61999\t61999\nGroups:\t \nCapInh:\t" +
+                none + "CapPrm:\t" + none + "CapEff:\t" + none + "CapBnd:\t" + none + "CapAmb:\t" + none +
+                "NoNewPrivs:\t1\n")
+      << output.err;
+}
+
+TEST_P(IdentityTest, root_without_capabilities_stays_without) {
+  Command command;
+  command.argv = {"grep", "-E", "^(Uid|Cap(Prm|Bnd))", "/proc/self/status"};
+  command.identity = {true, 0, 0};
+  EXPECT_EQ(run_captured(runner(), command).out,
+            "Uid:\t0\t0\t0\t0\nCapPrm:\t0000000000000000\nCapBnd:\t0000000000000000\n");
+}
+
+TEST_P(IdentityTest, program_cannot_reach_what_its_uid_cannot) {
+  char pattern[] = "/tmp/isogate-closed-XXXXXX";
+  const std::string path = ::mkdtemp(pattern);  // 0700, root's
+  const Fd cwd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  Command command = shell("true");
+  command.identity = {true, kUid, kGid};
+  command.cwd_fd = cwd.get();
+  const auto refused = runner().run(command);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().status, ISOGATE_PERMISSION_DENIED);
+  command.cwd_fd = -1;
+  command.argv = {"sh", "-c",
+                  "kill -9 $PPID; kill -0 " + std::to_string(::getpid()) + " || cat /proc/$PPID/environ"};
+  const auto output = run_captured(runner(), command);
+  ASSERT_TRUE(output.ending.ok());
+  EXPECT_EQ(output.out, "");
+  EXPECT_NE(output.ending->exit_code, 0);
+  ::rmdir(path.c_str());
+}
+
+TEST_P(IdentityTest, kill_everything_spares_the_host) {
+  Command command = shell("kill -9 -1; true");
+  command.identity = {true, kUid, kGid};
+  EXPECT_TRUE(run_captured(runner(), command).ending.ok());
+}
+
+TEST_P(IdentityTest, evidence_is_measured_in_such_a_child) {
+  const auto evidence = runner().measure({true, kUid, kGid});
+  ASSERT_TRUE(evidence.ok()) << evidence.error().message;
+  EXPECT_EQ(evidence->flags, ISOGATE_EVIDENCE_MEASURED);
+  EXPECT_EQ(evidence->uid, kUid);
+  EXPECT_EQ(evidence->gid, kGid);
+  EXPECT_EQ(evidence->no_new_privs, 1u);
+  EXPECT_EQ(evidence->cap_inheritable | evidence->cap_permitted | evidence->cap_effective |
+                evidence->cap_bounding | evidence->cap_ambient,
+            0u);
+  struct stat own {};
+  ASSERT_EQ(::stat("/proc/self/ns/net", &own), 0);
+  EXPECT_EQ(evidence->ns_net, own.st_ino);
+  ASSERT_EQ(::stat("/proc/self/ns/cgroup", &own), 0);
+  EXPECT_EQ(evidence->ns_cgroup, own.st_ino);
+  EXPECT_GE(evidence->visible_processes, 3u);
+}
+
+TEST(IdentityAsAnyUserTest, evidence_of_this_very_process) {
+  const auto runner = Runner::make({});
+  const auto evidence = runner->measure({});
+  ASSERT_TRUE(evidence.ok()) << evidence.error().message;
+  EXPECT_EQ(evidence->uid, ::getuid());
+  EXPECT_EQ(evidence->no_new_privs, 1u);
+}
+
+TEST(IdentityAsAnyUserTest, change_without_the_right_is_an_error) {
+  if (is_root()) GTEST_SKIP() << "root may change identities";
+  const auto runner = Runner::make({});
+  Command command = shell("true");
+  command.identity = {true, kUid, kGid};
+  const auto refused = runner->run(command);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().status, ISOGATE_PERMISSION_DENIED);
+}
+
+TEST(EvidenceTest, incomplete_portrait_is_an_error) {
+  SelfPortrait portrait{};
+  EXPECT_FALSE(evidence_from(portrait).ok());
+  const std::string status =
+      "Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nCapInh:\t1\nCapPrm:\tff\nCapEff:\t0\nCapBnd:\t0\nCapAmb:\t0\n"
+      "NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+  status.copy(portrait.status, status.size());
+  portrait.status_size = static_cast<uint32_t>(status.size());
+  for (auto& name : portrait.namespaces) std::string("mnt:[42]").copy(name, sizeof name);
+  EXPECT_FALSE(evidence_from(portrait).ok());
+  portrait.complete = 1;
+  const auto evidence = evidence_from(portrait);
+  ASSERT_TRUE(evidence.ok());
+  EXPECT_EQ(evidence->uid, 4u);
+  EXPECT_EQ(evidence->cap_permitted, 0xffu);
+  EXPECT_EQ(evidence->seccomp_mode, 2u);
+  EXPECT_EQ(evidence->ns_user, 42u);
+  portrait.status[0] = 'X';
+  EXPECT_FALSE(evidence_from(portrait).ok());
+}
+
+}  // namespace
+}  // namespace isogate::test

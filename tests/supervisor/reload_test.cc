@@ -1,0 +1,144 @@
+#include <gtest/gtest.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "tests/supervisor/harness.h"
+
+namespace isogate::test {
+namespace {
+
+class Reload : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT_USERS(); }
+};
+
+TEST_F(Reload, keeps_what_has_not_changed) {
+  Supervised gateway({.backends = {backend("one"), backend("two")}});
+  gateway.told_front("one", "up");
+  gateway.told_front("two", "up");
+  gateway.reload([](Config& config) {
+    config.limits.max_execs = 7;
+    std::swap(config.backends[0], config.backends[1]);
+  });
+  const Json reload = gateway.line("front got reload")["message"];
+  EXPECT_EQ(reload["backends"], Json({"two", "one"}));
+  EXPECT_EQ(reload["config"]["limits"]["max_execs"], 7);
+  gateway.line("reloaded");
+  ::usleep(300'000);
+  EXPECT_EQ(gateway.count("backend host started"), 2);
+  EXPECT_EQ(gateway.count("front started"), 1);
+}
+
+TEST_F(Reload, replaces_a_changed_backend_without_a_gap) {
+  Supervised gateway;
+  gateway.told_front("one", "up");
+  const pid_t old_host = gateway.host_pid("one");
+  gateway.reload([](Config& config) { config.backends[0].egress = ISOGATE_EGRESS_DENY; });
+  EXPECT_EQ(gateway.told_front("one", "up", 2)["generation"], 2);
+  EXPECT_TRUE(gone_within(old_host, 5)) << "the front closed its old socket";
+  ::usleep(300'000);
+  EXPECT_EQ(gateway.count("backend down"), 0) << "a replaced host's end is no crash";
+  EXPECT_EQ(gateway.count("backend host started"), 2);
+  EXPECT_TRUE(runs(gateway.host_pid("one", 2)));
+}
+
+TEST_F(Reload, replaces_a_host_whose_plugin_file_changed) {
+  TemporaryDirectory plugins;
+  const std::string plugin = plugins.file("x.so", "version 1");
+  Supervised gateway({.change = [&](Config& config) { config.plugin_dir = plugins.path(); }});
+  gateway.told_front("one", "up");
+  gateway.reload([](Config&) {});
+  gateway.line("reloaded");
+  EXPECT_EQ(gateway.count("backend host started"), 1);
+  plugins.file("x.so", "version 2, longer");
+  gateway.reload([](Config&) {});
+  EXPECT_EQ(gateway.told_front("one", "up", 2)["generation"], 2);
+}
+
+TEST_F(Reload, adds_and_removes) {
+  Supervised gateway({.backends = {backend("one"), backend("two")}});
+  gateway.told_front("one", "up");
+  gateway.told_front("two", "up");
+  const pid_t one = gateway.host_pid("one");
+  gateway.reload([](Config& config) { config.backends = {backend("two"), backend("three")}; });
+  EXPECT_EQ(gateway.line("front got reload")["message"]["backends"], Json({"two", "three"}));
+  gateway.told_front("three", "up");
+  EXPECT_TRUE(gone_within(one, 5));
+  EXPECT_EQ(gateway.count("backend down"), 0);
+  EXPECT_EQ(children_of(gateway.pid()).size(), 3u);
+  gateway.reload([](Config& config) { config.backends.push_back(backend("one")); });
+  gateway.told_front("one", "up", 2);
+}
+
+TEST_F(Reload, gives_a_quarantined_and_a_failed_backend_another_chance) {
+  Supervised gateway({.backends = {backend("one", "crash"), backend("two", "failed")},
+                      .change_options = [](ServeOptions& options) { options.timings.crash_limit = 2; }});
+  EXPECT_EQ(gateway.told_front("one", "down", 2)["quarantined"], true);
+  gateway.told_front("two", "down");
+  gateway.reload([](Config& config) { config.backends = {backend("one"), backend("two", "failed")}; });
+  EXPECT_EQ(gateway.told_front("one", "up")["generation"], 3);
+  EXPECT_EQ(gateway.told_front("two", "down", 2)["generation"], 2);
+}
+
+TEST_F(Reload, an_error_keeps_the_old_configuration) {
+  Supervised gateway({.change_options = [](ServeOptions& options) {
+    options.reload = []() -> Result<Loaded> { return invalid("line 3: no such setting `lisen`"); };
+  }});
+  gateway.told_front("one", "up");
+  gateway.signal(SIGHUP);
+  EXPECT_EQ(gateway.line("reload refused, the old configuration stays")["reason"],
+            "line 3: no such setting `lisen`");
+  EXPECT_EQ(gateway.count("front got reload"), 0);
+  EXPECT_TRUE(runs(gateway.host_pid("one")));
+}
+
+TEST_F(Reload, a_replacement_that_fails_takes_the_backend_down) {
+  Supervised gateway;
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) { config.backends = {backend("one", "failed")}; });
+  const Json down = gateway.told_front("one", "down");
+  EXPECT_EQ(down["generation"], 2);
+  EXPECT_EQ(down["restarting"], false);
+  EXPECT_TRUE(gone_within(gateway.host_pid("one"), 5));
+}
+
+TEST_F(Reload, what_only_a_start_can_change_is_named) {
+  Supervised gateway;
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) {
+    config.listen = {"127.0.0.1:1"};
+    config.instance = "other";
+  });
+  gateway.line("setting needs a restart", 1, [](const Json& line) { return line["setting"] == "listen"; });
+  gateway.line("setting needs a restart", 1, [](const Json& line) { return line["setting"] == "instance"; });
+  EXPECT_EQ(gateway.line("front got reload")["message"]["config"]["instance"], "normal");
+  EXPECT_EQ(gateway.count("backend host started"), 1);
+}
+
+TEST_F(Reload, keys_that_come_and_go_reach_the_front) {
+  Supervised gateway;
+  gateway.told_front("one", "up");
+  gateway.reload([](Config& config) { config.keys = {{"ci", "acme", std::string(64, 'a')}}; });
+  EXPECT_EQ(gateway.line("front got reload", 1)["message"]["local_key_sha256"], "");
+  gateway.reload([](Config& config) { config.keys.clear(); });
+  EXPECT_EQ(gateway.line("front got reload", 2)["message"]["local_key_sha256"],
+            gateway.line("front got start")["message"]["local_key_sha256"]);
+}
+
+TEST_F(Reload, a_burst_of_signals_is_survived) {
+  Supervised gateway({.backends = {backend("one"), backend("two")}});
+  gateway.told_front("one", "up");
+  for (int i = 0; i < 50; ++i)
+    gateway.reload([i](Config& config) {
+      config.backends[0].egress = i % 2 == 0 ? ISOGATE_EGRESS_DENY : ISOGATE_EGRESS_ALLOW;
+    });
+  ::usleep(1'500'000);
+  gateway.signal(SIGTERM);
+  EXPECT_EQ(gateway.wait(), 0);
+}
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,185 @@
+#include "gateway/supervisor/state_dir.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/program.h"
+
+namespace isogate::supervisor {
+namespace {
+
+class StateDirTest : public testing::Test {
+ protected:
+  StateDirTest() {
+    config_.state_dir = directory_.path() + "/a/state";
+    accounts_ = {::geteuid() == 0, ::geteuid() == 0 ? 4242u : ::geteuid(),
+                 ::geteuid() == 0 ? 4243u : ::getegid()};
+  }
+  std::string message() {
+    auto state = prepare_state_dir(config_, accounts_);
+    return state ? "ok" : state.error().message;
+  }
+  [[nodiscard]] struct stat info(const std::string& name) const {
+    struct stat found {};
+    EXPECT_EQ(::lstat((config_.state_dir + name).c_str(), &found), 0) << name;
+    return found;
+  }
+  [[nodiscard]] mode_t passable() const { return accounts_.root ? 0711 : 0700; }
+
+  test::TemporaryDirectory directory_;
+  Config config_;
+  Accounts accounts_;
+};
+
+TEST_F(StateDirTest, is_made_with_the_rights_of_each_part) {
+  ASSERT_EQ(message(), "ok");
+  EXPECT_EQ(info("").st_mode & 07777u, passable());
+  EXPECT_EQ(info("/front").st_mode & 07777u, 0700u);
+  EXPECT_EQ(info("/front").st_uid, accounts_.front_uid);
+  EXPECT_EQ(info("/front").st_gid, accounts_.front_gid);
+  EXPECT_EQ(info("/sandboxes").st_mode & 07777u, passable());
+  EXPECT_EQ(info("/sandboxes").st_uid, ::geteuid());
+  EXPECT_EQ(info("/uids").st_mode & 07777u, 0700u);
+  EXPECT_EQ(info("/run").st_mode & 07777u, 0700u);
+  EXPECT_EQ(info("/lock").st_mode & 07777u, 0600u);
+  EXPECT_EQ(message(), "ok") << "what it made itself is accepted";
+}
+
+TEST_F(StateDirTest, does_not_depend_on_the_umask) {
+  const mode_t before = ::umask(077);
+  EXPECT_EQ(message(), "ok");
+  ::umask(before);
+  EXPECT_EQ(info("").st_mode & 07777u, passable());
+}
+
+TEST_F(StateDirTest, wider_modes_are_refused_with_the_command_that_mends_them) {
+  ASSERT_EQ(message(), "ok");
+  for (const char* part : {"", "/front", "/sandboxes", "/uids"}) {
+    const std::string path = config_.state_dir + part;
+    const mode_t right = info(part).st_mode & 07777u;
+    ASSERT_EQ(::chmod(path.c_str(), right | 0044), 0);
+    const std::string said = message();
+    EXPECT_NE(said.find("refusing to use `" + path + "`"), std::string::npos) << said;
+    EXPECT_NE(said.find("chmod 07"), std::string::npos) << said;
+    ASSERT_EQ(::chmod(path.c_str(), right), 0);
+  }
+  EXPECT_EQ(message(), "ok");
+}
+
+TEST_F(StateDirTest, a_foreign_owner_is_refused) {
+  if (!accounts_.root) GTEST_SKIP() << "only root can make a directory of somebody else";
+  ASSERT_EQ(message(), "ok");
+  ASSERT_EQ(::chown((config_.state_dir + "/uids").c_str(), 4242, 4242), 0);
+  const std::string said = message();
+  EXPECT_NE(said.find("belongs to uid 4242, not 0"), std::string::npos) << said;
+  EXPECT_NE(said.find("chown 0 '"), std::string::npos) << said;
+}
+
+TEST_F(StateDirTest, a_symlink_is_refused) {
+  ASSERT_EQ(message(), "ok");
+  ASSERT_EQ(::rmdir((config_.state_dir + "/front").c_str()), 0);
+  ASSERT_EQ(::symlink("/etc", (config_.state_dir + "/front").c_str()), 0);
+  EXPECT_NE(message().find("symlink"), std::string::npos);
+}
+
+TEST_F(StateDirTest, a_relative_path_is_refused) {
+  config_.state_dir = "state";
+  EXPECT_NE(message().find("not an absolute path"), std::string::npos);
+}
+
+TEST_F(StateDirTest, one_gateway_at_a_time) {
+  auto first = prepare_state_dir(config_, accounts_);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const std::string said = message();
+  EXPECT_NE(said.find("in use by another gateway (pid " + std::to_string(::getpid()) + ")"),
+            std::string::npos)
+      << said;
+  first->lock.reset();
+  EXPECT_EQ(message(), "ok");
+}
+
+TEST_F(StateDirTest, a_refused_second_start_leaves_the_first_alone) {
+  auto first = prepare_state_dir(config_, accounts_);
+  ASSERT_TRUE(first.ok());
+  auto copy = make_plugin_copy_dir(*first, "one.1");
+  ASSERT_TRUE(copy.ok()) << copy.error().message;
+  EXPECT_NE(message(), "ok");
+  EXPECT_EQ(::access(copy->c_str(), F_OK), 0);
+}
+
+TEST_F(StateDirTest, plugin_copies_of_an_earlier_life_go) {
+  std::string path;
+  {
+    auto state = prepare_state_dir(config_, accounts_);
+    ASSERT_TRUE(state.ok());
+    path = *make_plugin_copy_dir(*state, "one.1");
+    ASSERT_EQ(::mkdir((path + "/deep").c_str(), 0700), 0);
+    ASSERT_EQ(::symlink("/etc/passwd", (path + "/deep/x.so").c_str()), 0);
+  }
+  EXPECT_EQ(message(), "ok");
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+  EXPECT_EQ(::access("/etc/passwd", F_OK), 0);
+}
+
+TEST_F(StateDirTest, a_workdir_holds_the_sandboxes) {
+  config_.workdir = directory_.path() + "/work";
+  auto state = prepare_state_dir(config_, accounts_);
+  ASSERT_TRUE(state.ok()) << state.error().message;
+  EXPECT_EQ(state->sandboxes, config_.workdir);
+  state->lock.reset();
+  ASSERT_EQ(::chmod(config_.workdir.c_str(), 0777), 0);
+  EXPECT_NE(message().find("chmod go-w"), std::string::npos);
+}
+
+// A front or a host that was taken over, with the uid it has then.
+TEST_F(StateDirTest, each_process_reaches_its_part_alone) {
+  if (!accounts_.root) GTEST_SKIP() << "an ordinary user's processes share one uid";
+  ASSERT_EQ(message(), "ok");
+  for (const char* file : {"/front/state.db", "/uids/61200", "/run/one.so"})
+    directory_.file("a/state" + std::string(file), "secret", 0644);
+  ASSERT_EQ(::mkdir((config_.state_dir + "/sandboxes/isg-x").c_str(), 0711), 0);
+  ASSERT_EQ(::mkdir((config_.state_dir + "/sandboxes/isg-x/workspace").c_str(), 0700), 0);
+  const auto reaches = [&](uid_t uid, const std::string& name, int flags) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      if (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0)
+        ::_exit(9);
+      ::_exit(::open((config_.state_dir + name).c_str(), flags | O_CLOEXEC) >= 0 ? 1 : 0);
+    }
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WEXITSTATUS(status) == 1;
+  };
+  EXPECT_TRUE(reaches(accounts_.front_uid, "/front/state.db", O_RDONLY));
+  EXPECT_FALSE(reaches(5353, "/front/state.db", O_RDONLY));
+  for (const uid_t uid : {accounts_.front_uid, 5353u}) {
+    for (const char* name : {"", "/sandboxes", "/uids/61200", "/run/one.so", "/sandboxes/isg-x/workspace"})
+      EXPECT_FALSE(reaches(uid, name, O_RDONLY)) << uid << " reads " << name;
+    EXPECT_FALSE(reaches(uid, "/sandboxes/new", O_WRONLY | O_CREAT)) << uid;
+  }
+}
+
+TEST(Accounts, a_missing_run_as_is_refused_with_the_way_to_make_it) {
+  if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user's gateway changes no user";
+  if (::getpwnam("isogate") == nullptr || ::getpwnam("isogate-host") == nullptr)
+    GTEST_SKIP() << "the system users are missing: run scripts/install-deps.sh";
+  Config config;
+  config.backends.emplace_back();
+  config.backends[0].name = "one";
+  config.backends[0].run_as = "isogate-no-such-user";
+  auto accounts = find_accounts(config);
+  ASSERT_FALSE(accounts.ok());
+  EXPECT_NE(accounts.error().message.find("`isogate-no-such-user`, the run_as of backend `one`"),
+            std::string::npos);
+  EXPECT_NE(accounts.error().message.find("useradd --system"), std::string::npos);
+  config.backends[0].run_as = "root";
+  EXPECT_FALSE(find_accounts(config).ok());
+}
+
+}  // namespace
+}  // namespace isogate::supervisor

@@ -1,0 +1,102 @@
+// The native door as a test calls it: JSON in, JSON out, for one agent of one tenant. What cannot be sent or
+// read throws std::runtime_error; what was refused is an answer like any other.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/support/gateway.h"
+
+namespace isogate::test {
+
+using Json = nlohmann::json;
+
+struct Answer {
+  int status = 0;
+  Headers headers;
+  std::string text;
+  Json body;  // null when the text is not JSON
+  [[nodiscard]] std::string header(std::string_view name) const;
+};
+Answer answer_of(HttpResponse response);
+
+// The error object of docs/openapi.yaml, whole: these fields and no others, the request's id in body and
+// header, the code's own status.
+testing::AssertionResult refused(const Answer& answer, int status, const std::string& code);
+testing::AssertionResult succeeded(const Answer& answer);
+
+class Caller {
+ public:
+  // An empty agent: none is named. An empty key: none is sent.
+  Caller(std::string url, std::string key, std::string agent);
+  Caller(const Gateway& gateway, std::string agent)
+      : Caller(gateway.url(), gateway.key(), std::move(agent)) {}
+
+  // Any call; a JSON call gets the agent_id that it lacks.
+  Answer call(const std::string& method, const std::string& target, Headers headers = {},
+              const std::string& body = {}) const;
+  Answer post(const std::string& path, Json body) const;
+  Answer get(const std::string& path) const { return call("GET", path); }
+
+  // POST /exec with `command` and what `more` adds.
+  Answer exec(const std::string& command, Json more = Json::object()) const;
+  // The same where nothing but 200 will do: the result.
+  Json run(const std::string& command, Json more = Json::object()) const;
+  Json run_argv(const std::vector<std::string>& argv, Json more = Json::object()) const;
+  // Its stdout, as the bytes that they were.
+  std::string out(const std::string& command) const;
+
+  Answer write(const std::string& path, const std::string& content, Json more = Json::object()) const;
+  Answer read(const std::string& path, Json more = Json::object()) const;
+  // The content where nothing but 200 will do.
+  std::string content(const std::string& path) const;
+  [[nodiscard]] std::string file_url(const std::string& path) const {
+    return "/workspace/files/" + agent_ + "/" + path;
+  }
+
+  [[nodiscard]] const std::string& agent() const { return agent_; }
+  [[nodiscard]] const std::string& url() const { return url_; }
+  [[nodiscard]] Headers headers() const;  // the key, JSON as the type
+  [[nodiscard]] Caller as(std::string agent) const { return {url_, key_, std::move(agent)}; }
+
+ private:
+  Json with_agent(Json body) const;
+  friend class ExecStream;
+  std::string url_, key_, agent_;
+};
+
+// POST /exec-stream, event by event.
+class ExecStream {
+ public:
+  ExecStream(const Caller& caller, Json request, double timeout_sec = 30);
+  ~ExecStream() { connection.close(); }
+  [[nodiscard]] int status() const { return head.status; }
+  std::optional<Json> next();  // nullopt: the answer is complete
+  std::vector<Json> rest();
+
+  HttpConnection connection;
+  HttpResponse head;  // with the body, where the status is not 200
+};
+
+// What a result or an event carries as text or base64.
+std::string bytes_of(const Json& holder, const std::string& field);
+// All data of one stream of these events.
+std::string data_of(const std::vector<Json>& events, const std::string& stream);
+
+std::string base64(std::string_view bytes);
+std::string from_base64(const std::string& text);
+std::string sha256_hex(const std::string& bytes);
+// Bytes that look random, the same for a seed.
+std::string noise(size_t size, unsigned seed);
+
+// Asks again every 5 ms until it holds; false: not in that time.
+bool eventually(double seconds, const std::function<bool()>& holds);
+double seconds_of(const std::function<void()>& work);
+bool slow_tests();  // ISOGATE_SLOW_TESTS is set
+
+}  // namespace isogate::test

@@ -1,0 +1,39 @@
+// Other processes as /proc shows them: the gateway's own, and what agents left behind.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/gateway.h"
+
+namespace isogate::test {
+
+bool alive(pid_t pid);  // false for a zombie, too
+std::vector<pid_t> children_of(pid_t pid);
+std::vector<pid_t> descendants_of(pid_t pid);
+std::string command_line(pid_t pid);                             // spaces between; empty: no such process
+std::string status_field(pid_t pid, const std::string& name);    // of /proc/<pid>/status; empty: none
+long resident_kib(pid_t pid);                                    // VmRSS; -1: no such process
+std::vector<std::pair<int, std::string>> open_files(pid_t pid);  // descriptor and what it links to
+
+// The gateway's own processes; -1: there is none (now).
+pid_t front_of(const Gateway& gateway);
+pid_t host_of(const Gateway& gateway, const std::string& backend);
+
+// A number that occurs in no other command line: `sleep <mark>` is found by it.
+std::string new_mark();
+// Who has it in its command line, besides this process.
+std::vector<pid_t> marked(const std::string& mark);
+bool gone_within(double seconds, const std::string& mark);
+bool there_within(double seconds, const std::string& mark, size_t count = 1);
+
+bool is_root();
+// Why a gateway of root cannot be started here; empty: it can.
+std::string root_gateway_obstacle();
+// Runs this with another effective user in a thread of its own: files and sockets are reached as that user.
+void as_user(uid_t uid, const std::function<void()>& work);
+
+}  // namespace isogate::test

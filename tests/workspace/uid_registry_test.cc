@@ -1,0 +1,198 @@
+#include "runner/uid_registry.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+
+#include "tests/workspace/box.h"
+
+namespace isogate::test {
+namespace {
+
+std::string id_of(int number) {
+  std::string id = "isg-aaaaaaaaaaaaaaaaaaaaaaaaaa";
+  for (size_t i = id.size(); number > 0; number /= 26) id[--i] = static_cast<char>('a' + number % 26);
+  return id;
+}
+
+class Uids : public Box {
+ protected:
+  Uids() {
+    ::mkdir(uids_.c_str(), 0700);
+    for (const auto* file : {&passwd_, &group_, &subuid_, &subgid_}) spill(*file, "");
+  }
+  UidRegistry registry() { return UidRegistry({uids_, sandboxes_, passwd_, group_, subuid_, subgid_}); }
+  Result<std::unique_ptr<Workspace>> make(const std::string& id, uint32_t uid) {
+    return Workspace::open({sandboxes_, id, {true, uid, uid}, nullptr, false, "test"}, false);
+  }
+  std::string uids_ = top_ + "/uids", passwd_ = top_ + "/passwd", group_ = top_ + "/group",
+              subuid_ = top_ + "/subuid", subgid_ = top_ + "/subgid";
+};
+
+TEST_F(Uids, AreTheHashOfTheAgent) {
+  EXPECT_EQ(UidRegistry::preferred(""), 2166136261U % 60000 + 10000);
+  EXPECT_EQ(UidRegistry::preferred("a"), 0xe40c292cU % 60000 + 10000);
+  EXPECT_EQ(UidRegistry::preferred("foobar"), 0xbf9cf968U % 60000 + 10000);
+  EXPECT_EQ(*registry().assign(id_of(1), "foobar"), UidRegistry::preferred("foobar"));
+}
+
+TEST_F(Uids, OfNobodyAndOfThe16BitMinusOneAreNeverGiven) {
+  ASSERT_EQ(UidRegistry::preferred("a2835"), 65534U);
+  ASSERT_EQ(UidRegistry::preferred("a29699"), 65535U);
+  const auto one = registry().assign(id_of(1), "a2835");
+  const auto two = registry().assign(id_of(2), "a29699");
+  ASSERT_OK(one);
+  ASSERT_OK(two);
+  EXPECT_EQ(*one, 65536U);
+  EXPECT_EQ(*two, 65537U);
+}
+
+TEST_F(Uids, OfOthersAreNeverGiven) {
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  const auto line = [&](uint32_t id) { return "gw:x:" + std::to_string(id) + ":0::/:/bin/false\n"; };
+  spill(passwd_, "root:x:0:0:root:/root:/bin/bash\n" + line(wanted));
+  spill(group_, "root:x:0:\nstaff:x:" + std::to_string(wanted + 1) + ":\n");
+  spill(subuid_, "someone:" + std::to_string(wanted + 2) + ":10\n");
+  spill(subgid_, "someone:" + std::to_string(wanted + 12) + ":1\n");
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 13);
+}
+
+TEST_F(Uids, OfThisProcessAreNeverGiven) {
+  if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ::chmod(uids_.c_str(), 0700);
+  ASSERT_EQ(::chown(uids_.c_str(), wanted, wanted), 0);
+  ASSERT_EQ(::chown(sandboxes_.c_str(), wanted, wanted), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresgid(wanted, wanted, wanted) != 0 || ::setresuid(wanted, wanted, wanted) != 0) ::_exit(2);
+    const auto uid = registry().assign(id_of(1), "agent");
+    ::_exit(uid && *uid == wanted + 1 ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  ASSERT_EQ(::chown(sandboxes_.c_str(), 0, 0), 0);
+}
+
+TEST_F(Uids, CollideIntoTheNextFreeOneAndWrapAround) {
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  EXPECT_EQ(*registry().assign(id_of(3), "agent"), wanted + 2);
+  spill(subuid_, "x:" + std::to_string(wanted) + ":" + std::to_string(69999 - wanted + 1) + "\n");
+  EXPECT_EQ(*registry().assign(id_of(4), "agent"), 10000U);
+  spill(subuid_, "x:0:70000\n");
+  EXPECT_STATUS(registry().assign(id_of(5), "agent"), ISOGATE_RESOURCE_EXHAUSTED);
+}
+
+TEST_F(Uids, SurviveARestartEvenWhenAnEarlierOneWasReleased) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  ASSERT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  ASSERT_OK(make(id_of(2), wanted + 1));
+  ASSERT_OK(registry().release(id_of(1), wanted));
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  EXPECT_EQ(*registry().assign(id_of(3), "agent"), wanted);
+}
+
+TEST_F(Uids, RecordedForTwoSandboxesAreAnErrorForTheSecond) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  ASSERT_OK(make(id_of(2), wanted));
+  EXPECT_STATUS(registry().assign(id_of(2), "agent"), ISOGATE_INTERNAL);
+}
+
+TEST_F(Uids, AreRegisteredAgainWhenTheRegistryWasLost) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_OK(make(id_of(1), wanted + 7));
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 7);
+  EXPECT_EQ(slurp(uids_ + "/" + std::to_string(wanted + 7)), id_of(1) + "\n");
+}
+
+TEST_F(Uids, ThatWereTamperedWithAreAnError) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_OK(make(id_of(1), wanted));
+  for (const char* text : {"0", "-1", "70000", "4294967295", "12345x", ""}) {
+    spill(sandboxes_ + "/" + id_of(1) + "/uid", text);
+    EXPECT_STATUS(registry().assign(id_of(1), "agent"), ISOGATE_INTERNAL) << text;
+  }
+}
+
+TEST_F(Uids, GivenByEightProcessesAtOnceAreAllDifferent) {
+  constexpr int kEach = 50;
+  std::vector<pid_t> children;
+  for (int process = 0; process < 8; ++process) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (int i = 0; i < kEach; ++i)
+        if (!registry().assign(id_of(1 + process * kEach + i), "agent")) ::_exit(1);
+      ::_exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  std::set<std::string> owners;
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(uids_)) {
+    ++count;
+    owners.insert(slurp(entry.path()));
+  }
+  EXPECT_EQ(count, 8U * kEach);
+  EXPECT_EQ(owners.size(), count);
+}
+
+TEST_F(Uids, OfOneSandboxAskedForByManyAtOnceIsOne) {
+  std::vector<std::thread> threads;
+  std::vector<uint32_t> got(8);
+  for (size_t i = 0; i < got.size(); ++i)
+    threads.emplace_back([&, i] { got[i] = *registry().assign(id_of(1), "agent"); });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(std::set<uint32_t>(got.begin(), got.end()).size(), 1U);
+}
+
+TEST_F(Uids, AreReleasedOnlyWhenFilesAndProcessesAreGone) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t uid = *registry().assign(id_of(1), "agent");
+  ASSERT_OK(make(id_of(1), uid));
+  EXPECT_STATUS(registry().release(id_of(1), uid), ISOGATE_UNAVAILABLE);
+  ASSERT_OK(Workspace::purge(sandboxes_, id_of(1)));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(uid, uid, uid) != 0) ::_exit(1);
+    ::pause();
+    ::_exit(0);
+  }
+  while (*count_processes(uid) == 0) ::usleep(1000);
+  EXPECT_STATUS(registry().release(id_of(1), uid), ISOGATE_UNAVAILABLE);
+  ASSERT_OK(end_processes(uid));
+  EXPECT_EQ(*count_processes(uid), 0U);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  EXPECT_OK(registry().release(id_of(2), uid));  // not its own: nothing happens
+  EXPECT_TRUE(exists(uids_ + "/" + std::to_string(uid)));
+  EXPECT_OK(registry().release(id_of(1), uid));
+  EXPECT_FALSE(exists(uids_ + "/" + std::to_string(uid)));
+  EXPECT_OK(registry().release(id_of(1), uid));
+}
+
+TEST_F(Uids, ProcessesOfTheGatewayItselfAreNeverEnded) {
+  EXPECT_STATUS(end_processes(0), ISOGATE_INVALID_ARGUMENT);
+  EXPECT_STATUS(end_processes(::geteuid()), ISOGATE_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace isogate::test
