@@ -1,0 +1,260 @@
+// Execs over HTTP against bare spawns of the same program, interleaved in one run. Prints one JSON object.
+//
+//   exec_http latency    PORT KEY BODY N IDLE PROGRAM [ARG…]      one client, alternating; IDLE further
+//   connections stay open exec_http throughput PORT KEY BODY CLIENTS SECONDS PROGRAM [ARG…]   rounds of bare,
+//   HTTP, bare, HTTP, … exec_http get        PORT KEY PATH N                          latency of a GET, alone
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern char** environ;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void die(const std::string& what) {
+  std::perror(what.c_str());
+  std::exit(1);
+}
+
+double since_us(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+// posix_spawn, two pipes read to their end, wait.
+void bare_spawn(char* const* argv) {
+  std::array<int, 2> out{};
+  std::array<int, 2> err{};
+  if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) die("pipe");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+  posix_spawn_file_actions_adddup2(&actions, err[1], 2);
+  pid_t pid = 0;
+  if (posix_spawnp(&pid, argv[0], &actions, nullptr, argv, environ) != 0) die("posix_spawn");
+  posix_spawn_file_actions_destroy(&actions);
+  close(out[1]);
+  close(err[1]);
+  std::array<char, 4096> buffer{};
+  while (read(out[0], buffer.data(), buffer.size()) > 0) {
+  }
+  while (read(err[0], buffer.data(), buffer.size()) > 0) {
+  }
+  close(out[0]);
+  close(err[0]);
+  int status = 0;
+  waitpid(pid, &status, 0);
+}
+
+class Client {
+ public:
+  explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) die("connect");
+    const int on = 1;
+    setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  ~Client() { close(fd_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Sends and reads one answer with a Content-Length; anything but 200 ends the bench.
+  void call(const std::string& request) {
+    if (send(fd_, request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size()))
+      die("send");
+    answer_.clear();
+    size_t need = 0;
+    while (need == 0 || answer_.size() < need) {
+      std::array<char, 65536> buffer;  // NOLINT
+      const ssize_t n = recv(fd_, buffer.data(), buffer.size(), 0);
+      if (n <= 0) die("recv");
+      answer_.append(buffer.data(), static_cast<size_t>(n));
+      if (need != 0) continue;
+      const size_t head = answer_.find("\r\n\r\n");
+      const size_t length = answer_.find("Content-Length: ");
+      if (head != std::string::npos && length < head)
+        need = head + 4 + std::stoul(answer_.substr(length + 16));
+    }
+    if (!answer_.starts_with("HTTP/1.1 200") || answer_.find("\"exit_code\":0,") == std::string::npos) {
+      if (request.starts_with("POST")) {
+        std::fprintf(stderr, "unexpected answer: %s\n", answer_.c_str());
+        std::exit(1);
+      }
+    }
+  }
+
+ private:
+  int fd_;
+  std::string answer_;
+};
+
+std::string post(const char* key, const std::string& body) {
+  return "POST /exec HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + std::string(key) +
+         "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+         body;
+}
+
+struct Percentiles {
+  double p50, p99;
+};
+
+Percentiles percentiles(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  return {samples[samples.size() / 2], samples[samples.size() * 99 / 100]};
+}
+
+void print_latency(const std::vector<double>& bare, const std::vector<double>& http) {
+  const auto b = percentiles(bare);
+  const auto h = percentiles(http);
+  std::printf(
+      "{\"bare_p50_us\":%.1f,\"bare_p99_us\":%.1f,\"http_p50_us\":%.1f,\"http_p99_us\":%.1f,\"p50_ratio\":%."
+      "3f,\"p99_ratio\":%.3f}\n",
+      b.p50, b.p99, h.p50, h.p99, h.p50 / b.p50, h.p99 / b.p99);
+}
+
+// Holds `count` connections in a child of its own, so that they do not slow the spawns measured here.
+class Idle {
+ public:
+  Idle(int port, int count) {
+    if (count == 0) return;
+    std::array<int, 2> ready{};
+    if (pipe(ready.data()) != 0) die("pipe");
+    holder_ = fork();
+    if (holder_ == 0) {
+      std::vector<std::unique_ptr<Client>> held;
+      for (int i = 0; i < count; ++i) held.push_back(std::make_unique<Client>(port));
+      if (write(ready[1], "x", 1) != 1) _exit(1);
+      pause();
+      _exit(0);
+    }
+    close(ready[1]);
+    char byte = 0;
+    if (read(ready[0], &byte, 1) != 1) die("idle connections");
+    close(ready[0]);
+  }
+  ~Idle() {
+    if (holder_ <= 0) return;
+    kill(holder_, SIGKILL);
+    waitpid(holder_, nullptr, 0);
+  }
+  Idle(const Idle&) = delete;
+  Idle& operator=(const Idle&) = delete;
+
+ private:
+  pid_t holder_ = -1;
+};
+
+int latency(char** argv) {
+  const int port = std::atoi(argv[0]);
+  const std::string request = post(argv[1], argv[2]);
+  const int n = std::atoi(argv[3]);
+  const Idle idle(port, std::atoi(argv[4]));
+  Client client(port);
+  std::vector<double> bare;
+  std::vector<double> http;
+  for (int i = 0; i < n + n / 10; ++i) {
+    auto start = Clock::now();
+    bare_spawn(argv + 5);
+    const double bare_us = since_us(start);
+    start = Clock::now();
+    client.call(request);
+    if (i < n / 10) continue;  // warming up
+    bare.push_back(bare_us);
+    http.push_back(since_us(start));
+  }
+  print_latency(bare, http);
+  return 0;
+}
+
+template <typename Work>
+double rate(int threads, double seconds, Work&& work) {
+  std::atomic<long> done{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> all;
+  for (int i = 0; i < threads; ++i) {
+    all.emplace_back([&] { work(stop, done); });
+  }
+  const auto start = Clock::now();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const double count = static_cast<double>(done);
+  const double took = since_us(start) / 1e6;
+  stop = true;
+  for (auto& thread : all) thread.join();
+  return count / took;
+}
+
+int throughput(char** argv) {
+  const int port = std::atoi(argv[0]);
+  const std::string request = post(argv[1], argv[2]);
+  const int clients = std::atoi(argv[3]);
+  const double seconds = std::atof(argv[4]);
+  char** program = argv + 5;
+  std::vector<double> bare;
+  std::vector<double> http;
+  std::vector<double> ratios;
+  for (int round = 0; round < 5; ++round) {
+    bare.push_back(rate(clients, seconds, [&](auto& stop, auto& done) {
+      while (!stop) bare_spawn(program), ++done;
+    }));
+    http.push_back(rate(clients, seconds, [&](auto& stop, auto& done) {
+      Client client(port);
+      while (!stop) client.call(request), ++done;
+    }));
+    ratios.push_back(http.back() / bare.back());
+  }
+  std::printf("{\"clients\":%d,\"bare_per_sec\":%.0f,\"http_per_sec\":%.0f,\"ratio\":%.3f}\n", clients,
+              percentiles(bare).p50, percentiles(http).p50, percentiles(ratios).p50);
+  return 0;
+}
+
+int get(char** argv) {
+  Client client(std::atoi(argv[0]));
+  const std::string request = "GET " + std::string(argv[2]) +
+                              " HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + argv[1] + "\r\n\r\n";
+  std::vector<double> samples;
+  for (int i = 0; i < std::atoi(argv[3]); ++i) {
+    const auto start = Clock::now();
+    client.call(request);
+    samples.push_back(since_us(start));
+  }
+  const auto p = percentiles(samples);
+  std::printf("{\"p50_us\":%.1f,\"p99_us\":%.1f}\n", p.p50, p.p99);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (argc > 7 && std::strcmp(argv[1], "latency") == 0) return latency(argv + 2);
+  if (argc > 7 && std::strcmp(argv[1], "throughput") == 0) return throughput(argv + 2);
+  if (argc == 6 && std::strcmp(argv[1], "get") == 0) return get(argv + 2);
+  std::fprintf(stderr, "see the head of exec_http.cc\n");
+  return 2;
+}

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Measures the gateway against baselines of the same run. See README.md beside this file."""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Gateway:
+    """`isogate serve` in a directory of its own, with the local backend."""
+
+    def __init__(self, build, options=""):
+        # Under the build directory: a plugin or a state directory below /tmp may be refused.
+        self.dir = tempfile.mkdtemp(prefix="bench-", dir=build)
+        os.chmod(self.dir, 0o755)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        config = os.path.join(self.dir, "isogate.yaml")
+        with open(config, "w") as out:
+            out.write(
+                f"listen: ['127.0.0.1:{self.port}']\nstate_dir: {self.dir}/state\nallow_unisolated: true\n"
+                f"plugin_dir: {build}/plugins\nbackends:\n  - name: local\n{options}"
+            )
+        self.log = open(os.path.join(self.dir, "log"), "w")
+        self.binary = os.path.join(build, "bin", "isogate")
+        self.process = subprocess.Popen([self.binary, "serve", "--config", config], stderr=self.log, stdout=self.log)
+        self.socket = os.path.join(self.dir, "state", "isogate.sock")
+        for _ in range(200):
+            if self.process.poll() is not None:
+                sys.exit("the gateway ended: " + open(self.log.name).read())
+            done = subprocess.run(
+                ["curl", "-fsS", "--unix-socket", self.socket, "http://localhost/readyz"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+            if done.returncode == 0:
+                break
+            time.sleep(0.05)
+        self.key = open(os.path.join(self.dir, "state", "local.key")).read().strip()
+
+    def children(self):
+        """name → pid of front and hosts."""
+        found = {}
+        for pid in os.listdir("/proc"):
+            if not pid.isdigit():
+                continue
+            try:
+                with open(f"/proc/{pid}/stat") as stat:
+                    parent = int(stat.read().rsplit(")", 1)[1].split()[1])
+                with open(f"/proc/{pid}/cmdline") as line:
+                    name = line.read().replace("\0", " ")
+            except OSError:
+                continue
+            if parent == self.process.pid:
+                found["front" if "_front" in name else "host"] = int(pid)
+        return found
+
+    def curl(self, *arguments):
+        return subprocess.run(
+            ["curl", "-sS", "-H", f"Authorization: Bearer {self.key}", *arguments], check=True, capture_output=True
+        ).stdout
+
+    def url(self, path):
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(60)
+        self.log.close()
+        if code != 0:
+            sys.exit(f"the gateway ended with {code}: " + open(self.log.name).read()[-2000:])
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def status(pid, field):
+    with open(f"/proc/{pid}/status") as lines:
+        for line in lines:
+            if line.startswith(field + ":"):
+                return int(line.split()[1])
+    return 0
+
+
+def exec_http(build, *arguments):
+    out = subprocess.run([os.path.join(build, "bin", "exec_http"), *map(str, arguments)], check=True, capture_output=True)
+    return json.loads(out.stdout)
+
+
+TRUE = '{"argv":["/bin/true"]}'
+SHELL = '{"command":"true"}'
+
+
+def bench_latency(build, scale):
+    """exec of /bin/true at one client over a bare spawn of it; the same through the shell"""
+    gateway = Gateway(build)
+    n = 3000 // scale
+    result = {
+        "true": exec_http(build, "latency", gateway.port, gateway.key, TRUE, n, 0, "/bin/true"),
+        "shell": exec_http(build, "latency", gateway.port, gateway.key, SHELL, n, 0, "/bin/bash", "-c", "true"),
+    }
+    gateway.stop()
+    return result
+
+
+def bench_throughput(build, scale):
+    """execs per second at 1, 16 and 64 clients over bare spawns from as many threads"""
+    gateway = Gateway(build)
+    result = {
+        str(clients): exec_http(build, "throughput", gateway.port, gateway.key, TRUE, clients, 3 / scale, "/bin/true")
+        for clients in (1, 16, 64)
+    }
+    gateway.stop()
+    return result
+
+
+def bench_idle(build, scale):
+    """the latency with 10,000 idle connections open over without"""
+    gateway = Gateway(build)
+    n = 2000 // scale
+    without = exec_http(build, "latency", gateway.port, gateway.key, TRUE, n, 0, "/bin/true")
+    with_idle = exec_http(build, "latency", gateway.port, gateway.key, TRUE, n, 10000, "/bin/true")
+    gateway.stop()
+    return {
+        "without": without,
+        "with_10000_idle": with_idle,
+        "growth": round(with_idle["p50_ratio"] / without["p50_ratio"], 3),
+    }
+
+
+def bench_stages(build, scale):
+    """where the time of one exec goes: HTTP alone, with the hop to the host, with the program"""
+    echo = os.path.join(build, "examples", "echo.so")
+    gateway = Gateway(build, f"  - name: echo\n    plugin: {echo}\n")
+    n = 3000 // scale
+    body = '{"argv":["echo"],"backend":"echo","agent_id":"stages"}'
+    http = exec_http(build, "get", gateway.port, gateway.key, "/livez", n)
+    hop = exec_http(build, "latency", gateway.port, gateway.key, body, n, 0, "/bin/true")
+    whole = exec_http(build, "latency", gateway.port, gateway.key, TRUE, n, 0, "/bin/true")
+    gateway.stop()
+    runner = subprocess.run([os.path.join(build, "bin", "spawn_cost")], capture_output=True, text=True).stdout
+    bare = whole["bare_p50_us"]
+    return {
+        "bare_us": bare,
+        "http_over_bare": round(http["p50_us"] / bare, 3),
+        "http_pipes_hop_journal_over_bare": round(hop["http_p50_us"] / hop["bare_p50_us"], 3),
+        "whole_over_bare": whole["p50_ratio"],
+        "runner_alone": runner.strip().splitlines(),
+    }
+
+
+def timed(arguments, **options):
+    start = time.monotonic()
+    subprocess.run(arguments, check=True, **options)
+    return time.monotonic() - start
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def bench_stream(build, scale):
+    """1 GiB out of an exec's stdout, over the same bytes through a raw pipe"""
+    gateway = Gateway(build)
+    size = (1 << 30) // scale
+    command = f"head -c {size} /dev/zero | tr '\\0' 'a'"
+    body = json.dumps({"command": command, "timeout_sec": 600})
+    rows = {"raw_pipe": [], "exec_drained": [], "exec_stream": []}
+    front = gateway.children()["front"]
+    for _ in range(3):
+        rows["raw_pipe"].append(timed(f"bash -c \"{command}\" | cat >/dev/null", shell=True))
+        common = ["curl", "-sS", "-o", "/dev/null", "-H", f"Authorization: Bearer {gateway.key}", "-H", "Content-Type: application/json", "-d", body]
+        rows["exec_drained"].append(timed(common + [gateway.url("/exec")]))
+        rows["exec_stream"].append(timed(common + [gateway.url("/exec-stream")]))
+    rss = status(front, "VmHWM")
+    gateway.stop()
+    base = median(rows["raw_pipe"])
+    return {name: {"mib_per_sec": round(size / 2**20 / median(times)), "over_raw_pipe": round(base / median(times), 3)} for name, times in rows.items()} | {
+        "front_peak_rss_kib": rss
+    }
+
+
+NGINX = """daemon off; pid {dir}/nginx.pid; error_log {dir}/error.log; worker_processes 1; user root;
+events {{ worker_connections 64; }}
+http {{ access_log off; client_body_temp_path {dir}/body; proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u;
+ scgi_temp_path {dir}/s; sendfile on; client_max_body_size 0;
+ server {{ listen 127.0.0.1:{port}; root {dir}/www; location /up/ {{ dav_methods PUT; }} }} }}
+"""
+
+
+def bench_file(build, scale):
+    """1 GiB file down and up over nginx serving and taking the same file"""
+    gateway = Gateway(build)
+    size = (1 << 30) // scale
+    www = os.path.join(gateway.dir, "www")
+    os.makedirs(os.path.join(www, "up"))
+    source = os.path.join(www, "big")
+    subprocess.run(["dd", "if=/dev/urandom", f"of={source}", "bs=1M", f"count={size >> 20}", "status=none"], check=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    conf = os.path.join(gateway.dir, "nginx.conf")
+    with open(conf, "w") as out:
+        out.write(NGINX.format(dir=gateway.dir, port=port))
+    nginx = subprocess.Popen(["nginx", "-c", conf, "-p", gateway.dir], stderr=subprocess.DEVNULL)
+    time.sleep(1)
+    auth = ["-H", f"Authorization: Bearer {gateway.key}"]
+    gateway.curl("-T", source, gateway.url("/workspace/files/default/big"))
+    down = {"nginx": [], "isogate": []}
+    up = {"nginx": [], "isogate": []}
+    for _ in range(3):
+        down["nginx"].append(timed(["curl", "-sS", "-o", "/dev/null", f"http://127.0.0.1:{port}/big"]))
+        down["isogate"].append(timed(["curl", "-sS", "-o", "/dev/null", *auth, gateway.url("/workspace/files/default/big")]))
+        up["nginx"].append(timed(["curl", "-sS", "-o", "/dev/null", "-T", source, f"http://127.0.0.1:{port}/up/big"]))
+        up["isogate"].append(timed(["curl", "-sS", "-o", "/dev/null", *auth, "-T", source, gateway.url("/workspace/files/default/up")]))
+    children = gateway.children()
+    rss = {name: status(pid, "VmHWM") for name, pid in children.items()}
+    nginx.terminate()
+    nginx.wait()
+    gateway.stop()
+    mib = size / 2**20
+    return {
+        "down": {n: round(mib / median(t)) for n, t in down.items()} | {"over_nginx": round(median(down["nginx"]) / median(down["isogate"]), 3)},
+        "up": {n: round(mib / median(t)) for n, t in up.items()} | {"over_nginx": round(median(up["nginx"]) / median(up["isogate"]), 3)},
+        "peak_rss_kib": rss,
+    }
+
+
+def bench_sleepers(build, scale):
+    """1,000 concurrent `sleep 5`: all answered, wall time, memory and threads"""
+    count = 1000 // scale
+    gateway = Gateway(build, "limits: {max_execs_per_sandbox: 2000}\n")
+    children = gateway.children()
+    before = {name: {"rss_kib": status(pid, "VmRSS"), "threads": status(pid, "Threads")} for name, pid in children.items()}
+    body = b'{"argv":["sleep","5"],"timeout_sec":60}'
+    head = f"POST /exec HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    answered = []
+    lock = threading.Lock()
+
+    def one():
+        with socket.create_connection(("127.0.0.1", gateway.port)) as peer:
+            peer.sendall(head.encode() + body)
+            answer = peer.recv(65536)
+            with lock:
+                answered.append(b'"exit_code":0,' in answer and answer.startswith(b"HTTP/1.1 200"))
+
+    threading.stack_size(256 * 1024)
+    threads = [threading.Thread(target=one) for _ in range(count)]
+    start = time.monotonic()
+    for thread in threads:
+        thread.start()
+    time.sleep(3)
+    during = {name: {"rss_kib": status(pid, "VmRSS"), "threads": status(pid, "Threads")} for name, pid in children.items()}
+    for thread in threads:
+        thread.join()
+    wall = time.monotonic() - start
+    time.sleep(8)
+    after = {name: {"rss_kib": status(pid, "VmRSS"), "threads": status(pid, "Threads")} for name, pid in children.items()}
+    gateway.stop()
+    return {"asked": count, "answered_well": sum(answered), "wall_sec": round(wall, 2), "before": before, "during": during, "after": after}
+
+
+BENCHES = {name[6:]: function for name, function in globals().items() if name.startswith("bench_")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True, help="build directory, of the release preset")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a look")
+    parser.add_argument("names", nargs="*", metavar="name", help="of " + ", ".join(BENCHES))
+    options = parser.parse_args()
+    build = os.path.abspath(options.build)
+    for name in options.names or BENCHES:
+        print(f"\n== {name}: {BENCHES[name].__doc__}", flush=True)
+        print(json.dumps(BENCHES[name](build, 10 if options.quick else 1), indent=2), flush=True)
+
+
+if __name__ == "__main__":
+    main()
