@@ -26,11 +26,10 @@ build() {
     shift
   done
   say "building ($preset): build/$preset"
-  cmake --preset "$preset" "${options[@]}" >"/tmp/isogate-configure.$$" 2>&1 || {
-    cat "/tmp/isogate-configure.$$"
-    rm -f "/tmp/isogate-configure.$$"
+  local said
+  said=$(cmake --preset "$preset" "${options[@]}" 2>&1) || {
+    printf '%s\n' "$said"
     return 1
   }
-  rm -f "/tmp/isogate-configure.$$"
   NINJA_STATUS='[%f/%t %es] ' cmake --build --preset "$preset" ${targets[@]+--target "${targets[@]}"}
 }

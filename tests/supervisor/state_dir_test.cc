@@ -160,7 +160,7 @@ TEST_F(StateDirTest, each_process_reaches_its_part_alone) {
   for (const uid_t uid : {accounts_.front_uid, 5353u}) {
     for (const char* name : {"", "/sandboxes", "/uids/61200", "/run/one.so", "/sandboxes/isg-x/workspace"})
       EXPECT_FALSE(reaches(uid, name, O_RDONLY)) << uid << " reads " << name;
-    EXPECT_FALSE(reaches(uid, "/sandboxes/new", O_WRONLY | O_CREAT)) << uid;
+    EXPECT_FALSE(reaches(uid, "/sandboxes/new", O_WRONLY | O_CREAT, 0600)) << uid;
   }
 }
 
