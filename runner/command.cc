@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -66,6 +67,8 @@ void CommandRunner::plan(Supervision& s, const Command& command, const CgroupSlo
   const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
   for (int i = 0; i < 3; ++i) s.plan.streams[i] = streams[i] < 0 ? null_device_.get() : streams[i];
   s.plan.cwd_fd = command.cwd_fd;
+  s.plan.soft_files = soft_files_;
+  s.plan.hard_files = hard_files_;
   s.plan.change_identity = command.identity.change;
   s.plan.uid = command.identity.uid;
   s.plan.gid = command.identity.gid;
@@ -76,7 +79,7 @@ void CommandRunner::plan(Supervision& s, const Command& command, const CgroupSlo
   for (size_t i = 0; i < slot.limits.size() && i < kMaxJoins; ++i) {
     s.plan.join_fds[i] = slot.limits[i].procs.get();
   }
-  s.cancel_fd = command.cancel_fd;
+  s.start.cancel_fd = command.cancel_fd;
   s.control_fd = command.control_fd;
   s.oom_fd = slot.oom_kills_one ? slot.oom_events.get() : -1;
   s.walk = walk_;
@@ -95,11 +98,16 @@ void CommandRunner::plan(Supervision& s, const Command& command, const CgroupSlo
 void CommandRunner::supervise(Supervision& s, const SpawnStack& stack) {
   const std::optional<SigpipeGuard> guard =
       s.pump != nullptr ? std::optional<SigpipeGuard>(std::in_place) : std::nullopt;
-  if (!s.supervisor) {
-    raw_supervise_leaf(s);
-    return;
+  long failed = 0;
+  {
+    const SpawnRescuer::Watch watch(rescuer_, s.start);
+    if (s.supervisor) {
+      failed = raw_supervise_child(s, stack.supervisor, SpawnStack::kSize);
+    } else {
+      raw_supervise_leaf(s);
+    }
   }
-  const long failed = raw_supervise_child(s, stack.supervisor, SpawnStack::kSize);
+  if (s.start.pidfd >= 0) ::close(s.start.pidfd);
   if (failed < 0) {
     s.result.spawn_error = failed;
     s.result.finished = true;
@@ -154,7 +162,7 @@ Result<isogate_evidence> CommandRunner::measure(const Identity& identity) {
   auto mapped = stacks_.take();
   if (!mapped) return mapped.error();
   const BorrowedStack stack(stacks_, *mapped);
-  return measure_identity(identity, *stack);
+  return measure_identity(identity, *stack, rescuer_);
 }
 
 void CommandRunner::keep_stray(const Supervision& s) {

@@ -1,9 +1,11 @@
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +15,8 @@
 
 namespace isogate {
 namespace {
+
+constexpr uint64_t kProgramSoftFiles = 1024, kProgramFiles = 524288;  // as init systems do it
 
 // tree.cc names processes by what /proc says.
 bool proc_is_ours() {
@@ -57,10 +61,16 @@ CommandRunner::~CommandRunner() {
 }
 
 void CommandRunner::open_descriptors() {
+  if (auto started = rescuer_.start(); !started) broken_ = started.error();
   null_device_ = Fd(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_device_) broken_ = os_error("cannot run programs: cannot open `/dev/null`", errno);
   host_pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!host_pidfd_) broken_ = os_error("cannot run programs: pidfd_open (Linux 5.3) failed", errno);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {  // a host's own limits are no program's
+    hard_files_ = std::min<uint64_t>(files.rlim_max, kProgramFiles);
+    soft_files_ = std::min<uint64_t>(hard_files_, kProgramSoftFiles);
+  }
   sigset_t child{};
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
@@ -95,7 +105,7 @@ std::string CommandRunner::try_leaf() {
   Supervision s;
   plan(s, Command{}, slot, *stack);
   s.plan.instead = raw_succeed;
-  raw_supervise_leaf(s);
+  supervise(s, *stack);
   const bool lived = s.result.spawn_error == 0 && s.result.ended && s.result.status == 0;
   slot.leaf->pooled = false;
   cgroups_->release(std::move(slot));

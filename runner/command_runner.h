@@ -55,8 +55,10 @@ class CommandRunner final : public Runner {
   Abilities abilities_;
   std::optional<Error> broken_;  // nothing can be run here
   Fd null_device_, host_pidfd_, child_signals_;
+  uint64_t soft_files_ = 1024, hard_files_ = 1024;
   TreeWalk walk_ = TreeWalk::children;
   SpawnStackPool stacks_;
+  SpawnRescuer rescuer_;
   std::unique_ptr<Cgroups> cgroups_;
   pid_t watcher_ = -1;
   std::mutex strays_mutex_;

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -56,6 +58,15 @@ class Reader {  // remembers whether anything was missing
   bool complete_ = true;
 };
 
+constexpr time_t kLongestSec = 10;
+
+Fd timer(time_t seconds) {
+  Fd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const itimerspec when = {{0, 0}, {seconds, 0}};
+  if (fd && ::timerfd_settime(fd.get(), 0, &when, nullptr) != 0) fd.reset();
+  return fd;
+}
+
 struct PortraitPage {
   PortraitPage()
       : memory(::mmap(nullptr, sizeof(SelfPortrait), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
@@ -95,7 +106,8 @@ Result<isogate_evidence> evidence_from(const SelfPortrait& portrait) {
   return evidence;
 }
 
-Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnStack& stack) {
+Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnStack& stack,
+                                          SpawnRescuer& rescuer) {
   const PortraitPage page;
   if (page.memory == MAP_FAILED) return os_error("cannot map a page to measure by", errno);
   const Fd null_device(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -111,14 +123,21 @@ Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnS
   plan.report = stack.report;
   plan.instead = raw_take_portrait;
   plan.instead_argument = page.memory;
-  Spawned child{};
-  uint64_t mask = 0;
-  raw::block_signals(&mask);
-  const long failed = raw_spawn(plan, false, &child);
-  raw::restore_signals(&mask);
-  if (failed < 0) return os_error("cannot start a child to measure by", static_cast<int>(-failed));
-  while (::waitpid(child.pid, nullptr, __WALL) < 0 && errno == EINTR) {
+  const Fd limit = timer(kLongestSec);
+  if (!limit) return os_error("cannot make a timer to measure by", errno);
+  StartUnderWay start{.cancel_fd = limit.get()};
+  {
+    const SpawnRescuer::Watch watch(rescuer, start);
+    int pid = 0;
+    uint64_t mask = 0;
+    raw::block_signals(&mask);
+    const long failed = raw_spawn(plan, &start.pidfd, &pid);
+    raw::restore_signals(&mask);
+    if (failed < 0) return os_error("cannot start a child to measure by", static_cast<int>(-failed));
+    while (::waitpid(pid, nullptr, __WALL) < 0 && errno == EINTR) {
+    }
   }
+  ::close(start.pidfd);
   if (stack.report->os_errno != 0) return describe_failure(*stack.report, identity);
   return evidence_from(*static_cast<const SelfPortrait*>(page.memory));
 }

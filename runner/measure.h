@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runner/command.h"
+#include "runner/spawn_rescue.h"
 #include "runner/spawn_stack.h"
 
 namespace isogate {
@@ -26,6 +27,7 @@ void raw_take_portrait(void* argument);
 // Pure. ISOGATE_INTERNAL where the portrait lacks a line that every kernel writes.
 Result<isogate_evidence> evidence_from(const SelfPortrait& portrait);
 
-Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnStack& stack);
+Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnStack& stack,
+                                          SpawnRescuer& rescuer);
 
 }  // namespace isogate

@@ -45,6 +45,7 @@ struct SpawnPlan {
   int streams[3] = {-1, -1, -1};            // no -1 any more; with a terminal all are its slave
   bool terminal = false;
   int cwd_fd = -1;
+  uint64_t soft_files = 1024, hard_files = 1024;  // RLIMIT_NOFILE
   bool change_identity = false;
   uint32_t uid = 0, gid = 0;
   int leaf_fd = -1;                            // a cgroup2 directory to be born in
@@ -57,11 +58,6 @@ struct SpawnPlan {
   // What runs instead of exec, after the same preparation (measure.h). Does not return.
   void (*instead)(void* argument) = nullptr;
   void* instead_argument = nullptr;
-};
-
-struct Spawned {
-  int pid;
-  int pidfd;  // -1 where none was asked for
 };
 
 // A child that runs entry(argument) on that stack. clone3, or clone where a filter answers ENOSYS and no leaf
@@ -82,8 +78,9 @@ long raw_clone(const CloneRequest& request);
 void raw_succeed(void*);
 
 // Signals are blocked by the caller. 0, or -errno when there is no child at all; what the child itself ran
-// into is in plan.report once this returns, and the child is then to be waited for.
-long raw_spawn(const SpawnPlan& plan, bool with_pidfd, Spawned* out);
+// into is in plan.report once this returns, and the child is then to be waited for. *pidfd is there before
+// the child runs.
+long raw_spawn(const SpawnPlan& plan, int* pidfd, int* pid);
 
 // argv, environment and candidates of one command as the kernel takes them. Borrows the command.
 class PreparedProgram {

@@ -110,6 +110,8 @@ long exec_first(const SpawnPlan& plan) {
   raw::call(SYS_umask, 022);
   const rlimit64 no_core = {0, 0};
   check(plan, raw::call(SYS_prlimit64, 0, RLIMIT_CORE, &no_core, 0));
+  const rlimit64 files = {plan.soft_files, plan.hard_files};
+  check(plan, raw::call(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, 0));
   check(plan, raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
   if (plan.change_identity) change_identity(plan);
   die_with_parent(plan, birth.parent);
@@ -130,23 +132,22 @@ void raw_succeed(void*) {
   for (;;) raw::call(SYS_exit_group, 0);
 }
 
-long raw_spawn(const SpawnPlan& plan, bool with_pidfd, Spawned* out) {
+long raw_spawn(const SpawnPlan& plan, int* pidfd, int* pid) {
   Birth birth = {&plan, raw::call(SYS_getpid)};
   plan.report->stage = kStageBorn;
   plan.report->os_errno = 0;
-  out->pidfd = -1;
   CloneRequest request = {};
   request.flags = CLONE_VFORK | (plan.copy_memory ? 0 : CLONE_VM);
   request.exit_signal = plan.child_signal ? SIGCHLD : 0;
   request.leaf_fd = plan.leaf_fd;
-  request.pidfd = with_pidfd ? &out->pidfd : nullptr;
+  request.pidfd = pidfd;
   request.stack = plan.stack;
   request.stack_size = plan.stack_size;
   request.entry = born;
   request.argument = &birth;
   const long child = raw_clone(request);
   if (child < 0) return child;
-  out->pid = static_cast<int>(child);
+  *pid = static_cast<int>(child);
   return 0;
 }
 

@@ -184,8 +184,8 @@ void take_notice(Supervision& s, const pollfd* slots) {
 void watch_program(Supervision& s) {
   pollfd slots[kSlots];
   while (!s.result.ended && !s.result.left_behind) {
-    watch(slots[kEnd], s.supervisor ? s.child_signal_fd : s.pidfd);
-    watch(slots[kCancel], s.cancelled ? -1 : s.cancel_fd);
+    watch(slots[kEnd], s.supervisor ? s.child_signal_fd : s.start.pidfd);
+    watch(slots[kCancel], s.cancelled ? -1 : s.start.cancel_fd);
     watch(slots[kControl], s.control_fd);
     watch(slots[kHost], s.host_pidfd);
     if (s.pump != nullptr) raw_pump_wait(*s.pump, true, slots + kPump);
@@ -206,7 +206,7 @@ void drain(Supervision& s) {
     const uint64_t now = raw::now_ns();
     if (now >= until) return;
     watch(slots[kEnd], -1);
-    watch(slots[kCancel], s.cancelled ? -1 : s.cancel_fd);
+    watch(slots[kCancel], s.cancelled ? -1 : s.start.cancel_fd);
     watch(slots[kControl], -1);
     watch(slots[kHost], s.host_pidfd);
     raw_pump_wait(pump, false, slots + kPump);
@@ -224,8 +224,17 @@ void drain(Supervision& s) {
   }
 }
 
+// A program that was killed while its cancellation had fired died of it, whoever was quicker.
+void attribute(Supervision& s) {
+  if (s.cancelled || s.start.cancel_fd < 0 || (s.result.status & 0x7f) != SIGKILL) return;
+  pollfd slot;
+  watch(slot, s.start.cancel_fd);
+  if (wait_for(&slot, 1, 0) > 0) s.cancelled = s.result.killed = true;
+}
+
 void run(Supervision& s) {
   watch_program(s);
+  attribute(s);
   if (s.supervisor) {
     end_tree(s);
   } else {
@@ -236,11 +245,9 @@ void run(Supervision& s) {
 }
 
 void spawn(Supervision& s) {
-  Spawned spawned = {0, -1};
   s.result.start_ns = raw::now_ns();
-  s.result.spawn_error = raw_spawn(s.plan, !s.supervisor, &spawned);
-  s.result.pid = spawned.pid;
-  s.pidfd = spawned.pidfd;
+  s.result.spawn_error = raw_spawn(s.plan, &s.start.pidfd, &s.result.pid);
+  __atomic_store_n(&s.start.started, 1, __ATOMIC_RELEASE);
 }
 
 [[noreturn]] void supervisor_main(void* argument) {
@@ -261,10 +268,7 @@ void raw_supervise_leaf(Supervision& s) {
   raw::block_signals(&mask);
   spawn(s);
   raw::restore_signals(&mask);
-  if (s.result.spawn_error == 0) {
-    run(s);
-    raw::call(SYS_close, s.pidfd);
-  }
+  if (s.result.spawn_error == 0) run(s);
   s.result.finished = true;
 }
 

@@ -18,6 +18,7 @@
 #include "isogate/backend.h"
 #include "runner/pty.h"
 #include "runner/spawn.h"
+#include "runner/spawn_rescue.h"
 #include "runner/tree.h"
 
 namespace isogate {
@@ -40,9 +41,8 @@ struct SupervisionResult {
 
 struct Supervision {
   SpawnPlan plan;
-  int cancel_fd = -1;
+  StartUnderWay start;  // its cancel_fd, and the program's pidfd: made by the loop, closed by the caller
   int control_fd = -1;
-  int pidfd = -1;  // of the program, made by the loop
   PtyPump* pump = nullptr;
   // With a leaf:
   int leaf_events_fd = -1, leaf_kill_fd = -1;
