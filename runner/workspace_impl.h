@@ -66,7 +66,7 @@ class WorkspaceImpl final : public Workspace {
   static Result<Fd> open_regular(const Target& target);
 
   Result<StagedFile> stage(const Target& target, bool parents, Fd& beside) const;
-  Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd,
+  Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
                        uint64_t& bytes) const;
   Result<void> commit(StagedFile& body, uint64_t bytes, const Target& target,
                       const isogate_file_request& request, int cancel_fd);

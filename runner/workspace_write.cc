@@ -66,10 +66,12 @@ Result<StagedFile> WorkspaceImpl::stage(const Target& target, bool parents, Fd& 
 }
 
 Result<void> WorkspaceImpl::receive(StagedFile& staged, const Target& target, int in, int cancel_fd,
-                                    uint64_t& bytes) const {
+                                    int complete_fd, uint64_t& bytes) const {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
   auto got = pump_in(in, staged.fd(), cancel_fd);
+  if (got && complete_fd > 0 && !cancelled(complete_fd))
+    got = Error{ISOGATE_CANCELLED, 0, "its sender went away before the body was complete"};
   if (!got) return prefixed(target.attempt, got.error());
   bytes = *got;
   return {};
@@ -147,7 +149,7 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   auto staged = stage(*target, has(request, ISOGATE_FILE_PARENTS), beside);
   if (!staged) return staged.error();
   uint64_t bytes = 0;
-  if (auto received = receive(*staged, *target, request.fd, cancel_fd, bytes); !received)
+  if (auto received = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes); !received)
     return received.error();
   if (auto done = commit(*staged, bytes, *target, request, cancel_fd); !done) return done.error();
   return bytes;

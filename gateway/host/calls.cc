@@ -60,6 +60,7 @@ isogate_file_request request_of(const ipc::FileCall& call) {
   request.offset = call.offset;
   request.limit = call.limit;
   request.fd = call.body ? call.body.get() : -1;
+  request.complete_fd = call.complete ? call.complete.get() : -1;
   return request;
 }
 

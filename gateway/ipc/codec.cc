@@ -144,7 +144,7 @@ void fields(Wire& wire, M& evidence) {
 template <typename Wire, Is<Hello> M>
 void fields(Wire& wire, M& hello) {
   names(wire, hello.plugin_id, hello.plugin_version, hello.summary);
-  numbers(wire, hello.isolation, hello.locality, hello.capabilities);
+  numbers(wire, hello.isolation, hello.locality, hello.capabilities, hello.max_execs);
 }
 
 template <typename Wire, Is<std::monostate> M>
@@ -199,7 +199,7 @@ Slots slots(OpenCall& m) { return {&m.call.cancel}; }
 Slots slots(CloseCall& m) { return {&m.call.cancel}; }
 Slots slots(EnumerateCall& m) { return {&m.call.cancel, &m.out}; }
 Slots slots(ExecCall& m) { return {&m.call.cancel, &m.std_in, &m.std_out, &m.std_err, &m.control}; }
-Slots slots(FileCall& m) { return {&m.call.cancel, &m.body}; }
+Slots slots(FileCall& m) { return {&m.call.cancel, &m.body, &m.complete}; }
 Slots slots(EvidenceCall& m) { return {&m.call.cancel}; }
 
 template <typename T>

@@ -21,6 +21,7 @@ struct Hello {  // host → front, once, when the plugin is loaded and created
   std::string plugin_id, plugin_version, summary;
   uint32_t isolation = 0, locality = 0;
   uint64_t capabilities = 0;
+  uint32_t max_execs = 0;  // at a time, with a reserve for files, probes and closes; further ones would wait unread
 };
 
 struct CallHeader {
@@ -71,7 +72,8 @@ struct FileCall {
   std::string sandbox_id, path, path_to, user;
   uint32_t scope = 0, flags = 0, mode = 0;
   uint64_t offset = 0, limit = 0;
-  Fd body;  // descriptor 2: read and list write to it, write reads it
+  Fd body;      // descriptor 2: read and list write to it, write reads it
+  Fd complete;  // descriptor 3: write's complete_fd
 };
 
 struct EvidenceCall {

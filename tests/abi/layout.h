@@ -113,7 +113,7 @@ AT(isogate_file_request, user, 48);
 AT(isogate_file_request, offset, 64);
 AT(isogate_file_request, limit, 72);
 AT(isogate_file_request, fd, 80);
-AT(isogate_file_request, reserved, 84);
+AT(isogate_file_request, complete_fd, 84);
 
 SIZE(isogate_entry, 48);
 AT(isogate_entry, struct_size, 0);

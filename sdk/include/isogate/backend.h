@@ -220,8 +220,9 @@ typedef struct isogate_file_request {
   isogate_str user;    /* as in isogate_exec_request */
   uint64_t offset;     /* read */
   uint64_t limit;      /* read: bytes, UINT64_MAX for all; list: entries, 0 for all */
-  int32_t fd;          /* read: written to; write: read to its end, and that end means complete */
-  uint32_t reserved;   /* 0 */
+  int32_t fd;          /* read: written to; write: read to its end */
+  int32_t complete_fd; /* write: readable once the whole body is in `fd`; where it is not when `fd` ends, the
+                          sender is gone and nothing is committed. 0 or less: the end of `fd` suffices */
 } isogate_file_request;
 
 #define ISOGATE_ENTRY_REGULAR 1u
