@@ -3,6 +3,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <cerrno>
+#include <fcntl.h>
 
 #include "gateway/base/log.h"
 #include "gateway/ipc/channel.h"
@@ -14,6 +15,15 @@ namespace {
 
 ipc::CallHeader& header_of(ipc::Call& call) {
   return std::visit([](auto& each) -> ipc::CallHeader& { return each.call; }, call);
+}
+
+constexpr int kMostAbandoned = 16;
+
+std::chrono::seconds longest(const ipc::Call& call) {
+  if (std::holds_alternative<ipc::ProbeCall>(call)) return std::chrono::seconds(10);
+  if (std::holds_alternative<ipc::EvidenceCall>(call)) return std::chrono::seconds(30);
+  if (std::holds_alternative<ipc::CloseCall>(call)) return std::chrono::seconds(60);
+  return std::chrono::seconds(600);  // an image to pull, a large tree to remove
 }
 
 ipc::Reply failure(uint64_t id, isogate_status status, const char* message) {
@@ -96,15 +106,21 @@ asio::awaitable<bool> BackendChannel::send(const ipc::Call& call) {
   co_return false;
 }
 
-asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call) {
+asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr<Cancel> cancel) {
   const auto self = shared_from_this();
   const uint64_t id = next_id_++;
+  if (!cancel) {
+    auto made = Cancel::make(executor_);
+    if (!made) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, made.error().message.c_str());
+    cancel = std::move(*made);
+    cancel->fire_after(longest(call));
+  }
   auto& header = header_of(call);
   header.id = id;
-  if (!header.cancel) {
-    if (auto event = make_event(); event) header.cancel = std::move(*event);
-  }
+  header.cancel = Fd(::fcntl(cancel->event(), F_DUPFD_CLOEXEC, 0));
+  if (!header.cancel) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, "the gateway is out of descriptors");
   if (!open()) co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host is not running");
+  const bool probe = std::holds_alternative<ipc::ProbeCall>(call);
   const auto pending = std::make_shared<Pending>(executor_);
   pending_.emplace(id, pending);
   if (!co_await send(call)) {
@@ -112,8 +128,22 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call) {
     co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host could not be reached");
   }
   call = ipc::ProbeCall{};  // closes what was sent
+  cancel->begin([self, id, probe] { self->abandon(id, probe); });
   co_await pending->done.wait();
+  cancel->end();
   co_return std::move(*pending->reply);
+}
+
+void BackendChannel::abandon(uint64_t id, bool probe) {
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  const auto pending = found->second;
+  pending_.erase(found);
+  pending->reply = failure(id, ISOGATE_LOST, "the backend did not let go of the call after its cancellation");
+  pending->done.set();
+  log::error("backend_call_abandoned", {{"call", id}, {"probe", probe}});
+  if (probe || ++abandoned_ >= kMostAbandoned) end();
+  close_if_idle();
 }
 
 void BackendChannel::retire() {

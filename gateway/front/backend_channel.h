@@ -1,7 +1,9 @@
 // The front's end of the socket to one generation of one backend host.
 //
 // Calls are numbered and answered in any order. When the channel ends, every call in flight is answered
-// with ISOGATE_LOST (it may have started) and later ones with ISOGATE_UNAVAILABLE. The front's one thread.
+// with ISOGATE_LOST (it may have started) and later ones with ISOGATE_UNAVAILABLE. So is a call whose
+// backend does not let go of it after its cancellation; a host that does so again and again, or with a probe,
+// is given up: its channel ends, and the supervisor starts another. The front's one thread.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -14,6 +16,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "gateway/front/cancel.h"
 #include "gateway/front/event.h"
 #include "gateway/ipc/messages.h"
 #include "runner/fd.h"
@@ -29,9 +32,9 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
 
   void start(HelloCallback on_hello, EndCallback on_end);
 
-  // Sends the call, whose descriptors are closed here once sent, and waits for its reply. An empty
-  // call.cancel gets an eventfd of its own.
-  boost::asio::awaitable<ipc::Reply> call(ipc::Call call);
+  // Sends the call, whose descriptors are closed here once sent, and waits for its reply. Without a `cancel`
+  // of the caller's the call is cancelled when it takes longer than its kind may.
+  boost::asio::awaitable<ipc::Reply> call(ipc::Call call, std::shared_ptr<Cancel> cancel = nullptr);
 
   // No further calls; the socket is closed when the last reply is in, which ends that host.
   void retire();
@@ -51,6 +54,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   boost::asio::awaitable<void> receive_loop(HelloCallback on_hello);
   bool receive_one(const HelloCallback& on_hello);
   boost::asio::awaitable<bool> send(const ipc::Call& call);
+  void abandon(uint64_t id, bool probe);
   void end();
   void close_if_idle();
 
@@ -60,6 +64,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   uint64_t next_id_ = 1;
   bool open_ = true;
   bool retired_ = false;
+  int abandoned_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Pending>> pending_;
   EndCallback on_end_;
 };

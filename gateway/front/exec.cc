@@ -1,6 +1,5 @@
 #include "gateway/front/exec.h"
 
-#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -131,8 +130,7 @@ class Flight {
         spec_(spec),
         output_(output),
         lease_(lease),
-        cancel_(or_throw(make_event())),
-        timer_(app.executor) {
+        cancel_(or_throw(Cancel::make(app.executor))) {
     answer_.exec_id = new_exec_id();
     answer_.backend = lease.backend->config.name;
     answer_.isolation = lease.sandbox->row.isolation;
@@ -146,7 +144,7 @@ class Flight {
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
 
-  void kill() { signal_event(cancel_.get()); }
+  void kill() { cancel_->fire(); }
   asio::awaitable<ExecAnswer> run();
 
  private:
@@ -160,8 +158,8 @@ class Flight {
   const ExecSpec& spec_;
   Output& output_;
   Lease& lease_;
-  Fd cancel_;
-  Alarm timer_;
+  std::shared_ptr<Cancel> cancel_;
+  Alarm timer_{app_.executor};
   bool timed_out_ = false;
   std::function<void()> kill_ = [this] { kill(); };
   ExecAnswer answer_;
@@ -175,7 +173,6 @@ ipc::ExecCall Flight::make_call() {
       (std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(timeout))
           .time_since_epoch()
           .count();
-  call.call.cancel = Fd(::fcntl(cancel_.get(), F_DUPFD_CLOEXEC, 0));
   call.sandbox_id = lease_.sandbox->row.sandbox_id;
   call.exec_id = answer_.exec_id;
   call.cwd = spec_.cwd;
@@ -190,7 +187,7 @@ void Flight::arm_timer() {
   timer_.set(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(spec_.timeout_sec)),
       [this] {
-        timed_out_ = true;
+        timed_out_ = !cancel_->fired();
         kill();
       });
 }
@@ -269,7 +266,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
                    [stream](const std::exception_ptr&) { stream->done.set(); });
   }
   lease_.backend->breaker.started(std::chrono::steady_clock::now());
-  const ipc::Reply reply = co_await lease_.channel->call(std::move(call));
+  const ipc::Reply reply = co_await lease_.channel->call(std::move(call), cancel_);
   timer_.cancel();
   app_.backends.judge(*lease_.backend, reply);
   standard_out->program_ended();

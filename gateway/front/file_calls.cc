@@ -80,34 +80,56 @@ asio::awaitable<Listing> list_files(Lease& lease, ListRequest request) {
   co_return listing;
 }
 
+// Lives until the backend has answered. A sandbox that is ended cancels it, whatever its client does.
+struct Transfer::Shared {
+  Shared(std::shared_ptr<Sandbox> of, const asio::any_io_executor& executor)
+      : sandbox(std::move(of)), done(executor), cancel(or_throw(Cancel::make(executor))) {
+    sandbox->kills.insert(&kill);
+  }
+  ~Shared() { sandbox->kills.erase(&kill); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+
+  static asio::awaitable<void> run(std::shared_ptr<Shared> self, std::shared_ptr<BackendChannel> channel,
+                                   ipc::FileCall call) {
+    self->reply = co_await channel->call(std::move(call), self->cancel);
+    self->sandbox->kills.erase(&self->kill);
+    self->done.set();
+  }
+
+  std::shared_ptr<Sandbox> sandbox;
+  Event done;
+  std::shared_ptr<Cancel> cancel;
+  std::function<void()> kill = [this] { cancel->fire(); };
+  ipc::Reply reply;
+};
+
+Transfer::~Transfer() { cancel(); }
+
 Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
     : pipe(lease.channel->executor()),
-      shared_(std::make_shared<Shared>(lease.channel->executor())),
-      cancel_(or_throw(make_event())) {
+      shared_(std::make_shared<Shared>(lease.sandbox, lease.channel->executor())) {
   Pipe ends = or_throw(make_pipe());
   ::fcntl(ends.write.get(), F_SETPIPE_SZ, kPipeBytes);  // smaller where the user's allowance is used up
   ipc::FileCall call = file_call(lease, verb, std::move(target));
-  call.call.cancel = Fd(::fcntl(cancel_.get(), F_DUPFD_CLOEXEC, 0));
   const bool inward = verb == ipc::FileVerb::kWrite;
+  if (inward) {
+    complete_ = or_throw(make_event());
+    call.complete = Fd(::fcntl(complete_.get(), F_DUPFD_CLOEXEC, 0));
+  }
   call.body = std::move(inward ? ends.read : ends.write);
   pipe.assign((inward ? ends.write : ends.read).release());
   pipe.native_non_blocking(true);
-  asio::co_spawn(
-      lease.channel->executor(),
-      [](std::shared_ptr<BackendChannel> channel, ipc::FileCall record,
-         std::shared_ptr<Shared> shared) -> asio::awaitable<void> {
-        shared->reply = co_await channel->call(std::move(record));
-        shared->done.set();
-      }(lease.channel, std::move(call), shared_),
-      asio::detached);
+  asio::co_spawn(lease.channel->executor(), Shared::run(shared_, lease.channel, std::move(call)),
+                 asio::detached);
 }
 
-void Transfer::cancel() {
-  if (cancel_) signal_event(cancel_.get());
-}
+void Transfer::cancel() { shared_->cancel->fire(); }
 
-void Transfer::close_pipe() {
+// In this order: who sees the end of the pipe can see that it is the body's.
+void Transfer::complete() {
   boost::system::error_code ignored;
+  signal_event(complete_.get());
   pipe.close(ignored);
 }
 

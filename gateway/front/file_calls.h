@@ -40,23 +40,19 @@ boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request);
 class Transfer {
  public:
   Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target);  // throws ApiError
-  ~Transfer() { cancel(); }
+  ~Transfer();
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
   boost::asio::posix::stream_descriptor pipe;  // read: read it to its end; write: write to it
   void cancel();                               // a write commits nothing from now on
-  void close_pipe();                           // a write: the body is complete
+  void complete();                             // a write: the body is complete, it may be committed
   boost::asio::awaitable<ipc::Reply> reply();
 
  private:
-  struct Shared {
-    explicit Shared(const boost::asio::any_io_executor& executor) : done(executor) {}
-    Event done;
-    ipc::Reply reply;
-  };
+  struct Shared;
   std::shared_ptr<Shared> shared_;
-  Fd cancel_;
+  Fd complete_;
 };
 
 }  // namespace isogate::front

@@ -187,8 +187,11 @@ Task<void> write_all(Transfer& transfer, std::string_view bytes) {
   boost::system::error_code error;
   co_await boost::asio::async_write(transfer.pipe, boost::asio::buffer(bytes.data(), bytes.size()),
                                     boost::asio::redirect_error(boost::asio::use_awaitable, error));
-  if (error) transfer.cancel();
-  transfer.close_pipe();
+  if (error) {
+    transfer.cancel();
+  } else {
+    transfer.complete();
+  }
 }
 
 Task<void> write_json(App& app, Exchange& exchange, FileBody& file) {
@@ -383,7 +386,7 @@ Task<void> handle_file_put(App& app, Exchange& exchange) {
   try {
     while (co_await exchange.read_body_to_pipe(transfer.pipe) > 0) {
     }
-    transfer.close_pipe();
+    transfer.complete();
   } catch (const PipeClosed&) {  // the backend refused early; its reply says why
     transfer.cancel();
   }

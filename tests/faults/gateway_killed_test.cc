@@ -170,5 +170,27 @@ TEST_F(GatewayKilled, FiveDeadHostsInAMinuteAreEnough) {
   EXPECT_TRUE(works_within(10, me)) << "a reload does not bring it back";
 }
 
+// The end of the body's pipe says nothing about who closed it.
+TEST_F(GatewayKilled, TheFrontMidUploadCommitsNothing) {
+  const auto gateway = start(kLocal);
+  const Caller me(*gateway, "a");
+  ASSERT_TRUE(succeeded(me.write("file", "whole")));
+  const std::string part(256 << 10, 'x');
+  for (int round = 0; round < 8; ++round) {
+    ASSERT_TRUE(works_within(10, me));
+    HttpConnection upload(gateway->url());
+    Headers headers = {{"Host", "localhost"},
+                       {"Authorization", "Bearer " + gateway->key()},
+                       {"X-Agent-Id", "a"},
+                       {"Transfer-Encoding", "chunked"}};
+    upload.send_request_head("PUT", "/workspace/files/file", headers);
+    for (int i = 0; i < 4; ++i) upload.send("40000\r\n" + part + "\r\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 * round));
+    ::kill(front_of(*gateway), SIGKILL);
+    EXPECT_TRUE(works_within(10, me));
+    EXPECT_EQ(me.content("file").substr(0, 20), "whole") << "round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace isogate::test
