@@ -1,7 +1,5 @@
 #include "gateway/front/backends.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -14,7 +12,6 @@ namespace {
 
 constexpr int kRemoteProbes = 3;
 constexpr std::chrono::seconds kRemoteProbeGap{2};
-constexpr std::chrono::seconds kProbeTimeout{10};
 
 Policy policy_of(const Config& config) {
   return {config.require_remote, config.min_isolation, config.allow_unisolated};
@@ -80,6 +77,7 @@ void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
       [this, backend, generation](const ipc::Hello& hello) {
         if (backend->generation != generation) return;
         backend->hello = hello;
+        if (on_hello_) on_hello_();
         asio::co_spawn(executor_, first_probes(backend, generation), asio::detached);
       },
       [this, backend, generation] {
@@ -103,14 +101,7 @@ asio::awaitable<void> Backends::probe_once(std::shared_ptr<Backend> backend) {
   const auto channel = backend->channel;
   if (!channel) co_return;
   ipc::ProbeCall call;
-  auto cancel = make_event();
-  if (!cancel) co_return;
-  call.call.cancel = std::move(*cancel);
-  const Fd own(::fcntl(call.call.cancel.get(), F_DUPFD_CLOEXEC, 0));
-  Alarm limit(executor_);
-  limit.set(kProbeTimeout, [&own] { signal_event(own.get()); });
   const ipc::Reply reply = co_await channel->call(std::move(call));
-  limit.cancel();
   if (channel != backend->channel) co_return;
   if (const auto* probe = std::get_if<ipc::Probe>(&reply.value);
       probe != nullptr && reply.status == ISOGATE_OK) {
@@ -149,6 +140,14 @@ asio::awaitable<void> Backends::probe_loop() {
       if (backend->channel && backend->hello) co_await probe_once(backend);
     }
   }
+}
+
+uint32_t Backends::exec_capacity() const {
+  uint32_t least = UINT32_MAX;
+  for (const auto& backend : backends_) {
+    if (backend->hello) least = std::min(least, backend->hello->max_execs);
+  }
+  return least;
 }
 
 bool Backends::all_settled() const {

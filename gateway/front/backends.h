@@ -4,6 +4,7 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,11 @@ class Backends {
   void host_down(std::string_view name, uint64_t generation, std::string reason, bool quarantined);
   void reconfigure(const Config& config);
 
+  // Called whenever a host has said how much it takes.
+  void on_hello(std::function<void()> act) { on_hello_ = std::move(act); }
+  // Execs at a time that every host that is up can take.
+  [[nodiscard]] uint32_t exec_capacity() const;
+
   // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever.
   boost::asio::awaitable<void> probe_loop();
 
@@ -65,6 +71,7 @@ class Backends {
   uint32_t interval_sec_;
   std::vector<std::shared_ptr<Backend>> backends_;  // in the operator's order
   Event settled_;
+  std::function<void()> on_hello_;
 };
 
 }  // namespace isogate::front

@@ -84,6 +84,8 @@ class Front {
       control_.say("fatal", loaded.error().message);
       return 1;
     }
+    app_.backends.on_hello([this] { set_exec_limits(); });
+    set_limits();
     for (const std::string& listener : order_.listeners) {
       if (listener.starts_with("unix:")) continue;
       const BoundAddress bound = bound_address(listener);
@@ -163,10 +165,21 @@ class Front {
       return;
     }
     app_.authenticator = std::move(*made);
-    app_.admission.set_limits(
-        {config.limits.max_execs, config.limits.max_execs_per_sandbox, config.limits.exec_queue});
     app_.config = std::move(config);
     app_.backends.reconfigure(app_.config);
+    set_limits();
+  }
+
+  void set_limits() {
+    app_.sandboxes.set_limits(app_.config.limits.max_sandboxes, app_.config.limits.max_sandboxes_per_tenant);
+    set_exec_limits();
+  }
+
+  // Never more at a time than the hosts take: what they leave unread would wait with its timeout running.
+  void set_exec_limits() {
+    const LimitsConfig& limits = app_.config.limits;
+    app_.admission.set_limits({std::min(limits.max_execs, app_.backends.exec_capacity()),
+                               limits.max_execs_per_sandbox, limits.exec_queue});
   }
 
   asio::awaitable<void> sleep_for(std::chrono::nanoseconds time) {

@@ -13,7 +13,7 @@ namespace isogate::front {
 namespace asio = boost::asio;
 namespace {
 
-constexpr std::chrono::seconds kCallsEndWithin{10};
+constexpr std::chrono::seconds kCallsEndWithin{Cancel::kLetGo + std::chrono::seconds(1)}, kAnswersEndWithin{1};
 
 int64_t now_ms() {
   using namespace std::chrono;
@@ -63,6 +63,7 @@ Result<void> Sandboxes::load() {
     auto sandbox = std::make_shared<Sandbox>();
     sandbox->row = std::move(row);
     sandbox->known = true;
+    ++per_tenant_[sandbox->row.tenant];
     sandboxes_.emplace(sandbox->row.sandbox_id, std::move(sandbox));
   }
   return {};
@@ -133,21 +134,38 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
 }
 
 std::shared_ptr<Sandbox> Sandboxes::find_or_make(const std::string& id, const Wanted& wanted) {
-  auto& slot = sandboxes_[id];
-  if (!slot) {
-    slot = std::make_shared<Sandbox>();
-    slot->row.sandbox_id = id;
-    slot->row.tenant = wanted.tenant;
-    slot->row.agent_id = wanted.agent;
+  if (const auto found = sandboxes_.find(id); found != sandboxes_.end()) return found->second;
+  const auto own = per_tenant_.find(wanted.tenant);
+  const bool all_taken = sandboxes_.size() >= most_;
+  if (all_taken || (own != per_tenant_.end() && own->second >= most_per_tenant_)) {
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = all_taken ? "there are " + std::to_string(most_) + " sandboxes (max_sandboxes)"
+                                        : "there are " + std::to_string(most_per_tenant_) +
+                                              " sandboxes of this tenant (max_sandboxes_per_tenant); end some"
+                                              " with DELETE /sandboxes/{agent_id}?purge=true"};
   }
-  return slot;
+  const auto sandbox = std::make_shared<Sandbox>();
+  sandbox->row.sandbox_id = id;
+  sandbox->row.tenant = wanted.tenant;
+  sandbox->row.agent_id = wanted.agent;
+  ++per_tenant_[wanted.tenant];
+  sandboxes_.emplace(id, sandbox);
+  return sandbox;
+}
+
+void Sandboxes::forget(const std::string& id) {
+  const auto found = sandboxes_.find(id);
+  if (found == sandboxes_.end()) return;
+  const auto own = per_tenant_.find(found->second->row.tenant);
+  if (own != per_tenant_.end() && --own->second == 0) per_tenant_.erase(own);
+  sandboxes_.erase(found);
 }
 
 void Sandboxes::forget_if_unknown(const std::string& id) {
   const auto found = sandboxes_.find(id);
   if (found == sandboxes_.end()) return;
   const Sandbox& sandbox = *found->second;
-  if (!sandbox.known && sandbox.calls == 0 && !sandbox.changing) sandboxes_.erase(found);
+  if (!sandbox.known && sandbox.calls == 0 && !sandbox.changing) forget(id);
 }
 
 asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, BackendChannel& channel,
@@ -265,9 +283,11 @@ void Sandboxes::lost(Sandbox& sandbox, isogate_status status) {
 }
 
 asio::awaitable<void> Sandboxes::wait_for_calls(Sandbox& sandbox) {
-  const auto give_up = std::chrono::steady_clock::now() + kCallsEndWithin;
   asio::steady_timer pause(executor_);
-  while (sandbox.calls > 0 && std::chrono::steady_clock::now() < give_up) {
+  const auto begun = std::chrono::steady_clock::now();
+  while (sandbox.calls > 0 && std::chrono::steady_clock::now() < begun + kCallsEndWithin) {
+    // What is left are answers on their way to slow clients: the backend itself is done with them.
+    if (sandbox.kills.empty() && std::chrono::steady_clock::now() > begun + kAnswersEndWithin) break;
     const auto kills = sandbox.kills;
     for (auto* kill : kills) (*kill)();
     pause.expires_after(std::chrono::milliseconds(2));
@@ -323,7 +343,7 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
     if (purge || gone) {
       sandbox->known = false;
       state_.remove_sandbox(id, {});
-      sandboxes_.erase(id);
+      forget(id);
     }
     log::info("sandbox_ended",
               {{"sandbox_id", id}, {"tenant", tenant}, {"agent_id", agent}, {"purged", purge}});

@@ -70,6 +70,11 @@ class Sandboxes {
     gateway_port_ = port;
   }
 
+  void set_limits(size_t all, size_t per_tenant) {
+    most_ = all;
+    most_per_tenant_ = per_tenant;
+  }
+
   // Opens it where needed. Throws ApiError.
   boost::asio::awaitable<Lease> acquire(const Wanted& wanted);
 
@@ -87,6 +92,7 @@ class Sandboxes {
  private:
   std::shared_ptr<Sandbox> find_or_make(const std::string& id, const Wanted& wanted);
   void forget_if_unknown(const std::string& id);
+  void forget(const std::string& id);
   boost::asio::awaitable<void> take(Sandbox& sandbox);
   void give_back(Sandbox& sandbox);
   boost::asio::awaitable<void> open(Sandbox& sandbox, Backend& backend, BackendChannel& channel,
@@ -105,7 +111,9 @@ class Sandboxes {
   Namespaces host_namespaces_;
   std::string gateway_address_;
   uint32_t gateway_port_ = 0;
+  size_t most_ = SIZE_MAX, most_per_tenant_ = SIZE_MAX;
   std::unordered_map<std::string, std::shared_ptr<Sandbox>> sandboxes_;  // by sandbox_id
+  std::unordered_map<std::string, size_t> per_tenant_;
 };
 
 // Turns a decision that chose nothing into its error.

@@ -160,16 +160,18 @@ int fail(const std::string& backend, const Error& error) {
   return kExitFailed;
 }
 
+constexpr size_t kOtherCalls = 64;  // files, probes, opens and closes beside the execs
+
 // A call brings up to five descriptors, and a plugin opens about as many again.
 size_t most_calls(const LimitsConfig& limits) {
   constexpr rlim_t kPerCall = 16;
   constexpr rlim_t kReserve = 256;
-  size_t wanted = size_t{limits.max_execs} + 64;
+  size_t wanted = size_t{limits.max_execs} + kOtherCalls;
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
   size_t possible =
       files.rlim_cur > kReserve ? static_cast<size_t>((files.rlim_cur - kReserve) / kPerCall) : 0;
-  size_t most = std::max<size_t>(std::min(wanted, possible), 8);
+  size_t most = std::max<size_t>(std::min(wanted, possible), kOtherCalls + 1);
   if (most < wanted)
     log::warn("fewer calls at once than configured: raise the hard limit of open files",
               {{"calls", most}, {"wanted", wanted}, {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
@@ -180,15 +182,16 @@ int serve(Start start) {
   auto instance = prepare(start);
   if (!instance) return fail(start.backend.name, instance.error());
   const Description& plugin = (*instance)->description();
-  auto greeted =
-      ipc::send_record(start.front.get(), ipc::encode((*instance)->hello()).bytes, {}, ipc::Wait::kBlock);
+  const size_t calls = most_calls(start.config.limits);
+  const auto hello = (*instance)->hello(static_cast<uint32_t>(calls - kOtherCalls));
+  auto greeted = ipc::send_record(start.front.get(), ipc::encode(hello).bytes, {}, ipc::Wait::kBlock);
   if (!greeted) log::warn("front not reached", {{"message", greeted.error().message}});
   tell_supervisor({{"type", "ready"}});
   log::info("backend ready", {{"backend", start.backend.name},
                               {"plugin", plugin.id},
                               {"version", plugin.version},
                               {"generation", start.generation}});
-  Server server(**instance, std::move(start.front), kControl, most_calls(start.config.limits));
+  Server server(**instance, std::move(start.front), kControl, calls);
   int code = server.run();
   log::info("backend host ends", {{"backend", start.backend.name}, {"code", code}});
   return code;

@@ -94,9 +94,9 @@ Instance::~Instance() {
   if (made_ != nullptr) api().destroy(made_);
 }
 
-ipc::Hello Instance::hello() const {
+ipc::Hello Instance::hello(uint32_t max_execs) const {
   const Description& d = description();
-  return {d.id, d.version, d.summary, d.isolation, d.locality, d.capabilities};
+  return {d.id, d.version, d.summary, d.isolation, d.locality, d.capabilities, max_execs};
 }
 
 }  // namespace isogate

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -21,6 +22,7 @@ namespace isogate::supervisor {
 namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD};
+constexpr rlim_t kMostFiles = 1 << 20;
 constexpr auto kOrphanGrace = std::chrono::seconds(1);
 constexpr auto kOrphanDeath = std::chrono::seconds(3);
 
@@ -32,11 +34,25 @@ Result<void> open_standard_descriptors() {
   return {};
 }
 
-Result<void> set_limits() {
+rlim_t number_in(const char* path) {
+  rlim_t number = 0;
+  std::ifstream(path) >> number;
+  return number;
+}
+
+Result<void> raise_open_files() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("cannot read RLIMIT_NOFILE", errno);
+  // An exec takes a dozen descriptors. Only root may raise the hard limit, to fs.nr_open at most.
+  const rlim_t wanted = std::min<rlim_t>(kMostFiles, number_in("/proc/sys/fs/nr_open"));
+  const rlimit more{wanted, wanted};
+  if (files.rlim_max < wanted && ::setrlimit(RLIMIT_NOFILE, &more) == 0) return {};
   files.rlim_cur = files.rlim_max;
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("cannot raise RLIMIT_NOFILE", errno);
+  return {};
+}
+
+Result<void> forbid_core_dumps() {
   const rlimit none{0, 0};
   if (::setrlimit(RLIMIT_CORE, &none) != 0) return os_error("cannot forbid core dumps", errno);
   return {};
@@ -54,7 +70,8 @@ int kill_children() {
 Result<void> prepare_process() {
   if (auto clean = check_loader_environment(); !clean) return clean;
   if (auto opened = open_standard_descriptors(); !opened) return opened;
-  if (auto limited = set_limits(); !limited) return limited;
+  if (auto raised = raise_open_files(); !raised) return raised;
+  if (auto forbidden = forbid_core_dumps(); !forbidden) return forbidden;
   ::umask(022);
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return os_error("cannot become a subreaper", errno);
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return os_error("cannot make the process undumpable", errno);

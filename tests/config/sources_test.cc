@@ -161,6 +161,8 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"limits.max_execs", "7"},
     {"limits.max_execs_per_sandbox", "2"},
     {"limits.exec_queue", "0"},
+    {"limits.max_sandboxes", "9"},
+    {"limits.max_sandboxes_per_tenant", "8"},
     {"limits.list_max_entries", "10"},
     {"exec.timeout_sec", "1.5"},
     {"exec.max_timeout_sec", "60"},

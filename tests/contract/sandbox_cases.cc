@@ -118,12 +118,40 @@ void a_lost_workspace_is_said_to_be_lost(World& w) {
   EXPECT_EQ(Caller(*next, "another").out("echo works"), "works\n");
 }
 
+// Its reader has stopped reading; it holds neither the sandbox nor who ends it.
+void deleting_does_not_wait_for_a_stalled_download(World& w) {
+  ASSERT_EQ(w.me.run("head -c 64M /dev/zero > big").at("exit_code"), 0);
+  HttpConnection reader(w.gateway.url());
+  reader.send_request_head("GET", "/workspace/files/big",
+                           {{"Authorization", "Bearer " + w.gateway.key()}, {"X-Agent-Id", w.me.agent()}});
+  EXPECT_EQ(reader.read_head().status, 200);
+  const double took = seconds_of(
+      [&] { EXPECT_TRUE(succeeded(w.me.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=true"))); });
+  EXPECT_LT(took, 8.0);
+  EXPECT_EQ(w.me.out("ls -A"), "");
+}
+
+void sandboxes_are_bounded(World& w) {
+  const auto own = w.another("limits: {max_sandboxes_per_tenant: 2}");
+  const Caller first(*own, "first"), second(*own, "second"), third(*own, "third");
+  EXPECT_EQ(first.out("echo 1"), "1\n");
+  EXPECT_EQ(second.out("echo 2"), "2\n");
+  const Answer refusal = third.exec("true");
+  EXPECT_TRUE(refused(refusal, 507, "quota_exceeded"));
+  EXPECT_NE(refusal.text.find("max_sandboxes_per_tenant"), std::string::npos) << refusal.text;
+  EXPECT_EQ(first.out("echo 1"), "1\n") << "those that are there go on";
+  EXPECT_TRUE(succeeded(second.call("DELETE", "/sandboxes/second?purge=true")));
+  EXPECT_EQ(third.out("echo 3"), "3\n");
+}
+
 const Case kCases[] = {
     {"a_sandbox_is_listed_with_what_runs_in_it", 8, a_sandbox_is_listed_with_what_runs_in_it},
     {"deleting_a_sandbox_keeps_its_workspace", 5, deleting_a_sandbox_keeps_its_workspace},
     {"purging_a_sandbox_removes_every_trace", 5, purging_a_sandbox_removes_every_trace},
     {"deleting_what_is_not_there_is_404", 9, deleting_what_is_not_there_is_404},
     {"deleting_ends_what_runs", 1, deleting_ends_what_runs},
+    {"deleting_does_not_wait_for_a_stalled_download", 1, deleting_does_not_wait_for_a_stalled_download},
+    {"sandboxes_are_bounded", 8, sandboxes_are_bounded},
     {"a_workspace_outlives_sigterm", 5, a_workspace_outlives_sigterm},
     {"a_workspace_outlives_sigkill", 5, a_workspace_outlives_sigkill},
     {"a_lost_workspace_is_said_to_be_lost", 9, a_lost_workspace_is_said_to_be_lost},
