@@ -25,9 +25,17 @@ Error refused(std::string message) { return {ISOGATE_PERMISSION_DENIED, 0, std::
 
 std::string quoted(const std::string& text) { return "`" + text + "`"; }
 
+bool is_trusted(uid_t uid) { return uid == 0 || uid == ::geteuid(); }
+
+// On the way such a directory will do: nobody else can move away what a trusted user has in it. What is not
+// there yet anybody may make.
+bool is_sticky(const struct stat& info) {
+  return is_trusted(info.st_uid) && S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
+}
+
 Result<void> check_writers(const struct stat& info, const std::string& path) {
-  uid_t own = ::geteuid();
-  if (info.st_uid != 0 && info.st_uid != own)
+  const uid_t own = ::geteuid();
+  if (!is_trusted(info.st_uid))
     return refused(quoted(path) + " belongs to uid " + std::to_string(info.st_uid) + ", which could change " +
                    "what this gateway loads; it must belong to root" +
                    (own == 0 ? "" : " or to uid " + std::to_string(own)) + ": chown it");
@@ -73,6 +81,7 @@ class Walk {
   Result<void> restart() {
     here_ = Fd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
     seen_.clear();
+    sticky_ = false;
     struct stat info {};
     if (!here_ || ::fstat(here_.get(), &info) != 0) return os_error("cannot open `/`", errno);
     return check_writers(info, "/");
@@ -81,6 +90,8 @@ class Walk {
   Result<void> enter(const std::string& part, bool directory) {
     std::string path = seen_ + "/" + part;
     Fd next(::openat(here_.get(), part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    if (!next && errno == ENOENT && sticky_)
+      return refused(quoted(path) + " is not there, and everybody may put something there");
     if (!next) return os_error("cannot open " + quoted(path), errno);
     struct stat info {};
     if (::fstat(next.get(), &info) != 0) return os_error("cannot look at " + quoted(path), errno);
@@ -91,10 +102,13 @@ class Walk {
       return follow(next, info, path);
     }
     if ((!last || directory) && !S_ISDIR(info.st_mode)) return refused(quoted(path) + " is not a directory");
-    if (auto checked = check_writers(info, path); !checked) return checked;
+    const bool on_the_way = parts_.size() > (directory ? 0u : 1u);
+    const bool sticky = on_the_way && is_sticky(info);
+    if (auto checked = sticky ? Result<void>() : check_writers(info, path); !checked) return checked;
     if (last && !directory) return open_file(part, info, path);
     here_ = std::move(next);
     seen_ = path;
+    sticky_ = sticky;
     return {};
   }
 
@@ -110,7 +124,7 @@ class Walk {
   // The directory that holds the link is checked already: nobody else can point it elsewhere.
   Result<void> follow(const Fd& link, const struct stat& info, const std::string& path) {
     if (++links_ > kMaxLinks) return refused(quoted(path) + ": too many symbolic links");
-    if (info.st_uid != 0 && info.st_uid != ::geteuid())
+    if (!is_trusted(info.st_uid))
       return refused(quoted(path) + " is a symbolic link of uid " + std::to_string(info.st_uid));
     std::string target(4096, '\0');
     ssize_t size = ::readlinkat(link.get(), "", target.data(), target.size());
@@ -126,6 +140,7 @@ class Walk {
   std::string seen_;  // the path of here_, without a trailing slash
   std::deque<std::string> parts_;
   int links_ = 0;
+  bool sticky_ = false;  // everybody may make something in here_
 };
 
 Result<std::string> read_whole(int fd, const std::string& path) {

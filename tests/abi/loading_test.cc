@@ -205,7 +205,9 @@ TEST_F(Loading, RefusesFilesAndDirectoriesThatOthersCanWrite) {
   EXPECT_THAT(refusal(inside),
               AllOf(HasSubstr("/open` is writable by everybody"), testing::Not(HasSubstr("sticky"))));
   ASSERT_EQ(::chmod((place_->path() + "/open").c_str(), 01777), 0);
-  EXPECT_THAT(refusal(inside), HasSubstr("sticky bit does not help"));
+  EXPECT_TRUE(describe(inside).ok()) << "nobody else can move what is in a sticky directory";
+  EXPECT_THAT(refusal(place_->copy(fixture("good"), "open/good.so")), HasSubstr("sticky bit does not help"));
+  EXPECT_THAT(refusal(place_->path() + "/open/none/good.so"), HasSubstr("everybody may put something there"));
   ASSERT_EQ(::chmod((place_->path() + "/open").c_str(), 0775), 0);
   EXPECT_THAT(refusal(inside), HasSubstr("writable by its group"));
 }
