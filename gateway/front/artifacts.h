@@ -15,14 +15,15 @@ class ArtifactWatch {
  public:
   ArtifactWatch(Lease& lease, const ExecSpec& spec) : lease_(lease), spec_(spec) {}
 
-  // A directory that is not there yet counts as empty. Throws ApiError for a refused path.
+  // A directory that is not there yet counts as empty. Throws ApiError for a refused path, and for a
+  // directory too large to be compared.
   boost::asio::awaitable<void> before();
   boost::asio::awaitable<std::vector<Artifact>> after();
 
  private:
   Lease& lease_;
   const ExecSpec& spec_;
-  std::unordered_set<std::string> known_;
+  std::unordered_set<size_t> known_;  // hashes of paths: a tenant who makes two collide hides one from itself
 };
 
 }  // namespace isogate::front

@@ -14,6 +14,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr int kPipeBytes = 1 << 20;
+constexpr size_t kMostNameBytes = 16 << 20;  // of one listing, kept until its answer is made
 
 template <typename T>
 T or_throw(Result<T> result) {
@@ -25,6 +26,7 @@ T or_throw(Result<T> result) {
 asio::awaitable<void> collect(asio::posix::stream_descriptor& pipe, Listing& listing, uint64_t limit) {
   std::string buffer;
   std::string chunk(65536, '\0');
+  size_t name_bytes = 0;
   for (;;) {
     boost::system::error_code error;
     const size_t n =
@@ -36,7 +38,8 @@ asio::awaitable<void> collect(asio::posix::stream_descriptor& pipe, Listing& lis
       auto item = ipc::take_entry(rest);
       if (!item) throw ApiError{.code = Code::kInternal, .message = "the backend sent a malformed listing"};
       if (!*item) break;
-      if (limit != 0 && listing.entries.size() >= limit) {
+      name_bytes += (*item)->name.size();
+      if ((limit != 0 && listing.entries.size() >= limit) || name_bytes > kMostNameBytes) {
         listing.truncated = true;
       } else {
         listing.entries.push_back(std::move(**item));

@@ -28,7 +28,7 @@ struct Listing {
   isogate_status status = ISOGATE_OK;
   std::string message;
   std::vector<ipc::Entry> entries;
-  bool truncated = false;  // there were more than `limit`
+  bool truncated = false;  // there were more than `limit`, or 16 MiB of names
 };
 
 ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget target);
