@@ -60,6 +60,8 @@ complete -c isogate -n '__isogate_at "serve"' -l limits-write-timeout-sec -x -d 
 complete -c isogate -n '__isogate_at "serve"' -l limits-max-execs -x -d 'Execs at a time.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-max-execs-per-sandbox -x -d 'Execs at a time in one sandbox.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-exec-queue -x -d 'Execs that may wait for a place; the next is answered 429.'
+complete -c isogate -n '__isogate_at "serve"' -l limits-max-sandboxes -x -d 'Sandboxes at a time, used or not; the next is answered 507 `quota_exceeded`.'
+complete -c isogate -n '__isogate_at "serve"' -l limits-max-sandboxes-per-tenant -x -d 'Sandboxes at a time of one tenant; the next is answered 507 `quota_exceeded`.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-list-max-entries -x -d 'Entries of one listing.'
 complete -c isogate -n '__isogate_at "serve"' -l exec-timeout-sec -x -d 'Seconds of an exec whose request names none.'
 complete -c isogate -n '__isogate_at "serve"' -l exec-max-timeout-sec -x -d 'The most seconds a request may ask for.'

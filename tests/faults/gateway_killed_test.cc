@@ -181,9 +181,8 @@ TEST_F(GatewayKilled, TheFrontMidUploadCommitsNothing) {
     HttpConnection upload(gateway->url());
     Headers headers = {{"Host", "localhost"},
                        {"Authorization", "Bearer " + gateway->key()},
-                       {"X-Agent-Id", "a"},
                        {"Transfer-Encoding", "chunked"}};
-    upload.send_request_head("PUT", "/workspace/files/file", headers);
+    upload.send_request_head("PUT", me.file_url("file"), headers);
     for (int i = 0; i < 4; ++i) upload.send("40000\r\n" + part + "\r\n");
     std::this_thread::sleep_for(std::chrono::milliseconds(20 * round));
     ::kill(front_of(*gateway), SIGKILL);
