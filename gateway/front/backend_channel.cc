@@ -123,12 +123,14 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   const bool probe = std::holds_alternative<ipc::ProbeCall>(call);
   const auto pending = std::make_shared<Pending>(executor_);
   pending_.emplace(id, pending);
-  if (!co_await send(call)) {
+  cancel->begin([self, id, probe] { self->abandon(id, probe); });
+  pending->sent = co_await send(call);
+  if (!pending->sent) {
     pending_.erase(id);
+    cancel->end();
     co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host could not be reached");
   }
   call = ipc::ProbeCall{};  // closes what was sent
-  cancel->begin([self, id, probe] { self->abandon(id, probe); });
   co_await pending->done.wait();
   cancel->end();
   co_return std::move(*pending->reply);
@@ -142,7 +144,8 @@ void BackendChannel::abandon(uint64_t id, bool probe) {
   pending->reply = failure(id, ISOGATE_LOST, "the backend did not let go of the call after its cancellation");
   pending->done.set();
   log::error("backend_call_abandoned", {{"call", id}, {"probe", probe}});
-  if (probe || ++abandoned_ >= kMostAbandoned) end();
+  given_up_ = probe || !pending->sent || ++abandoned_ >= kMostAbandoned;
+  if (given_up_) end();
   close_if_idle();
 }
 

@@ -40,6 +40,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   void retire();
 
   [[nodiscard]] bool open() const { return open_ && !retired_; }
+  [[nodiscard]] bool given_up() const { return given_up_; }
   [[nodiscard]] uint64_t generation() const { return generation_; }
   [[nodiscard]] size_t in_flight() const { return pending_.size(); }
   [[nodiscard]] const boost::asio::any_io_executor& executor() const { return executor_; }
@@ -48,6 +49,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   struct Pending {
     explicit Pending(const boost::asio::any_io_executor& executor) : done(executor) {}
     std::optional<ipc::Reply> reply;
+    bool sent = false;
     Event done;
   };
 
@@ -64,6 +66,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   uint64_t next_id_ = 1;
   bool open_ = true;
   bool retired_ = false;
+  bool given_up_ = false;
   int abandoned_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Pending>> pending_;
   EndCallback on_end_;

@@ -82,7 +82,10 @@ void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
       },
       [this, backend, generation] {
         if (backend->generation != generation || !backend->configured) return;
-        host_down(backend->config.name, generation, "its host ended", false);
+        const bool stuck = backend->channel && backend->channel->given_up();
+        if (stuck && on_stuck_) on_stuck_(backend->config.name, generation);
+        host_down(backend->config.name, generation, stuck ? "it does not let go of its calls" : "its host ended",
+                  false);
       });
 }
 

@@ -43,6 +43,10 @@ class Backends {
 
   // Called whenever a host has said how much it takes.
   void on_hello(std::function<void()> act) { on_hello_ = std::move(act); }
+  // Called when a host has been given up: it is to be replaced.
+  void on_stuck(std::function<void(const std::string& name, uint64_t generation)> act) {
+    on_stuck_ = std::move(act);
+  }
   // Execs at a time that every host that is up can take.
   [[nodiscard]] uint32_t exec_capacity() const;
 
@@ -72,6 +76,7 @@ class Backends {
   std::vector<std::shared_ptr<Backend>> backends_;  // in the operator's order
   Event settled_;
   std::function<void()> on_hello_;
+  std::function<void(const std::string& name, uint64_t generation)> on_stuck_;
 };
 
 }  // namespace isogate::front

@@ -15,9 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-void send(int control, const char* type, const std::string& message) {
-  json record{{"type", type}};
-  if (!message.empty()) record["message"] = message;
+void send(int control, const json& record) {
   const std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
   const auto sent = ipc::send_record(control, text, {}, ipc::Wait::kDont);
   if (!sent) log::error("control_send_failed", {{"reason", sent.error().message}});
@@ -54,10 +52,18 @@ Control::Control(asio::any_io_executor executor, int control, ControlHooks hooks
 }
 
 void Control::say(const char* type, const std::string& message) {
-  send(socket_.native_handle(), type, message);
+  json record{{"type", type}};
+  if (!message.empty()) record["message"] = message;
+  send(socket_.native_handle(), record);
 }
 
-void say_fatal(int control, const std::string& message) { send(control, "fatal", message); }
+void Control::say_stuck(const std::string& backend, uint64_t generation) {
+  send(socket_.native_handle(), {{"type", "stuck"}, {"message", backend}, {"generation", generation}});
+}
+
+void say_fatal(int control, const std::string& message) {
+  send(control, {{"type", "fatal"}, {"message", message}});
+}
 
 asio::awaitable<void> Control::run() {
   for (;;) {

@@ -40,6 +40,7 @@ class Control {
 
   boost::asio::awaitable<void> run();
   void say(const char* type, const std::string& message = {});
+  void say_stuck(const std::string& backend, uint64_t generation);
 
  private:
   void obey(const std::string& text, std::vector<Fd> fds);

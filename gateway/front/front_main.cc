@@ -85,6 +85,9 @@ class Front {
       return 1;
     }
     app_.backends.on_hello([this] { set_exec_limits(); });
+    app_.backends.on_stuck([this](const std::string& name, uint64_t generation) {
+      control_.say_stuck(name, generation);
+    });
     set_limits();
     for (const std::string& listener : order_.listeners) {
       if (listener.starts_with("unix:")) continue;

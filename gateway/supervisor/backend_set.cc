@@ -44,6 +44,11 @@ void BackendSet::kill_all() {
   for (const auto& slot : slots_) slot->kill_all();
 }
 
+void BackendSet::stuck(const std::string& backend, uint64_t generation) {
+  for (const auto& slot : slots_)
+    if (slot->name() == backend) slot->stuck(generation);
+}
+
 void BackendSet::attend(int fd) {
   for (const auto& slot : slots_) slot->attend(fd);
 }

@@ -22,6 +22,7 @@ class BackendSet {
   void retire();
   void stop(bool keep_sandboxes);
   void kill_all();
+  void stuck(const std::string& backend, uint64_t generation);
   void attend(int fd);
   void ended(pid_t pid, int wait_status);
   void tick(TimePoint now);

@@ -140,6 +140,12 @@ void BackendSlot::kill_all() {
   if (!processes_.empty()) context_.had_to_kill = true;
 }
 
+void BackendSlot::stuck(uint64_t generation) {
+  for (const auto& process : processes_)
+    if (process->generation == generation)
+      process->kill_later(Clock::now() + context_.timings.leave, "does not let go of its calls");
+}
+
 void BackendSlot::attend(int fd) {
   for (const auto& process : processes_)
     if (process->control.fd() == fd) {

@@ -32,6 +32,8 @@ class BackendSlot {
   void stop(bool keep_sandboxes);     // every host, for good
   void kill_all();
 
+  void stuck(uint64_t generation);  // the front has given that host up: it ends, or is killed
+
   void attend(int fd);                     // its control socket is ready
   bool ended(pid_t pid, int wait_status);  // false: not one of ours
   void tick(TimePoint now);

@@ -31,8 +31,11 @@ std::string string_member(const Json& json, const char* name) {
 Result<FromChild> parse_from_child(const std::string& record) {
   const Json json = Json::parse(record, nullptr, false);
   if (!json.is_object()) return invalid("a control record that is no JSON object");
-  FromChild said{string_member(json, "type"), string_member(json, "message")};
-  if (said.type != "ready" && said.type != "drained" && said.type != "fatal" && said.type != "failed")
+  FromChild said{string_member(json, "type"), string_member(json, "message"), 0};
+  if (const auto found = json.find("generation"); found != json.end() && found->is_number_unsigned())
+    said.generation = found->get<uint64_t>();
+  if (said.type != "ready" && said.type != "drained" && said.type != "fatal" && said.type != "failed" &&
+      said.type != "stuck")
     return invalid("a control record of unknown type `" + said.type.substr(0, 32) + "`");
   return said;
 }

@@ -12,9 +12,11 @@
 
 namespace isogate::supervisor {
 
-// What a child says: {"type":"ready"}, "drained", or "fatal" and "failed" with a message.
+// What a child says: {"type":"ready"}, "drained", "fatal" and "failed" with a message, or the front's "stuck"
+// with a backend's name and the generation of its host, which it has given up.
 struct FromChild {
   std::string type, message;
+  uint64_t generation = 0;
 };
 Result<FromChild> parse_from_child(const std::string& record);
 

@@ -78,6 +78,8 @@ void FrontProcess::hear() {
       events_.ready();
     } else if (what.type == "drained") {
       events_.drained();
+    } else if (what.type == "stuck") {
+      events_.stuck(what.message, what.generation);
     } else if (what.type == "fatal") {
       if (!ready_ && !retired_) return events_.hopeless(what.message);
       log::error("front failed", {{"reason", what.message}});

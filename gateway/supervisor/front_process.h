@@ -20,6 +20,7 @@ class FrontProcess {
     std::function<void()> ready;
     std::function<void()> lost;
     std::function<void()> drained;
+    std::function<void(const std::string& backend, uint64_t generation)> stuck;
     std::function<void(const std::string& reason)>
         hopeless;  // it cannot start, and more tries would not help
   };

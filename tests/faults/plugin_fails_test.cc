@@ -193,5 +193,24 @@ TEST_F(PluginFails, ACallThatIgnoresItsCancellationIsAnswered) {
   EXPECT_EQ(gateway->wait(45), 1) << "a host that has to be killed is told by the exit code";
 }
 
+// It takes nothing and answers nothing; nobody but the front can tell.
+TEST_F(PluginFails, AHostThatStandsStillIsReplaced) {
+  const auto gateway = start(yaml());
+  Witness witness(*gateway);
+  ASSERT_TRUE(up_within(10, *gateway));
+  const pid_t host = host_of(*gateway, "faulty");
+  ASSERT_EQ(::kill(host, SIGSTOP), 0);
+  Answer answer;
+  const double took = seconds_of([&] {
+    answer = Caller(*gateway, "faulty")
+                 .post("/exec", {{"argv", {"fine"}}, {"backend", "faulty"}, {"timeout_sec", 1}});
+  });
+  EXPECT_GE(answer.status, 500) << answer.text;
+  EXPECT_LT(took, 30.0);
+  EXPECT_TRUE(eventually(60, [&] { return !alive(host); })) << "the host that stands still is left alone";
+  EXPECT_TRUE(up_within(20, *gateway));
+  witness.expect_unhurt();
+}
+
 }  // namespace
 }  // namespace isogate::test
