@@ -88,7 +88,8 @@ void check_metrics(const Config& config, Problems& problems) {
   if (!parse_listen_address(listen, address) || address.is_unix)
     return problems.at("metrics.listen",
                        "expected HOST:PORT with a literal address or localhost, got `" + listen + "`");
-  if (std::find(config.listen.begin(), config.listen.end(), listen) != config.listen.end())
+  if (address.port != 0 &&
+      std::find(config.listen.begin(), config.listen.end(), listen) != config.listen.end())
     problems.at("metrics.listen", "`" + listen + "` is in `listen`, too; choose another port");
 }
 
