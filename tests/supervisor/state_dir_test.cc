@@ -144,12 +144,12 @@ TEST_F(StateDirTest, each_process_reaches_its_part_alone) {
     directory_.file("a/state" + std::string(file), "secret", 0644);
   ASSERT_EQ(::mkdir((config_.state_dir + "/sandboxes/isg-x").c_str(), 0711), 0);
   ASSERT_EQ(::mkdir((config_.state_dir + "/sandboxes/isg-x/workspace").c_str(), 0700), 0);
-  const auto reaches = [&](uid_t uid, const std::string& name, int flags) {
+  const auto reaches = [&](uid_t uid, const std::string& name, int flags, mode_t mode = 0) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       if (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0)
         ::_exit(9);
-      ::_exit(::open((config_.state_dir + name).c_str(), flags | O_CLOEXEC) >= 0 ? 1 : 0);
+      ::_exit(::open((config_.state_dir + name).c_str(), flags | O_CLOEXEC, mode) >= 0 ? 1 : 0);
     }
     int status = 0;
     ::waitpid(pid, &status, 0);
