@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <fstream>
 #include <stdexcept>
 
 namespace isogate::test {
@@ -83,6 +84,14 @@ std::string Tls::s_client(std::vector<std::string> arguments) const {
   const ProgramResult result = run_program(arguments);
   return result.out + result.err;
 }
+
+std::string Tls::config_file() const {
+  const std::string line = command_line(gateway_->pid());
+  const size_t at = line.find("--config ") + 9;
+  return line.substr(at, line.find(' ', at) - at);
+}
+
+void Tls::write_config(const std::string& yaml) const { std::ofstream(config_file()) << yaml; }
 
 std::string Tls::serial() const {
   const ProgramResult shown =

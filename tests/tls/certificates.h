@@ -44,6 +44,8 @@ class Tls : public testing::Test {
   }
   // openssl s_client, its input ended at once; what it said.
   std::string s_client(std::vector<std::string> arguments) const;
+  [[nodiscard]] std::string config_file() const;
+  void write_config(const std::string& yaml) const;
   // The serial number that a new connection is shown.
   std::string serial() const;
   void hang_up(const std::string& awaited);  // SIGHUP, and waits for another such line of the log

@@ -94,6 +94,49 @@ TEST_F(ClientCertificates, AreNoPermissionForWebPages) {
             200);
 }
 
+// Asks twice on one connection, with a file to wait for in between.
+constexpr const char* kTwice = R"(
+import http.client, os, ssl, sys, time
+port, ca, certificate, key, go = int(sys.argv[1]), *sys.argv[2:]
+context = ssl.create_default_context(cafile=ca)
+context.load_cert_chain(certificate, key)
+c = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=30)
+def ask(which):
+    c.request("GET", "/backends")
+    r = c.getresponse(); r.read(); print(which, r.status, flush=True)
+ask("first"); socket = c.sock
+while not os.path.exists(go): time.sleep(0.01)
+ask("second"); print("same" if c.sock is socket else "another", flush=True)
+)";
+
+class ShutOut : public ClientCertificates, public testing::WithParamInterface<const char*> {};
+
+// What a reload takes away ends at the next request of an open connection.
+TEST_P(ShutOut, HoldsForOpenConnections) {
+  const std::string authorities =
+      authority_.directory().file("clients-ca.pem", read_whole(authority_.certificate()));
+  start("client_ca: " + authorities + ", " + kClients);
+  authority_.sign("dns", sans_.at("dns"));
+  const std::string script = authority_.directory().file("twice.py", kTwice), go = authority_.file("go");
+  Program client({"python3", script, gateway().port(), authority_.certificate(), authority_.file("dns.pem"),
+                  authority_.file("dns.key"), go},
+                 {});
+  ASSERT_TRUE(client.wait_for_output("first 200", 20)) << client.result.err;
+  if (std::string(GetParam()) == "authority") {
+    const Authority other("another authority");
+    (void)authority_.directory().file("clients-ca.pem", read_whole(other.certificate()));
+  } else {
+    std::string yaml = read_whole(config_file());
+    yaml.replace(yaml.find("DNS:Agent.example.org"), 21, "DNS:gone.example.org");
+    write_config(yaml);
+  }
+  hang_up("\"event\":\"reloaded\"");
+  (void)authority_.directory().file("go", "");
+  EXPECT_TRUE(client.wait_for_output("second 401", 20)) << client.result.out << client.result.err;
+  EXPECT_TRUE(client.wait_for_output("same", 20)) << client.result.out;
+}
+INSTANTIATE_TEST_SUITE_P(By, ShutOut, testing::Values("authority", "entry"));
+
 // No local.key is made: it would be good beyond this machine.
 TEST_F(ClientCertificates, TakeTheLocalKeysPlace) {
   start_with("required");

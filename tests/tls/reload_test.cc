@@ -71,14 +71,10 @@ TEST_F(Tls, ABadCertificateKeepsTheOldOne) {
 
 TEST_F(Tls, IsNotSwitchedOffByAReload) {
   start();
-  // The last document of a key wins nowhere: the file is written anew.
-  const std::string config = command_line(gateway().pid());
-  const size_t at = config.find("--config ") + 9;
-  const std::string path = config.substr(at, config.find(' ', at) - at);
-  std::string yaml = read_whole(path);
+  std::string yaml = read_whole(config_file());
   const size_t tls = yaml.find("tls: {");
   yaml.erase(tls, yaml.find('\n', tls) - tls + 1);
-  put(path, yaml);
+  write_config(yaml);
   hang_up("switched on and off at a start alone");
   EXPECT_EQ(fetch("/livez").status, 200);
 }
