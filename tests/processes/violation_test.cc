@@ -4,6 +4,11 @@
 #include <sys/user.h>
 #include <sys/wait.h>
 
+#include <climits>
+#include <csignal>
+#include <cstring>
+#include <regex>
+
 #include "tests/support/api.h"
 #include "tests/support/processes.h"
 
@@ -27,6 +32,15 @@ testing::AssertionResult make_it_call(pid_t pid, long system_call, unsigned long
   if (::ptrace(PTRACE_SETREGS, pid, 0, &registers) != 0 || ::ptrace(PTRACE_DETACH, pid, 0, 0) != 0)
     return testing::AssertionFailure() << "cannot let it go: " << std::strerror(errno);
   return testing::AssertionSuccess();
+}
+
+// Milliseconds that the supervisor waits before it starts the next front; INT_MAX: it does not say.
+int backoff_after(const std::string& log, const std::string& system_call) {
+  const std::regex line(
+      "front crashed\",\"reason\":\"signal 31 \\(SIGSYS\\), for the forbidden system call `" + system_call +
+      "`\",\"restart_in_ms\":([0-9]+)");
+  std::smatch found;
+  return std::regex_search(log, found, line) ? std::stoi(found[1]) : INT_MAX;
 }
 
 struct Forbidden {
@@ -57,6 +71,7 @@ TEST(Violation, KillsTheFrontIsNamedInTheLogAndTheFrontComesBack) {
       }
     })) << gateway.log();
     EXPECT_NE(front_of(gateway), front);
+    EXPECT_LE(backoff_after(gateway.log(), call.name), 1600);
     EXPECT_EQ(Caller(gateway, "a").out("echo again"), "again\n");
   }
 }

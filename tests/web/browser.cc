@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <stdexcept>
 
 namespace isogate::test {
@@ -25,6 +26,26 @@ print("port", server.server_port, ".", flush=True)
 server.serve_forever()
 )";
 
+std::vector<std::string> browser(const std::string& profile) {
+  // --no-sandbox: as root, and in containers, Chromium's own sandbox does not start.
+  return {kBrowser,
+          "--headless=new",
+          "--no-sandbox",
+          "--disable-gpu",
+          "--disable-dev-shm-usage",
+          "--no-first-run",
+          "--disable-background-networking",
+          "--user-data-dir=" + profile + "/profile"};
+}
+
+ProgramOptions at_home(const std::string& profile) {
+  ProgramOptions options;
+  options.env = {{"HOME", profile}};
+  options.cwd = profile;
+  options.timeout_sec = 120;
+  return options;
+}
+
 }  // namespace
 
 std::string browser_obstacle() {
@@ -34,23 +55,27 @@ std::string browser_obstacle() {
 
 std::string browse(const std::string& address, const std::vector<std::string>& more) {
   const TemporaryDirectory profile;
-  // --no-sandbox: as root, and in containers, Chromium's own sandbox does not start.
-  std::vector<std::string> argv = {kBrowser,
-                                   "--headless=new",
-                                   "--no-sandbox",
-                                   "--disable-gpu",
-                                   "--disable-dev-shm-usage",
-                                   "--no-first-run",
-                                   "--disable-background-networking",
-                                   "--user-data-dir=" + profile.path() + "/profile",
-                                   "--dump-dom"};
+  std::vector<std::string> argv = browser(profile.path());
+  argv.emplace_back("--dump-dom");
   argv.insert(argv.end(), more.begin(), more.end());
   argv.push_back(address);
-  ProgramOptions options;
-  options.env = {{"HOME", profile.path()}};
-  options.cwd = profile.path();
-  options.timeout_sec = 120;
-  return run_program(argv, options).out;
+  return run_program(argv, at_home(profile.path())).out;
+}
+
+BrowserWindow::BrowserWindow(const std::string& address)
+    : program_(
+          [&] {
+            std::vector<std::string> argv = browser(profile_.path());
+            argv.emplace_back("--remote-debugging-port=0");  // without a task it would leave at once
+            argv.push_back(address);
+            return argv;
+          }(),
+          at_home(profile_.path())) {}
+
+// Its helpers end with it, before the profile is removed.
+BrowserWindow::~BrowserWindow() {
+  program_.signal(SIGTERM);
+  program_.wait(20);
 }
 
 PageServer::PageServer() {

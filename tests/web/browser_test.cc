@@ -1,4 +1,7 @@
 #include "tests/web/browser.h"
+#include <memory>
+#include <regex>
+
 #include "tests/support/processes.h"
 
 // Attacks 114, 115 and 119, by a real browser on the machine of the gateway.
@@ -102,27 +105,64 @@ TEST_F(Browser, ANameThatPointsHereIsMisdirected) {
   expect_nothing_ran(gateway);
 }
 
-// Stored by a tenant, opened by its user: saved, never shown as a page of the gateway's origin.
-TEST_F(Browser, AnAgentsPageIsADownload) {
-  Gateway gateway(yaml("anonymous: loopback\n"));
-  const Caller x(gateway, "x");
-  const std::string script =
-      "fetch('/exec', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: "
-      "'{\"command\":\"touch "
-      "ran\",\"agent_id\":\"y\"}'}); document.title = 'scripted'";
-  x.write("page.html", "<!doctype html><title>t</title><body><script>" + script + "</script>");
-  x.write("image.svg", "<svg xmlns='http://www.w3.org/2000/svg'><script>" + script + "</script></svg>");
+// Stored by a tenant. Any page that shows it, or leads its visitor there, is another site's.
+class StoredPage : public Browser {
+ protected:
+  void SetUp() override {
+    Browser::SetUp();
+    if (IsSkipped()) return;
+    gateway_ = std::make_unique<Gateway>(yaml("anonymous: loopback\n"));
+    const std::string script =
+        "fetch('/exec', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: "
+        "'{\"command\":\"touch ran\",\"agent_id\":\"y\"}'}); document.title = 'scripted'";
+    const Caller x(*gateway_, "x");
+    x.write("page.html", "<!doctype html><title>t</title><body><script>" + script + "</script>");
+    x.write("image.svg", "<svg xmlns='http://www.w3.org/2000/svg'><script>" + script + "</script></svg>");
+  }
+  void TearDown() override {
+    if (!gateway_) return;
+    const Json all = Caller(*gateway_, "").get("/sandboxes").body.at("sandboxes");
+    ASSERT_EQ(all.size(), 1u) << all.dump();
+    EXPECT_EQ(all[0].at("agent_id"), "x") << "a script ran an exec as y";
+  }
+  [[nodiscard]] std::string address(const std::string& name) const {
+    return gateway_->url() + Caller(*gateway_, "x").file_url(name);
+  }
+  // How often a file was answered with this status.
+  [[nodiscard]] int downloads(int status) const {
+    const std::string metrics = gateway_->get("/metrics").body;
+    const std::regex line("operation=\"downloadFile\",status=\"" + std::to_string(status) + "\"\\} ([0-9]+)");
+    std::smatch found;
+    return std::regex_search(metrics, found, line) ? std::stoi(found[1]) : 0;
+  }
+  std::unique_ptr<Gateway> gateway_;
+};
+
+TEST_F(StoredPage, IsRefusedToPagesOfOtherSites) {
   const PageServer others;
   for (const char* name : {"page.html", "image.svg"}) {
-    const std::string address = gateway.url() + x.file_url(name);
-    EXPECT_EQ(browse(address).find("scripted"), std::string::npos) << name;
-    others.put("p.html", "<iframe src='" + address + "'></iframe><object data='" + address +
-                             "'></object><img src='" + address + "'><script src='" + address + "'></script>");
+    others.put("p.html",
+               page(address(name), "",
+                    "for (const tag of ['iframe', 'object', 'img', 'script']) { const element = "
+                    "document.createElement(tag); element[tag === 'object' ? 'data' : 'src'] = gateway; "
+                    "document.body.append(element); }\nlocation.href = gateway;"));
     EXPECT_EQ(browse(others.origin() + "/p.html").find("scripted"), std::string::npos) << name;
   }
-  const Json all = Caller(gateway, "").get("/sandboxes").body.at("sandboxes");
-  ASSERT_EQ(all.size(), 1u) << all.dump();
-  EXPECT_EQ(all[0].at("agent_id"), "x") << "a script ran an exec as y";
+  EXPECT_GT(downloads(403), 0) << "the browser did not even ask";
+  EXPECT_EQ(downloads(200), 0);
+}
+
+// Typed by its user. A download leaves no document to look at: the browser is left alone with it for a while.
+TEST_F(StoredPage, IsADownload) {
+  int asked = 0;
+  for (const char* name : {"page.html", "image.svg"}) {
+    const BrowserWindow window(address(name));
+    EXPECT_TRUE(eventually(60, [&] { return downloads(200) > asked; })) << name;
+    asked = downloads(200);
+    EXPECT_FALSE(eventually(2, [&] {
+      return Caller(*gateway_, "").get("/sandboxes").body.at("sandboxes").size() > 1;
+    })) << name;
+  }
 }
 
 }  // namespace
