@@ -30,6 +30,7 @@ acct                 | proof from the kernel that nothing ran on this host
 bash-completion      | completions of the command line are tried in bash,
 fish                 | … in fish,
 zsh                  | … and in zsh
+chromium             | what web pages may do to a gateway on loopback, in a real browser
 clang-14             | fuzz targets
 clang-format-14      | the format of the source
 clang-tidy-14        | static checks
@@ -41,7 +42,9 @@ libgmock-dev         | the unit tests
 libgtest-dev         | the unit tests
 man-db               | the manual page is rendered
 nginx-light          | the baseline of file throughput
+openssl              | certificates of the TLS tests, and a client that picks at the handshake
 procps               | ps: what is left of a tree of processes
+python3              | TLS clients and the pages of the browser tests
 python3-jsonschema   | the published schema against the sample configurations
 python3-yaml         | reads the sample configurations and the OpenAPI document
 sqlite3              | looks into the state database

@@ -27,6 +27,14 @@ _isogate() {
     'serve --anonymous') COMPREPLY=($(compgen -W 'never loopback' -- "$current")); return ;;
     'serve --hosts') COMPREPLY=(); return ;;
     'serve --keys') COMPREPLY=(); return ;;
+    'serve --tls-cert') COMPREPLY=(); return ;;
+    'serve --tls-key') COMPREPLY=(); return ;;
+    'serve --tls-client-ca') COMPREPLY=(); return ;;
+    'serve --tls-client-auth') COMPREPLY=($(compgen -W 'required optional' -- "$current")); return ;;
+    'serve --tls-clients') COMPREPLY=(); return ;;
+    'serve --tls-handshake-timeout-sec') COMPREPLY=(); return ;;
+    'serve --cors-origins') COMPREPLY=(); return ;;
+    'serve --metrics-listen') COMPREPLY=(); return ;;
     'serve --probe-interval-sec') COMPREPLY=(); return ;;
     'serve --drain-timeout-sec') COMPREPLY=(); return ;;
     'serve --on-shutdown') COMPREPLY=($(compgen -W 'remove keep' -- "$current")); return ;;
@@ -108,7 +116,7 @@ _isogate() {
   esac
   case "$path" in
     '') options='--version -h --help'; plain='serve exec read write ls rm probe plugin config key completion'; files='' ;;
-    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --allow-unisolated --anonymous --hosts --keys --probe-interval-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --limits-max-connections --limits-max-header-bytes --limits-max-json-bytes --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --backends'; plain=''; files='' ;;
+    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --probe-interval-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --limits-max-connections --limits-max-header-bytes --limits-max-json-bytes --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --backends'; plain=''; files='' ;;
     'exec') options='-h --help --url --state-dir --key-file --json -c --command --agent --timeout --env --cwd --user --stdin --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
     'read') options='-h --help --url --state-dir --key-file --json --agent --scope --user -o --output --offset --limit'; plain=''; files='' ;;
     'write') options='-h --help --url --state-dir --key-file --json --agent --scope --user --append --mode --durable'; plain=''; files=' -f' ;;

@@ -3,12 +3,16 @@
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "gateway/base/privileges.h"
 #include "gateway/base/process_status.h"
@@ -80,6 +84,8 @@ constexpr FilterRule kRules[] = {
     {"quotactl_fd", kRefuse, "disk quotas of the host"},
     {"reboot", kKill, "the host's power switch"},
     {"request_key", kRefuse, "kernel keyrings; may start a helper program of the kernel's"},
+    {"rt_sigaction", kKill, "another handler of SIGSYS: the report of a forbidden call would be lost",
+     kFirstIs, SIGSYS},
     {"setdomainname", kRefuse, "the host's name"},
     {"sethostname", kRefuse, "the host's name"},
     {"setns", kRefuse, "enters another process's namespaces"},
@@ -101,10 +107,10 @@ struct FilterDeleter {
 };
 using Filter = std::unique_ptr<std::remove_pointer_t<scmp_filter_ctx>, FilterDeleter>;
 
-uint32_t action_of(FilterAction action) {
+uint32_t action_of(FilterAction action, OnKill on_kill) {
   switch (action) {
     case kKill:
-      return SCMP_ACT_KILL_PROCESS;
+      return on_kill == OnKill::kReportAndDie ? SCMP_ACT_TRAP : SCMP_ACT_KILL_PROCESS;
     case kRefuse:
       return SCMP_ACT_ERRNO(EPERM);
     case kAbsent:
@@ -115,11 +121,12 @@ uint32_t action_of(FilterAction action) {
   return SCMP_ACT_KILL_PROCESS;
 }
 
-int add(scmp_filter_ctx filter, const FilterRule& rule, int number) {
+int add(scmp_filter_ctx filter, const FilterRule& rule, int number, OnKill on_kill) {
+  const uint32_t action = action_of(rule.action, on_kill);
   scmp_arg_cmp compare{};
   switch (rule.when) {
     case kAlways:
-      return seccomp_rule_add_array(filter, action_of(rule.action), number, 0, nullptr);
+      return seccomp_rule_add_array(filter, action, number, 0, nullptr);
     case kFirstHas:
       compare = SCMP_A0_64(SCMP_CMP_MASKED_EQ, rule.value, rule.value);
       break;
@@ -129,18 +136,21 @@ int add(scmp_filter_ctx filter, const FilterRule& rule, int number) {
     case kFirstAtLeast:  // a 32-bit argument: the kernel ignores the upper half
       compare = SCMP_A0_32(SCMP_CMP_GE, static_cast<uint32_t>(rule.value));
       break;
+    case kFirstIs:
+      compare = SCMP_A0_32(SCMP_CMP_EQ, static_cast<uint32_t>(rule.value));
+      break;
   }
-  return seccomp_rule_add_array(filter, action_of(rule.action), number, 1, &compare);
+  return seccomp_rule_add_array(filter, action, number, 1, &compare);
 }
 
-Result<void> add_all(scmp_filter_ctx filter, std::span<const FilterRule> rules) {
+Result<void> add_all(scmp_filter_ctx filter, std::span<const FilterRule> rules, OnKill on_kill) {
   for (const FilterRule& rule : rules) {
     const int number = rule.number >= 0 ? rule.number : seccomp_syscall_resolve_name(rule.system_call);
     if (number == __NR_SCMP_ERROR)
       return Error{ISOGATE_INTERNAL, 0,
                    std::string("cannot filter the system call `") + rule.system_call +
                        "`: this libseccomp does not know it"};
-    if (const int failed = add(filter, rule, number); failed != 0)
+    if (const int failed = add(filter, rule, number, on_kill); failed != 0)
       return os_error(std::string("cannot add `") + rule.system_call + "` to the system call filter",
                       -failed);
   }
@@ -160,15 +170,45 @@ Result<void> set_attributes(scmp_filter_ctx filter) {
   return {};
 }
 
+// What the handler reads; complete before it is installed.
+struct Report {
+  int system_call;
+  std::string record;
+};
+std::vector<Report> reports;
+int report_socket = -1;
+
+// SA_RESETHAND has put the default back: the second SIGSYS ends the process, as does one in another thread.
+void report_and_die(int, siginfo_t* info, void*) {
+  for (const Report& report : reports)
+    if (report.system_call == info->si_syscall)
+      (void)::send(report_socket, report.record.data(), report.record.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  (void)::syscall(SYS_tgkill, ::getpid(), ::gettid(), SIGSYS);
+  ::_exit(128 + SIGSYS);
+}
+
+Result<void> prepare_report(const ViolationReport& report) {
+  report_socket = report.socket;
+  for (const FilterRule& rule : kRules)
+    if (rule.action == kKill)
+      reports.push_back({seccomp_syscall_resolve_name(rule.system_call), report.record_of(rule.system_call)});
+  struct sigaction action {};
+  action.sa_sigaction = report_and_die;
+  action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_NODEFER;
+  if (::sigaction(SIGSYS, &action, nullptr) != 0)
+    return os_error("cannot install a handler of SIGSYS", errno);
+  return {};
+}
+
 }  // namespace
 
 std::span<const FilterRule> front_filter_rules() { return kRules; }
 
-Result<void> install_filter(std::span<const FilterRule> rules) {
+Result<void> install_filter(std::span<const FilterRule> rules, OnKill on_kill) {
   const Filter filter(seccomp_init(SCMP_ACT_ALLOW));
   if (!filter) return Error{ISOGATE_INTERNAL, 0, "cannot make a system call filter: out of memory"};
   if (auto set = set_attributes(filter.get()); !set) return set;
-  if (auto added = add_all(filter.get(), rules); !added) return added;
+  if (auto added = add_all(filter.get(), rules, on_kill); !added) return added;
   if (const int failed = seccomp_load(filter.get()); failed != 0)
     return os_error("cannot install the system call filter; does this kernel have CONFIG_SECCOMP_FILTER?",
                     -failed);
@@ -179,6 +219,10 @@ Result<void> install_filter(std::span<const FilterRule> rules) {
   return {};
 }
 
-Result<void> install_front_filter() { return install_filter(front_filter_rules()); }
+Result<void> install_front_filter(const ViolationReport& report) {
+  if (report.socket < 0) return install_filter(front_filter_rules());
+  if (auto prepared = prepare_report(report); !prepared) return prepared;
+  return install_filter(front_filter_rules(), OnKill::kReportAndDie);
+}
 
 }  // namespace isogate

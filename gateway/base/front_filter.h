@@ -25,6 +25,7 @@ enum class FilterWhen : uint8_t {
   kFirstHas,      // all bits of `value` are set in the first argument
   kFirstLacks,    // none of them is
   kFirstAtLeast,  // the first argument is `value` or more
+  kFirstIs,
 };
 
 struct FilterRule {
@@ -38,8 +39,12 @@ struct FilterRule {
 
 std::span<const FilterRule> front_filter_rules();  // sorted by system_call
 
+// What SIGSYS gets when a kKill rule of a filter with a report matches. The filter itself keeps the handler
+// in place: changing it is one more call to die of.
+enum class OnKill : uint8_t { kDie, kReportAndDie };
+
 // Loads the rules as one filter for every thread of the process, and checks that it is in force.
 // Sets no_new_privs. [any]
-Result<void> install_filter(std::span<const FilterRule> rules);
+Result<void> install_filter(std::span<const FilterRule> rules, OnKill on_kill = OnKill::kDie);
 
 }  // namespace isogate

@@ -33,9 +33,17 @@ Result<void> keep_capabilities(uint64_t linux_capabilities);
 // process, small limits.
 Result<void> enter_quarantine();
 
+// Who is told of the call that a process is about to die of: one datagram, `record_of(name)`, is sent to
+// `socket` first. The records are made beforehand; a signal handler only sends.
+struct ViolationReport {
+  int socket = -1;  // -1: nobody
+  std::string (*record_of)(const char* system_call) = nullptr;
+};
+
 // The front's system call filter: no exec, no new process, no ptrace, no mount, … One table with a reason
-// per line, front_filter.h. Holds for all threads; new ones stay possible.
-Result<void> install_front_filter();
+// per line, front_filter.h. Holds for all threads; new ones stay possible. A call that kills ends the
+// process by SIGSYS, reported or not.
+Result<void> install_front_filter(const ViolationReport& report = {});
 
 // Refuses a start with LD_* in the environment; the message names the variable.
 Result<void> check_loader_environment();

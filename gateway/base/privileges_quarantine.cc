@@ -85,7 +85,10 @@ Result<void> enter_quarantine() {
   if (auto forbidden = forbid_new_privileges(); !forbidden) return forbidden;
   if (auto forbidden = forbid_dumps(); !forbidden) return forbidden;
   std::vector<FilterRule> rules(front_filter_rules().begin(), front_filter_rules().end());
-  std::erase_if(rules, [](const FilterRule& rule) { return std::string_view(rule.system_call) == "socket"; });
+  std::erase_if(rules, [](const FilterRule& rule) {
+    return std::string_view(rule.system_call) == "socket" ||
+           std::string_view(rule.system_call) == "rt_sigaction";
+  });
   rules.insert(rules.end(), std::begin(kNoSockets), std::end(kNoSockets));
   if (auto filtered = install_filter(rules); !filtered) return filtered;
   if (auto verified = verify_no_network(); !verified) return verified;

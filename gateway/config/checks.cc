@@ -47,7 +47,7 @@ void check_listeners(const Config& config, Problems& problems) {
     if (!parse_listen_address(config.listen[i], address)) continue;  // told when it was read
     if (!seen.insert(config.listen[i]).second && address.port != 0)
       problems.at(item("listen", i), "`" + config.listen[i] + "` is there twice");
-    if (address.loopback || !config.keys.empty()) continue;
+    if (address.loopback || config.names_callers()) continue;
     problems.at(item("listen", i),
                 "`" + config.listen[i] +
                     "` can be reached from other machines, and there are no `keys`; add "
@@ -61,6 +61,36 @@ void check_policy(const Config& config, Problems& problems) {
     problems.at("allow_unisolated", "contradicts `require_remote: true`; remove one of them");
   if (config.require_remote && config.anonymous == "loopback")
     problems.at("anonymous", "`loopback` is refused under `require_remote: true`; use keys");
+}
+
+void check_tls(const Config& config, Problems& problems) {
+  const TlsConfig& tls = config.tls;
+  if (tls.cert.empty() != tls.key.empty())
+    problems.at(tls.cert.empty() ? "tls.key" : "tls.cert",
+                tls.cert.empty() ? "a key without a certificate; add `tls.cert`"
+                                 : "a certificate without its key; add `tls.key`");
+  if (!tls.client_ca.empty() && !tls.enabled())
+    problems.at("tls.client_ca", "client certificates need TLS; add `tls.cert` and `tls.key`");
+  if (!tls.clients.empty() && tls.client_ca.empty())
+    problems.at("tls.clients", "nothing would verify these certificates; add `tls.client_ca`");
+  check_unique(
+      tls.clients, "tls.clients", "name", [](const TlsClientConfig& client) { return client.name; },
+      "another entry has this name; names tell certificates apart in the log", problems);
+  check_unique(
+      tls.clients, "tls.clients", "san", [](const TlsClientConfig& client) { return client.san; },
+      "another entry has this name of a certificate; only the first would ever count", problems);
+}
+
+void check_metrics(const Config& config, Problems& problems) {
+  ListenAddress address;
+  const std::string& listen = config.metrics.listen;
+  if (listen.empty()) return;
+  if (!parse_listen_address(listen, address) || address.is_unix)
+    return problems.at("metrics.listen",
+                       "expected HOST:PORT with a literal address or localhost, got `" + listen + "`");
+  if (address.port != 0 &&
+      std::find(config.listen.begin(), config.listen.end(), listen) != config.listen.end())
+    problems.at("metrics.listen", "`" + listen + "` is in `listen`, too; choose another port");
 }
 
 void check_amounts(const Config& config, Problems& problems) {
@@ -148,6 +178,8 @@ void check_together(const Config& config, Problems& problems) {
   check_listeners(config, problems);
   check_policy(config, problems);
   check_keys(config, problems);
+  check_tls(config, problems);
+  check_metrics(config, problems);
   check_amounts(config, problems);
   check_prefixes(config, problems);
   check_backends(config, problems);
@@ -172,8 +204,9 @@ std::vector<std::string> warnings_of(const Config& config) {
   std::vector<std::string> warnings;
   for (const std::string& listen : config.listen) {
     ListenAddress address;
-    if (parse_listen_address(listen, address) && !address.loopback)
-      warnings.push_back("listen: `" + listen + "` speaks HTTP without TLS: put a TLS proxy in front of it");
+    if (parse_listen_address(listen, address) && !address.loopback && !config.tls.enabled())
+      warnings.push_back("listen: `" + listen +
+                         "` speaks HTTP without TLS: set `tls`, or put a TLS proxy in front of it");
   }
   if (!config.hosts.empty() && config.anonymous == "never")
     warnings.push_back("hosts: has no effect without `anonymous: loopback`");
@@ -188,6 +221,10 @@ std::vector<std::string> relaxations_of(const Config& config) {
     list.push_back("allow_unisolated: true — commands may run on this host without isolation");
   if (config.anonymous == "loopback")
     list.push_back("anonymous: loopback — every program on this machine may run commands without a key");
+  ListenAddress metrics;
+  if (parse_listen_address(config.metrics.listen, metrics) && !metrics.loopback)
+    list.push_back("metrics.listen: " + config.metrics.listen +
+                   " — whoever reaches it reads the metrics, without a key and without TLS");
   for (const BackendConfig& backend : config.backends) {
     std::string name = "backend `" + backend.name + "`: ";
     if (backend.limits_best_effort)

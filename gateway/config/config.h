@@ -35,6 +35,30 @@ struct BackendConfig {
   std::string config_json = "{}";  // the plugin's own, validated by its schema
 };
 
+struct TlsClientConfig {
+  std::string name;    // for the log
+  std::string tenant;  // the principal it stands for
+  std::string san;     // "DNS:…", "URI:…", "email:…" or "IP:…" of its certificate
+};
+
+// Files are read by the supervisor alone.
+struct TlsConfig {
+  std::string cert, key, client_ca;
+  std::string client_auth = "required";  // required, optional; only with client_ca
+  std::vector<TlsClientConfig> clients;
+  uint32_t handshake_timeout_sec = 10;
+
+  [[nodiscard]] bool enabled() const { return !cert.empty(); }
+};
+
+struct CorsConfig {
+  std::vector<std::string> origins;
+};
+
+struct MetricsConfig {
+  std::string listen;  // empty: no listener of its own
+};
+
 struct LogConfig {
   std::string level = "info";  // debug, info, warn, error
   std::string file;            // empty: stderr
@@ -80,6 +104,9 @@ struct Config {
   std::string anonymous = "never";  // never, loopback
   std::vector<std::string> hosts;   // names a Host header may carry with anonymous: loopback
   std::vector<KeyConfig> keys;
+  TlsConfig tls;
+  CorsConfig cors;
+  MetricsConfig metrics;
   uint32_t probe_interval_sec = 30;
   uint32_t drain_timeout_sec = 30;
   bool keep_on_shutdown = false;  // on_shutdown: keep
@@ -89,6 +116,9 @@ struct Config {
   LimitsConfig limits;
   ExecConfig exec;
   std::vector<BackendConfig> backends;  // in the operator's order of preference
+
+  // Somebody may be let in over the network; without, the gateway makes local.key and stays on this machine.
+  [[nodiscard]] bool names_callers() const { return !keys.empty() || !tls.clients.empty(); }
 };
 
 }  // namespace isogate

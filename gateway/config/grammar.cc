@@ -103,6 +103,32 @@ bool prefix(std::string_view text) {
   return all(text, [](char c) { return alnum(c) || c == '_' || c == '-' || c == '.' || c == '/'; });
 }
 
+// RFC 6454's serialisation, as browsers send it.
+bool origin(std::string_view text) {
+  const size_t scheme = text.find("://");
+  if (scheme == std::string_view::npos || scheme == 0 || !letter(text[0])) return false;
+  if (!all(text.substr(0, scheme), [](char c) { return alnum(c) || c == '+' || c == '-' || c == '.'; }))
+    return false;
+  const std::string_view place = text.substr(scheme + 3);
+  if (host_name(place) || host_port(place)) return true;
+  ListenAddress address;
+  return !place.empty() && place[0] == '[' &&
+         parse_listen_address(place.back() == ']' ? std::string(place) + ":0" : std::string(place), address);
+}
+
+bool san(std::string_view text) {
+  const size_t colon = text.find(':');
+  if (colon == std::string_view::npos || text.size() > 1024 || !any_text(text)) return false;
+  const std::string_view kind = text.substr(0, colon), value = text.substr(colon + 1);
+  if (kind == "DNS") return host_name(value);
+  if (kind == "URI") return value.find(':') != std::string_view::npos;
+  if (kind == "email") return value.find('@') != std::string_view::npos;
+  unsigned char bytes[16];
+  const std::string address(value);
+  return kind == "IP" && (::inet_pton(AF_INET, address.c_str(), bytes) == 1 ||
+                          ::inet_pton(AF_INET6, address.c_str(), bytes) == 1);
+}
+
 bool variable_name(std::string_view text) {
   return !text.empty() && !digit(text[0]) && all(text, [](char c) { return alnum(c) || c == '_'; });
 }
@@ -170,5 +196,10 @@ const Grammar kPrefix = {"a relative prefix like `shared/docs`: no `/` at its en
                          "^[A-Za-z0-9._-][A-Za-z0-9._/-]{0,254}$", prefix};
 const Grammar kVariableName = {"a variable's name: letters, digits and `_`, no digit first",
                                "^[A-Za-z_][A-Za-z0-9_]*$", variable_name};
+const Grammar kOrigin = {"an origin like `https://console.example.org` or `http://localhost:3000`",
+                         "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#@*]+$", origin,
+                         "scheme, host and port alone: no path, no `*`"};
+const Grammar kSan = {"DNS:NAME, URI:…, email:NAME@HOST or IP:ADDRESS", "^(DNS|URI|email|IP):.+$", san,
+                      "as `openssl x509 -noout -ext subjectAltName` shows it, without wildcards"};
 
 }  // namespace isogate

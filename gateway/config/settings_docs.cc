@@ -29,7 +29,7 @@ Flags beat the environment, the environment beats the file, the file beats the d
 ## Relaxations
 
 What weakens the defaults is spelled out, reported by `isogate config check` and logged at every start:
-`allow_unisolated: true`, `anonymous: loopback`, and of a backend `limits: best_effort`, `egress: allow`, `run_as: root`
+`allow_unisolated: true`, `anonymous: loopback`, `metrics.listen` beyond loopback, and of a backend `limits: best_effort`, `egress: allow`, `run_as: root`
 and `root` among its `users`.
 
 ## Settings

@@ -16,6 +16,7 @@ constexpr Choice kIsolations[] = {{"none", ISOGATE_ISOLATION_NONE},
                                   {"container", ISOGATE_ISOLATION_CONTAINER},
                                   {"vm", ISOGATE_ISOLATION_VM}};
 constexpr Choice kAnonymous[] = {{"never"}, {"loopback"}};
+constexpr Choice kClientAuth[] = {{"required"}, {"optional"}};
 constexpr Choice kOnShutdown[] = {{"remove", 0}, {"keep", 1}};
 constexpr Choice kLogLevels[] = {{"debug"}, {"info"}, {"warn"}, {"error"}};
 constexpr Choice kLimitModes[] = {{"enforce", 0}, {kBestEffort, 1}};
@@ -34,7 +35,8 @@ const Setting kTop[] = {
          "HOST:PORT with a literal address or `localhost`, [V6]:PORT, or unix:/PATH; port 0 takes a free "
          "one. "
          "Over the Unix socket the gateway's own user and root need no key. A listener beyond loopback is "
-         "refused without configured `keys`. There is no TLS yet: put a proxy in front.",
+         "refused without configured `keys` or `tls.clients`. With `tls` every address but a Unix socket "
+         "speaks TLS and nothing else.",
      .grammar = &kListenAddress},
     {.path = "state_dir",
      .field = FIELD(Config, state_dir),
@@ -120,6 +122,59 @@ const Setting kTop[] = {
      .brief = "The API keys that are let in, as hashes.",
      .details = "Without any, the gateway makes one key for this machine at its first start, `local.key` in "
                 "`state_dir`, and listens on loopback and Unix sockets only."},
+    {.path = "tls.cert",
+     .field = FIELD(Config, tls.cert),
+     .brief = "The certificate, PEM, with its chain after it; empty: no TLS.",
+     .details =
+         "Read anew on SIGHUP: open connections stay, new ones get the new one; one that does not fit is "
+         "logged and the old one stays. TLS 1.2 and 1.3, ALPN `http/1.1`. Every TCP address of `listen` then "
+         "speaks TLS.",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true},
+    {.path = "tls.key",
+     .field = FIELD(Config, tls.key),
+     .brief = "Its private key, PEM, not encrypted.",
+     .details =
+         "Read by the supervisor before privileges are dropped, so root's alone is right. Refused when "
+         "others may read it or group or others may write it.",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true},
+    {.path = "tls.client_ca",
+     .field = FIELD(Config, tls.client_ca),
+     .brief = "The certificate authorities, PEM, that client certificates are verified against; empty: none "
+              "are asked for.",
+     .details = "",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true},
+    {.path = "tls.client_auth",
+     .field = FIELD(Config, tls.client_auth),
+     .brief = "Whether a client certificate is `required` for a connection, or `optional`.",
+     .details = "Only read with `tls.client_ca`. One that does not verify ends the connection either way.",
+     .choices = kClientAuth},
+    {.path = "tls.clients",
+     .field = FIELD(Config, tls.clients),
+     .brief = "Whom client certificates stand for; the first entry that a certificate has decides.",
+     .details = "A certificate without an entry opens the connection and nothing else: its requests need a "
+                "key. A key that is sent wins over the certificate."},
+    {.path = "tls.handshake_timeout_sec",
+     .field = FIELD(Config, tls.handshake_timeout_sec),
+     .brief = "Seconds from a connection's start to the end of its TLS handshake.",
+     .details = "",
+     .least = 1,
+     .most = 3600},
+    {.path = "cors.origins",
+     .field = FIELD(Config, cors.origins),
+     .brief = "Origins, SCHEME://HOST[:PORT], whose web pages may call this gateway from a browser.",
+     .details = "Their preflights are answered and their answers may be read; they still need a key. Other "
+                "pages get no permission.",
+     .grammar = &kOrigin},
+    {.path = "metrics.listen",
+     .field = FIELD(Config, metrics.listen),
+     .brief = "A listener of its own, HOST:PORT, for /metrics, /livez, /readyz and /healthz; empty: none.",
+     .details = "It asks for no key, speaks plain HTTP and answers nothing else. Beyond loopback that is a "
+                "relaxation. On the other listeners /metrics needs a key.",
+     .grammar = &kListenAddress,
+     .may_be_empty = true},
     {.path = "probe_interval_sec",
      .field = FIELD(Config, probe_interval_sec),
      .brief = "Seconds between two probes of a backend.",
@@ -302,6 +357,28 @@ const Setting kKey[] = {
      .required = true},
 };
 
+const Setting kTlsClient[] = {
+    {.path = "name",
+     .field = FIELD(TlsClientConfig, name),
+     .brief = "The certificate's name in the log.",
+     .details = "",
+     .grammar = &kTenant,
+     .required = true},
+    {.path = "tenant",
+     .field = FIELD(TlsClientConfig, tenant),
+     .brief = "Whom it stands for.",
+     .details = "",
+     .grammar = &kTenant,
+     .required = true},
+    {.path = "san",
+     .field = FIELD(TlsClientConfig, san),
+     .brief = "The subject alternative name that the certificate must have.",
+     .details =
+         "`DNS:…`, `URI:…`, `email:…` or `IP:…`, whole, without wildcards; the common name is not read.",
+     .grammar = &kSan,
+     .required = true},
+};
+
 const Setting kSharedDir[] = {
     {.path = "prefix",
      .field = FIELD(SharedDirConfig, prefix),
@@ -395,11 +472,13 @@ const Setting kBackend[] = {
 
 std::span<const Setting> top_settings() { return kTop; }
 std::span<const Setting> key_settings() { return kKey; }
+std::span<const Setting> tls_client_settings() { return kTlsClient; }
 std::span<const Setting> shared_dir_settings() { return kSharedDir; }
 std::span<const Setting> backend_settings() { return kBackend; }
 
 std::span<const Setting> item_settings(const Setting& list) {
   if (list.path == "keys") return kKey;
+  if (list.path == "tls.clients") return kTlsClient;
   if (list.path == "shared_dirs") return kSharedDir;
   if (list.path == "backends") return kBackend;
   return {};
@@ -408,6 +487,7 @@ std::span<const Setting> item_settings(const Setting& list) {
 Field default_field(const Setting& setting) {
   static Config config;
   static KeyConfig key;
+  static TlsClientConfig tls_client;
   static SharedDirConfig shared_dir;
   static BackendConfig backend;
   auto among = [&](std::span<const Setting> table) {
@@ -415,6 +495,7 @@ Field default_field(const Setting& setting) {
   };
   void* owner = &config;
   if (among(kKey)) owner = &key;
+  if (among(kTlsClient)) owner = &tls_client;
   if (among(kSharedDir)) owner = &shared_dir;
   if (among(kBackend)) owner = &backend;
   return setting.field(owner);

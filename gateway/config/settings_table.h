@@ -1,8 +1,8 @@
 // The table behind settings.h. Inside gateway/config only.
 //
 // A setting knows its field: one accessor serves parsing and writing, and the default is what a fresh
-// Config holds. `owner` is a Config*, and for items of lists a KeyConfig*, SharedDirConfig* or
-// BackendConfig*.
+// Config holds. `owner` is a Config*, and for items of lists a KeyConfig*, TlsClientConfig*,
+// SharedDirConfig* or BackendConfig*.
 #pragma once
 
 #include <span>
@@ -19,9 +19,9 @@ using TextMap = std::vector<std::pair<std::string, std::string>>;
 struct AnyJson {
   std::string* text;  // a JSON object
 };
-using Field =
-    std::variant<bool*, uint32_t*, uint64_t*, double*, std::string*, TextList*, TextMap*, AnyJson,
-                 std::vector<KeyConfig>*, std::vector<SharedDirConfig>*, std::vector<BackendConfig>*>;
+using Field = std::variant<bool*, uint32_t*, uint64_t*, double*, std::string*, TextList*, TextMap*, AnyJson,
+                           std::vector<KeyConfig>*, std::vector<TlsClientConfig>*,
+                           std::vector<SharedDirConfig>*, std::vector<BackendConfig>*>;
 
 struct Choice {
   std::string_view name;
@@ -44,6 +44,7 @@ struct Setting {
 
 std::span<const Setting> top_settings();
 std::span<const Setting> key_settings();
+std::span<const Setting> tls_client_settings();
 std::span<const Setting> shared_dir_settings();
 std::span<const Setting> backend_settings();
 

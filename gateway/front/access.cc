@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "gateway/base/log.h"
+#include "gateway/front/http_text.h"
 #include "gateway/front/router.h"
 
 namespace isogate::front {
@@ -12,6 +13,13 @@ std::optional<std::string_view> optional_header(const Exchange& exchange, std::s
   const auto value = exchange.header(name);
   if (value.empty()) return std::nullopt;
   return value;
+}
+
+// DNS names have no case, addresses several spellings; URIs and mail addresses are compared as they are.
+bool same_name(std::string_view configured, std::string_view shown) {
+  if (configured.starts_with("DNS:")) return equal_no_case(configured, shown);
+  if (!configured.starts_with("IP:")) return configured == shown;
+  return shown.starts_with("IP:") && same_address(configured.substr(3), shown.substr(3));
 }
 
 bool is_loopback(std::string_view ip) { return ip.starts_with("127.") || ip == "::1"; }
@@ -32,6 +40,18 @@ Principal by_key(App& app, std::string_view authorization, const std::string& pe
                  .message = "this key is not known; send `Authorization: Bearer KEY`"};
 }
 
+// A browser sends its client certificate with whatever a page asks for, so the page has to be a listed one.
+std::optional<Principal> by_certificate(const App& app, const Exchange& exchange) {
+  const TlsClientConfig* client = client_of(app.config.tls.clients, exchange.certificate_names);
+  if (client == nullptr) return std::nullopt;
+  if (!origin_allowed(optional_header(exchange, "Origin"), optional_header(exchange, "Sec-Fetch-Site"),
+                      app.config.cors.origins)) {
+    throw ApiError{.code = Code::kPermissionDenied,
+                   .message = "requests from web pages need a key, or their origin in `cors.origins`"};
+  }
+  return Principal{client->tenant, client->name};
+}
+
 // anonymous: loopback, under its conditions.
 std::optional<Principal> by_loopback(const App& app, const Exchange& exchange, const ListenerInfo& listener,
                                      const std::string& peer) {
@@ -42,10 +62,18 @@ std::optional<Principal> by_loopback(const App& app, const Exchange& exchange, c
     throw ApiError{.code = Code::kMisdirectedRequest,
                    .message = "this Host is not served without a key; add it to `hosts`"};
   }
-  if (!origin_allowed(optional_header(exchange, "Origin"), optional_header(exchange, "Sec-Fetch-Site"), {})) {
-    throw ApiError{.code = Code::kPermissionDenied, .message = "requests from web pages need a key"};
+  if (!origin_allowed(optional_header(exchange, "Origin"), optional_header(exchange, "Sec-Fetch-Site"),
+                      app.config.cors.origins)) {
+    throw ApiError{.code = Code::kPermissionDenied,
+                   .message = "requests from web pages need a key, or their origin in `cors.origins`"};
   }
   return principal;
+}
+
+void only_metrics(const Exchange& exchange) {
+  if (exchange.route == Route::kMetrics || !row_of(exchange.route).needs_key) return;
+  throw ApiError{.code = Code::kNotFound,
+                 .message = "this listener serves /metrics, /livez, /readyz and /healthz alone"};
 }
 
 }  // namespace
@@ -70,8 +98,17 @@ Authenticator::Options authenticator_options(const Config& config, const std::st
           .anonymous_loopback = config.anonymous == "loopback" && !config.require_remote};
 }
 
+const TlsClientConfig* client_of(const std::vector<TlsClientConfig>& clients,
+                                 const std::vector<std::string>& names) {
+  for (const TlsClientConfig& client : clients)
+    for (const std::string& name : names)
+      if (same_name(client.san, name)) return &client;
+  return nullptr;
+}
+
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
                   const std::string& peer) {
+  if (listener.metrics_only) return only_metrics(exchange);
   if (!row_of(exchange.route).needs_key) return;
   if (const auto authorization = exchange.header("Authorization"); !authorization.empty()) {
     exchange.principal = by_key(app, authorization, peer);
@@ -87,7 +124,8 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, in
                          "`Authorization: Bearer KEY`"};
     }
   } else {
-    principal = by_loopback(app, exchange, listener, peer);
+    principal = by_certificate(app, exchange);
+    if (!principal) principal = by_loopback(app, exchange, listener, peer);
     if (!principal)
       throw ApiError{.code = Code::kUnauthenticated,
                      .message = "a key is needed: send `Authorization: Bearer KEY`"};

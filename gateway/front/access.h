@@ -16,7 +16,12 @@ Authenticator::Options authenticator_options(const Config& config, const std::st
 // "127.0.0.1:9090" and "[::1]:9090" in their parts.
 BoundAddress bound_address(std::string_view listener);
 
-// Sets exchange.principal or throws ApiError. `peer_uid` is -1 unless the listener is a Unix socket.
+// The first entry of `tls.clients` that one of a verified certificate's names fits; nullptr: none.
+const TlsClientConfig* client_of(const std::vector<TlsClientConfig>& clients,
+                                 const std::vector<std::string>& names);
+
+// Sets exchange.principal or throws ApiError. The metrics listener asks nobody. `peer_uid` is -1 unless the
+// listener is a Unix socket.
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
                   const std::string& peer);
 

@@ -163,6 +163,11 @@ std::optional<std::string_view> bearer_token(std::string_view authorization) {
   return token;
 }
 
+bool same_address(std::string_view a, std::string_view b) {
+  const std::string bytes = address_bytes(a);
+  return !bytes.empty() && bytes == address_bytes(b);
+}
+
 bool host_allowed(std::string_view host_header, const BoundAddress& bound,
                   const std::vector<std::string>& names) {
   std::optional<HostPort> host = split_host(host_header);

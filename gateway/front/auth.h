@@ -64,6 +64,9 @@ struct BoundAddress {
   uint16_t port = 0;
 };
 
+// Two spellings of one numeric address. False when either is none.
+bool same_address(std::string_view a, std::string_view b);
+
 // Against DNS rebinding: `localhost`, a loopback address, the bound address or a configured name, in
 // any case, with the bound port or none. False answers 421.
 bool host_allowed(std::string_view host_header, const BoundAddress& bound,

@@ -13,6 +13,7 @@
 #include <charconv>
 
 #include "gateway/base/log.h"
+#include "gateway/front/cors.h"
 #include "gateway/front/http_text.h"
 #include "gateway/front/names.h"
 #include "gateway/front/router.h"
@@ -26,6 +27,7 @@ namespace {
 constexpr size_t kReadSize = 16384;
 constexpr size_t kBodyChunk = 256 * 1024;
 constexpr size_t kSpliceAtOnce = 1 << 20;
+constexpr size_t kCopyAtOnce = 64 * 1024;
 constexpr std::chrono::seconds kLinger{2};
 constexpr size_t kLingerBytes = 4 << 20;
 
@@ -49,11 +51,11 @@ bool ready_for(int fd, short events) {
 
 Connection::Connection(Server& server, Socket socket, const ListenerInfo& listener)
     : server_(server),
-      socket_(std::move(socket)),
+      socket_(std::move(socket), server.tls_for(listener)),
       listener_(listener),
       buffer_(server.limits_.max_header_bytes + kReadSize) {
   boost::system::error_code ignored;
-  socket_.native_non_blocking(true, ignored);
+  socket_.socket().native_non_blocking(true, ignored);
   if (listener_.unix_socket) {
     peer_uid_ = uid_of_peer(socket_.native_handle());
     peer_ = "uid " + std::to_string(peer_uid_);
@@ -69,7 +71,7 @@ Connection::~Connection() { server_.connections_.erase(this); }
 void Connection::close() {
   closed_ = true;
   boost::system::error_code ignored;
-  socket_.close(ignored);
+  socket_.socket().close(ignored);
 }
 
 void Connection::sweep(Clock::time_point now) {
@@ -78,12 +80,13 @@ void Connection::sweep(Clock::time_point now) {
   timed_out_ = true;
   deadline_ = Clock::time_point::max();
   boost::system::error_code ignored;
-  socket_.cancel(ignored);
+  socket_.socket().cancel(ignored);
 }
 
 Task<void> Connection::run() {
   const auto self = shared_from_this();
   try {
+    if (socket_.encrypted() && !co_await handshake()) co_return close();
     while (!closed_ && co_await read_head()) {
       co_await one_request();
       if (!keep_alive()) break;
@@ -94,17 +97,41 @@ Task<void> Connection::run() {
   if (!closed_) co_await leave();
 }
 
+Task<bool> Connection::handshake() {
+  deadline_ = Clock::now() + server_.handshake_within_;
+  boost::system::error_code error;
+  co_await socket_.async_handshake(asio::redirect_error(asio::use_awaitable, error));
+  deadline_ = Clock::time_point::max();
+  if (error) {
+    log::debug("tls_handshake_failed",
+               {{"peer", peer_}, {"reason", timed_out_ ? "it took too long" : error.message()}});
+    co_return false;
+  }
+  certificate_names = socket_.verified_names();
+  co_return true;
+}
+
+Task<void> Connection::say_goodbye() {
+  deadline_ = Clock::now() + kLinger;
+  boost::system::error_code ignored;
+  co_await socket_.async_say_goodbye(asio::redirect_error(asio::use_awaitable, ignored));
+  deadline_ = Clock::time_point::max();
+}
+
 // After an answer to a body that was not read: our side is closed first and the rest is thrown away for a
 // while, or the client would see a reset instead of the answer.
 Task<void> Connection::leave() {
   boost::system::error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
+  if (socket_.encrypted()) co_await say_goodbye();
+  socket_.socket().shutdown(Socket::shutdown_send, ignored);
   if (parser_ && !body_is_read()) {
     const auto until = Clock::now() + kLinger;
+    deadline_ = until;
     for (size_t read = 0; read < kLingerBytes && Clock::now() < until; read += buffer_.size()) {
       buffer_.clear();
-      deadline_ = until;
-      if (!co_await receive()) break;
+      buffer_.commit(co_await socket_.socket().async_read_some(
+          buffer_.prepare(kReadSize), asio::redirect_error(asio::use_awaitable, ignored)));
+      if (ignored) break;
     }
   }
   close();
@@ -133,6 +160,7 @@ Task<bool> Connection::read_head() {
   begun_ = finished_ = chunked_ = must_close_ = continue_sent_ = pipelined_ = head_only_ = false;
   left_to_write_.reset();
   raw_left_.reset();
+  cors_origin.clear();
   ++serial_;
   idle_ = buffer_.size() == 0;
   bool first = true;
@@ -185,7 +213,7 @@ Task<void> Connection::one_request() {
   if (watching_) {
     watching_ = false;
     boost::system::error_code ignored;
-    socket_.cancel(ignored);
+    socket_.socket().cancel(ignored);
   }
   if (refusal && !begun_) {
     co_await answer_error(*refusal);
@@ -197,7 +225,10 @@ Task<void> Connection::one_request() {
 
 Task<void> Connection::dispatch() {
   head_only_ = parser_->get().method() == http::verb::head;
+  server_.hooks_.look_at_origin(*this);
   check_head();
+  if (parser_->get().method() == http::verb::options && is_preflight(*this))
+    co_return co_await answer_preflight(*this);
   route_request();
   server_.hooks_.authenticate(*this, listener_, peer_uid_, peer_);
   co_await server_.hooks_.handle(*this);
@@ -300,9 +331,9 @@ Task<std::string> Connection::read_body(uint64_t cap) {
   co_return body;
 }
 
-// A body of known length goes from socket to pipe inside the kernel; a chunked one through the parser.
+// A plain body of known length goes from socket to pipe inside the kernel; others go through the parser.
 Task<size_t> Connection::read_body_to_pipe(PipeEnd& pipe) {
-  if (content_length() && !raw_left_) raw_left_ = *content_length();
+  if (content_length() && !raw_left_ && !socket_.encrypted()) raw_left_ = *content_length();
   if (raw_left_) co_return co_await splice_body(pipe);
   std::string chunk(kBodyChunk, '\0');
   const size_t size = co_await read_body_some(chunk.data(), chunk.size());
@@ -381,7 +412,8 @@ std::string Connection::head_of(unsigned status, std::string_view content_type,
                   .chunked = chunked_,
                   .close = close,
                   .keep_alive_10 = http10 && !close,
-                  .request_id = request_id};
+                  .request_id = request_id,
+                  .cors_origin = cors_origin};
   return head.text(headers);
 }
 
@@ -422,7 +454,20 @@ Task<void> Connection::write(std::string_view bytes) {
   if (error) throw ClientGone{};
 }
 
+Task<size_t> Connection::copy_from_pipe(PipeEnd& pipe, size_t size) {
+  std::string chunk(std::min(size, kCopyAtOnce), '\0');
+  boost::system::error_code error;
+  const size_t n =
+      co_await pipe.async_read_some(asio::buffer(chunk), asio::redirect_error(asio::use_awaitable, error));
+  if (error == asio::error::eof) co_return 0;
+  if (error) throw ClientGone{};
+  if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(n, *left_to_write_);
+  co_await write_raw(asio::buffer(chunk.data(), n));
+  co_return n;
+}
+
 Task<size_t> Connection::write_from_pipe(PipeEnd& pipe, size_t size) {
+  if (socket_.encrypted()) co_return co_await copy_from_pipe(pipe, size);
   boost::system::error_code error;
   for (;;) {
     const ssize_t n = ::splice(pipe.native_handle(), nullptr, socket_.native_handle(), nullptr, size,

@@ -5,7 +5,6 @@
 // connection.cc alone (Beast).
 #pragma once
 
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/fields.hpp>
@@ -16,6 +15,7 @@
 #include <string>
 
 #include "gateway/front/api_error.h"
+#include "gateway/front/client_stream.h"
 #include "gateway/front/exchange.h"
 #include "gateway/front/server.h"
 
@@ -23,7 +23,7 @@ namespace isogate::front {
 
 class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
-  using Socket = boost::asio::generic::stream_protocol::socket;
+  using Socket = ClientStream::Socket;
   using Clock = std::chrono::steady_clock;
 
   Connection(Server& server, Socket socket, const ListenerInfo& listener);
@@ -52,6 +52,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
 
+  Task<bool> handshake();
+  Task<void> say_goodbye();
   Task<void> leave();
   Task<bool> read_head();
   Task<void> one_request();
@@ -65,6 +67,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<void> answer_error(const ApiError& error);
   Task<void> continue_if_expected();
   Task<bool> receive();
+  Task<size_t> copy_from_pipe(PipeEnd& pipe, size_t size);
   Task<void> write_raw(boost::asio::const_buffer bytes);
   std::string head_of(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
                       const Headers& headers);
@@ -73,7 +76,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   [[nodiscard]] bool keep_alive() const;
 
   Server& server_;
-  Socket socket_;
+  ClientStream socket_;
   ListenerInfo listener_;
   int peer_uid_ = -1;
   std::string peer_;

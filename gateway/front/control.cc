@@ -21,6 +21,11 @@ void send(int control, const json& record) {
   if (!sent) log::error("control_send_failed", {{"reason", sent.error().message}});
 }
 
+TlsMaterial tls_of(const json& record) {
+  const json& tls = record.at("tls");
+  return {tls.at("certificate"), tls.at("key"), tls.at("client_ca"), tls.at("client_required")};
+}
+
 }  // namespace
 
 Result<StartOrder> receive_start(int control) {
@@ -37,6 +42,8 @@ Result<StartOrder> receive_start(int control) {
     order.state_dir = record.at("state_dir");
     order.peer_uids = record.at("peer_uids").get<std::vector<uint32_t>>();
     order.listeners = record.at("listeners").get<std::vector<std::string>>();
+    order.metrics_listener = record.at("metrics_listener");
+    order.tls = tls_of(record);
     order.sockets = std::move(received->fds);
     if (order.sockets.size() != order.listeners.size())
       return invalid("the supervisor sent another number of sockets than of listeners");
@@ -59,6 +66,10 @@ void Control::say(const char* type, const std::string& message) {
 
 void Control::say_stuck(const std::string& backend, uint64_t generation) {
   send(socket_.native_handle(), {{"type", "stuck"}, {"message", backend}, {"generation", generation}});
+}
+
+std::string violation_record(const char* system_call) {
+  return ipc::inline_record(json{{"type", "violation"}, {"message", system_call}}.dump());
 }
 
 void say_fatal(int control, const std::string& message) {
@@ -92,7 +103,7 @@ void Control::obey(const std::string& text, std::vector<Fd> fds) {
                        record.value("quarantined", false));
     } else if (type == "reload") {
       auto config = config_from_json(record.at("config").dump());
-      if (config) hooks_.reload(std::move(*config), record.value("local_key_sha256", ""));
+      if (config) hooks_.reload(std::move(*config), record.value("local_key_sha256", ""), tls_of(record));
     } else if (type == "drain") {
       hooks_.drain(record.value("deadline_sec", 30u));
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gateway/base/tls_context.h"
 #include "gateway/config/config.h"
 #include "runner/fd.h"
 
@@ -19,6 +20,8 @@ struct StartOrder {
   std::string local_key_sha256, state_dir;
   std::vector<uint32_t> peer_uids;
   std::vector<std::string> listeners;
+  std::string metrics_listener;  // one of them, or empty
+  TlsMaterial tls;
   std::vector<Fd> sockets;  // one per listener
 };
 
@@ -29,7 +32,7 @@ struct ControlHooks {
   std::function<void(const std::string& name, uint64_t generation, Fd socket)> host_up;
   std::function<void(const std::string& name, uint64_t generation, std::string reason, bool quarantined)>
       host_down;
-  std::function<void(Config config, std::string local_key_sha256)> reload;
+  std::function<void(Config config, std::string local_key_sha256, TlsMaterial tls)> reload;
   std::function<void(unsigned deadline_sec)> drain;
   std::function<void()> ended;  // the supervisor is gone
 };
@@ -51,5 +54,8 @@ class Control {
 
 // The same before there is an executor.
 void say_fatal(int control, const std::string& message);
+
+// Says which system call this process is about to die of. For install_front_filter().
+std::string violation_record(const char* system_call);
 
 }  // namespace isogate::front

@@ -38,9 +38,11 @@ class Exchange {
   Route route{};
   std::string request_id;
   Principal principal;
-  std::string agent_param;  // {agent_id} of the path, decoded
-  std::string path_param;   // {path}, decoded
-  std::string_view query;   // after '?', raw
+  std::vector<std::string> certificate_names;  // of a verified client certificate: "DNS:…", "URI:…", …
+  std::string cors_origin;                     // of a listed page, which may read the answer; else empty
+  std::string agent_param;                     // {agent_id} of the path, decoded
+  std::string path_param;                      // {path}, decoded
+  std::string_view query;                      // after '?', raw
 
   // Empty when absent. Names are compared without case.
   [[nodiscard]] virtual std::string_view header(std::string_view name) const = 0;

@@ -14,6 +14,7 @@
 #include "gateway/front/access.h"
 #include "gateway/front/app.h"
 #include "gateway/front/control.h"
+#include "gateway/front/cors.h"
 #include "gateway/front/handlers.h"
 #include "gateway/front/router.h"
 #include "gateway/front/server.h"
@@ -38,7 +39,7 @@ int64_t now_ms() {
 
 Result<void> give_up_privileges(bool root) {
   if (auto became = root ? become_user(kUser, {}) : stay_same_user(); !became) return became;
-  return install_front_filter();
+  return install_front_filter({kControl, violation_record});
 }
 
 Result<std::unique_ptr<State>> open_state(const std::string& state_dir) {
@@ -110,9 +111,9 @@ class Front {
                   app_.backends.host_down(name, generation, std::move(reason), quarantined);
                 },
             .reload =
-                [this](Config config, std::string local_key_sha256) {
+                [this](Config config, std::string local_key_sha256, TlsMaterial tls) {
                   order_.local_key_sha256 = std::move(local_key_sha256);
-                  reload(std::move(config));
+                  reload(std::move(config), std::move(tls));
                 },
             .drain =
                 [this](unsigned deadline) {
@@ -135,6 +136,8 @@ class Front {
     server_.emplace(
         io_, limits_of(config),
         ServerHooks{
+            .look_at_origin =
+                [this](Exchange& exchange) { look_at_origin(exchange, app_.config.cors.origins); },
             .authenticate =
                 [this](Exchange& exchange, const ListenerInfo& listener, int uid, const std::string& peer) {
                   authenticate(app_, exchange, listener, uid, peer);
@@ -143,9 +146,15 @@ class Front {
             .finished = [this](const Exchange& exchange, unsigned status,
                                std::chrono::nanoseconds took) { finished(exchange, status, took); }});
     app_.connections = [this] { return server_->connections(); };
+    if (auto set = set_tls(order_.tls, app_.config.tls); !set) {
+      control_.say("fatal", set.error().message);
+      stop(1);
+      co_return;
+    }
     for (size_t i = 0; i < order_.listeners.size(); ++i) {
+      const std::string& address = order_.listeners[i];
       server_->listen(std::move(order_.sockets[i]),
-                      {order_.listeners[i], order_.listeners[i].starts_with("unix:")});
+                      {address, address.starts_with("unix:"), address == order_.metrics_listener});
     }
     co_await app_.backends.settled(kSettleWithin);
     control_.say("ready");
@@ -161,12 +170,34 @@ class Front {
                            {"ms", seconds * 1000}});
   }
 
-  void reload(Config config) {
+  // Open connections keep their certificates.
+  Result<void> set_tls(const TlsMaterial& material, const TlsConfig& config) {
+    TlsContext context;
+    if (config.enabled() != !material.empty())
+      return invalid("TLS is configured, but its files did not come");
+    if (config.enabled()) {
+      auto made = make_tls_context(material);
+      if (!made) return made.error();
+      context = std::move(*made);
+    }
+    server_->set_tls(std::move(context), std::chrono::seconds(config.handshake_timeout_sec));
+    return {};
+  }
+
+  void reload(Config config, TlsMaterial tls) {
     auto made = Authenticator::make(authenticator_options(config, order_.local_key_sha256, order_.peer_uids));
     if (!made) {
       log::error("reload_refused", {{"reason", made.error().message}});
       return;
     }
+    if (server_) {
+      if (auto set = set_tls(tls, config.tls); !set) {
+        log::error("reload_refused", {{"reason", set.error().message}});
+        return;
+      }
+      if (tls.client_ca != order_.tls.client_ca) server_->forget_certificates();
+    }
+    order_.tls = std::move(tls);
     app_.authenticator = std::move(*made);
     app_.config = std::move(config);
     app_.backends.reconfigure(app_.config);
@@ -207,9 +238,7 @@ class Front {
     stop(0);
   }
 
-  [[nodiscard]] bool busy() const {
-    return app_.admission.running() > 0 || (server_ && server_->busy() > 0);
-  }
+  [[nodiscard]] bool busy() const { return app_.admission.running() > 0 || (server_ && server_->busy() > 0); }
 
   void stop(int exit_code) {
     exit_code_ = exit_code;

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 
@@ -77,18 +78,36 @@ std::string_view date() {
   return {text.data(), size};
 }
 
+// No answer is a page: a browser that opens one shows text or saves it, runs nothing, and lends it to nobody.
+constexpr std::string_view kSecurityHeaders =
+    "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY"
+    "\r\nReferrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin";
+constexpr std::string_view kContentPolicy =
+    "\r\nContent-Security-Policy: default-src 'none'; frame-ancestors 'none'; sandbox";
+constexpr std::string_view kExposed = "X-Request-Id, Retry-After, ETag, Content-Range, Accept-Ranges";
+
+bool has_policy(const Headers& headers) {
+  return std::any_of(headers.begin(), headers.end(),
+                     [](const auto& header) { return header.first == "Content-Security-Policy"; });
+}
+
 }  // namespace
 
 std::string AnswerHead::text(const Headers& headers) const {
   std::string out;
-  out.reserve(384);
+  out.reserve(640);
   out.append("HTTP/1.1 ").append(std::to_string(status)).append(" ").append(reason(status));
   out.append("\r\nDate: ").append(date());
   if (!content_type.empty()) out.append("\r\nContent-Type: ").append(content_type);
   if (length && status != 204) out.append("\r\nContent-Length: ").append(std::to_string(*length));
   if (chunked) out.append("\r\nTransfer-Encoding: chunked");
   out.append("\r\nX-Request-Id: ").append(request_id);
-  out.append("\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff");
+  out.append(kSecurityHeaders);
+  if (!has_policy(headers)) out.append(kContentPolicy);
+  if (!cors_origin.empty()) {
+    out.append("\r\nAccess-Control-Allow-Origin: ").append(cors_origin);
+    out.append("\r\nVary: Origin\r\nAccess-Control-Expose-Headers: ").append(kExposed);
+  }
   if (close) out.append("\r\nConnection: close");
   if (keep_alive_10) out.append("\r\nConnection: keep-alive");
   for (const auto& [name, value] : headers) out.append("\r\n").append(name).append(": ").append(value);

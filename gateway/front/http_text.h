@@ -16,6 +16,7 @@ struct AnswerHead {
   std::optional<uint64_t> length;
   bool chunked = false, close = false, keep_alive_10 = false;
   std::string_view request_id;
+  std::string_view cors_origin;  // empty: no page of another origin may read the answer
 
   [[nodiscard]] std::string text(const Headers& headers) const;
 };

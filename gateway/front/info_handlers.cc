@@ -69,6 +69,45 @@ std::string backend_json(const Backend& backend, const CandidateVerdict& verdict
   return out + "}";
 }
 
+std::string check_json(std::string_view name, bool ok, bool required, std::string_view state) {
+  std::string out = "{";
+  member(out, "name", name);
+  raw_member(out, "ok", truth(ok));
+  raw_member(out, "required", truth(required));
+  member(out, "state", state);
+  return out + "}";
+}
+
+// Anybody may ask: names and states, no reasons. GET /backends has those.
+std::string readiness_json(const App& app) {
+  const Decision decision = app.backends.decide({});
+  const bool writable = !app.state->last_error();
+  std::string list =
+      "[" + check_json("accepting", !app.draining, true, app.draining ? "draining" : "serving");
+  list += "," + check_json("database", writable, false, writable ? "writable" : "not writable");
+  list += "," + check_json("backend", decision.chosen.has_value(), true,
+                           decision.chosen ? "one can be chosen" : "none can be chosen");
+  const auto& all = app.backends.all();
+  for (size_t i = 0; i < all.size(); ++i)
+    list += "," + check_json("backend/" + all[i]->config.name, decision.verdicts[i].eligible, false,
+                             verdict_of(*all[i]));
+  return list + "]";
+}
+
+void check_ready(const App& app, const std::string& checks) {
+  const std::string details = checks.empty() ? checks : "{" + checks + "}";
+  if (app.draining)
+    throw ApiError{.code = Code::kDraining,
+                   .message = "the gateway is shutting down",
+                   .details_json = details,
+                   .retry_after_sec = 5};
+  const Decision decision = app.backends.decide({});
+  if (decision.chosen) return;
+  ApiError refusal = refusal_of(decision);
+  if (!details.empty()) refusal.details_json = details;
+  throw refusal;
+}
+
 }  // namespace
 
 Task<void> handle_backends(App& app, Exchange& exchange) {
@@ -118,15 +157,15 @@ Task<void> handle_sandbox_delete(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_health(App& app, Exchange& exchange) {
+  std::string answer = "{\"status\":\"ok\",\"version\":\"" ISOGATE_VERSION "\"";
   if (exchange.route == Route::kReadyz) {
-    if (app.draining)
-      throw ApiError{
-          .code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
-    const Decision decision = app.backends.decide({});
-    if (!decision.chosen) throw refusal_of(decision);
+    const std::string checks =
+        query_parameter(exchange.query, "verbose") ? "\"checks\":" + readiness_json(app) : std::string();
+    check_ready(app, checks);
+    if (!checks.empty()) answer += "," + checks;
   }
-  co_await exchange.send(200, "application/json",
-                         "{\"status\":\"ok\",\"version\":\"" ISOGATE_VERSION "\"}\n");
+  answer += "}\n";
+  co_await exchange.send(200, "application/json", answer);
 }
 
 Task<void> handle_metrics(App& app, Exchange& exchange) {

@@ -46,6 +46,19 @@ Server::Server(asio::io_context& io, ServerLimits limits, ServerHooks hooks)
 
 Server::~Server() = default;
 
+void Server::set_tls(TlsContext context, std::chrono::seconds handshake_within) {
+  tls_ = std::move(context);
+  handshake_within_ = handshake_within;
+}
+
+void Server::forget_certificates() {
+  for (Connection* connection : connections_) connection->certificate_names.clear();
+}
+
+TlsContext Server::tls_for(const ListenerInfo& listener) const {
+  return listener.unix_socket || listener.metrics_only ? TlsContext() : tls_;
+}
+
 void Server::listen(Fd socket, ListenerInfo info) {
   listeners_.push_back(std::make_unique<Listener>(io_, std::move(socket), std::move(info)));
   asio::co_spawn(io_, accept_loop(*listeners_.back()), asio::detached);

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "gateway/base/tls_context.h"
 #include "gateway/front/exchange.h"
 #include "runner/fd.h"
 
@@ -22,10 +23,13 @@ class Connection;
 struct ListenerInfo {
   std::string address;  // as configured: HOST:PORT or unix:/PATH
   bool unix_socket = false;
+  bool metrics_only = false;  // `metrics.listen`
 };
 
 // What the server asks of the rest of the front.
 struct ServerHooks {
+  // Sets exchange.cors_origin, before anything is answered.
+  std::function<void(Exchange&)> look_at_origin;
   // Fills exchange.principal or throws ApiError.
   std::function<void(Exchange&, const ListenerInfo&, int peer_uid, const std::string& peer)> authenticate;
   std::function<Task<void>(Exchange&)> handle;
@@ -43,6 +47,12 @@ class Server {
   Server(boost::asio::io_context& io, ServerLimits limits, ServerHooks hooks);
   ~Server();
 
+  // For connections accepted from now on, Unix sockets and `metrics.listen` excepted; those that are open
+  // keep what they have. A null context: plain HTTP.
+  void set_tls(TlsContext context, std::chrono::seconds handshake_within);
+  // Other authorities are trusted now: what open connections showed before counts no more.
+  void forget_certificates();
+
   // `socket` is bound, listening and non-blocking.
   void listen(Fd socket, ListenerInfo info);
 
@@ -57,12 +67,15 @@ class Server {
   friend class Connection;
   struct Listener;
 
+  [[nodiscard]] TlsContext tls_for(const ListenerInfo& listener) const;
   Task<void> accept_loop(Listener& listener);
   Task<void> sweep_loop();
 
   boost::asio::io_context& io_;
   ServerLimits limits_;
   ServerHooks hooks_;
+  TlsContext tls_;
+  std::chrono::seconds handshake_within_{};
   bool draining_ = false;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unordered_set<Connection*> connections_;

@@ -120,6 +120,8 @@ Result<Received> open_sealed(std::string_view head, std::vector<Fd> fds) {
 
 }  // namespace
 
+std::string inline_record(std::string_view bytes) { return kInline + std::string(bytes); }
+
 Result<SocketPair> make_socket_pair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)

@@ -32,6 +32,10 @@ enum class Wait { kBlock, kDont };
 // ISOGATE_INVALID_ARGUMENT, and nothing sent, for an empty record and for one over a cap.
 Result<void> send_record(int socket, std::string_view bytes, const std::vector<int>& fds, Wait wait);
 
+// What send_record() would send for at most kMaxInlineBytes without descriptors: for a signal handler, which
+// may only send(2).
+std::string inline_record(std::string_view bytes);
+
 // os_errno EAGAIN with Wait::kDont when nothing is there, and when SO_RCVTIMEO ran out; ECONNRESET at
 // the end of the channel; ISOGATE_INVALID_ARGUMENT for a record that breaks the format or its caps: the
 // peer is broken or hostile then. Descriptors that came with a refused record are closed.

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "gateway/base/tls_context.h"
 #include "gateway/config/config.h"
 #include "gateway/supervisor/accounts.h"
 #include "gateway/supervisor/child.h"
@@ -18,6 +19,7 @@ struct Context {
   Accounts accounts;
   StateDir state;
   std::string local_key_sha256;  // empty: keys are configured
+  TlsMaterial tls;               // kept, so that a front can restart while the files are being renewed
   Fd executable;
   LogRelay log;
   bool had_to_kill = false;  // the end will not be an orderly one

@@ -21,6 +21,13 @@ Json names_of(const Config& config) {
   return names;
 }
 
+Json tls_of(const TlsMaterial& tls) {
+  return {{"certificate", tls.certificate},
+          {"key", tls.key},
+          {"client_ca", tls.client_ca},
+          {"client_required", tls.client_required}};
+}
+
 std::string string_member(const Json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -35,7 +42,7 @@ Result<FromChild> parse_from_child(const std::string& record) {
   if (const auto found = json.find("generation"); found != json.end() && found->is_number_unsigned())
     said.generation = found->get<uint64_t>();
   if (said.type != "ready" && said.type != "drained" && said.type != "fatal" && said.type != "failed" &&
-      said.type != "stuck")
+      said.type != "stuck" && said.type != "violation")
     return invalid("a control record of unknown type `" + said.type.substr(0, 32) + "`");
   return said;
 }
@@ -52,6 +59,9 @@ std::string host_document(const Config& config, const BackendConfig& backend) {
   Config part = config;
   part.log.file.clear();
   part.keys.clear();
+  part.tls = defaults.tls;
+  part.cors = defaults.cors;
+  part.metrics = defaults.metrics;
   part.listen = defaults.listen;
   part.backends = {backend};
   return config_to_json(part);
@@ -63,14 +73,18 @@ std::string front_start_message(const FrontStart& start) {
                   {"local_key_sha256", start.local_key_sha256},
                   {"peer_uids", start.peer_uids},
                   {"listeners", start.listeners},
+                  {"metrics_listener", start.metrics_listener},
+                  {"tls", tls_of(*start.tls)},
                   {"backends", names_of(*start.config)},
                   {"state_dir", start.state_dir}});
 }
 
-std::string front_reload_message(const Config& config, const std::string& local_key_sha256) {
+std::string front_reload_message(const Config& config, const std::string& local_key_sha256,
+                                 const TlsMaterial& tls) {
   return text_of({{"type", "reload"},
                   {"config", Json::parse(front_document(config))},
                   {"local_key_sha256", local_key_sha256},
+                  {"tls", tls_of(tls)},
                   {"backends", names_of(config)}});
 }
 

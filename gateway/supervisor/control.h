@@ -7,13 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "gateway/base/tls_context.h"
 #include "gateway/config/config.h"
 #include "runner/fd.h"
 
 namespace isogate::supervisor {
 
-// What a child says: {"type":"ready"}, "drained", "fatal" and "failed" with a message, or the front's "stuck"
-// with a backend's name and the generation of its host, which it has given up.
+// What a child says: {"type":"ready"}, "drained", "fatal" and "failed" with a message; of the front also "stuck"
+// with a backend's name and the generation of its host, which it has given up, and "violation" with the system
+// call that its filter is about to kill it for.
 struct FromChild {
   std::string type, message;
   uint64_t generation = 0;
@@ -31,9 +33,12 @@ struct FrontStart {
   std::string local_key_sha256, state_dir;
   std::vector<unsigned> peer_uids;
   std::vector<std::string> listeners;
+  std::string metrics_listener;  // the one of them that serves metrics alone; empty: none
+  const TlsMaterial* tls;
 };
 std::string front_start_message(const FrontStart& start);
-std::string front_reload_message(const Config& config, const std::string& local_key_sha256);
+std::string front_reload_message(const Config& config, const std::string& local_key_sha256,
+                                 const TlsMaterial& tls);
 std::string backend_up_message(const std::string& name, uint64_t generation);
 
 struct BackendDown {

@@ -1,9 +1,11 @@
 #include "gateway/supervisor/front_process.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 
 #include "gateway/base/log.h"
 
@@ -24,14 +26,17 @@ void FrontProcess::start() {
   control_ = ControlChannel(std::move(child_.control));
   ready_ = false;
   killed_.clear();
+  forbidden_call_.clear();
   const auto sidecar = std::chrono::seconds(
       context_.config.wait_for_sidecar.empty() ? 0 : context_.config.wait_for_sidecar_timeout_sec);
   kill_later(context_.timings.ready + sidecar, "did not become ready in time");
-  FrontStart message{&context_.config, context_.local_key_sha256, context_.state.path, {0}, {}};
+  FrontStart message{&context_.config, context_.local_key_sha256, context_.state.path, {0}, {}, {},
+                     &context_.tls};
   if (const uid_t own = context_.accounts.front_uid; own != 0) message.peer_uids.push_back(own);
   std::vector<int> sockets;
   for (const Listener& listener : listeners_) {
     message.listeners.push_back(listener.address);
+    if (listener.metrics) message.metrics_listener = listener.address;
     sockets.push_back(listener.socket.get());
   }
   control_.send(front_start_message(message), std::move(sockets));
@@ -80,6 +85,8 @@ void FrontProcess::hear() {
       events_.drained();
     } else if (what.type == "stuck") {
       events_.stuck(what.message, what.generation);
+    } else if (what.type == "violation") {
+      forbidden_call_ = what.message.substr(0, 64);
     } else if (what.type == "fatal") {
       if (!ready_ && !retired_) return events_.hopeless(what.message);
       log::error("front failed", {{"reason", what.message}});
@@ -94,7 +101,12 @@ bool FrontProcess::ended(pid_t pid, int wait_status) {
   control_.close();
   kill_at_.reset();
   events_.lost();
-  const std::string how = describe_end(wait_status) + (killed_.empty() ? "" : ", because it " + killed_);
+  std::string how = describe_end(wait_status) + (killed_.empty() ? "" : ", because it " + killed_);
+  if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGSYS) {
+    const std::string name = forbidden_call_.empty() ? "unknown" : forbidden_call_;
+    log::error("front made a forbidden system call", {{"system_call", name}, {"front_pid", pid}});
+    how += ", for the forbidden system call `" + name + "`";
+  }
   if (!retired_) crashed(how);
   return true;
 }

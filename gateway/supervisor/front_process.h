@@ -55,8 +55,9 @@ class FrontProcess {
   ControlChannel control_;
   RestartPolicy early_, late_;  // crashes before and after ready
   std::optional<TimePoint> start_at_, kill_at_;
-  std::string kill_reason_;  // of kill_at_
-  std::string killed_;       // why it was; empty: it was not
+  std::string kill_reason_;     // of kill_at_
+  std::string killed_;          // why it was; empty: it was not
+  std::string forbidden_call_;  // that it says it died of
   bool ready_ = false, retired_ = false;
 };
 

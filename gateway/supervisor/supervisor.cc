@@ -20,6 +20,7 @@
 #include "gateway/supervisor/notify.h"
 #include "gateway/supervisor/process_setup.h"
 #include "gateway/supervisor/reload.h"
+#include "gateway/supervisor/tls_files.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -107,10 +108,13 @@ Result<void> Supervisor::prepare() {
   auto state = prepare_state_dir(context_.config, context_.accounts);
   if (!state) return state.error();
   context_.state = std::move(*state);
+  auto tls = read_tls_files(context_.config.tls);
+  if (!tls) return tls.error();
+  context_.tls = std::move(*tls);
   auto listeners = open_listeners(context_.config, context_.state.path);
   if (!listeners) return listeners.error();
   listeners_ = std::move(*listeners);
-  if (!context_.config.keys.empty()) return {};
+  if (context_.config.names_callers()) return {};
   auto key = local_key_sha256(context_.state.root.get(), context_.state.path);
   if (!key) return key.error();
   context_.local_key_sha256 = std::move(*key);
@@ -265,15 +269,16 @@ void Supervisor::reload() {
     return log::warn("reload refused", {{"reason", "this gateway has nothing to read again"}});
   notify_service_manager("RELOADING=1");
   auto loaded = options_.reload();
-  auto key =
-      loaded ? check_reload(loaded->config, context_, listeners_) : Result<std::string>(loaded.error());
-  if (key) {
+  auto secrets =
+      loaded ? check_reload(loaded->config, context_, listeners_) : Result<ReloadSecrets>(loaded.error());
+  if (secrets) {
     for (const std::string& text : loaded->warnings) log::warn("warning", {{"text", text}});
     for (const std::string& text : loaded->relaxations) log::warn("relaxation", {{"text", text}});
-    context_.local_key_sha256 = *key;
+    context_.local_key_sha256 = std::move(secrets->local_key_sha256);
+    context_.tls = std::move(secrets->tls);
     apply(loaded->config);
   } else {
-    log::error("reload refused, the old configuration stays", {{"reason", key.error().message}});
+    log::error("reload refused, the old configuration stays", {{"reason", secrets.error().message}});
   }
   notify_service_manager("READY=1");
 }
@@ -285,7 +290,8 @@ void Supervisor::apply(const Config& config) {
     if (auto started = log::start("supervisor", context_.config.log.level, context_.config.log.file);
         !started)
       log::error("cannot change the log level", {{"reason", started.error().message}});
-  if (front_->running()) front_->send(front_reload_message(context_.config, context_.local_key_sha256), {});
+  if (front_->running())
+    front_->send(front_reload_message(context_.config, context_.local_key_sha256, context_.tls), {});
   backends_.reload(context_.config.backends);
   log::info("reloaded", {{"backends", context_.config.backends.size()}});
 }

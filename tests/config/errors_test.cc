@@ -109,6 +109,28 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"instance: 7",
                 "c.yaml:1:11: `instance`: expected a name of 1 to 63 letters, digits, `_` and `-`, a letter "
                 "or digit first, got 7; put it in quotes"},
+        Mistake{"tls: {cert: /c}", "c.yaml:1:13: `tls.cert`: a certificate without its key; add `tls.key`"},
+        Mistake{"tls: {key: /k}", "c.yaml:1:12: `tls.key`: a key without a certificate; add `tls.cert`"},
+        Mistake{"tls: {client_ca: /a}",
+                "c.yaml:1:18: `tls.client_ca`: client certificates need TLS; add `tls.cert` and `tls.key`"},
+        Mistake{"tls: {cert: /c, key: /k, clients: [{name: a, tenant: t, san: DNS:a}]}",
+                "c.yaml:1:35: `tls.clients`: nothing would verify these certificates; add `tls.client_ca`"},
+        Mistake{"tls: {cert: /c, key: /k, client_ca: /a, clients: [{name: a, tenant: t, san: 'CN:a'}]}",
+                "c.yaml:1:77: `tls.clients[0].san`: expected DNS:NAME, URI:…, email:NAME@HOST or "
+                "IP:ADDRESS, got \"CN:a\" (as `openssl x509 -noout -ext subjectAltName` shows it, without "
+                "wildcards)"},
+        Mistake{"cors: {origins: ['*']}",
+                "c.yaml:1:18: `cors.origins[0]`: expected an origin like `https://console.example.org` or "
+                "`http://localhost:3000`, got \"*\" (scheme, host and port alone: no path, no `*`)"},
+        Mistake{"cors: {origins: ['https://a.example/']}",
+                "c.yaml:1:18: `cors.origins[0]`: expected an origin like `https://console.example.org` or "
+                "`http://localhost:3000`, got \"https://a.example/\" (scheme, host and port alone: no path, "
+                "no `*`)"},
+        Mistake{"metrics: {listen: 'unix:/m'}",
+                "c.yaml:1:19: `metrics.listen`: expected HOST:PORT with a literal address or localhost, got "
+                "`unix:/m`"},
+        Mistake{"listen: ['127.0.0.1:1']\nmetrics: {listen: '127.0.0.1:1'}",
+                "c.yaml:2:19: `metrics.listen`: `127.0.0.1:1` is in `listen`, too; choose another port"},
         Mistake{"wait_for_sidecar: localhost",
                 "c.yaml:1:19: `wait_for_sidecar`: expected HOST:PORT, got \"localhost\""},
         Mistake{"hosts: [\"a b\"]",
@@ -232,6 +254,18 @@ TEST_P(OpenListeners, NeedKeys) {
   EXPECT_THAT(test::loaded({listen + "keys: [" + key("a") + "]"}).warnings,
               ::testing::Contains(HasSubstr("speaks HTTP without TLS")));
 }
+TEST(ListenersWithTls, NeedNoProxyAndTakeCertificatesForKeys) {
+  const std::string yaml =
+      "listen: ['0.0.0.0:80']\ntls: {cert: /c, key: /k, client_ca: /a, clients: [{name: a, tenant: t, san: "
+      "'DNS:a'}]}\nbackends: [{name: a}]";
+  EXPECT_THAT(test::loaded({yaml}).warnings, ::testing::IsEmpty());
+}
+TEST(MetricsListener, BeyondLoopbackIsARelaxation) {
+  EXPECT_THAT(test::loaded({"metrics: {listen: '0.0.0.0:9091'}"}).relaxations,
+              ::testing::Contains(HasSubstr("metrics.listen: 0.0.0.0:9091")));
+  EXPECT_THAT(test::loaded({"metrics: {listen: '127.0.0.1:9091'}"}).relaxations, ::testing::IsEmpty());
+}
+
 INSTANTIATE_TEST_SUITE_P(All, OpenListeners,
                          ::testing::Values("0.0.0.0:80", "10.0.0.1:80", "[::]:80", "[2001:db8::1]:80",
                                            "[::ffff:10.0.0.1]:80", "128.0.0.1:1"));

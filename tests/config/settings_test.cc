@@ -65,7 +65,8 @@ TEST(Settings, CoverTheWholeDocument) {
       test::loaded(
           {"backends: [{name: a}]\nshared_dirs: [{prefix: a, path: /srv/a}]\nkeys: [{name: a, tenant: t, "
            "sha256: " +
-           std::string(64, 'a') + "}]"})
+           std::string(64, 'a') +
+           "}]\ntls: {cert: /c, key: /k, client_ca: /a, clients: [{name: a, tenant: t, san: 'DNS:a'}]}"})
           .document);
   std::set<std::string> in_table, in_document;
   for (const SettingInfo& setting : settings()) in_table.insert(setting.path);
@@ -80,7 +81,8 @@ TEST(Settings, CoverTheWholeDocument) {
   }
   for (const std::string& path : in_document) EXPECT_TRUE(in_table.count(path)) << path;
   for (const std::string& path : in_table)
-    EXPECT_TRUE(in_document.count(path) || path == "backends" || path == "keys" || path == "shared_dirs")
+    EXPECT_TRUE(in_document.count(path) || path == "backends" || path == "keys" || path == "shared_dirs" ||
+                path == "tls.clients")
         << path;
 }
 

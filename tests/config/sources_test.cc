@@ -144,6 +144,14 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"anonymous", "loopback"},
     {"hosts", "dev.example, b"},
     {"keys", R"([{"name": "k", "tenant": "t", "sha256": ")" + std::string(64, 'a') + "\"}]"},
+    {"tls.cert", "/srv/cert.pem"},
+    {"tls.key", "/srv/key.pem"},
+    {"tls.client_ca", "/srv/ca.pem"},
+    {"tls.client_auth", "optional"},
+    {"tls.clients", R"([{"name": "a", "tenant": "t", "san": "DNS:a.example"}])"},
+    {"tls.handshake_timeout_sec", "3"},
+    {"cors.origins", "https://a.example,http://localhost:3000"},
+    {"metrics.listen", "127.0.0.1:9091"},
     {"probe_interval_sec", "7"},
     {"drain_timeout_sec", "0"},
     {"on_shutdown", "keep"},
@@ -171,6 +179,15 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"exec.env", "A=1,B=x=y"},
     {"backends", "local"}};
 
+// What must be there for a setting to be accepted.
+std::string needed_by(const std::string& path) {
+  if (path == "tls.cert") return "tls: {key: /srv/k}";
+  if (path == "tls.key") return "tls: {cert: /srv/c}";
+  if (path == "tls.client_ca") return "tls: {cert: /srv/c, key: /srv/k}";
+  if (path == "tls.clients") return "tls: {cert: /srv/c, key: /srv/k, client_ca: /srv/a}";
+  return "-";
+}
+
 Json at(const Json& document, std::string path) {
   size_t dot = path.find('.');
   return dot == std::string::npos ? document[path] : document[path.substr(0, dot)][path.substr(dot + 1)];
@@ -184,9 +201,10 @@ TEST(Environment, ReachesEverySetting) {
     auto text = std::find_if(kTexts.begin(), kTexts.end(),
                              [&](const auto& one) { return one.first == setting.path; });
     ASSERT_NE(text, kTexts.end()) << "no case for " << setting.path;
-    Json by_variable = Json::parse(loaded({"-", {{setting.environment, text->second}}}).document);
+    const std::string file = needed_by(setting.path);
+    Json by_variable = Json::parse(loaded({file, {{setting.environment, text->second}}}).document);
     EXPECT_NE(at(by_variable, setting.path), at(defaults, setting.path)) << setting.path;
-    EXPECT_EQ(by_variable, Json::parse(loaded({"-", {}, {{setting.path, text->second}}}).document))
+    EXPECT_EQ(by_variable, Json::parse(loaded({file, {}, {{setting.path, text->second}}}).document))
         << setting.path;
     if (!setting.historical.empty()) {
       EXPECT_EQ(by_variable, Json::parse(loaded({"-", {{setting.historical, text->second}}}).document))

@@ -162,6 +162,51 @@ TEST(FrontFilter, an_x32_system_call_kills_the_process) {
 }
 #endif
 
+TEST(FrontFilter, a_deadly_call_is_reported_by_name_before_the_end) {
+  for (const bool in_thread : {false, true}) {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    const auto record = [](const char* name) { return "died of " + std::string(name); };
+    auto end = in_child([&]() -> std::string {
+      if (auto result = install_front_filter({pair[1], record}); !result) return result.error().message;
+      const auto attack = [] { (void)::ptrace(PTRACE_ATTACH, ::getppid(), 0, 0); };
+      if (in_thread) {
+        std::thread(attack).join();
+      } else {
+        attack();
+      }
+      return "still here";
+    });
+    EXPECT_EQ(end.term_signal, SIGSYS);
+    EXPECT_EQ(end.said, "");
+    char said[64] = {};
+    EXPECT_GT(::recv(pair[0], said, sizeof said - 1, MSG_DONTWAIT), 0);
+    EXPECT_STREQ(said, "died of ptrace");
+    ::close(pair[0]);
+    ::close(pair[1]);
+  }
+}
+
+// Blocked, ignored or caught by somebody else: each would be a way to live on.
+TEST(FrontFilter, the_report_cannot_be_switched_off) {
+  const auto record = [](const char* name) { return std::string(name); };
+  const std::function<void()> tricks[] = {[] { ::signal(SIGSYS, SIG_IGN); },
+                                          [] {
+                                            sigset_t all;
+                                            sigfillset(&all);
+                                            ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+                                          }};
+  for (const auto& trick : tricks) {
+    auto end = in_child([&]() -> std::string {
+      if (auto result = install_front_filter({STDERR_FILENO, record}); !result) return result.error().message;
+      trick();
+      (void)::ptrace(PTRACE_ATTACH, ::getppid(), 0, 0);
+      return "still here";
+    });
+    EXPECT_EQ(end.term_signal, SIGSYS);
+  }
+}
+
 TEST(FrontFilterTable, is_sorted_and_every_line_has_a_reason) {
   auto rules = front_filter_rules();
   EXPECT_TRUE(std::is_sorted(rules.begin(), rules.end(), [](const FilterRule& a, const FilterRule& b) {

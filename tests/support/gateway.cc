@@ -103,7 +103,8 @@ Gateway::Gateway(GatewayOptions options) {
   how.err_file = log_path_;
   program_ = std::make_unique<Program>(argv, how);
   discover_port(options.timeout_sec);
-  await(options.wait_ready ? "/readyz" : "/livez", options.timeout_sec);
+  await(options.over_unix ? unix_url() : url_, options.wait_ready ? "/readyz" : "/livez",
+        options.timeout_sec);
 }
 
 Gateway::~Gateway() {
@@ -113,7 +114,7 @@ Gateway::~Gateway() {
 void Gateway::discover_port(double timeout_sec) {
   auto start = Clock::now();
   int port = 0;
-  while ((port = listening_port(program_->pid())) == 0 && (port = logged_port(log())) == 0) {
+  while ((port = logged_port(log())) == 0 && (port = listening_port(program_->pid())) == 0) {
     if (program_->wait(0.01)) {
       stopped_ = true;
       throw std::runtime_error("the gateway ended with exit code " +
@@ -124,13 +125,13 @@ void Gateway::discover_port(double timeout_sec) {
   url_ = "http://127.0.0.1:" + std::to_string(port);
 }
 
-void Gateway::await(const std::string& path, double timeout_sec) {
+void Gateway::await(const std::string& url, const std::string& path, double timeout_sec) {
   auto start = Clock::now();
   std::string last = "no answer";
   while (since(start) < timeout_sec) {
     if (program_->wait(0.01)) break;
     try {
-      HttpResponse response = HttpConnection(url_, 2).request("GET", path);
+      HttpResponse response = HttpConnection(url, 2).request("GET", path);
       if (response.status == 200) return;
       last = std::to_string(response.status) + " " + response.body;
     } catch (const std::runtime_error& error) {

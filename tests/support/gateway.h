@@ -23,7 +23,8 @@ struct GatewayOptions {
   std::string state_dir;   // of an earlier gateway, to start on what it left; empty: a fresh one
   bool wait_ready = true;  // false: returns when it answers /livez, ready or not
   double timeout_sec = 30;
-  uid_t run_as = 0;  // when this test is root's: an ordinary user that starts it; 0: root
+  bool over_unix = false;  // its TCP speaks TLS: whether it is ready is asked over the Unix socket
+  uid_t run_as = 0;        // when this test is root's: an ordinary user that starts it; 0: root
 };
 
 class Gateway {
@@ -42,6 +43,7 @@ class Gateway {
   int wait(double seconds);
 
   [[nodiscard]] const std::string& url() const { return url_; }  // http://127.0.0.1:PORT
+  [[nodiscard]] std::string port() const { return url_.substr(url_.rfind(':') + 1); }
   [[nodiscard]] std::string unix_url() const { return "unix:" + state_dir_ + "/isogate.sock"; }
   [[nodiscard]] std::string key() const;                       // <state-dir>/local.key
   [[nodiscard]] pid_t pid() const { return program_->pid(); }  // the supervisor's
@@ -57,7 +59,7 @@ class Gateway {
 
  private:
   void discover_port(double timeout_sec);
-  void await(const std::string& path, double timeout_sec);
+  void await(const std::string& url, const std::string& path, double timeout_sec);
   TemporaryDirectory directory_;
   std::string state_dir_, log_path_, url_;
   std::unique_ptr<Program> program_;

@@ -1,0 +1,57 @@
+// An authority and what it signs, made with the openssl program, and a gateway that serves with them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/api.h"
+#include "tests/support/processes.h"
+
+namespace isogate::test {
+
+class Authority {
+ public:
+  explicit Authority(const std::string& name = "test authority");
+  [[nodiscard]] std::string certificate() const { return file("ca.pem"); }
+  // <name>.pem and <name>.key (0600). `san` as openssl writes it: "DNS:localhost,IP:127.0.0.1"; `days` may
+  // be negative: it has expired then.
+  void sign(const std::string& name, const std::string& san, int days = 30) const;
+  [[nodiscard]] std::string file(const std::string& name) const { return directory_.path() + "/" + name; }
+  [[nodiscard]] const TemporaryDirectory& directory() const { return directory_; }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+// One authority, one gateway with the backend `local`; each test starts it with what it needs.
+class Tls : public testing::Test {
+ protected:
+  void SetUp() override;
+  // `more` goes into `tls: {…}`, `yaml` beside it.
+  Gateway& start(const std::string& more = {}, const std::string& yaml = {});
+  [[nodiscard]] Gateway& gateway() const { return *gateway_; }
+  [[nodiscard]] std::string url(const std::string& path = {}) const {
+    return "https://127.0.0.1:" + gateway_->port() + path;
+  }
+  // curl that trusts the authority and shows the status on a last line of its own. 0: no answer.
+  struct Fetched {
+    int exit_code = 0, status = 0;
+    std::string body, error;
+  };
+  Fetched fetch(const std::string& path, std::vector<std::string> arguments = {}) const;
+  [[nodiscard]] std::vector<std::string> with_key() const {
+    return {"-H", "Authorization: Bearer " + gateway_->key()};
+  }
+  // openssl s_client, its input ended at once; what it said.
+  std::string s_client(std::vector<std::string> arguments) const;
+  [[nodiscard]] std::string config_file() const;
+  void write_config(const std::string& yaml) const;
+  // The serial number that a new connection is shown.
+  std::string serial() const;
+  void hang_up(const std::string& awaited);  // SIGHUP, and waits for another such line of the log
+
+  Authority authority_;
+  std::unique_ptr<Gateway> gateway_;
+};
+
+}  // namespace isogate::test

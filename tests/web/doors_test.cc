@@ -1,0 +1,180 @@
+#include <regex>
+
+#include "tests/support/api.h"
+#include "tests/support/processes.h"
+
+// What browsers, scrapers and guessers meet at the door.
+namespace isogate::test {
+namespace {
+
+class Doors : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
+  }
+  static std::unique_ptr<Gateway> start(const std::string& more) {
+    return std::make_unique<Gateway>("allow_unisolated: true\nbackends: [{name: local}]\n" + more);
+  }
+  static Answer ask(const Gateway& gateway, const std::string& method, const std::string& path,
+                    const Headers& headers = {}, const std::string& body = {}) {
+    return answer_of(http_call(gateway.url(), method, path, headers, body));
+  }
+  static Headers preflight(const std::string& origin) {
+    return {{"Origin", origin},
+            {"Access-Control-Request-Method", "POST"},
+            {"Access-Control-Request-Headers", "authorization,content-type"}};
+  }
+};
+
+const char* const kPermissions[] = {"Access-Control-Allow-Origin", "Access-Control-Allow-Methods",
+                                    "Access-Control-Allow-Headers", "Access-Control-Allow-Credentials"};
+
+TEST_F(Doors, APreflightOfAListedOriginIsPermitted) {
+  const auto gateway = start("cors: {origins: ['https://console.example.org', 'http://localhost:3000']}\n");
+  for (const char* origin : {"https://console.example.org", "http://localhost:3000"}) {
+    const Answer answer = ask(*gateway, "OPTIONS", "/exec", preflight(origin));
+    EXPECT_EQ(answer.status, 204) << answer.text;
+    EXPECT_EQ(answer.header("Access-Control-Allow-Origin"), origin);
+    EXPECT_NE(answer.header("Access-Control-Allow-Methods").find("POST"), std::string::npos);
+    EXPECT_NE(answer.header("Access-Control-Allow-Headers").find("Authorization"), std::string::npos);
+    EXPECT_EQ(answer.header("Access-Control-Allow-Credentials"), "") << "keys are no ambient credentials";
+    EXPECT_NE(answer.header("Access-Control-Max-Age"), "");
+    EXPECT_EQ(answer.header("Vary"), "Origin");
+    EXPECT_EQ(answer.header("Content-Length"), "");
+  }
+  const Answer refusal = ask(*gateway, "GET", "/backends", {{"Origin", "http://localhost:3000"}});
+  EXPECT_TRUE(refused(refusal, 401, "unauthenticated"));
+  EXPECT_EQ(refusal.header("Access-Control-Allow-Origin"), "http://localhost:3000")
+      << "the page may read why";
+}
+
+TEST_F(Doors, APreflightOfAnyOtherGetsNoPermission) {
+  const auto gateway = start("cors: {origins: ['https://console.example.org']}\n");
+  for (const char* origin : {"https://evil.example", "null", "https://console.example.org.evil.example",
+                             "http://console.example.org", "https://console.example.org:444", "*", ""}) {
+    const Answer answer = ask(*gateway, "OPTIONS", "/exec", preflight(origin));
+    EXPECT_GE(answer.status, 400) << origin;
+    for (const char* permission : kPermissions) EXPECT_EQ(answer.header(permission), "") << origin;
+    const Answer other = ask(*gateway, "GET", "/livez", {{"Origin", origin}});
+    EXPECT_EQ(other.status, 200);
+    for (const char* permission : kPermissions) EXPECT_EQ(other.header(permission), "") << origin;
+  }
+  EXPECT_TRUE(refused(ask(*gateway, "OPTIONS", "/exec"), 405, "method_not_allowed"));
+}
+
+TEST_F(Doors, APermissionIsForOneRequestOfAConnection) {
+  const auto gateway = start("cors: {origins: ['https://console.example.org']}\n");
+  HttpConnection connection(gateway->url());
+  EXPECT_EQ(connection.request("GET", "/livez", {{"Origin", "https://console.example.org"}})
+                .header("Access-Control-Allow-Origin"),
+            "https://console.example.org");
+  EXPECT_EQ(connection.request("GET", "/livez").header("Access-Control-Allow-Origin"), "");
+}
+
+TEST_F(Doors, EveryAnswerTellsBrowsersToLeaveItAlone) {
+  const auto gateway = start("");
+  const Caller me(*gateway, "a");
+  me.write("f", "x");
+  HttpConnection broken(gateway->url());
+  broken.send("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
+  for (const Answer& answer : {me.get("/livez"), me.get("/backends"), me.exec("true"),
+                               me.exec("true", {{"nonsense", 1}}), me.get("/nowhere"), me.get("/exec"),
+                               me.call("GET", me.file_url("f")), me.call("DELETE", me.file_url("f")),
+                               ask(*gateway, "GET", "/backends"), answer_of(broken.read_response())}) {
+    EXPECT_EQ(answer.header("X-Content-Type-Options"), "nosniff") << answer.text;
+    EXPECT_EQ(answer.header("X-Frame-Options"), "DENY") << answer.text;
+    EXPECT_EQ(answer.header("Referrer-Policy"), "no-referrer") << answer.text;
+    EXPECT_EQ(answer.header("Cross-Origin-Resource-Policy"), "same-origin") << answer.text;
+    EXPECT_EQ(answer.header("Cache-Control"), "no-store") << answer.text;
+    EXPECT_NE(answer.header("Content-Security-Policy").find("sandbox"), std::string::npos) << answer.text;
+    EXPECT_EQ(answer.header("Server"), "") << answer.text;
+  }
+}
+
+TEST_F(Doors, AnonymousCallersNeedAHostOfThisMachine) {
+  const auto gateway =
+      start("anonymous: loopback\nhosts: [dev.example]\ncors: {origins: ['http://localhost:3000']}\n");
+  const std::string port = ":" + gateway->port();
+  for (const std::string& host : {"localhost" + port, std::string("localhost"), "127.0.0.1" + port,
+                                  "dev.example" + port, "LOCALHOST" + port})
+    EXPECT_EQ(ask(*gateway, "GET", "/backends", {{"Host", host}}).status, 200) << host;
+  for (const std::string& host :
+       {"evil.example" + port, "localhost.evil.example" + port, "evil.example/localhost" + port,
+        std::string("localhost:1"), "0.0.0.0" + port, "dev.example.evil" + port})
+    EXPECT_TRUE(refused(ask(*gateway, "GET", "/backends", {{"Host", host}}), 421, "misdirected_request"))
+        << host;
+  const std::string here = "127.0.0.1" + port;
+  for (const char* origin : {"https://evil.example", "null", "http://localhost:3001"})
+    EXPECT_TRUE(refused(ask(*gateway, "GET", "/backends", {{"Host", here}, {"Origin", origin}}), 403,
+                        "permission_denied"))
+        << origin;
+  EXPECT_EQ(ask(*gateway, "GET", "/backends", {{"Host", here}, {"Origin", "http://localhost:3000"}}).status,
+            200);
+  EXPECT_EQ(ask(*gateway, "GET", "/backends", {{"Host", here}, {"Sec-Fetch-Site", "cross-site"}}).status,
+            403);
+}
+
+TEST_F(Doors, WrongKeysAreSlowedAndTheRightOneIsNot) {
+  const auto gateway = start("");
+  const Headers wrong{{"Authorization", "Bearer isg_wrong"}};
+  int limited = 0;
+  for (int i = 0; i < 60; ++i) {
+    const Answer answer = ask(*gateway, "GET", "/backends", wrong);
+    if (answer.status == 401) continue;
+    EXPECT_TRUE(refused(answer, 429, "rate_limited"));
+    EXPECT_GE(std::atoi(answer.header("Retry-After").c_str()), 1);
+    ++limited;
+  }
+  EXPECT_GT(limited, 0);
+  EXPECT_EQ(gateway->get("/backends").status, 200) << "everybody on this machine has the same address";
+  EXPECT_EQ(gateway->log().find("isg_wrong"), std::string::npos);
+}
+
+TEST_F(Doors, MetricsHaveAListenerOfTheirOwn) {
+  const auto gateway = start("metrics: {listen: '127.0.0.1:0'}\n");
+  const std::string log = gateway->log();
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(log, found, std::regex("isogate\\.sock (127\\.0\\.0\\.1:[0-9]+)\""))) << log;
+  const std::string url = "http://" + found[1].str();
+  gateway->post("/exec", R"({"command":"true"})");
+  const Answer metrics = answer_of(http_call(url, "GET", "/metrics"));
+  EXPECT_EQ(metrics.status, 200);
+  EXPECT_NE(metrics.text.find("isogate_execs_total{backend=\"local\",outcome=\"exited\"} 1"),
+            std::string::npos)
+      << metrics.text;
+  for (const char* path : {"/livez", "/healthz", "/readyz"})
+    EXPECT_EQ(http_call(url, "GET", path).status, 200) << path;
+  const Headers key{{"Authorization", "Bearer " + gateway->key()}, {"Content-Type", "application/json"}};
+  EXPECT_TRUE(
+      refused(answer_of(http_call(url, "POST", "/exec", key, R"({"command":"true"})")), 404, "not_found"));
+  EXPECT_TRUE(refused(answer_of(http_call(url, "GET", "/backends", key)), 404, "not_found"));
+  EXPECT_TRUE(refused(ask(*gateway, "GET", "/metrics"), 401, "unauthenticated"))
+      << "the others ask for a key";
+  EXPECT_EQ(gateway->get("/metrics").status, 200);
+}
+
+TEST_F(Doors, ReadinessTellsEachCheck) {
+  const auto gateway = start("");
+  const Answer answer = ask(*gateway, "GET", "/readyz?verbose");
+  ASSERT_TRUE(succeeded(answer));
+  std::map<std::string, Json> checks;
+  for (const Json& check : answer.body.at("checks")) checks[check.at("name")] = check;
+  for (const char* name : {"accepting", "database", "backend", "backend/local"})
+    EXPECT_EQ(checks[name].value("ok", false), true) << name << answer.text;
+  EXPECT_EQ(ask(*gateway, "GET", "/readyz").body.count("checks"), 0u);
+
+  GatewayOptions options;
+  options.yaml = "backends: [{name: local}]\n";
+  options.wait_ready = false;
+  const Gateway none(options);
+  const Answer refusal = ask(none, "GET", "/readyz?verbose");
+  EXPECT_TRUE(refused(refusal, 503, "backend_unavailable"));
+  checks.clear();
+  for (const Json& check : refusal.body.at("/error/details/checks"_json_pointer))
+    checks[check.at("name")] = check;
+  EXPECT_EQ(checks["backend"].value("ok", true), false) << refusal.text;
+  EXPECT_EQ(checks["accepting"].value("ok", false), true) << refusal.text;
+}
+
+}  // namespace
+}  // namespace isogate::test
