@@ -7,6 +7,7 @@
 #include <boost/asio/detached.hpp>
 #include <cerrno>
 
+#include "gateway/front/own_fd.h"
 #include "gateway/ipc/codec.h"
 
 namespace isogate::front {
@@ -14,12 +15,6 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr int kPipeBytes = 1 << 20;
-
-template <typename T>
-T or_throw(Result<T> result) {
-  if (!result) throw ApiError{.code = Code::kInternal, .message = result.error().message};
-  return std::move(*result);
-}
 
 // Reads items until the pipe ends. A malformed item is the backend's defect.
 asio::awaitable<void> collect(asio::posix::stream_descriptor& pipe, Listing& listing, uint64_t limit) {
@@ -87,7 +82,7 @@ Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
   Pipe ends = or_throw(make_pipe());
   ::fcntl(ends.write.get(), F_SETPIPE_SZ, kPipeBytes);  // smaller where the user's allowance is used up
   ipc::FileCall call = file_call(lease, verb, std::move(target));
-  call.call.cancel = Fd(::fcntl(cancel_.get(), F_DUPFD_CLOEXEC, 0));
+  call.call.cancel = duplicate(cancel_);
   const bool inward = verb == ipc::FileVerb::kWrite;
   call.body = std::move(inward ? ends.read : ends.write);
   pipe.assign((inward ? ends.write : ends.read).release());
