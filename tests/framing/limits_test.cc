@@ -1,5 +1,4 @@
 // What there is a limit on, and how the one too many is answered. Each gateway here has small limits.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <sstream>
@@ -123,19 +122,15 @@ double cpu_seconds(pid_t pid) {
 
 constexpr uid_t kSomebody = 65534;
 
-// Of a gateway that runs as kSomebody, or as this test's own user.
-void limit_descriptors(pid_t pid, rlim_t most) {
-  const auto set = [&] {
-    rlimit limit{};
-    EXPECT_EQ(::prlimit(pid, RLIMIT_NOFILE, nullptr, &limit), 0);
-    limit.rlim_cur = most;
-    EXPECT_EQ(::prlimit(pid, RLIMIT_NOFILE, &limit, nullptr), 0);
-  };
-  if (is_root()) {
-    as_user(kSomebody, set);
-  } else {
-    set();
-  }
+// The soft limit of a gateway that runs as kSomebody, or as this test's own user.
+void limit_descriptors(pid_t pid, size_t most) {
+  std::vector<std::string> argv = {"prlimit", "--pid=" + std::to_string(pid),
+                                   "--nofile=" + std::to_string(most) + ":"};
+  const std::string id = std::to_string(kSomebody);
+  const std::vector<std::string> as = {"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups"};
+  if (is_root()) argv.insert(argv.begin(), as.begin(), as.end());
+  const ProgramResult result = run_program(argv);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
 // Faults 21 and 22's sibling: no descriptor is left to accept with.
