@@ -40,7 +40,7 @@ libclang-rt-14-dev   | libFuzzer and the sanitizers of clang
 libgmock-dev         | the unit tests
 libgtest-dev         | the unit tests
 man-db               | the manual page is rendered
-nginx-light          | the baseline of file throughput
+nginx-light          | a proxy in front that must see the same requests; the baseline of file throughput
 procps               | ps: what is left of a tree of processes
 python3-jsonschema   | the published schema against the sample configurations
 python3-yaml         | reads the sample configurations and the OpenAPI document

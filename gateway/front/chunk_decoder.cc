@@ -17,6 +17,8 @@ int hex_value(char c) {
   return -1;
 }
 
+bool is_plain(char c) { return c == '\t' || (c >= 0x20 && c < 0x7f); }
+
 }  // namespace
 
 size_t ChunkDecoder::decode(std::string_view& in, char* out, size_t size) {
@@ -78,6 +80,7 @@ void ChunkDecoder::trailer(char c) {
     state_ = trailer_.empty() ? State::kLastLf : State::kTrailerLf;
     return;
   }
+  if (!is_plain(c)) return refuse("a trailer field holds a control character");
   if (++trailers_ > kMaxTrailer) return refuse("the trailer fields are too long");
   trailer_ += c;
 }
@@ -110,8 +113,7 @@ void ChunkDecoder::extension(char c) {
     state_ = State::kSizeEnd;
     return;
   }
-  const auto byte = static_cast<unsigned char>(c);
-  if (c != '\t' && (byte < 0x20 || byte > 0x7e)) return refuse("a chunk extension holds a control character");
+  if (!is_plain(c)) return refuse("a chunk extension holds a control character");
   if (++extension_ > kMaxExtension || ++extensions_ > kMaxExtensions) refuse("a chunk extension is too long");
 }
 

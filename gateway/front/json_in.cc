@@ -64,6 +64,9 @@ const json* find(const json& body, std::string_view name) {
 json parse_body(std::string_view body, std::span<const std::string_view> known_fields) {
   if (body.starts_with("\xef\xbb\xbf"))
     throw invalid_body("the body starts with a byte order mark; send plain UTF-8");
+  // The library takes a NUL for the end and would not look behind it.
+  if (body.find('\0') != std::string_view::npos)
+    throw invalid_body("the body holds a NUL byte; JSON is text");
   json parsed;
   try {
     parsed = json::parse(body, Watch());

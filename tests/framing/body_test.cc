@@ -40,7 +40,7 @@ TEST_F(Bodies, ACutUploadCommitsNothing) {
            put("Transfer-Encoding: chunked\r\n\r\n493e0\r\n") + much + "\r\n0\r\nX: y\r\n",
            put("Transfer-Encoding: chunked\r\n\r\n493e0\r\n") + much + "\r\n0\r\nHost: y\r\n\r\n",
        }) {
-    const Said said = say(gateway(), bytes, true);
+    const Said said = say(gateway().url(), bytes, true);
     EXPECT_TRUE(said.closed);
     EXPECT_LE(said.answers(), 1);
     EXPECT_TRUE(said.status() == 0 || said.status() == 400) << said.bytes;
@@ -64,7 +64,7 @@ TEST_F(Bodies, AnUploadThatStopsComingIs408AndCommitsNothing) {
   ASSERT_TRUE(succeeded(me().write("target", "old")));
   for (const std::string& bytes :
        {put("Content-Length: 10\r\n\r\nnew"), put("Transfer-Encoding: chunked\r\n\r\n3\r\nnew\r\n")}) {
-    const Said said = say(gateway(), bytes, false, 10);
+    const Said said = say(gateway().url(), bytes, false, 10);
     EXPECT_TRUE(said.closed);
     EXPECT_EQ(said.status(), 408) << said.bytes;
     old_content_is_there();
@@ -132,7 +132,7 @@ TEST_F(Bodies, ABodyNobodyReadsIsNoRequest) {
        }) {
     for (const std::string& framing :
          {length + "\r\n" + inner, "Transfer-Encoding: chunked\r\n\r\n" + inner}) {
-      const Said said = say(gateway(), unread.head + framing, false);
+      const Said said = say(gateway().url(), unread.head + framing, false);
       EXPECT_TRUE(said.closed) << unread.head;
       EXPECT_EQ(said.answers(), 1) << said.bytes;
       EXPECT_EQ(said.status(), unread.status) << unread.head << said.bytes;
@@ -142,7 +142,7 @@ TEST_F(Bodies, ABodyNobodyReadsIsNoRequest) {
 }
 
 TEST_F(Bodies, BytesBehindTheBodyAreTheNextRequestAndJudgedAsSuch) {
-  const Said said = say(gateway(), put("Content-Length: 3\r\n\r\nnewGARBAGE\r\n\r\n"), false);
+  const Said said = say(gateway().url(), put("Content-Length: 3\r\n\r\nnewGARBAGE\r\n\r\n"), false);
   EXPECT_TRUE(said.closed);
   EXPECT_EQ(said.answers(), 2) << said.bytes;
   EXPECT_NE(said.bytes.find("HTTP/1.1 400 "), std::string::npos) << said.bytes;
@@ -150,10 +150,10 @@ TEST_F(Bodies, BytesBehindTheBodyAreTheNextRequestAndJudgedAsSuch) {
 }
 
 TEST_F(Bodies, AnEndInsideAHeadIsAnsweredOnce) {
-  const Said said = say(gateway(), "GET /livez HTTP/1.1\r\nHost: gw\r\n", true);
+  const Said said = say(gateway().url(), "GET /livez HTTP/1.1\r\nHost: gw\r\n", true);
   EXPECT_TRUE(said.closed);
   EXPECT_EQ(said.status(), 400);
-  EXPECT_EQ(say(gateway(), "", true).bytes, "");
+  EXPECT_EQ(say(gateway().url(), "", true).bytes, "");
 }
 
 TEST_F(Bodies, ContinueIsSaidOnceAndOnlyWhenTheBodyIsWanted) {

@@ -54,8 +54,8 @@ int Said::status() const {
   return bytes.rfind("HTTP/1.1 ", 0) == 0 && bytes.size() > 12 ? std::stoi(bytes.substr(9, 3)) : 0;
 }
 
-Said say(const Gateway& gateway, const std::string& bytes, bool then_close, double seconds) {
-  HttpConnection connection(gateway.url(), seconds);
+Said say(const std::string& url, const std::string& bytes, bool then_close, double seconds) {
+  HttpConnection connection(url, seconds);
   try {
     connection.send(bytes);
   } catch (const std::runtime_error&) {  // it closed while we were still sending

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,16 @@
 #include "tests/support/processes.h"
 
 namespace isogate::test {
+
+struct Row {
+  const char* name;
+  std::string bytes;
+  int status = 400;
+};
+void PrintTo(const Row& row, std::ostream* out);
+
+std::span<const Row> hostile_rows();  // each is refused
+std::span<const Row> fine_rows();     // each is served
 
 class Framing : public testing::Test {
  protected:
@@ -39,6 +50,6 @@ struct Said {
   [[nodiscard]] int answers() const;
   [[nodiscard]] int status() const;
 };
-Said say(const Gateway& gateway, const std::string& bytes, bool then_close, double seconds = 5);
+Said say(const std::string& url, const std::string& bytes, bool then_close, double seconds = 5);
 
 }  // namespace isogate::test
