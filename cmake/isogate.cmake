@@ -41,7 +41,7 @@ function(isogate_plugin name)
   string(REGEX REPLACE "^plugin_" "" file ${name})
   set_target_properties(${name} PROPERTIES PREFIX "" OUTPUT_NAME ${file}
     LIBRARY_OUTPUT_DIRECTORY ${ARG_OUTPUT_DIR})
-  target_compile_options(${name} PRIVATE -fno-gnu-unique)
+  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,now
     -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/plugin.map)
   if(NOT ISOGATE_SANITIZE)

@@ -1,5 +1,6 @@
-// Any bytes through the real connection: heads, bodies, pipelines. Whatever is handed to a handler, Beast's own
-// parser reads the same way from the same bytes; behind a refusal nothing is; every request gets one answer.
+// Any bytes through the real connection: heads, bodies, pipelines. Whatever is handed to a handler, Beast's
+// own parser reads the same way from the same bytes; behind a refusal nothing is; every request gets one
+// answer.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -81,8 +82,8 @@ std::string converse(std::string_view bytes) {
   const isogate::Fd client(ends[0]);
   {
     Connection::Socket socket(front->io, asio::generic::stream_protocol(AF_UNIX, 0), ends[1]);
-    auto connection =
-        std::make_shared<Connection>(front->server, std::move(socket), ListenerInfo{"unix:/x", true}, "uid 0");
+    auto connection = std::make_shared<Connection>(front->server, std::move(socket),
+                                                   ListenerInfo{"unix:/x", true}, "uid 0");
     asio::co_spawn(front->io, connection->run(), [connection](const std::exception_ptr&) {});
   }
   std::string said;
