@@ -8,6 +8,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # GCC 12 sees overlapping copies in std::string where there are none (GCC bug 105651).
   target_compile_options(isogate_flags INTERFACE -Wno-restrict)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15)
+  # Clang 14 has coroutines in namespace std, and does not say so to the library.
+  target_compile_definitions(isogate_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:__cpp_impl_coroutine=201902L>)
+endif()
 target_include_directories(isogate_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/sdk/include)
 target_compile_definitions(isogate_flags INTERFACE ISOGATE_VERSION="${PROJECT_VERSION}")
 if(CMAKE_BUILD_TYPE STREQUAL "Release" OR CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
@@ -37,7 +41,7 @@ function(isogate_plugin name)
   string(REGEX REPLACE "^plugin_" "" file ${name})
   set_target_properties(${name} PROPERTIES PREFIX "" OUTPUT_NAME ${file}
     LIBRARY_OUTPUT_DIRECTORY ${ARG_OUTPUT_DIR})
-  target_compile_options(${name} PRIVATE -fno-gnu-unique)
+  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,now
     -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/plugin.map)
   if(NOT ISOGATE_SANITIZE)

@@ -41,16 +41,22 @@ libclang-rt-14-dev   | libFuzzer and the sanitizers of clang
 libgmock-dev         | the unit tests
 libgtest-dev         | the unit tests
 man-db               | the manual page is rendered
-nginx-light          | the baseline of file throughput
+nginx-light          | a proxy in front that must see the same requests; the baseline of file throughput
 openssl              | certificates of the TLS tests, and a client that picks at the handshake
 procps               | ps: what is left of a tree of processes
 python3              | TLS clients and the pages of the browser tests
 python3-jsonschema   | the published schema against the sample configurations
+python3-venv         | schemathesis, which Debian has not, in an environment of its own
 python3-yaml         | reads the sample configurations and the OpenAPI document
 sqlite3              | looks into the state database
 strace               | which system calls a role really makes
 util-linux           | setpriv, unshare, prlimit
 wrk                  | HTTP load
+"
+
+# package of PyPI | why
+python_packages="
+schemathesis==4.32.5 | requests made up from the OpenAPI document
 "
 
 # user | why
@@ -119,6 +125,20 @@ make_users() {
   done <<< "$system_users"
 }
 
+# Outside the tree and of nobody else's Python: ~/.cache/isogate-venv, or $ISOGATE_VENV.
+install_python() {
+  local venv=${ISOGATE_VENV:-$HOME/.cache/isogate-venv} name reason
+  [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+  while IFS='|' read -r name reason; do
+    name=${name//[[:space:]]/}
+    [ -n "$name" ] || continue
+    if "$venv/bin/pip" freeze --disable-pip-version-check | grep -qix "$name"; then continue; fi
+    echo "python: installing $name into $venv:$reason"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "$name" ||
+      echo "python: $name could not be installed; its tests will be skipped" >&2
+  done <<< "$python_packages"
+}
+
 tests=no
 for argument in "$@"; do
   case $argument in
@@ -130,5 +150,8 @@ done
 
 command -v dpkg-query > /dev/null || { echo "this script knows Debian and its kin only; see the lists in it" >&2; exit 1; }
 install_packages "$build_packages" "build and run"
-if [ "$tests" = yes ]; then install_packages "$test_packages" "tests"; fi
+if [ "$tests" = yes ]; then
+  install_packages "$test_packages" "tests"
+  install_python
+fi
 make_users

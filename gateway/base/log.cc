@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <ctime>
 #include <functional>
 #include <memory>
@@ -33,21 +34,37 @@ class DescriptorSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
   void use(Fd fd) {
     std::lock_guard lock(mutex_);
+    send_gathered();
     out_ = std::move(fd);
     stalled_ = false;
   }
 
  protected:
+  // A record comes at level debug, any other line at level info.
   void sink_it_(const spdlog::details::log_msg& message) override {
-    std::string line(message.payload.data(), message.payload.size());
-    if (dropped_ > 0) line.insert(line.size() - 1, ",\"dropped_before\":" + std::to_string(dropped_));
-    line += '\n';
-    stalled_ = !put(line);
-    dropped_ = stalled_ ? dropped_ + 1 : 0;
+    const std::string_view line(message.payload.data(), message.payload.size());
+    if (message.level != spdlog::level::debug) {
+      send_gathered();
+      return send(std::string(line), 1);
+    }
+    if (gathered_.size() + line.size() + kLineReserve > PIPE_BUF) send_gathered();
+    if (gathered_lines_++ > 0) gathered_ += '\n';
+    gathered_ += line;
   }
-  void flush_() override {}
+  void flush_() override { send_gathered(); }
 
  private:
+  void send_gathered() {
+    if (gathered_lines_ > 0) send(std::exchange(gathered_, {}), std::exchange(gathered_lines_, 0));
+  }
+
+  void send(std::string lines, uint64_t count) {
+    if (dropped_ > 0) lines.insert(lines.size() - 1, ",\"dropped_before\":" + std::to_string(dropped_));
+    lines += '\n';
+    stalled_ = !put(lines);
+    dropped_ = stalled_ ? dropped_ + count : 0;
+  }
+
   bool put(const std::string& line) {
     int fd = out_ ? out_.get() : STDERR_FILENO;
     pollfd ready{fd, POLLOUT, 0};
@@ -60,7 +77,8 @@ class DescriptorSink : public spdlog::sinks::base_sink<std::mutex> {
 
   Fd out_;
   bool stalled_ = false;
-  uint64_t dropped_ = 0;
+  uint64_t dropped_ = 0, gathered_lines_ = 0;
+  std::string gathered_;
 };
 
 struct Slot {
@@ -163,11 +181,29 @@ void detail::write(Level level, std::string_view event, Fields fields) noexcept 
   }
 }
 
+void record(std::string_view event, Fields fields) noexcept {
+  try {
+    State& at = state();
+    std::lock_guard lock(at.mutex);
+    const std::string line = line_of(at.process, Level::kInfo, event, fields);
+    at.logger.log(spdlog::level::debug, spdlog::string_view_t(line.data(), line.size()));
+  } catch (...) {
+  }
+}
+
+void flush_records() noexcept {
+  try {
+    state().logger.flush();
+  } catch (...) {
+  }
+}
+
 void flush() noexcept {
   try {
     State& at = state();
     std::lock_guard lock(at.mutex);
     sweep(at, 0);
+    at.logger.flush();
   } catch (...) {
   }
 }

@@ -56,7 +56,8 @@ Result<void> start(std::string process, const std::string& level, const std::str
 // As start(), with a descriptor that somebody else opened (a parent with more rights).
 Result<void> start(std::string process, const std::string& level, Fd out);
 
-// Writes the sums of suppressed lines that are still due; before the process ends.
+// Writes the sums of suppressed lines that are still due, and what record() gathered; before the process
+// ends.
 void flush() noexcept;
 
 // Opens the file anew, after a rotation. On error the old one stays in use.
@@ -81,6 +82,11 @@ inline void warn(std::string_view event, Fields fields = {}) noexcept { write(Le
 inline void error(std::string_view event, Fields fields = {}) noexcept {
   write(Level::kError, event, fields);
 }
+
+// A line of a record that is kept whole: at any level, at any rate. Lines are gathered and written together,
+// 4 KiB at most or at flush_records(), whichever comes first; any other line sends them ahead of itself.
+void record(std::string_view event, Fields fields) noexcept;
+void flush_records() noexcept;
 
 // One line as it would be written now, without limits on the rate. For tests and for the audit.
 std::string format(Level level, std::string_view event, Fields fields);

@@ -62,16 +62,21 @@ struct MetricsConfig {
 struct LogConfig {
   std::string level = "info";  // debug, info, warn, error
   std::string file;            // empty: stderr
+  bool access = true;          // a line per request
 };
 
 struct LimitsConfig {
   uint32_t max_connections = 20000;
+  uint32_t max_connections_per_peer = 15000;
+  uint32_t max_requests_per_connection = 10000;
   uint32_t max_header_bytes = 16384;
+  uint32_t max_headers = 100;
   uint64_t max_json_bytes = 16u << 20;  // body of a JSON call, and content of a JSON read
   uint32_t header_timeout_sec = 10;     // from the first byte of a request, total
   uint32_t body_idle_timeout_sec = 30;
-  uint32_t idle_timeout_sec = 300;  // a kept-alive connection between requests
-  uint32_t write_timeout_sec = 60;  // no byte of an answer accepted for so long
+  uint32_t idle_timeout_sec = 300;   // a kept-alive connection between requests
+  uint32_t write_timeout_sec = 60;   // no byte of an answer accepted for so long
+  uint32_t min_bytes_per_sec = 500;  // of a body or an answer, over the time spent waiting for the client
   uint32_t max_execs = 4096;
   uint32_t max_execs_per_sandbox = 256;
   uint32_t exec_queue = 1024;  // waiting beyond max_execs; then 429

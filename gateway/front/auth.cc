@@ -93,14 +93,13 @@ bool port_is(std::string_view text, uint16_t port) {
   return error == std::errc() && end == text.data() + text.size() && value == port;
 }
 
-// Peers that share a bucket: one v4 address, one v6 /64, which is what one customer gets.
+}  // namespace
+
 std::string peer_key(std::string_view ip) {
   std::string bytes = address_bytes(ip);
   if (bytes.empty()) return "?" + std::string(ip.substr(0, 64));
   return bytes.substr(0, bytes.size() == 16 ? 8 : 4);
 }
-
-}  // namespace
 
 Result<Authenticator> Authenticator::make(const Options& options) {
   Authenticator made;

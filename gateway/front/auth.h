@@ -78,6 +78,9 @@ bool host_allowed(std::string_view host_header, const BoundAddress& bound,
 bool origin_allowed(std::optional<std::string_view> origin, std::optional<std::string_view> sec_fetch_site,
                     const std::vector<std::string>& listed);
 
+// Peers that count as one: a v4 address, a v6 /64, which is what one customer gets; any other text itself.
+std::string peer_key(std::string_view ip);
+
 // Slows down wrong keys: a bucket of tokens per peer address (per /64 with IPv6), the longest
 // unused one making room. A right key is never slowed: on loopback everybody has the same address,
 // and one local user must not lock out another. One thread.

@@ -28,6 +28,7 @@ constexpr size_t kReadSize = 16384;
 constexpr size_t kBodyChunk = 256 * 1024;
 constexpr size_t kSpliceAtOnce = 1 << 20;
 constexpr size_t kCopyAtOnce = 64 * 1024;
+constexpr size_t kWriteAtOnce = 1 << 20;
 constexpr std::chrono::seconds kLinger{2};
 constexpr size_t kLingerBytes = 4 << 20;
 
@@ -35,11 +36,8 @@ ApiError bad_request(std::string message) {
   return {.code = Code::kInvalidRequest, .message = std::move(message)};
 }
 
-int uid_of_peer(int socket) {
-  ucred credentials{};
-  socklen_t size = sizeof credentials;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return -1;
-  return static_cast<int>(credentials.uid);
+ApiError bad_framing(const std::string& why) {
+  return bad_request("the request is not well-formed HTTP/1.1: " + why);
 }
 
 bool ready_for(int fd, short events) {
@@ -49,24 +47,28 @@ bool ready_for(int fd, short events) {
 
 }  // namespace
 
-Connection::Connection(Server& server, Socket socket, const ListenerInfo& listener)
+Connection::Connection(Server& server, Socket socket, const ListenerInfo& listener, std::string peer)
     : server_(server),
       socket_(std::move(socket), server.tls_for(listener)),
       listener_(listener),
+      peer_(std::move(peer)),
       buffer_(server.limits_.max_header_bytes + kReadSize) {
   boost::system::error_code ignored;
   socket_.socket().native_non_blocking(true, ignored);
   if (listener_.unix_socket) {
     peer_uid_ = uid_of_peer(socket_.native_handle());
-    peer_ = "uid " + std::to_string(peer_uid_);
   } else {
     set_no_delay(socket_.native_handle());
-    peer_ = peer_address(socket_.native_handle());
   }
   server_.connections_.insert(this);
+  ++server_.peers_[peer_key(peer_)];
 }
 
-Connection::~Connection() { server_.connections_.erase(this); }
+Connection::~Connection() {
+  server_.connections_.erase(this);
+  const auto mine = server_.peers_.find(peer_key(peer_));
+  if (--mine->second == 0) server_.peers_.erase(mine);
+}
 
 void Connection::close() {
   closed_ = true;
@@ -118,13 +120,18 @@ Task<void> Connection::say_goodbye() {
   deadline_ = Clock::time_point::max();
 }
 
-// After an answer to a body that was not read: our side is closed first and the rest is thrown away for a
-// while, or the client would see a reset instead of the answer.
+// Where the client may still be sending (a body that was not read, requests behind a refused one), our side
+// is closed first and the rest is thrown away for a while, or it would see a reset instead of the answer.
 Task<void> Connection::leave() {
   boost::system::error_code ignored;
+  idle_ = true;
+  if (begun_ && !finished_) {  // what it has not taken is not kept for it
+    socket_.socket().set_option(Socket::linger(true, 0), ignored);
+    co_return close();
+  }
   if (socket_.encrypted()) co_await say_goodbye();
   socket_.socket().shutdown(Socket::shutdown_send, ignored);
-  if (parser_ && !body_is_read()) {
+  if (finished_ && (!head_done_ || !body_is_read() || must_close_)) {
     const auto until = Clock::now() + kLinger;
     deadline_ = until;
     for (size_t read = 0; read < kLingerBytes && Clock::now() < until; read += buffer_.size()) {
@@ -151,52 +158,89 @@ Task<bool> Connection::receive() {
   co_return !error && n > 0;
 }
 
-// False when the client closed between requests. A bad head is answered here.
-Task<bool> Connection::read_head() {
+// Nothing of the last request is left for the next.
+void Connection::start_request() {
+  const ServerLimits& limits = server_.limits_;
   parser_.emplace();
   parser_->eager(false);
-  parser_->header_limit(server_.limits_.max_header_bytes);
+  parser_->header_limit(limits.max_header_bytes);
   parser_->body_limit(boost::none);
   begun_ = finished_ = chunked_ = must_close_ = continue_sent_ = pipelined_ = head_only_ = false;
+  head_done_ = routed = timed_out_ = false;
+  principal = {};
   left_to_write_.reset();
-  raw_left_.reset();
   cors_origin.clear();
+  framing_ = {};
+  body_left_ = 0;
+  chunks_.reset();
+  reading_ = Pace(limits.body_idle, limits.min_bytes_per_sec);
+  writing_ = Pace(limits.write, limits.min_bytes_per_sec);
+  end_ = {};
   ++serial_;
-  idle_ = buffer_.size() == 0;
-  bool first = true;
-  ApiError refusal;
-  for (;;) {
-    if (buffer_.size() > 0) {
-      if (first) deadline_ = Clock::now() + server_.limits_.header;
-      first = false;
-      idle_ = false;
-      boost::system::error_code error;
-      buffer_.consume(parser_->put(buffer_.data(), error));
-      if (parser_->is_header_done()) break;
-      if (error && error != http::error::need_more) {
-        refusal = bad_request("the request is not well-formed HTTP/1.1: " + error.message());
-        break;
-      }
-    } else {
-      deadline_ = Clock::now() + server_.limits_.idle;
-    }
-    if (!co_await receive()) {
-      if (first || !timed_out_) co_return false;
-      refusal = {.code = Code::kRequestTimeout, .message = "the request's header took too long"};
-      break;
-    }
-  }
+}
+
+// False when the client closed between requests. A bad head is answered here.
+Task<bool> Connection::read_head() {
+  start_request();
+  const std::optional<ApiError> refusal = co_await await_head();
   deadline_ = Clock::time_point::max();
-  started_ = Clock::now();
+  if (idle_) co_return false;
+  end_.asked = Clock::now();
   request_id = new_request_id();
-  if (parser_->is_header_done()) co_return true;
+  if (!refusal) co_return true;
   must_close_ = true;
-  co_await answer_error(refusal);
+  end_.refused = refusal->message;
+  try {
+    co_await answer_error(*refusal);
+  } catch (const ClientGone&) {
+  }
+  end_.ended = Clock::now();
+  server_.hooks_.finished(*this, peer_, end_);
   co_return false;
 }
 
+// Stays idle_ when no byte came before the end of the connection or the idle limit.
+Task<std::optional<ApiError>> Connection::await_head() {
+  HeadScanner scanner(server_.limits_.max_header_bytes);
+  idle_ = true;
+  for (;;) {
+    if (buffer_.size() > 0) {
+      if (std::exchange(idle_, false)) {
+        end_.began = Clock::now();
+        deadline_ = end_.began + server_.limits_.header;
+      }
+      const auto size = scanner.scan({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
+      if (size) co_return parse_head(*size);
+      if (!scanner.problem().empty()) co_return bad_framing(scanner.problem());
+    } else {
+      deadline_ = Clock::now() + server_.limits_.idle;
+    }
+    if (co_await receive()) continue;
+    if (idle_) co_return std::nullopt;
+    if (timed_out_)
+      co_return ApiError{.code = Code::kRequestTimeout, .message = "the request's header took too long"};
+    co_return bad_framing("it ends inside its header");
+  }
+}
+
+std::optional<ApiError> Connection::parse_head(size_t size) {
+  const std::string_view head(static_cast<const char*>(buffer_.data().data()), size);
+  const HeadVerdict verdict =
+      judge_head(head, {server_.limits_.max_header_bytes, server_.limits_.max_headers});
+  if (!verdict.problem.empty()) return bad_framing(verdict.problem);
+  boost::system::error_code error;
+  const size_t parsed = parser_->put(asio::buffer(head), error);
+  if (!parser_->is_header_done() || parsed != size) return bad_framing(error.message());
+  buffer_.consume(size);
+  framing_ = verdict.body;
+  body_left_ = framing_.length.value_or(0);
+  if (framing_.chunked) chunks_.emplace();
+  head_done_ = true;
+  ++served_;
+  return std::nullopt;
+}
+
 Task<void> Connection::one_request() {
-  status_ = 0;
   std::optional<ApiError> refusal;
   try {
     co_await dispatch();
@@ -215,18 +259,21 @@ Task<void> Connection::one_request() {
     boost::system::error_code ignored;
     socket_.socket().cancel(ignored);
   }
-  if (refusal && !begun_) {
-    co_await answer_error(*refusal);
-  } else if (!finished_) {
-    must_close_ = true;
+  try {
+    if (refusal && !begun_) co_await answer_error(*refusal);
+  } catch (const ClientGone&) {
   }
-  server_.hooks_.finished(*this, status_, Clock::now() - started_);
+  if (!finished_) must_close_ = true;
+  end_.complete = finished_;
+  end_.ended = Clock::now();
+  server_.hooks_.finished(*this, peer_, end_);
 }
 
 Task<void> Connection::dispatch() {
   head_only_ = parser_->get().method() == http::verb::head;
   server_.hooks_.look_at_origin(*this);
-  check_head();
+  if (const auto expect = header("Expect"); !expect.empty() && !equal_no_case(expect, "100-continue"))
+    throw bad_request("unknown Expect header");
   if (parser_->get().method() == http::verb::options && is_preflight(*this))
     co_return co_await answer_preflight(*this);
   route_request();
@@ -234,36 +281,13 @@ Task<void> Connection::dispatch() {
   co_await server_.hooks_.handle(*this);
 }
 
-void Connection::check_head() {
-  const auto& head = parser_->get();
-  if (head.version() != 10 && head.version() != 11)
-    throw bad_request("only HTTP/1.0 and HTTP/1.1 are spoken here");
-  const auto hosts = head.count(http::field::host);
-  if (hosts > 1 || (hosts == 0 && head.version() == 11)) {
-    must_close_ = true;
-    throw bad_request("exactly one Host header is needed");
-  }
-  const auto codings = head.count(http::field::transfer_encoding);
-  if (codings > 1 ||
-      (codings == 1 && !equal_no_case(to_view(head[http::field::transfer_encoding]), "chunked"))) {
-    must_close_ = true;
-    throw bad_request("the only transfer coding understood here is `chunked`");
-  }
-  if (codings == 1 && (head.version() == 10 || head.count(http::field::content_length) > 0)) {
-    must_close_ = true;
-    throw bad_request("the body's length is ambiguous");
-  }
-  if (const auto expect = header("Expect"); !expect.empty() && !equal_no_case(expect, "100-continue")) {
-    throw bad_request("unknown Expect header");
-  }
-}
-
 void Connection::route_request() {
-  Routed routed = route_target(to_view(parser_->get().method_string()), to_view(parser_->get().target()));
-  route = routed.route;
-  agent_param = std::move(routed.agent);
-  path_param = std::move(routed.path);
-  query = routed.query;
+  Routed found = route_target(to_view(parser_->get().method_string()), to_view(parser_->get().target()));
+  route = found.route;
+  routed = true;
+  agent_param = std::move(found.agent);
+  path_param = std::move(found.path);
+  query = found.query;
 }
 
 std::string_view Connection::header(std::string_view name) const {
@@ -271,43 +295,54 @@ std::string_view Connection::header(std::string_view name) const {
   return found == parser_->get().end() ? std::string_view{} : to_view(found->value());
 }
 
-std::optional<uint64_t> Connection::content_length() const {
-  const auto length = parser_->content_length();
-  if (!length) return std::nullopt;
-  return *length;
-}
+std::optional<uint64_t> Connection::content_length() const { return framing_.length; }
 
 Task<void> Connection::continue_if_expected() {
   if (continue_sent_ || header("Expect").empty() || buffer_.size() > 0) co_return;
   continue_sent_ = true;
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  co_await write_raw(asio::buffer(kContinue));
+  co_await write_raw(asio::const_buffer(asio::buffer(kContinue)));
 }
 
 // At least one byte of the body, or 0 at its complete end.
 Task<size_t> Connection::read_body_some(char* data, size_t size) {
   co_await continue_if_expected();
-  auto& body = parser_->get().body();
-  body.data = data;
-  body.size = size;
-  while (!parser_->is_done()) {
-    if (buffer_.size() > 0) {
-      boost::system::error_code error;
-      buffer_.consume(parser_->put(buffer_.data(), error));
-      if (error && error != http::error::need_more && error != http::error::need_buffer) {
-        must_close_ = true;
-        throw bad_request("the request's body is not well-formed: " + error.message());
-      }
-      if (body.size < size) break;
-      if (buffer_.size() > 0 && !error) continue;
-    }
-    if (parser_->is_done()) break;
-    deadline_ = Clock::now() + server_.limits_.body_idle;
-    const bool more = co_await receive();
-    deadline_ = Clock::time_point::max();
-    if (!more) body_was_cut();
+  while (!body_is_read()) {
+    if (const size_t n = take_body(data, size); n > 0) co_return n;
+    if (!body_is_read()) co_await more_body();
   }
-  co_return size - body.size;
+  co_return 0;
+}
+
+// What buffer_ has of the body.
+size_t Connection::take_body(char* data, size_t size) {
+  std::string_view in(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  size_t n = 0;
+  if (chunks_) {
+    n = chunks_->decode(in, data, size);
+    buffer_.consume(buffer_.size() - in.size());
+    if (!chunks_->problem().empty()) {
+      must_close_ = true;
+      throw bad_request("the request's body is not well-formed: " + std::string(chunks_->problem()));
+    }
+  } else {
+    n = static_cast<size_t>(std::min<uint64_t>({in.size(), size, body_left_}));
+    in.copy(data, n);
+    buffer_.consume(n);
+    body_left_ -= n;
+  }
+  end_.bytes_in += n;
+  return n;
+}
+
+Task<void> Connection::more_body() {
+  const size_t before = buffer_.size();
+  deadline_ = reading_.wait_until(Clock::now());
+  const bool more = co_await receive();
+  deadline_ = Clock::time_point::max();
+  reading_.waited(Clock::now());
+  reading_.came(buffer_.size() - before);
+  if (!more) body_was_cut();
 }
 
 Task<std::string> Connection::read_body(uint64_t cap) {
@@ -317,7 +352,7 @@ Task<std::string> Connection::read_body(uint64_t cap) {
       .message = "the body is over " + std::to_string(cap) + " bytes; send files with PUT /workspace/files"};
   if (length && *length > cap) throw too_large;
   std::string body;
-  if (parser_->is_done()) co_return body;
+  if (body_is_read()) co_return body;
   body.resize(std::min<uint64_t>(length ? *length + 1 : cap + 1, kReadSize));
   size_t used = 0;
   for (;;) {
@@ -333,8 +368,7 @@ Task<std::string> Connection::read_body(uint64_t cap) {
 
 // A plain body of known length goes from socket to pipe inside the kernel; others go through the parser.
 Task<size_t> Connection::read_body_to_pipe(PipeEnd& pipe) {
-  if (content_length() && !raw_left_ && !socket_.encrypted()) raw_left_ = *content_length();
-  if (raw_left_) co_return co_await splice_body(pipe);
+  if (!chunks_ && !socket_.encrypted()) co_return co_await splice_body(pipe);
   std::string chunk(kBodyChunk, '\0');
   const size_t size = co_await read_body_some(chunk.data(), chunk.size());
   boost::system::error_code error;
@@ -346,23 +380,26 @@ Task<size_t> Connection::read_body_to_pipe(PipeEnd& pipe) {
 
 Task<size_t> Connection::splice_body(PipeEnd& pipe) {
   boost::system::error_code error;
-  if (*raw_left_ == 0) co_return 0;
+  if (body_left_ == 0) co_return 0;
   co_await continue_if_expected();
   if (buffer_.size() > 0) {
-    const size_t size = std::min<uint64_t>(buffer_.size(), *raw_left_);
+    const size_t size = std::min<uint64_t>(buffer_.size(), body_left_);
     co_await asio::async_write(pipe, asio::buffer(buffer_.data().data(), size),
                                asio::redirect_error(asio::use_awaitable, error));
     if (error) throw PipeClosed{};
     buffer_.consume(size);
-    *raw_left_ -= size;
+    body_left_ -= size;
+    end_.bytes_in += size;
     co_return size;
   }
   for (;;) {
-    const size_t most = std::min<uint64_t>(*raw_left_, kSpliceAtOnce);
+    const size_t most = std::min<uint64_t>(body_left_, kSpliceAtOnce);
     const ssize_t n = ::splice(socket_.native_handle(), nullptr, pipe.native_handle(), nullptr, most,
                                SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE);
     if (n > 0) {
-      *raw_left_ -= static_cast<uint64_t>(n);
+      body_left_ -= static_cast<uint64_t>(n);
+      end_.bytes_in += static_cast<uint64_t>(n);
+      reading_.came(static_cast<uint64_t>(n));
       co_return static_cast<size_t>(n);
     }
     if (n < 0 && errno == EPIPE) throw PipeClosed{};
@@ -370,9 +407,10 @@ Task<size_t> Connection::splice_body(PipeEnd& pipe) {
     if (ready_for(socket_.native_handle(), POLLIN)) {
       co_await pipe.async_wait(PipeEnd::wait_write, asio::redirect_error(asio::use_awaitable, error));
     } else {
-      deadline_ = Clock::now() + server_.limits_.body_idle;
+      deadline_ = reading_.wait_until(Clock::now());
       co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
       deadline_ = Clock::time_point::max();
+      reading_.waited(Clock::now());
     }
     if (error) body_was_cut();
   }
@@ -385,11 +423,24 @@ void Connection::body_was_cut() {
   throw ClientGone{};
 }
 
-Task<void> Connection::write_raw(asio::const_buffer bytes) {
-  deadline_ = Clock::now() + server_.limits_.write;
+template <typename Buffers>
+Task<void> Connection::write_raw(Buffers buffers) {
   boost::system::error_code error;
-  co_await asio::async_write(socket_, bytes, asio::redirect_error(asio::use_awaitable, error));
+  size_t written = 0;
+  // Asked before each write: the deadline moves on with what the client takes.
+  const auto pace = [&](const boost::system::error_code& failed, size_t so_far) -> size_t {
+    const auto now = Clock::now();
+    writing_.waited(now);
+    writing_.came(so_far - std::exchange(written, so_far));
+    deadline_ = writing_.wait_until(now);
+    return failed ? 0 : kWriteAtOnce;
+  };
+  writing_.start(Clock::now());
+  const size_t all =
+      co_await asio::async_write(socket_, buffers, pace, asio::redirect_error(asio::use_awaitable, error));
   deadline_ = Clock::time_point::max();
+  writing_.waited(Clock::now());
+  writing_.came(all - written);
   if (error) {
     must_close_ = true;
     throw ClientGone{};
@@ -398,10 +449,11 @@ Task<void> Connection::write_raw(asio::const_buffer bytes) {
 
 std::string Connection::head_of(unsigned status, std::string_view content_type,
                                 std::optional<uint64_t> length, const Headers& headers) {
-  status_ = status;
+  end_.status = status;
+  end_.answered = Clock::now();
   begun_ = true;
   const bool http10 = parser_->get().version() == 10;
-  if (!body_is_read()) must_close_ = true;
+  if (!body_is_read() || served_ >= server_.limits_.max_requests_per_connection) must_close_ = true;
   chunked_ = !length && !http10;
   if (!length && http10) must_close_ = true;
   const bool close = must_close_ || server_.draining_ || !parser_->get().keep_alive();
@@ -421,8 +473,9 @@ Task<void> Connection::send(unsigned status, std::string_view content_type, std:
                             const Headers& headers) {
   std::string answer = head_of(status, content_type, body.size(), headers);
   if (!head_only_) answer += body;
+  if (!head_only_) end_.bytes_out = body.size();
+  co_await write_raw(asio::const_buffer(asio::buffer(answer)));
   finished_ = true;
-  co_await write_raw(asio::buffer(answer));
 }
 
 Task<void> Connection::begin(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
@@ -430,14 +483,15 @@ Task<void> Connection::begin(unsigned status, std::string_view content_type, std
   const std::string head = head_of(status, content_type, length, headers);
   left_to_write_ = length;
   if (head_only_) left_to_write_ = 0;
-  co_await write_raw(asio::buffer(head));
+  co_await write_raw(asio::const_buffer(asio::buffer(head)));
 }
 
 Task<void> Connection::write(std::string_view bytes) {
   if (bytes.empty() || head_only_) co_return;
+  end_.bytes_out += bytes.size();
   if (!chunked_) {
     if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(bytes.size(), *left_to_write_);
-    co_await write_raw(asio::buffer(bytes));
+    co_await write_raw(asio::const_buffer(asio::buffer(bytes)));
     co_return;
   }
   std::array<char, 20> size{};
@@ -447,11 +501,7 @@ Task<void> Connection::write(std::string_view bytes) {
   const std::array<asio::const_buffer, 3> parts = {
       asio::buffer(size.data(), static_cast<size_t>(end + 2 - size.data())), asio::buffer(bytes),
       asio::buffer("\r\n", 2)};
-  deadline_ = Clock::now() + server_.limits_.write;
-  boost::system::error_code error;
-  co_await asio::async_write(socket_, parts, asio::redirect_error(asio::use_awaitable, error));
-  deadline_ = Clock::time_point::max();
-  if (error) throw ClientGone{};
+  co_await write_raw(parts);
 }
 
 Task<size_t> Connection::copy_from_pipe(PipeEnd& pipe, size_t size) {
@@ -462,7 +512,9 @@ Task<size_t> Connection::copy_from_pipe(PipeEnd& pipe, size_t size) {
   if (error == asio::error::eof) co_return 0;
   if (error) throw ClientGone{};
   if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(n, *left_to_write_);
-  co_await write_raw(asio::buffer(chunk.data(), n));
+  end_.bytes_out += n;
+  const asio::const_buffer part(chunk.data(), n);
+  co_await write_raw(part);
   co_return n;
 }
 
@@ -474,22 +526,25 @@ Task<size_t> Connection::write_from_pipe(PipeEnd& pipe, size_t size) {
                                SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE);
     if (n >= 0) {
       if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(static_cast<uint64_t>(n), *left_to_write_);
+      end_.bytes_out += static_cast<uint64_t>(n);
+      writing_.came(static_cast<uint64_t>(n));
       co_return static_cast<size_t>(n);
     }
     if (errno != EAGAIN && errno != EINTR) throw ClientGone{};
     if (!ready_for(pipe.native_handle(), POLLIN)) {
       co_await pipe.async_wait(PipeEnd::wait_read, asio::redirect_error(asio::use_awaitable, error));
     } else {
-      deadline_ = Clock::now() + server_.limits_.write;
+      deadline_ = writing_.wait_until(Clock::now());
       co_await socket_.async_wait(Socket::wait_write, asio::redirect_error(asio::use_awaitable, error));
       deadline_ = Clock::time_point::max();
+      writing_.waited(Clock::now());
     }
     if (error) throw ClientGone{};
   }
 }
 
 Task<void> Connection::finish() {
-  if (chunked_ && !head_only_) co_await write_raw(asio::buffer("0\r\n\r\n", 5));
+  if (chunked_ && !head_only_) co_await write_raw(asio::const_buffer("0\r\n\r\n", 5));
   if (left_to_write_.value_or(0) > 0) throw ClientGone{};
   finished_ = true;
 }

@@ -1,8 +1,8 @@
 // One client connection: reads requests one after the other, answers each before it reads the next.
 //
-// Any doubt about the framing is answered with 4xx and a close; an answer sent before the body was read
-// closes too, so that nothing of a body is ever taken for a request. Included by server.cc and
-// connection.cc alone (Beast).
+// Any doubt about the framing (request_head.h, chunk_decoder.h) is answered with 4xx and a close; an answer
+// sent before the body was read closes too, so that nothing of a body is ever taken for a request. Beast
+// only ever sees a head that was judged. Included by server.cc and connection.cc alone.
 #pragma once
 
 #include <boost/beast/core/flat_buffer.hpp>
@@ -16,7 +16,10 @@
 
 #include "gateway/front/api_error.h"
 #include "gateway/front/client_stream.h"
+#include "gateway/front/chunk_decoder.h"
 #include "gateway/front/exchange.h"
+#include "gateway/front/pace.h"
+#include "gateway/front/request_head.h"
 #include "gateway/front/server.h"
 
 namespace isogate::front {
@@ -26,7 +29,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   using Socket = ClientStream::Socket;
   using Clock = std::chrono::steady_clock;
 
-  Connection(Server& server, Socket socket, const ListenerInfo& listener);
+  Connection(Server& server, Socket socket, const ListenerInfo& listener, std::string peer);
   ~Connection() override;
 
   Task<void> run();
@@ -55,20 +58,25 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<bool> handshake();
   Task<void> say_goodbye();
   Task<void> leave();
+  void start_request();
   Task<bool> read_head();
+  Task<std::optional<ApiError>> await_head();
+  std::optional<ApiError> parse_head(size_t size);
   Task<void> one_request();
   Task<void> dispatch();
-  void check_head();
   void route_request();
   Task<size_t> read_body_some(char* data, size_t size);
+  size_t take_body(char* data, size_t size);
+  Task<void> more_body();
   Task<size_t> splice_body(PipeEnd& pipe);
   [[noreturn]] void body_was_cut();
-  [[nodiscard]] bool body_is_read() const { return raw_left_ ? *raw_left_ == 0 : parser_->is_done(); }
+  [[nodiscard]] bool body_is_read() const { return chunks_ ? chunks_->done() : body_left_ == 0; }
   Task<void> answer_error(const ApiError& error);
   Task<void> continue_if_expected();
   Task<bool> receive();
   Task<size_t> copy_from_pipe(PipeEnd& pipe, size_t size);
-  Task<void> write_raw(boost::asio::const_buffer bytes);
+  template <typename Buffers>
+  Task<void> write_raw(Buffers buffers);
   std::string head_of(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
                       const Headers& headers);
   void watch_peer();
@@ -83,7 +91,6 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   Clock::time_point deadline_ = Clock::time_point::max();
-  Clock::time_point started_{};
   bool idle_ = true;
   bool closed_ = false;
   bool timed_out_ = false;
@@ -94,8 +101,13 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool continue_sent_ = false;
   bool head_only_ = false;
   std::optional<uint64_t> left_to_write_;
-  std::optional<uint64_t> raw_left_;  // of a body that bypasses the parser
-  unsigned status_ = 0;
+  BodyFraming framing_;
+  uint64_t body_left_ = 0;              // of a body with a length
+  std::optional<ChunkDecoder> chunks_;  // of one without
+  Pace reading_, writing_;
+  bool head_done_ = false;
+  uint32_t served_ = 0;  // requests on this connection
+  RequestEnd end_;
   GoneCallback gone_;
   bool watching_ = false;
   bool pipelined_ = false;

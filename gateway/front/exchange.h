@@ -36,6 +36,7 @@ class Exchange {
   virtual ~Exchange() = default;
 
   Route route{};
+  bool routed = false;  // route is one that was asked for
   std::string request_id;
   Principal principal;
   std::vector<std::string> certificate_names;  // of a verified client certificate: "DNS:…", "URI:…", …

@@ -17,6 +17,7 @@
 #include "gateway/front/exchange.h"
 #include "gateway/front/names.h"
 #include "gateway/front/null_sink.h"
+#include "gateway/front/own_fd.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -90,12 +91,6 @@ asio::awaitable<void> feed(asio::any_io_executor executor, Fd write_end, std::st
   pipe.native_non_blocking(true);
   boost::system::error_code ignored;
   co_await asio::async_write(pipe, asio::buffer(bytes), asio::redirect_error(asio::use_awaitable, ignored));
-}
-
-template <typename T>
-T or_throw(Result<T> result) {
-  if (!result) throw ApiError{.code = Code::kInternal, .message = result.error().message};
-  return std::move(*result);
 }
 
 asio::awaitable<Admission::Ticket> admitted(App& app, const std::string& sandbox_id, Killer& killer) {

@@ -7,6 +7,7 @@
 #include <boost/asio/detached.hpp>
 #include <cerrno>
 
+#include "gateway/front/own_fd.h"
 #include "gateway/ipc/codec.h"
 
 namespace isogate::front {
@@ -15,12 +16,6 @@ namespace {
 
 constexpr int kPipeBytes = 1 << 20;
 constexpr size_t kMostNameBytes = 16 << 20;  // of one listing, kept until its answer is made
-
-template <typename T>
-T or_throw(Result<T> result) {
-  if (!result) throw ApiError{.code = Code::kInternal, .message = result.error().message};
-  return std::move(*result);
-}
 
 // Reads items until the pipe ends. A malformed item is the backend's defect.
 asio::awaitable<void> collect(asio::posix::stream_descriptor& pipe, Listing& listing, uint64_t limit) {

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
@@ -12,6 +13,7 @@
 #include "gateway/base/log.h"
 #include "gateway/base/privileges.h"
 #include "gateway/front/access.h"
+#include "gateway/front/access_log.h"
 #include "gateway/front/app.h"
 #include "gateway/front/control.h"
 #include "gateway/front/cors.h"
@@ -62,10 +64,28 @@ Result<std::unique_ptr<State>> open_state(const std::string& state_dir) {
   return state;
 }
 
+// A quarter of the descriptors is kept for execs and file calls, so that idle connections cannot take all.
+uint32_t connections_of(const LimitsConfig& limits) {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
+    return limits.max_connections;
+  const uint64_t left = std::max<uint64_t>(files.rlim_cur - files.rlim_cur / 4, 1);
+  if (left >= limits.max_connections) return limits.max_connections;
+  log::warn("connections_limited",
+            {{"max_connections", limits.max_connections},
+             {"admitted", left},
+             {"reason", "RLIMIT_NOFILE is " + std::to_string(files.rlim_cur) + "; raise it (LimitNOFILE=)"}});
+  return static_cast<uint32_t>(left);
+}
+
 ServerLimits limits_of(const Config& config) {
   const LimitsConfig& limits = config.limits;
-  return {limits.max_connections,
+  return {connections_of(limits),
+          limits.max_connections_per_peer,
           limits.max_header_bytes,
+          limits.max_headers,
+          limits.max_requests_per_connection,
+          limits.min_bytes_per_sec,
           std::chrono::seconds(limits.header_timeout_sec),
           std::chrono::seconds(limits.body_idle_timeout_sec),
           std::chrono::seconds(limits.idle_timeout_sec),
@@ -143,8 +163,8 @@ class Front {
                   authenticate(app_, exchange, listener, uid, peer);
                 },
             .handle = [this](Exchange& exchange) { return handle(app_, exchange); },
-            .finished = [this](const Exchange& exchange, unsigned status,
-                               std::chrono::nanoseconds took) { finished(exchange, status, took); }});
+            .finished = [this](const Exchange& exchange, const std::string& peer,
+                               const RequestEnd& end) { finished(exchange, peer, end); }});
     app_.connections = [this] { return server_->connections(); };
     if (auto set = set_tls(order_.tls, app_.config.tls); !set) {
       control_.say("fatal", set.error().message);
@@ -160,14 +180,11 @@ class Front {
     control_.say("ready");
   }
 
-  void finished(const Exchange& exchange, unsigned status, std::chrono::nanoseconds took) {
-    const auto& row = row_of(exchange.route);
-    const double seconds = std::chrono::duration<double>(took).count();
-    app_.metrics.request_ended(row.operation_id, status, seconds);
-    log::debug("request", {{"request_id", exchange.request_id},
-                           {"operation", row.operation_id},
-                           {"status", status},
-                           {"ms", seconds * 1000}});
+  void finished(const Exchange& exchange, const std::string& peer, const RequestEnd& end) {
+    const std::string_view operation = exchange.routed ? row_of(exchange.route).operation_id : "none";
+    app_.metrics.request_ended(operation, end.status,
+                               std::chrono::duration<double>(end.ended - end.asked).count());
+    if (app_.config.log.access) log_request(exchange, operation, peer, end);
   }
 
   // Open connections keep their certificates.

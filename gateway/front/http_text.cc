@@ -129,6 +129,13 @@ void set_no_delay(int socket) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+int uid_of_peer(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return -1;
+  return static_cast<int>(credentials.uid);
+}
+
 std::string peer_address(int socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

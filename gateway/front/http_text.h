@@ -23,6 +23,7 @@ struct AnswerHead {
 
 bool equal_no_case(std::string_view a, std::string_view b);
 void set_no_delay(int socket);
+int uid_of_peer(int socket);           // of a Unix socket; -1: not known
 std::string peer_address(int socket);  // numeric, without the port
 
 template <typename View>

@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 32;
+constexpr size_t kMaxValues = 200000;
 
 ApiError invalid_body(std::string message) {
   return {.code = Code::kInvalidRequest, .message = std::move(message)};
@@ -24,6 +25,9 @@ class Watch {
  public:
   bool operator()(int depth, json::parse_event_t event, json& parsed) {
     if (depth > kMaxDepth) throw invalid_body("the body is nested deeper than " + std::to_string(kMaxDepth));
+    if (event != json::parse_event_t::array_end && event != json::parse_event_t::object_end &&
+        ++values_ > kMaxValues)
+      throw invalid_body("the body holds over " + std::to_string(kMaxValues) + " values");
     if (event == json::parse_event_t::object_start) keys_.emplace_back();
     if (event == json::parse_event_t::object_end) keys_.pop_back();
     if (event == json::parse_event_t::key) {
@@ -43,6 +47,7 @@ class Watch {
       throw invalid_body("a string of the body holds a NUL character; send bytes as base64");
   }
   std::vector<std::unordered_set<std::string>> keys_;
+  size_t values_ = 0;
 };
 
 const json* find(const json& body, std::string_view name) {
@@ -59,6 +64,9 @@ const json* find(const json& body, std::string_view name) {
 json parse_body(std::string_view body, std::span<const std::string_view> known_fields) {
   if (body.starts_with("\xef\xbb\xbf"))
     throw invalid_body("the body starts with a byte order mark; send plain UTF-8");
+  // The library takes a NUL for the end and would not look behind it.
+  if (body.find('\0') != std::string_view::npos)
+    throw invalid_body("the body holds a NUL byte; JSON is text");
   json parsed;
   try {
     parsed = json::parse(body, Watch());

@@ -10,6 +10,8 @@
 
 #include "gateway/base/log.h"
 #include "gateway/front/connection.h"
+#include "gateway/front/http_text.h"
+#include "gateway/front/names.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -25,6 +27,25 @@ stream_protocol protocol_of(int socket) {
   ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
   return {address.ss_family, 0};
 }
+
+// Says so without waiting: what the socket does not take at once is not worth a place.
+void refuse(stream_protocol::socket& socket, const std::string& why) {
+  const ApiError error{.code = Code::kRateLimited, .message = why, .retry_after_sec = 1};
+  const std::string id = new_request_id();
+  const std::string body = error.body(id);
+  const AnswerHead head{.status = error.http_status(),
+                        .content_type = "application/json",
+                        .length = body.size(),
+                        .close = true,
+                        .request_id = id};
+  Headers headers;
+  headers.emplace_back("Retry-After", "1");
+  const std::string answer = head.text(headers) + body;
+  (void)!::send(socket.native_handle(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  boost::system::error_code ignored;
+  socket.shutdown(stream_protocol::socket::shutdown_send, ignored);
+}
+
 }  // namespace
 
 struct Server::Listener {
@@ -68,24 +89,43 @@ Task<void> Server::accept_loop(Listener& listener) {
   bool complained = false;
   for (;;) {
     boost::system::error_code error;
-    if (connections_.size() < limits_.max_connections) {
-      auto socket = co_await listener.acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
-      if (error == asio::error::operation_aborted) break;
-      if (!error) {
-        complained = false;
-        auto connection = std::make_shared<Connection>(*this, std::move(socket), listener.info);
-        asio::co_spawn(io_, connection->run(), [connection](const std::exception_ptr&) {});
-        continue;
-      }
+    auto socket = co_await listener.acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (error == asio::error::operation_aborted) break;
+    if (!error) {
+      complained = false;
+      admit(std::move(socket), listener.info);
+      continue;
     }
-    if (!complained) {
-      log::warn("accept_paused", {{"listener", listener.info.address},
-                                  {"reason", error ? error.message() : "limits.max_connections reached"}});
-      complained = true;
-    }
+    if (error == asio::error::connection_aborted) continue;
+    // Out of descriptors: those who wait stay in the kernel's queue.
+    if (!std::exchange(complained, true))
+      log::warn("accept_paused", {{"listener", listener.info.address}, {"reason", error.message()}});
     listener.pause.expires_after(kAcceptPause);
     co_await listener.pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
   }
+}
+
+void Server::admit(stream_protocol::socket socket, const ListenerInfo& info) {
+  const std::string peer = info.unix_socket ? "uid " + std::to_string(uid_of_peer(socket.native_handle()))
+                                            : peer_address(socket.native_handle());
+  if (const std::string why = refusal(peer); !why.empty()) {
+    log::warn("connection_refused", {{"listener", info.address}, {"peer", peer}, {"reason", why}});
+    if (!tls_for(info)) refuse(socket, why);  // before a handshake nothing can be said
+    return;
+  }
+  auto connection = std::make_shared<Connection>(*this, std::move(socket), info, peer);
+  asio::co_spawn(io_, connection->run(), [connection](const std::exception_ptr&) {});
+}
+
+std::string Server::refusal(const std::string& peer) const {
+  if (connections_.size() >= limits_.max_connections) {
+    return "the gateway has " + std::to_string(connections_.size()) +
+           " open connections (limits.max_connections, or what its RLIMIT_NOFILE leaves)";
+  }
+  const auto found = peers_.find(peer_key(peer));
+  if (found == peers_.end() || found->second < limits_.max_connections_per_peer) return {};
+  return "this address has " + std::to_string(found->second) +
+         " open connections (limits.max_connections_per_peer); use them for further requests";
 }
 
 Task<void> Server::sweep_loop() {
@@ -94,6 +134,7 @@ Task<void> Server::sweep_loop() {
     boost::system::error_code error;
     co_await sweeper_.async_wait(asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return;
+    log::flush_records();
     const auto now = std::chrono::steady_clock::now();
     const std::vector<Connection*> all(connections_.begin(), connections_.end());
     for (Connection* connection : all) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -26,6 +27,17 @@ struct ListenerInfo {
   bool metrics_only = false;  // `metrics.listen`
 };
 
+// How a request went, for the log and the metrics.
+struct RequestEnd {
+  using Time = std::chrono::steady_clock::time_point;
+  unsigned status = 0;                   // 0: the client went before there was an answer
+  uint64_t bytes_in = 0, bytes_out = 0;  // of the bodies
+  bool complete = false;                 // the whole answer was handed to the kernel
+  std::string_view refused;              // why there was no request at all, else empty
+  // First byte, end of the head, first and last byte of the answer.
+  Time began{}, asked{}, answered{}, ended{};
+};
+
 // What the server asks of the rest of the front.
 struct ServerHooks {
   // Sets exchange.cors_origin, before anything is answered.
@@ -34,11 +46,12 @@ struct ServerHooks {
   std::function<void(Exchange&, const ListenerInfo&, int peer_uid, const std::string& peer)> authenticate;
   std::function<Task<void>(Exchange&)> handle;
   // One line of the log and the metrics, after the answer.
-  std::function<void(const Exchange&, unsigned status, std::chrono::nanoseconds took)> finished;
+  std::function<void(const Exchange&, const std::string& peer, const RequestEnd&)> finished;
 };
 
 struct ServerLimits {
-  uint32_t max_connections, max_header_bytes;
+  uint32_t max_connections, max_connections_per_peer;
+  uint32_t max_header_bytes, max_headers, max_requests_per_connection, min_bytes_per_sec;
   std::chrono::seconds header, body_idle, idle, write;
 };
 
@@ -69,6 +82,8 @@ class Server {
 
   [[nodiscard]] TlsContext tls_for(const ListenerInfo& listener) const;
   Task<void> accept_loop(Listener& listener);
+  void admit(boost::asio::generic::stream_protocol::socket socket, const ListenerInfo& info);
+  [[nodiscard]] std::string refusal(const std::string& peer) const;
   Task<void> sweep_loop();
 
   boost::asio::io_context& io_;
@@ -79,6 +94,7 @@ class Server {
   bool draining_ = false;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unordered_set<Connection*> connections_;
+  std::unordered_map<std::string, uint32_t> peers_;  // by peer_key(): connections
   boost::asio::steady_timer sweeper_;
 };
 

@@ -51,6 +51,36 @@ TEST(JsonBody, RefusesDeepNestingWithoutRecursing) {
   EXPECT_NE(refusal(std::string(10 << 20, '[')).find("deeper"), std::string::npos);
 }
 
+TEST(JsonBody, RefusesMoreValuesThanARequestCanMean) {
+  const auto array = [](size_t count) {
+    std::string text = "{\"a\":[";
+    for (size_t i = 0; i < count; ++i) text += i == 0 ? "[]" : ",[]";
+    return text + "]}";
+  };
+  EXPECT_EQ(refusal(array(100000)), "");
+  EXPECT_NE(refusal(array(300000)).find("values"), std::string::npos);
+}
+
+TEST(JsonBody, ReadsIntegersAsDigitsAndNothingElse) {
+  const auto body = parse_body(R"({"a": 5, "b": 5.0, "c": -0})", kFields);
+  EXPECT_EQ(count_field(body, "a", 0, 5), 5u);
+  EXPECT_THROW(count_field(body, "b", 0, 5), ApiError);
+  EXPECT_THROW(count_field(body, "c", 0, 5), ApiError);
+  const auto large =
+      parse_body(R"({"a": 18446744073709551615, "b": 18446744073709551616, "c": 5e0})", kFields);
+  EXPECT_EQ(count_field(large, "a", 0, UINT64_MAX), UINT64_MAX);
+  EXPECT_THROW(count_field(large, "b", 0, UINT64_MAX), ApiError);
+  EXPECT_THROW(count_field(large, "c", 0, 5), ApiError);
+}
+
+TEST(JsonBody, ComparesKeysAfterTheirEscapes) {
+  EXPECT_NE(refusal(R"({"a": 1, "\u0061": 2})").find("`a` occurs twice"), std::string::npos);
+  EXPECT_NE(refusal(R"({"a\u0000": 1})").find("NUL"), std::string::npos);
+  EXPECT_NE(refusal(R"({"a": "\udc00\ud800"})").find("not valid JSON"), std::string::npos);
+  EXPECT_EQ(refusal(R"({"a": "\ud83d\ude00"})"), "");
+  EXPECT_NE(refusal(std::string("{}\0{}", 5)).find("NUL byte"), std::string::npos);
+}
+
 TEST(JsonBody, NamesTheFieldOfAWrongType) {
   const auto body = parse_body(R"({"a": 1, "b": -1, "c": 1.5})", kFields);
   EXPECT_THROW(text_field(body, "a"), ApiError);

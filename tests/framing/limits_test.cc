@@ -1,0 +1,175 @@
+// What there is a limit on, and how the one too many is answered. Each gateway here has small limits.
+#include <unistd.h>
+
+#include <sstream>
+#include <thread>
+
+#include "tests/framing/framing.h"
+
+namespace isogate::test {
+namespace {
+
+std::unique_ptr<Gateway> with(const std::string& limits) {
+  return std::make_unique<Gateway>("allow_unisolated: true\nbackends: [{name: local}]\nlimits: {" + limits +
+                                   "}\n");
+}
+
+class Limits : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
+  }
+};
+
+using Connections = std::vector<std::unique_ptr<HttpConnection>>;
+
+// Each has had an answer, so each is known to be admitted.
+Connections open(const Gateway& gateway, size_t count) {
+  Connections all;
+  for (size_t i = 0; i < count; ++i) {
+    all.push_back(std::make_unique<HttpConnection>(gateway.url(), 10));
+    EXPECT_EQ(all.back()->request("GET", "/livez").status, 200);
+  }
+  return all;
+}
+
+bool refused_at_the_door(const Gateway& gateway, const std::string& setting) {
+  HttpConnection one(gateway.url(), 10);
+  const Answer answer = answer_of(one.read_response());
+  EXPECT_TRUE(refused(answer, 429, "rate_limited"));
+  EXPECT_EQ(answer.header("Retry-After"), "1");
+  EXPECT_EQ(answer.header("Connection"), "close");
+  return answer.text.find(setting) != std::string::npos && one.closed_within(5);
+}
+
+TEST_F(Limits, OneConnectionTooManyIs429AndTheNextAfterOneEndsIsServed) {
+  const auto gateway = with("max_connections: 8");
+  Connections all = open(*gateway, 8);
+  EXPECT_TRUE(refused_at_the_door(*gateway, "max_connections"));
+  for (auto& each : all) EXPECT_EQ(each->request("GET", "/livez").status, 200) << "the others go on";
+  all.pop_back();
+  EXPECT_TRUE(eventually(5, [&] {
+    try {
+      return HttpConnection(gateway->url(), 5).request("GET", "/livez").status == 200;
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+  }));
+}
+
+TEST_F(Limits, OneAddressDoesNotTakeAllConnections) {
+  const auto gateway = with("max_connections: 100, max_connections_per_peer: 4");
+  Connections all = open(*gateway, 4);
+  EXPECT_TRUE(refused_at_the_door(*gateway, "max_connections_per_peer"));
+  EXPECT_EQ(http_call("unix:" + gateway->state_dir() + "/isogate.sock", "GET", "/livez").status, 200)
+      << "another peer is shut out";
+  all.clear();
+  EXPECT_TRUE(eventually(5, [&] { return Connections(open(*gateway, 1)).size() == 1; }));
+}
+
+TEST_F(Limits, AConnectionServesSoManyRequestsAndSaysWhenItIsTheLast) {
+  const auto gateway = with("max_requests_per_connection: 3");
+  HttpConnection connection(gateway->url(), 5);
+  EXPECT_EQ(connection.request("GET", "/livez").header("Connection"), "");
+  EXPECT_EQ(connection.request("GET", "/livez").header("Connection"), "");
+  EXPECT_EQ(connection.request("GET", "/livez").header("Connection"), "close");
+  EXPECT_TRUE(connection.closed_within(5));
+}
+
+TEST_F(Limits, AnIdleConnectionIsClosedWithoutAWord) {
+  const auto gateway = with("idle_timeout_sec: 1");
+  HttpConnection fresh(gateway->url(), 5), used(gateway->url(), 5);
+  EXPECT_EQ(used.request("GET", "/livez").status, 200);
+  EXPECT_TRUE(fresh.closed_within(4));
+  EXPECT_TRUE(used.closed_within(4));
+  EXPECT_EQ(used.read_until_closed(), "");
+}
+
+TEST_F(Limits, HeaderBytesAndCountAreConfigured) {
+  const auto gateway = with("max_header_bytes: 1024, max_headers: 8");
+  EXPECT_EQ(http_call(gateway->url(), "GET", "/livez", {{"X", std::string(800, 'x')}}).status, 200);
+  EXPECT_TRUE(refused(answer_of(http_call(gateway->url(), "GET", "/livez", {{"X", std::string(1100, 'x')}})),
+                      400, "invalid_request"));
+  Headers eight;
+  for (int i = 0; i < 7; ++i) eight.emplace_back("X-" + std::to_string(i), "y");
+  EXPECT_EQ(http_call(gateway->url(), "GET", "/livez", eight).status, 200);
+  eight.emplace_back("X-8", "y");
+  EXPECT_TRUE(refused(answer_of(http_call(gateway->url(), "GET", "/livez", eight)), 400, "invalid_request"));
+}
+
+TEST_F(Limits, AJsonBodyTooLargeIs413BeforeItIsRead) {
+  const auto gateway = with("max_json_bytes: 2048");
+  const Caller me(*gateway, "a");
+  EXPECT_EQ(me.exec(": " + std::string(1500, 'x')).status, 200);
+  EXPECT_TRUE(refused(me.exec(": " + std::string(3000, 'x')), 413, "file_too_large"));
+  HttpConnection chunked(gateway->url(), 5);
+  Headers headers = me.headers();
+  headers.emplace_back("Transfer-Encoding", "chunked");
+  chunked.send_request_head("POST", "/exec", headers);
+  chunked.send("1000\r\n" + std::string(4096, ' ') + "\r\n");
+  EXPECT_TRUE(refused(answer_of(chunked.read_response("POST")), 413, "file_too_large"));
+  EXPECT_TRUE(chunked.closed_within(5));
+}
+
+double cpu_seconds(pid_t pid) {
+  std::istringstream stat(read_whole("/proc/" + std::to_string(pid) + "/stat"));
+  std::string text;
+  for (int i = 0; i < 13; ++i) stat >> text;
+  double user = 0, kernel = 0;
+  stat >> user >> kernel;
+  return (user + kernel) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+constexpr uid_t kSomebody = 65534;
+
+// The soft limit of a gateway that runs as kSomebody, or as this test's own user.
+void limit_descriptors(pid_t pid, size_t most) {
+  std::vector<std::string> argv = {"prlimit", "--pid=" + std::to_string(pid),
+                                   "--nofile=" + std::to_string(most) + ":"};
+  const std::string id = std::to_string(kSomebody);
+  const std::vector<std::string> as = {"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups"};
+  if (is_root()) argv.insert(argv.begin(), as.begin(), as.end());
+  const ProgramResult result = run_program(argv);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+// Faults 21 and 22's sibling: no descriptor is left to accept with.
+TEST_F(Limits, WithoutDescriptorsAcceptingPausesAndWhatRunsGoesOn) {
+  GatewayOptions options;
+  options.yaml = "allow_unisolated: true\nbackends: [{name: local}]\n";
+  options.run_as = kSomebody;
+  const auto gateway = std::make_unique<Gateway>(options);
+  const Caller me(*gateway, "a");
+  const pid_t front = front_of(*gateway);
+  HttpConnection kept(gateway->url(), 10);
+  ASSERT_EQ(kept.request("POST", "/exec", me.headers(), R"({"command":"true","agent_id":"a"})").status, 200);
+  ExecStream running(me, {{"command", "for i in $(seq 40); do echo $i; sleep 0.1; done"}});
+  ASSERT_EQ(running.next()->at("event"), "start");
+  const size_t used = open_files(front).size();
+  if (used == 0) GTEST_SKIP() << "an ordinary user may not look at the gateway's descriptors";
+  limit_descriptors(front, used + 2);
+
+  Connections waiting;
+  for (int i = 0; i < 30; ++i) waiting.push_back(std::make_unique<HttpConnection>(gateway->url(), 10));
+  ASSERT_TRUE(eventually(5, [&] { return gateway->log().find("accept_paused") != std::string::npos; }));
+  const double before = cpu_seconds(front);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_LT(cpu_seconds(front) - before, 0.3) << "it spins";
+
+  EXPECT_EQ(kept.request("GET", "/livez").status, 200);
+  const Answer exec =
+      answer_of(kept.request("POST", "/exec", me.headers(), R"({"command":"true","agent_id":"a"})"));
+  EXPECT_TRUE(refused(exec, 429, "rate_limited"));
+  const std::vector<Json> events = running.rest();
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().value("outcome", ""), "exited") << events.back();
+
+  waiting.clear();
+  EXPECT_TRUE(eventually(
+      5, [&] { return HttpConnection(gateway->url(), 5).request("GET", "/livez").status == 200; }));
+  limit_descriptors(front, 4096);
+  EXPECT_EQ(me.out("echo again"), "again\n");
+}
+
+}  // namespace
+}  // namespace isogate::test

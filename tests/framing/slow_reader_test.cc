@@ -1,0 +1,115 @@
+// Clients that ask and do not read: bounded memory, a deadline, and nothing of the promises is lost.
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "tests/framing/framing.h"
+
+namespace isogate::test {
+namespace {
+
+class SlowReader : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
+    gateway_ = std::make_unique<Gateway>(
+        "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {write_timeout_sec: 2}\n");
+  }
+  [[nodiscard]] Caller me() const { return {*gateway_, "a"}; }
+
+  // Sends a request and does not read its answer.
+  [[nodiscard]] std::unique_ptr<HttpConnection> ask(const std::string& path, const Json& body) const {
+    auto connection = std::make_unique<HttpConnection>(gateway_->url(), 30);
+    const int small = 4096;
+    ::setsockopt(connection->fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    Headers headers = me().headers();
+    const std::string text = body.dump();
+    headers.emplace_back("Content-Length", std::to_string(text.size()));
+    connection->send_request_head("POST", path, headers);
+    connection->send(text);
+    return connection;
+  }
+  [[nodiscard]] size_t running(const std::string& agent) const {
+    for (const Json& sandbox : Caller(*gateway_, agent).get("/sandboxes").body.at("sandboxes"))
+      if (sandbox.at("agent_id") == agent) return sandbox.at("running_execs");
+    return 0;
+  }
+  std::unique_ptr<Gateway> gateway_;
+};
+
+TEST_F(SlowReader, AnAnswerNobodyTakesIsDroppedAtTheWriteDeadline) {
+  const auto stalled = ask("/exec", {{"agent_id", "a"},
+                                     {"command", "head -c 30000000 /dev/zero | tr '\\\\0' x"},
+                                     {"max_output_bytes", 30000000}});
+  EXPECT_TRUE(eventually(15, [&] { return gateway_->log().find("\"complete\":false") != std::string::npos; }))
+      << gateway_->log();
+  EXPECT_EQ(me().out("echo on"), "on\n");
+}
+
+TEST_F(SlowReader, ADownloadNobodyTakesIsDroppedAtTheWriteDeadline) {
+  ASSERT_EQ(me().run("head -c 50000000 /dev/zero > big").at("exit_code"), 0);
+  HttpConnection connection(gateway_->url(), 30);
+  connection.send_request_head("GET", "/workspace/files/a/big", me().headers());
+  EXPECT_TRUE(eventually(15, [&] { return gateway_->log().find("\"complete\":false") != std::string::npos; }))
+      << gateway_->log();
+}
+
+TEST_F(SlowReader, AStreamNobodyReadsIsDroppedAndItsProgramKilled) {
+  const std::string mark = new_mark();
+  const auto stalled = ask("/exec-stream", {{"agent_id", "a"}, {"command", "yes & sleep " + mark}});
+  ASSERT_TRUE(there_within(5, mark));
+  const pid_t front = front_of(*gateway_);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const long before = resident_kib(front);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(resident_kib(front) - before, 1024) << "it buffers what the client does not take";
+  EXPECT_TRUE(gone_within(10, mark));
+  EXPECT_TRUE(eventually(5, [&] { return running("a") == 0; }));
+}
+
+TEST_F(SlowReader, TheTimeoutHoldsWhateverTheClientDoes) {
+  gateway_ = nullptr;
+  gateway_ = std::make_unique<Gateway>("allow_unisolated: true\nbackends: [{name: local}]\n");
+  const std::string mark = new_mark();
+  const auto stalled =
+      ask("/exec-stream", {{"agent_id", "a"}, {"command", "yes & sleep " + mark}, {"timeout_sec", 2}});
+  ASSERT_TRUE(there_within(2, mark));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  EXPECT_TRUE(there_within(0.2, mark)) << "it ended before its time";
+  EXPECT_TRUE(gone_within(1.6, mark)) << "it outlived its timeout";
+}
+
+TEST_F(SlowReader, AStalledStreamCanBeCancelled) {
+  gateway_ = nullptr;
+  gateway_ = std::make_unique<Gateway>("allow_unisolated: true\nbackends: [{name: local}]\n");
+  const std::string closed = new_mark(), deleted = new_mark();
+  auto one = ask("/exec-stream", {{"agent_id", "a"}, {"command", "yes & sleep " + closed}});
+  const auto two = ask("/exec-stream", {{"agent_id", "b"}, {"command", "yes & sleep " + deleted}});
+  ASSERT_TRUE(there_within(5, closed));
+  ASSERT_TRUE(there_within(5, deleted));
+  one->close();
+  EXPECT_TRUE(gone_within(2, closed));
+  std::thread end([&] { me().as("b").call("DELETE", "/sandboxes/b"); });
+  EXPECT_TRUE(gone_within(2, deleted));
+  gateway_->stop(60);
+  end.join();
+}
+
+// The reader decides the speed; not a byte is lost.
+TEST_F(SlowReader, ASlowReaderSlowsTheProgram) {
+  const Json request{{"agent_id", "a"},
+                     {"command", "head -c 3000000 /dev/zero | tr '\\\\0' x; echo done >&2"}};
+  ExecStream stream(me(), request, 60);
+  size_t bytes = 0;
+  std::string outcome;
+  while (const auto event = stream.next()) {
+    if (event->at("event") == "stdout") bytes += event->at("data").get_ref<const std::string&>().size();
+    if (event->at("event") == "exit") outcome = event->at("outcome");
+    if (bytes < 1000000) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(bytes, 3000000u);
+  EXPECT_EQ(outcome, "exited");
+}
+
+}  // namespace
+}  // namespace isogate::test
