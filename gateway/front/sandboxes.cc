@@ -312,7 +312,12 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
   std::exception_ptr failure;
   try {
     const auto backend = backends_.find(sandbox->row.backend);
-    if (!backend || !backend->channel) {
+    if (!backend) {
+      forget_abandoned(*sandbox, purge);
+      give_back(*sandbox);
+      co_return;
+    }
+    if (!backend->channel) {
       throw ApiError{
           .code = Code::kBackendUnavailable,
           .message = "backend `" + sandbox->row.backend + "`, which holds this sandbox, is not running",
@@ -352,6 +357,23 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
   }
   give_back(*sandbox);
   if (failure) std::rethrow_exception(failure);
+}
+
+// Of a backend that is not configured any more: nobody is left who could close it.
+void Sandboxes::forget_abandoned(Sandbox& sandbox, bool purge) {
+  if (purge) {
+    throw ApiError{.code = Code::kBackendUnavailable,
+                   .message = "only backend `" + sandbox.row.backend +
+                              "`, which is no longer configured, can remove this sandbox's files: configure it "
+                              "again, or delete without purge to forget the sandbox and leave its files there"};
+  }
+  log::warn("sandbox_forgotten", {{"sandbox_id", sandbox.row.sandbox_id},
+                                  {"tenant", sandbox.row.tenant},
+                                  {"agent_id", sandbox.row.agent_id},
+                                  {"backend", sandbox.row.backend}});
+  sandbox.known = false;
+  state_.remove_sandbox(sandbox.row.sandbox_id, {});
+  forget(std::string(sandbox.row.sandbox_id));
 }
 
 std::vector<const Sandbox*> Sandboxes::of(const std::string& tenant) const {

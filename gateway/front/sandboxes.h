@@ -93,6 +93,7 @@ class Sandboxes {
   std::shared_ptr<Sandbox> find_or_make(const std::string& id, const Wanted& wanted);
   void forget_if_unknown(const std::string& id);
   void forget(const std::string& id);
+  void forget_abandoned(Sandbox& sandbox, bool purge);
   boost::asio::awaitable<void> take(Sandbox& sandbox);
   void give_back(Sandbox& sandbox);
   boost::asio::awaitable<void> open(Sandbox& sandbox, Backend& backend, BackendChannel& channel,
