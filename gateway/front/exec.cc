@@ -120,8 +120,9 @@ asio::awaitable<Admission::Ticket> admitted(App& app, const std::string& sandbox
 // One exec in flight.
 class Flight {
  public:
-  Flight(App& app, const ExecSpec& spec, Output& output, Lease& lease)
+  Flight(App& app, const ExecSpec& spec, Output& output, Lease& lease, Admission::Ticket ticket)
       : app_(app),
+        ticket_(std::move(ticket)),
         spec_(spec),
         output_(output),
         lease_(lease),
@@ -150,6 +151,7 @@ class Flight {
   void journal_end();
 
   App& app_;
+  Admission::Ticket ticket_;  // until its program has ended: who reads slowly takes nobody's place
   const ExecSpec& spec_;
   Output& output_;
   Lease& lease_;
@@ -263,6 +265,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
   lease_.backend->breaker.started(std::chrono::steady_clock::now());
   const ipc::Reply reply = co_await lease_.channel->call(std::move(call), cancel_);
   timer_.cancel();
+  ticket_.release();
   app_.backends.judge(*lease_.backend, reply);
   standard_out->program_ended();
   standard_err->program_ended();
@@ -308,8 +311,8 @@ asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& out
                       .request_id = spec.request_id};
   Lease lease = co_await app.sandboxes.acquire(wanted);
   if (killer.killed()) throw ClientGone{};
-  const Admission::Ticket ticket = co_await admitted(app, lease.sandbox->row.sandbox_id, killer);
-  Flight flight(app, spec, output, lease);
+  Admission::Ticket ticket = co_await admitted(app, lease.sandbox->row.sandbox_id, killer);
+  Flight flight(app, spec, output, lease, std::move(ticket));
   killer.on_kill([&flight] { flight.kill(); });
   try {
     ExecAnswer answer = co_await flight.run();

@@ -79,6 +79,18 @@ TEST_F(SlowReader, TheTimeoutHoldsWhateverTheClientDoes) {
   EXPECT_TRUE(gone_within(1.6, mark)) << "it outlived its timeout";
 }
 
+TEST_F(SlowReader, AnEndedProgramTakesNobodysPlace) {
+  gateway_ = nullptr;
+  gateway_ = std::make_unique<Gateway>(
+      "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {max_execs: 1, exec_queue: 1}\n");
+  const std::string mark = new_mark();
+  const auto stalled =
+      ask("/exec-stream", {{"agent_id", "a"}, {"command", "yes & sleep " + mark}, {"timeout_sec", 1}});
+  ASSERT_TRUE(there_within(5, mark));
+  const double took = seconds_of([&] { EXPECT_EQ(me().as("b").out("echo mine"), "mine\n"); });
+  EXPECT_LT(took, 5.0);
+}
+
 TEST_F(SlowReader, AStalledStreamCanBeCancelled) {
   gateway_ = nullptr;
   gateway_ = std::make_unique<Gateway>("allow_unisolated: true\nbackends: [{name: local}]\n");

@@ -117,6 +117,7 @@ size_t count(std::string_view text, std::string_view word) {
 // Every request that was handled, as Beast reads it.
 void compare(std::string_view bytes) {
   for (const Seen& seen : run_now.handled) {
+    if (!seen.has_body) return;  // what was not read need not be well-formed
     http::request_parser<http::string_body> parser;
     parser.eager(true);
     parser.body_limit(boost::none);
@@ -128,7 +129,6 @@ void compare(std::string_view bytes) {
       bytes.remove_prefix(n);
       if (n == 0) break;
     }
-    if (!seen.has_body) return;  // it was the last
     require(parser.is_done());
     require(parser.get().body() == seen.body);
   }

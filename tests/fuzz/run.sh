@@ -16,7 +16,7 @@ for name in "${names[@]}"; do
   new=$build/corpus/$name kept=tests/fuzz/corpus/$name
   mkdir -p "$new" "$kept" "$build/findings"
   if [ "$what" = --keep ]; then
-    "$build/bin/$name" -merge=1 -max_len=2048 "$kept" "$new" 2>&1 | grep -E "MERGE-OUTER.*new" || true
+    "$build/bin/$name" -merge=1 -use_counters=0 -max_len=1024 "$kept" "$new" 2>&1 | grep -E "MERGE-OUTER.*new" || true
     continue
   fi
   printf '%s: ' "$name"

@@ -1,0 +1,75 @@
+// The log's line per request.
+#include <sstream>
+
+#include "tests/framing/framing.h"
+
+namespace isogate::test {
+namespace {
+
+class AccessLog : public Framing {
+ protected:
+  // The line of this request; null: none came.
+  static Json line_of(const std::string& id) {
+    Json found;
+    eventually(3, [&] {
+      std::istringstream lines(gateway().log());
+      for (std::string line; std::getline(lines, line);) {
+        if (line.find("\"event\":\"request\"") != std::string::npos && line.find(id) != std::string::npos)
+          found = Json::parse(line);
+      }
+      return !found.is_null();
+    });
+    return found;
+  }
+};
+
+TEST_F(AccessLog, SaysWhatWasAskedAnsweredAndHowLongItTook) {
+  const Answer answer = me().exec("echo hello; sleep 0.1");
+  const Json line = line_of(answer.header("X-Request-Id"));
+  ASSERT_FALSE(line.is_null());
+  EXPECT_EQ(line.at("operation"), "exec");
+  EXPECT_EQ(line.at("status"), 200);
+  EXPECT_EQ(line.at("complete"), true);
+  EXPECT_EQ(line.at("peer"), "127.0.0.1");
+  EXPECT_EQ(line.at("key"), "local.key");
+  EXPECT_EQ(line.at("bytes_out"), answer.text.size());
+  EXPECT_GT(line.at("bytes_in"), 20);
+  EXPECT_GE(line.at("work_ms"), 100);
+  EXPECT_EQ(line.dump().find("hello"), std::string::npos) << "the command is in the log";
+  EXPECT_EQ(line.dump().find(gateway().key()), std::string::npos);
+}
+
+TEST_F(AccessLog, NamesNoOperationWhereThereIsNone) {
+  const Json line = line_of(me().call("GET", "/nothing").header("X-Request-Id"));
+  ASSERT_FALSE(line.is_null());
+  EXPECT_EQ(line.at("operation"), "none");
+  EXPECT_EQ(line.at("status"), 404);
+}
+
+TEST_F(AccessLog, SaysWhyBytesWereNoRequest) {
+  const std::string said = say(gateway().url(), "GET / HTTP/1.1\n\n", true).bytes;
+  const size_t at = said.find("X-Request-Id: ");
+  ASSERT_NE(at, std::string::npos) << said;
+  const Json line = line_of(said.substr(at + 14, 16));
+  ASSERT_FALSE(line.is_null());
+  EXPECT_EQ(line.at("status"), 400);
+  EXPECT_NE(line.at("refused").get<std::string>().find("carriage return"), std::string::npos);
+}
+
+TEST_F(AccessLog, KeepsEveryLineOfManyRequestsInASecond) {
+  HttpConnection connection(gateway().url());
+  std::vector<std::string> ids;
+  for (int i = 0; i < 500; ++i) ids.push_back(connection.request("GET", "/livez").header("X-Request-Id"));
+  ASSERT_FALSE(line_of(ids.back()).is_null());
+  const std::string log = gateway().log();
+  for (const std::string& id : ids) EXPECT_NE(log.find(id), std::string::npos);
+}
+
+TEST_F(AccessLog, CanBeTurnedOff) {
+  const Gateway quiet("allow_unisolated: true\nbackends: [{name: local}]\nlog: {access: false}\n");
+  EXPECT_EQ(http_call(quiet.url(), "GET", "/livez").status, 200);
+  EXPECT_FALSE(eventually(1, [&] { return quiet.log().find("\"event\":\"request\"") != std::string::npos; }));
+}
+
+}  // namespace
+}  // namespace isogate::test
