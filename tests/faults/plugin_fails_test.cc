@@ -193,6 +193,21 @@ TEST_F(PluginFails, ACallThatIgnoresItsCancellationIsAnswered) {
   EXPECT_EQ(gateway->wait(45), 1) << "a host that has to be killed is told by the exit code";
 }
 
+TEST_F(PluginFails, ASandboxOfARemovedBackendCanBeForgotten) {
+  auto gateway = start(yaml());
+  const std::string state_dir = gateway->state_dir();
+  ASSERT_TRUE(up_within(10, *gateway));
+  gateway->stop();
+  gateway = start(kLocal, state_dir);
+  const Caller me(*gateway, "faulty");
+  const Answer tied = me.exec("true");
+  EXPECT_TRUE(refused(tied, 503, "backend_unavailable"));
+  EXPECT_NE(tied.text.find("no longer configured"), std::string::npos) << tied.text;
+  EXPECT_TRUE(refused(me.call("DELETE", "/sandboxes/faulty?purge=true"), 503, "backend_unavailable"));
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/faulty")));
+  EXPECT_EQ(me.out("echo anew"), "anew\n");
+}
+
 // It takes nothing and answers nothing; nobody but the front can tell.
 TEST_F(PluginFails, AHostThatStandsStillIsReplaced) {
   const auto gateway = start(yaml());
