@@ -268,6 +268,87 @@ def bench_sleepers(build, scale):
     return {"asked": count, "answered_well": sum(answered), "wall_sec": round(wall, 2), "before": before, "during": during, "after": after}
 
 
+NGINX_TLS = """
+worker_processes 1; daemon off; pid {dir}/nginx.pid; error_log {dir}/nginx-error;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; keepalive_requests 100000000;
+  server {{
+    listen 127.0.0.1:{port} ssl; ssl_certificate {dir}/cert.pem; ssl_certificate_key {dir}/key.pem;
+    location / {{ default_type application/json; return 200 '{{"status":"ok"}}\\n'; }}
+  }}
+}}
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def certificate(directory):
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-keyout", f"{directory}/key.pem", "-out", f"{directory}/cert.pem"],
+        check=True, capture_output=True,
+    )
+
+
+def load(build, port, path, connections, seconds, kind):
+    out = subprocess.run(
+        [os.path.join(build, "bin", "livez"), "load", str(port), path, str(connections), str(seconds), kind],
+        check=True, capture_output=True,
+    )
+    return json.loads(out.stdout)["per_sec"]
+
+
+def compare(build, servers, kind, scale):
+    """requests per second at 16 and 64 connections; the first of the servers is the baseline"""
+    result = {}
+    for connections in (16, 64):
+        rates = {name: [] for name in servers}
+        for _ in range(5):
+            for name, port in servers.items():
+                rates[name].append(load(build, port, "/livez", connections, 2 / scale, kind))
+        middle = {name: median(rate) for name, rate in rates.items()}
+        base = next(iter(middle.values()))
+        result[str(connections)] = {
+            name: {"per_sec": round(rate), "ratio": round(rate / base, 3)} for name, rate in middle.items()
+        }
+    return result
+
+
+def bench_livez(build, scale):
+    """GET /livez per second over a bare Beast server, and without the access log; over TLS against nginx's"""
+    many = "limits: {max_requests_per_connection: 1000000000}\n"
+    gateway = Gateway(build, many)
+    silent = Gateway(build, many + "log: {access: false}\n")
+    port = free_port()
+    bare = subprocess.Popen([os.path.join(build, "bin", "livez"), "serve", str(port)])
+    time.sleep(0.5)
+    plain = compare(build, {"beast": port, "isogate": gateway.port, "no_access_log": silent.port}, "plain", scale)
+    bare.terminate()
+    bare.wait()
+    silent.stop()
+    gateway.stop()
+    keys = tempfile.mkdtemp(prefix="bench-tls-", dir=build)
+    certificate(keys)
+    secured = Gateway(build, many + f"tls: {{cert: {keys}/cert.pem, key: {keys}/key.pem}}\n")
+    port = free_port()
+    conf = os.path.join(keys, "nginx.conf")
+    with open(conf, "w") as out:
+        out.write(NGINX_TLS.format(dir=keys, port=port))
+    nginx = subprocess.Popen(["nginx", "-c", conf, "-p", keys], stderr=subprocess.DEVNULL)
+    time.sleep(1)
+    tls = compare(build, {"nginx": port, "isogate": secured.port}, "tls", scale)
+    nginx.terminate()
+    nginx.wait()
+    secured.stop()
+    shutil.rmtree(keys, ignore_errors=True)
+    return {"plain": plain, "tls": tls}
+
+
 BENCHES = {name[6:]: function for name, function in globals().items() if name.startswith("bench_")}
 
 

@@ -25,17 +25,22 @@ namespace isogate::log {
 
 enum class Level : int { kDebug, kInfo, kWarn, kError };
 
+// Text of the gateway's own making (an id, an address, the name of a setting): not searched for secrets.
+struct Own {
+  std::string_view text;
+};
+
 struct Field {  // borrows its texts for the call
   template <typename T>
   Field(std::string_view name, const T& v) noexcept : key(name), value(make(v)) {}
 
   std::string_view key;
-  std::variant<std::string_view, int64_t, uint64_t, double, bool> value;
+  std::variant<std::string_view, int64_t, uint64_t, double, bool, Own> value;
 
  private:
   template <typename T>
   static decltype(value) make(const T& v) noexcept {
-    if constexpr (std::same_as<T, bool>)
+    if constexpr (std::same_as<T, bool> || std::same_as<T, Own>)
       return v;
     else if constexpr (std::floating_point<T>)
       return static_cast<double>(v);

@@ -51,8 +51,16 @@ void add_code_point(std::string& out, std::string_view text, CodePoint c) {
   }
 }
 
+bool is_plain(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; });
+}
+
 // A JSON string of at most `room` bytes, quotes included; false when the text had to be cut.
 bool add_string(std::string& out, std::string_view text, size_t most, size_t room) {
+  if (text.size() <= most && text.size() + 2 <= room && is_plain(text)) {
+    out.append(1, '"').append(text).append(1, '"');
+    return true;
+  }
   size_t start = out.size(), whole = text.size();
   std::string mark = "…[" + std::to_string(whole) + " bytes]";
   size_t end = start + std::max(room, mark.size() + 16) - mark.size() - 14;
@@ -89,6 +97,7 @@ void add_number(std::string& out, Number number) {
 }
 
 void add_value(std::string& out, const Field& field, size_t room) {
+  if (auto* own = std::get_if<Own>(&field.value)) return void(add_string(out, own->text, kMaxValue, room));
   if (auto* text = std::get_if<std::string_view>(&field.value)) return add_text(out, field.key, *text, room);
   if (auto* flag = std::get_if<bool>(&field.value)) {
     out += *flag ? "true" : "false";
@@ -113,26 +122,34 @@ void add_key(std::string& out, std::string_view key) {
 void add_time(std::string& out) {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  tm utc{};
-  ::gmtime_r(&now.tv_sec, &utc);
-  char text[40];
-  size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-  out.append(text, size);
-  auto millis = std::to_string(now.tv_nsec / 1000000);
-  out.append(".").append(3 - std::min<size_t>(millis.size(), 3), '0').append(millis).append("Z");
+  thread_local time_t second = -1;
+  thread_local char text[40];
+  thread_local size_t size = 0;
+  if (now.tv_sec != second) {
+    tm utc{};
+    ::gmtime_r(&now.tv_sec, &utc);
+    size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S.", &utc);
+    second = now.tv_sec;
+  }
+  const auto millis = static_cast<int>(now.tv_nsec / 1000000);
+  const char digits[] = {static_cast<char>('0' + millis / 100), static_cast<char>('0' + millis / 10 % 10),
+                         static_cast<char>('0' + millis % 10), 'Z'};
+  out.append(text, size).append(digits, sizeof digits);
 }
 
 }  // namespace
 
 std::string line_of(std::string_view process, Level level, std::string_view event, Fields fields) {
-  std::string line = "{\"ts\":\"";
+  std::string line, part;
+  line.reserve(512);
+  line += "{\"ts\":\"";
   add_time(line);
   line.append("\",\"level\":\"").append(kLevels[static_cast<int>(level)]).append("\",\"process\":");
   add_string(line, process, kMaxKey, kMaxLine);
   line.append(",\"pid\":").append(std::to_string(::getpid())).append(",\"event\":");
   add_text(line, "event", event, kMaxLine / 2);
   for (const Field& field : fields) {
-    std::string part;
+    part.clear();
     add_key(part, field.key);
     size_t taken = line.size() + part.size() + kCut.size() + 1;
     if (taken + 64 > kMaxLine) return line.append(kCut);

@@ -22,17 +22,17 @@ void log_request(const Exchange& exchange, std::string_view operation, const std
   const Time answered = end.answered == Time{} ? end.ended : end.answered;
   if (!end.refused.empty()) {
     log::record("request", {{"request_id", exchange.request_id},
-                            {"peer", peer},
-                            {"operation", operation},
+                            {"peer", log::Own{peer}},
+                            {"operation", log::Own{operation}},
                             {"status", end.status},
                             {"refused", end.refused},
                             {"head_ms", ms_between(end.began, end.asked)}});
     return;
   }
-  log::record("request", {{"request_id", exchange.request_id},
-                          {"peer", peer},
-                          {"key", exchange.principal.key_name},
-                          {"operation", operation},
+  log::record("request", {{"request_id", log::Own{exchange.request_id}},
+                          {"peer", log::Own{peer}},
+                          {"key", log::Own{exchange.principal.key_name}},
+                          {"operation", log::Own{operation}},
                           {"status", end.status},
                           {"complete", end.complete},
                           {"bytes_in", end.bytes_in},

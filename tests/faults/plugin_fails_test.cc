@@ -194,11 +194,10 @@ TEST_F(PluginFails, ACallThatIgnoresItsCancellationIsAnswered) {
 }
 
 TEST_F(PluginFails, ASandboxOfARemovedBackendCanBeForgotten) {
-  auto gateway = start(yaml());
-  const std::string state_dir = gateway->state_dir();
-  ASSERT_TRUE(up_within(10, *gateway));
-  gateway->stop();
-  gateway = start(kLocal, state_dir);
+  const auto before = start(yaml());
+  ASSERT_TRUE(up_within(10, *before));
+  before->stop();
+  const auto gateway = start(kLocal, before->state_dir());
   const Caller me(*gateway, "faulty");
   const Answer tied = me.exec("true");
   EXPECT_TRUE(refused(tied, 503, "backend_unavailable"));

@@ -99,10 +99,12 @@ TEST_F(Doors, AnonymousCallersNeedAHostOfThisMachine) {
                                   "dev.example" + port, "LOCALHOST" + port})
     EXPECT_EQ(ask(*gateway, "GET", "/backends", {{"Host", host}}).status, 200) << host;
   for (const std::string& host :
-       {"evil.example" + port, "localhost.evil.example" + port, "evil.example/localhost" + port,
-        std::string("localhost:1"), "0.0.0.0" + port, "dev.example.evil" + port})
+       {"evil.example" + port, "localhost.evil.example" + port, std::string("localhost:1"), "0.0.0.0" + port,
+        "dev.example.evil" + port})
     EXPECT_TRUE(refused(ask(*gateway, "GET", "/backends", {{"Host", host}}), 421, "misdirected_request"))
         << host;
+  const Headers no_host = {{"Host", "evil.example/localhost" + port}};
+  EXPECT_TRUE(refused(ask(*gateway, "GET", "/backends", no_host), 400, "invalid_request"));
   const std::string here = "127.0.0.1" + port;
   for (const char* origin : {"https://evil.example", "null", "http://localhost:3001"})
     EXPECT_TRUE(refused(ask(*gateway, "GET", "/backends", {{"Host", here}, {"Origin", origin}}), 403,
