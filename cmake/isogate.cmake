@@ -20,7 +20,8 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" OR CMAKE_BUILD_TYPE STREQUAL "RelWithDebI
   target_link_options(isogate_flags INTERFACE -Wl,-z,relro -Wl,-z,now)
 endif()
 if(ISOGATE_SANITIZE)
-  add_compile_options(-fsanitize=${ISOGATE_SANITIZE} -fno-omit-frame-pointer)
+  # -O1: at -O2 GCC takes ten times as long, and warns of what is not there.
+  add_compile_options(-fsanitize=${ISOGATE_SANITIZE} -fno-omit-frame-pointer -O1 -g1)
   add_link_options(-fsanitize=${ISOGATE_SANITIZE})
 endif()
 
