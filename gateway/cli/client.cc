@@ -183,7 +183,9 @@ int report_refusal(const HttpAnswer& answer, bool json) {
       error.contains("message") && error["message"].is_string() ? error["message"].get<std::string>() : code;
   complain(message + " (" + code + ")");
   if (code == "unauthenticated" && answer.key_over_socket)
-    advise("Over its Unix socket the gateway's user and root need no key: unset ISOGATE_KEY, leave --key-file out.");
+    advise(
+        "Over its Unix socket the gateway's user and root need no key: unset ISOGATE_KEY, leave --key-file "
+        "out.");
   else if (const char* advice = advice_for(code))
     advise(advice);
   if (!answer.retry_after.empty()) advise("Retry after " + answer.retry_after + " s.");
