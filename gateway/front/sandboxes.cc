@@ -13,7 +13,8 @@ namespace isogate::front {
 namespace asio = boost::asio;
 namespace {
 
-constexpr std::chrono::seconds kCallsEndWithin{Cancel::kLetGo + std::chrono::seconds(1)}, kAnswersEndWithin{1};
+constexpr std::chrono::seconds kCallsEndWithin{Cancel::kLetGo + std::chrono::seconds(1)},
+    kAnswersEndWithin{1};
 
 int64_t now_ms() {
   using namespace std::chrono;
@@ -41,7 +42,8 @@ ApiError refusal_of(const Decision& decision) {
     code = Code::kInvalidRequest;
   if (decision.refusal == Refusal::kUnsupported) code = Code::kUnsupported;
   ApiError error{.code = code, .message = decision.message, .details_json = verdicts_json(decision)};
-  if (code == Code::kBackendUnavailable) error.retry_after_sec = 5;
+  error.permanent = decision.refusal == Refusal::kPolicy;
+  if (code == Code::kBackendUnavailable && !error.permanent) error.retry_after_sec = 5;
   return error;
 }
 
@@ -312,7 +314,14 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
   std::exception_ptr failure;
   try {
     const auto backend = backends_.find(sandbox->row.backend);
-    if (!backend || !backend->channel) {
+    if (!backend) {
+      throw ApiError{
+          .code = Code::kBackendUnavailable,
+          .message = "backend `" + sandbox->row.backend +
+                     "`, which holds this sandbox, is not configured; configure it again to end it",
+          .permanent = true};
+    }
+    if (!backend->channel) {
       throw ApiError{
           .code = Code::kBackendUnavailable,
           .message = "backend `" + sandbox->row.backend + "`, which holds this sandbox, is not running",
