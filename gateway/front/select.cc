@@ -204,7 +204,7 @@ std::optional<Decision> refuse_early(const std::vector<Candidate>& candidates, c
       return {};
     return refuse_all(candidates, Refusal::kPolicy,
                       "the workspace of this agent is on backend " + quoted(*request.pinned) +
-                          ", which is no longer configured; configure it again, or delete the sandbox");
+                          ", which is no longer configured; configure it again, also to delete the sandbox");
   }
   if (request.backend && !configured(candidates, *request.backend))
     return no_such_backend(candidates, *request.backend);
