@@ -44,7 +44,7 @@ function(isogate_plugin name)
     LIBRARY_OUTPUT_DIRECTORY ${ARG_OUTPUT_DIR})
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,now
-    -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/plugin.map)
+    -Wl,--version-script=${CMAKE_SOURCE_DIR}/sdk/plugin.map)
   if(NOT ISOGATE_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()

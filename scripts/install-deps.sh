@@ -99,14 +99,29 @@ install_packages() {
     echo "$2: all there"
     return
   fi
-  echo "$2: installing"
+  echo "$2: installing, which may take a minute"
   while IFS='|' read -r name reason; do printf '  %-20s %s\n' "$name" "${reason# }"; done <<< "$missing"
   mapfile -t names < <(cut -d'|' -f1 <<< "$missing")
   may_be_root || { echo "run this as root, or install sudo" >&2; exit 1; }
   # A package that apt does not know yet means that its lists are absent or old.
-  if ! apt-get install --simulate -qq "${names[@]}" > /dev/null 2>&1; then as_root apt-get update -qq; fi
+  if ! apt-get install --simulate -qq "${names[@]}" > /dev/null 2>&1; then quietly as_root apt-get update -q; fi
   # RUNLEVEL=1 keeps the services that come with a package from being started.
-  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${names[@]}"
+  quietly as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+    apt-get install -y -q -o Dpkg::Use-Pty=0 --no-install-recommends "${names[@]}"
+}
+
+# Shows what a command said only when it fails, and leaves it in a file then.
+quietly() {
+  local log code=0
+  log=$(mktemp "${TMPDIR:-/tmp}/isogate-install.XXXXXX")
+  "$@" > "$log" 2>&1 < /dev/null || code=$?
+  if [ "$code" = 0 ]; then
+    rm -f "$log"
+    return
+  fi
+  tail -n 40 "$log" >&2
+  echo "that failed with exit code $code; all it said is in $log" >&2
+  return "$code"
 }
 
 make_users() {

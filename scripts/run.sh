@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, starts the gateway on 127.0.0.1:9090 with the strongest backend this
-# machine can prove, runs one exec, one write and one read through it, and keeps serving until Ctrl-C.
+# machine can prove, runs one exec, one write and one read through it, and keeps serving until Ctrl-C, which
+# lets the calls in flight end; a second Ctrl-C does not. Exits with the gateway's own code.
 #
 #   scripts/run.sh [argument of `isogate serve`…]      e.g. --listen 127.0.0.1:9191
 set -euo pipefail
@@ -15,20 +16,71 @@ if [ "$(id -u)" = 0 ]; then
 else
   state_dir=${ISOGATE_STATE_DIR:-${XDG_STATE_HOME:-$HOME/.local/state}/isogate}
 fi
+log=$(mktemp "${TMPDIR:-/tmp}/isogate-run.XXXXXX")
 
-say "starting the gateway (state in $state_dir)"
-"$bin" serve --config configs/local-dev.yaml --state-dir "$state_dir" "$@" &
+alive() { kill -0 "$gateway" 2> /dev/null; }
+
+# Its exit code, also when signals interrupt the waiting.
+wait_for_gateway() {
+  while alive; do wait "$gateway" || true; done
+  wait "$gateway"
+}
+
+# A gateway takes its first signal for "drain", the next one for "at once".
+stop() {
+  local code=$? ended=0
+  trap - EXIT
+  trap 'kill -TERM "$gateway" 2> /dev/null || true' INT TERM HUP
+  if alive; then
+    say "stopping: calls in flight may end; Ctrl-C again stops at once"
+    kill -TERM "$gateway" 2> /dev/null || true
+  fi
+  wait_for_gateway || ended=$?
+  say "the gateway has ended with exit code $ended (its log: $log)"
+  [ "$code" -gt 128 ] && code=0
+  [ "$ended" = 0 ] || code=$ended
+  exit "$code"
+}
+
+# logged EVENT FIELD: that field of the last such line in the gateway's log; else nothing.
+logged() {
+  sed -n '/"event":"'"$1"'"/s/.*"'"$2"'":"\([^"]*\)".*/\1/p' "$log" | tail -n 1
+}
+
+say "starting the gateway (its log: $log)"
+# In a process group of its own: Ctrl-C reaches this script alone, which passes one signal on.
+set -m
+ISOGATE_LOG_FILE='' ISOGATE_STATE_DIR=$state_dir \
+  "$bin" serve --config configs/local-dev.yaml "$@" > "$log" 2>&1 < /dev/null &
 gateway=$!
-trap 'kill -TERM "$gateway" 2>/dev/null || true; wait "$gateway" 2>/dev/null || true' EXIT
+set +m
+trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+trap 'exit 129' HUP
 
-export ISOGATE_URL=unix:$state_dir/isogate.sock
+# Its own log says when it is ready: whoever answers on the socket may be another gateway.
 for _ in $(seq 300); do
-  kill -0 "$gateway" 2>/dev/null || { wait "$gateway" || exit $?; }
-  curl -fsS --unix-socket "$state_dir/isogate.sock" http://localhost/readyz >/dev/null 2>&1 && break
+  alive || break
+  addresses=$(logged ready listen)
+  [ -z "$addresses" ] || break
   sleep 0.1
 done
+if [ -z "${addresses:-}" ]; then
+  say "the gateway did not get ready; what it said:" >&2
+  cat "$log" >&2
+  exit 1
+fi
+
+tcp='' socket=''
+for address in $addresses; do
+  case $address in
+    unix:*) socket=${socket:-$address} ;;
+    *) tcp=${tcp:-$address} ;;
+  esac
+done
+export ISOGATE_STATE_DIR ISOGATE_URL=${socket:-http://$tcp}
+ISOGATE_STATE_DIR=$(logged listening state_dir)
 
 show() {
   printf '\n$ %s\n' "$*"
@@ -42,10 +94,11 @@ printf '\n$ echo "written through the gateway" | isogate write notes/first.txt -
 echo "written through the gateway" | "$bin" write notes/first.txt -
 show "$bin" read notes/first.txt
 
-cat <<EOM
-
-== serving on http://127.0.0.1:9090 until Ctrl-C; the key is in $state_dir/local.key
-   curl -s -H "Authorization: Bearer \$(cat $state_dir/local.key)" -H 'Content-Type: application/json' \\
-        -d '{"command":"id; echo hi"}' http://127.0.0.1:9090/exec
+say "serving on${tcp:+ http://$tcp}${socket:+ $socket} until Ctrl-C; the log is in $log"
+if [ -n "$tcp" ] && [ -r "$ISOGATE_STATE_DIR/local.key" ]; then
+  cat << EOM
+   curl -s -H "Authorization: Bearer \$(cat $ISOGATE_STATE_DIR/local.key)" -H 'Content-Type: application/json' \\
+        -d '{"command":"id; echo hi"}' http://$tcp/exec
 EOM
-wait "$gateway"
+fi
+wait_for_gateway

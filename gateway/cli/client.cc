@@ -47,7 +47,8 @@ Result<std::string> find_key(const ClientOptions& options, const Endpoint& endpo
     return key.ok() ? checked(*key, "`" + options.key_file + "`") : key;
   }
   if (std::string key = environment("ISOGATE_KEY"); !key.empty()) return checked(key, "ISOGATE_KEY");
-  if (!endpoint.on_this_machine()) return std::string();
+  // The socket knows its peer. What lies in local.key may be left from before keys were configured.
+  if (!endpoint.on_this_machine() || !endpoint.unix_path.empty()) return std::string();
   std::string path = state_dir_of(options) + "/local.key";
   auto key = read_key(path, false);
   return key.ok() && !key->empty() ? checked(*key, "`" + path + "`") : key;
@@ -181,7 +182,12 @@ int report_refusal(const HttpAnswer& answer, bool json) {
   std::string message =
       error.contains("message") && error["message"].is_string() ? error["message"].get<std::string>() : code;
   complain(message + " (" + code + ")");
-  if (const char* advice = advice_for(code)) advise(advice);
+  if (code == "unauthenticated" && answer.key_over_socket)
+    advise(
+        "Over its Unix socket the gateway's user and root need no key: unset ISOGATE_KEY, leave --key-file "
+        "out.");
+  else if (const char* advice = advice_for(code))
+    advise(advice);
   if (!answer.retry_after.empty()) advise("Retry after " + answer.retry_after + " s.");
   return kFailed;
 }

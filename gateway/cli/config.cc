@@ -5,6 +5,7 @@
 #include "gateway/cli/effective_config.h"
 #include "gateway/cli/exit_code.h"
 #include "gateway/cli/output.h"
+#include "gateway/config/plugin_place.h"
 #include "gateway/config/settings.h"
 
 namespace isogate::cli {
@@ -33,6 +34,15 @@ void hide_key_hashes(Json& document) {
   for (auto& key : *keys) key["sha256"] = kHidden;
 }
 
+// Notes, not errors: a file may name backends that this machine has no plugin for.
+void note_plugins(const Config& config) {
+  for (const BackendConfig& backend : config.backends) {
+    auto there = check_plugin_there(config, backend);
+    print(for_terminal("backend " + backend.name + ": " +
+                       (there ? plugin_file(config, backend) : "note: " + there.error().message) + "\n"));
+  }
+}
+
 }  // namespace
 
 int run_config_check(const ConfigOptions& options) {
@@ -41,6 +51,7 @@ int run_config_check(const ConfigOptions& options) {
   for (const std::string& warning : loaded->warnings) complain("warning: " + warning);
   for (const std::string& relaxation : loaded->relaxations) complain("relaxed: " + relaxation);
   print((loaded->file.empty() ? "defaults and environment" : loaded->file) + ": valid\n");
+  note_plugins(loaded->config);
   return kDone;
 }
 

@@ -39,6 +39,8 @@ Result<ExecEnd> end_of(const Json& object) {
     return broken("the outcome is " + end.outcome + ", the exit code missing");
   auto cut = object.find("truncated");
   end.truncated = cut != object.end() && cut->is_boolean() && cut->get<bool>();
+  auto duration = object.find("duration_ms");
+  if (duration != object.end() && duration->is_number()) end.duration_sec = duration->get<double>() / 1000;
   return end;
 }
 

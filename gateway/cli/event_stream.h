@@ -15,6 +15,7 @@ struct ExecEnd {
   std::string outcome;           // exited, signaled, timed_out, killed, oom_killed, unknown
   std::optional<int> exit_code;  // none with `unknown`
   bool truncated = false;
+  std::optional<double> duration_sec;
 };
 
 class EventStream {

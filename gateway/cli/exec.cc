@@ -1,6 +1,7 @@
 // isogate exec
 #include <unistd.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "gateway/cli/client.h"
@@ -97,7 +98,19 @@ Result<std::string> request_body(const ExecOptions& options) {
   }
 }
 
+// Its exit code could be the program's own, so what else ended it is told.
+void tell_what_ended_it(const ExecEnd& end) {
+  char after[40] = "";
+  if (end.duration_sec)
+    std::snprintf(after, sizeof after, *end.duration_sec < 10 ? " after %.2f s" : " after %.0f s",
+                  *end.duration_sec);
+  if (end.outcome == "timed_out") complain(std::string("timed out") + after);
+  if (end.outcome == "oom_killed") complain(std::string("out of memory, and killed") + after);
+  if (end.outcome == "killed") complain(std::string("ended by the gateway") + after);
+}
+
 int end_with(const ExecEnd& end, bool json) {
+  if (!json) tell_what_ended_it(end);
   if (end.truncated && !json) {
     complain("the output was cut: it is longer than the cap");
     advise("Raise --max-output, or use --stream, which has no cap.");

@@ -217,6 +217,12 @@ HttpClient::HttpClient(Endpoint endpoint, std::string key)
     : endpoint_(std::move(endpoint)), key_(std::move(key)) {}
 
 Result<HttpAnswer> HttpClient::call(const HttpRequest& request, const BodySink& sink) {
+  auto answer = exchange(request, sink);
+  if (answer.ok()) answer->key_over_socket = !key_.empty() && !endpoint_.unix_path.empty();
+  return answer;
+}
+
+Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySink& sink) {
   Poco::Net::StreamSocket socket;
   try {
     socket = connect(endpoint_, request.wait_sec);

@@ -42,6 +42,7 @@ struct HttpAnswer {
   int status = 0;
   std::string body;  // empty when it went to the sink
   std::string retry_after;
+  bool key_over_socket = false;  // a key went over a Unix socket, which asks for none
   [[nodiscard]] bool ok() const { return status >= 200 && status < 300; }
 };
 
@@ -60,6 +61,8 @@ class HttpClient {
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
 
  private:
+  Result<HttpAnswer> exchange(const HttpRequest& request, const BodySink& sink);
+
   Endpoint endpoint_;
   std::string key_;
 };

@@ -25,12 +25,14 @@ std::string joined(const Json& list) {
 std::string for_people(const Json& description) {
   std::string text;
   for (const auto& [key, value] : description.items()) {
-    if (value.is_object() || key == "config_schema") continue;
+    if (value.is_object() || key == "config_schema" || key == "warnings") continue;
     std::string shown = value.is_array()    ? joined(value)
                         : value.is_string() ? value.get<std::string>()
                                             : value.dump();
     text += key + std::string(key.size() < 20 ? 20 - key.size() : 1, ' ') + shown + "\n";
   }
+  for (const auto& warning : description.value("warnings", Json::array()))
+    text += "warning             " + warning.get<std::string>() + "\n";
   return for_terminal(text);
 }
 

@@ -132,8 +132,10 @@ class Loader {
     for (const auto& [name, value] : options_.environment) {
       if (name.rfind("ISOGATE_", 0) != 0 || std::find(known.begin(), known.end(), name) != known.end())
         continue;
-      loaded_.warnings.push_back("environment variable " + name + " is no setting" +
-                                 did_you_mean(nearest(name, known)));
+      const std::string meant = nearest(name, known);
+      loaded_.warnings.push_back(
+          "environment variable " + name + " is no setting" +
+          (meant.empty() ? "; `isogate config docs` lists those there are" : did_you_mean(meant)));
     }
   }
 

@@ -41,7 +41,9 @@ const Setting kTop[] = {
     {.path = "state_dir",
      .field = FIELD(Config, state_dir),
      .brief = "Where the gateway keeps its state: records, sandboxes, its own key.",
-     .details = "Made with mode 0700 parts; a start with wider modes is refused.",
+     .details =
+         "Made with mode 0700, as root 0711, since its other users pass through to their parts. A start with "
+         "wider modes is refused.",
      .grammar = &kAbsolutePath,
      .may_be_empty = true,
      .fallback = "/var/lib/isogate for root, else $XDG_STATE_HOME/isogate or ~/.local/state/isogate"},
@@ -214,7 +216,7 @@ const Setting kTop[] = {
     {.path = "log.file",
      .field = FIELD(Config, log.file),
      .brief = "The log file; empty: stderr.",
-     .details = "Opened for appending, and anew on SIGHUP.",
+     .details = "Opened for appending, and anew on SIGUSR1, after a rotation.",
      .grammar = &kAbsolutePath,
      .may_be_empty = true},
     {.path = "log.access",

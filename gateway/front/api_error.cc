@@ -82,7 +82,8 @@ std::string ApiError::body(std::string_view request_id) const {
   out += code_text();
   out += R"(","message":)";
   append_json_string(out, is_utf8(message) ? message : printable(message, 1000));
-  out += row(code).retryable ? R"(,"retryable":true,"details":)" : R"(,"retryable":false,"details":)";
+  out += row(code).retryable && !permanent ? R"(,"retryable":true,"details":)"
+                                           : R"(,"retryable":false,"details":)";
   out += details_json.empty() ? "{}" : details_json;
   out += R"(},"request_id":)";
   append_json_string(out, request_id);

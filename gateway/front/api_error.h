@@ -42,6 +42,7 @@ struct ApiError {
   std::string details_json;      // an object, or empty
   unsigned retry_after_sec = 0;  // Retry-After; 0: none
   std::string allow;             // Allow, with kMethodNotAllowed
+  bool permanent = false;        // retryable: false, although the code's answers are so as a rule
 
   [[nodiscard]] unsigned http_status() const;
   [[nodiscard]] std::string_view code_text() const;

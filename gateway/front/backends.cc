@@ -84,16 +84,19 @@ void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
         if (backend->generation != generation || !backend->configured) return;
         const bool stuck = backend->channel && backend->channel->given_up();
         if (stuck && on_stuck_) on_stuck_(backend->config.name, generation);
-        host_down(backend->config.name, generation, stuck ? "it does not let go of its calls" : "its host ended",
-                  false);
+        host_down(backend->config.name, generation,
+                  stuck ? "it does not let go of its calls" : "its host ended", BackendState::kDown);
       });
 }
 
-void Backends::host_down(std::string_view name, uint64_t generation, std::string reason, bool quarantined) {
+void Backends::host_down(std::string_view name, uint64_t generation, std::string reason, BackendState state) {
   const auto backend = find(name);
   if (!backend || generation < backend->generation) return;
-  log::warn("backend_down", {{"backend", name}, {"reason", reason}, {"quarantined", quarantined}});
-  backend->state = quarantined ? BackendState::kQuarantined : BackendState::kDown;
+  if (state != BackendState::kFailed) {  // why, the supervisor has told
+    log::warn("backend_down",
+              {{"backend", name}, {"reason", reason}, {"quarantined", state == BackendState::kQuarantined}});
+  }
+  backend->state = state;
   backend->reason = std::move(reason);
   backend->probe.reset();
   backend->channel.reset();
@@ -156,7 +159,7 @@ uint32_t Backends::exec_capacity() const {
 bool Backends::all_settled() const {
   return std::all_of(backends_.begin(), backends_.end(), [](const auto& backend) {
     return backend->probe || backend->state == BackendState::kDown ||
-           backend->state == BackendState::kQuarantined;
+           backend->state == BackendState::kFailed || backend->state == BackendState::kQuarantined;
   });
 }
 

@@ -38,7 +38,7 @@ class Backends {
 
   // From the supervisor.
   void host_up(std::string_view name, uint64_t generation, Fd socket);
-  void host_down(std::string_view name, uint64_t generation, std::string reason, bool quarantined);
+  void host_down(std::string_view name, uint64_t generation, std::string reason, BackendState state);
   void reconfigure(const Config& config);
 
   // Called whenever a host has said how much it takes.

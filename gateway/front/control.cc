@@ -100,7 +100,7 @@ void Control::obey(const std::string& text, std::vector<Fd> fds) {
       if (fds.size() == 1) hooks_.host_up(record.at("name"), record.at("generation"), std::move(fds[0]));
     } else if (type == "backend") {
       hooks_.host_down(record.at("name"), record.at("generation"), record.at("reason"),
-                       record.value("quarantined", false));
+                       record.value("quarantined", false), record.value("restarting", false));
     } else if (type == "reload") {
       auto config = config_from_json(record.at("config").dump());
       if (config) hooks_.reload(std::move(*config), record.value("local_key_sha256", ""), tls_of(record));

@@ -30,7 +30,8 @@ Result<StartOrder> receive_start(int control);
 
 struct ControlHooks {
   std::function<void(const std::string& name, uint64_t generation, Fd socket)> host_up;
-  std::function<void(const std::string& name, uint64_t generation, std::string reason, bool quarantined)>
+  std::function<void(const std::string& name, uint64_t generation, std::string reason, bool quarantined,
+                     bool restarting)>
       host_down;
   std::function<void(Config config, std::string local_key_sha256, TlsMaterial tls)> reload;
   std::function<void(unsigned deadline_sec)> drain;

@@ -106,9 +106,8 @@ class Front {
       return 1;
     }
     app_.backends.on_hello([this] { set_exec_limits(); });
-    app_.backends.on_stuck([this](const std::string& name, uint64_t generation) {
-      control_.say_stuck(name, generation);
-    });
+    app_.backends.on_stuck(
+        [this](const std::string& name, uint64_t generation) { control_.say_stuck(name, generation); });
     set_limits();
     for (const std::string& listener : order_.listeners) {
       if (listener.starts_with("unix:")) continue;
@@ -127,8 +126,13 @@ class Front {
     return {.host_up = [this](const std::string& name, uint64_t generation,
                               Fd socket) { app_.backends.host_up(name, generation, std::move(socket)); },
             .host_down =
-                [this](const std::string& name, uint64_t generation, std::string reason, bool quarantined) {
-                  app_.backends.host_down(name, generation, std::move(reason), quarantined);
+                [this](const std::string& name, uint64_t generation, std::string reason, bool quarantined,
+                       bool restarting) {
+                  using State = BackendState;
+                  const State state = quarantined  ? State::kQuarantined
+                                      : restarting ? State::kDown
+                                                   : State::kFailed;
+                  app_.backends.host_down(name, generation, std::move(reason), state);
                 },
             .reload =
                 [this](Config config, std::string local_key_sha256, TlsMaterial tls) {

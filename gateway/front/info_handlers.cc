@@ -25,6 +25,7 @@ std::string_view verdict_of(const Backend& backend) {
     case BackendState::kStarting:
       return "starting";
     case BackendState::kDown:
+    case BackendState::kFailed:
       return "down";
     case BackendState::kQuarantined:
       return "quarantined";

@@ -13,7 +13,8 @@ namespace isogate::front {
 namespace asio = boost::asio;
 namespace {
 
-constexpr std::chrono::seconds kCallsEndWithin{Cancel::kLetGo + std::chrono::seconds(1)}, kAnswersEndWithin{1};
+constexpr std::chrono::seconds kCallsEndWithin{Cancel::kLetGo + std::chrono::seconds(1)},
+    kAnswersEndWithin{1};
 
 int64_t now_ms() {
   using namespace std::chrono;
@@ -41,7 +42,8 @@ ApiError refusal_of(const Decision& decision) {
     code = Code::kInvalidRequest;
   if (decision.refusal == Refusal::kUnsupported) code = Code::kUnsupported;
   ApiError error{.code = code, .message = decision.message, .details_json = verdicts_json(decision)};
-  if (code == Code::kBackendUnavailable) error.retry_after_sec = 5;
+  error.permanent = decision.refusal == Refusal::kPolicy;
+  if (code == Code::kBackendUnavailable && !error.permanent) error.retry_after_sec = 5;
   return error;
 }
 
@@ -365,7 +367,8 @@ void Sandboxes::forget_abandoned(Sandbox& sandbox, bool purge) {
     throw ApiError{.code = Code::kBackendUnavailable,
                    .message = "only backend `" + sandbox.row.backend +
                               "`, which is no longer configured, can remove this sandbox's files: configure it "
-                              "again, or delete without purge to forget the sandbox and leave its files there"};
+                              "again, or delete without purge to forget the sandbox and leave its files there",
+                   .permanent = true};
   }
   log::warn("sandbox_forgotten", {{"sandbox_id", sandbox.row.sandbox_id},
                                   {"tenant", sandbox.row.tenant},

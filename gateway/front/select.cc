@@ -49,7 +49,7 @@ std::string with(const std::string& text, std::string_view detail) {
 // What speaks against one candidate, by what would mend it.
 struct Objections {
   std::string reasons;
-  bool availability = false, capability = false, policy = false;
+  bool availability = false, capability = false, policy = false, broken = false;
 
   void add(bool& kind, const std::string& reason) {
     kind = true;
@@ -65,8 +65,10 @@ void check_state(const Candidate& candidate, Objections& out) {
       return out.add(out.availability, with("it is starting", candidate.reason));
     case BackendState::kDown:
       return out.add(out.availability, with("it is down", candidate.reason));
+    case BackendState::kFailed:
+      return out.add(out.broken, with("it is down", candidate.reason));
     case BackendState::kQuarantined:
-      return out.add(out.availability,
+      return out.add(out.broken,
                      with("it is quarantined after repeated failures, mend it and reload", candidate.reason));
     case BackendState::kUp:
       break;
@@ -164,7 +166,7 @@ Examined examine(const Candidate& candidate, const Policy& policy, const SelectR
 }
 
 Refusal kind_of(const Objections& objections) {
-  if (objections.policy) return Refusal::kPolicy;
+  if (objections.policy || objections.broken) return Refusal::kPolicy;
   return objections.capability ? Refusal::kUnsupported : Refusal::kUnavailable;
 }
 
@@ -200,9 +202,10 @@ std::optional<Decision> refuse_early(const std::vector<Candidate>& candidates, c
   if (request.pinned) {
     if (std::ranges::any_of(candidates, [&](const Candidate& c) { return c.name == *request.pinned; }))
       return {};
-    return refuse_all(candidates, Refusal::kUnavailable,
+    return refuse_all(candidates, Refusal::kPolicy,
                       "the workspace of this agent is on backend " + quoted(*request.pinned) +
-                          ", which is no longer configured; configure it again, or delete the sandbox, which leaves its files there");
+                          ", which is no longer configured; configure it again, or delete the sandbox, which "
+                          "leaves its files there");
   }
   if (request.backend && !configured(candidates, *request.backend))
     return no_such_backend(candidates, *request.backend);

@@ -17,7 +17,13 @@
 
 namespace isogate::front {
 
-enum class BackendState { kStarting, kUp, kDown, kQuarantined };
+enum class BackendState {
+  kStarting,
+  kUp,
+  kDown,         // for a while: it is restarted
+  kFailed,       // not installed, refused, a bad configuration: until an operator mends it
+  kQuarantined,  // the same, after too many crashes
+};
 
 struct Candidate {
   std::string name;
@@ -48,9 +54,9 @@ enum class Refusal {
   kNone,           // a backend was chosen
   kNoSuchBackend,  // the named one is not configured
   kElsewhere,      // the named one is not the one that holds the workspace
-  kUnavailable,    // at least one would do once it works again: worth a retry
+  kUnavailable,    // at least one would do once it works again by itself: worth a retry
   kUnsupported,    // at least one lacks nothing but a capability
-  kPolicy,         // the policy or the request's floor excludes all
+  kPolicy,         // the policy, the request's floor or what an operator has to mend excludes all
 };
 
 struct CandidateVerdict {

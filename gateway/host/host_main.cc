@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "gateway/base/log.h"
 #include "gateway/base/privileges.h"
 #include "gateway/config/load.h"
+#include "gateway/config/plugin_place.h"
 #include "gateway/host/describe.h"
 #include "gateway/host/plugin_loader.h"
 #include "gateway/host/server.h"
@@ -103,16 +103,6 @@ Result<Start> receive_start() {
   return start;
 }
 
-Result<std::string> plugin_path(const Start& start) {
-  const std::string& plugin = start.backend.plugin;
-  std::string path = plugin.starts_with('/') ? plugin : start.config.plugin_dir + "/" + plugin + ".so";
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) == 0 || errno != ENOENT) return path;
-  return Error{ISOGATE_NOT_FOUND, ENOENT,
-               "plugin `" + plugin + "` is not installed: no " + path +
-                   "; install it, or set `plugin_dir`, or name the file by an absolute path"};
-}
-
 Result<void> drop_privileges(const Description& description, const BackendConfig& backend) {
   if (!started_by_root()) return stay_same_user();
   // `run_as: root` is the operator's relaxation: root's files, but no capability beyond the plugin's own.
@@ -129,9 +119,8 @@ bool says_the_same(const Description& a, const Description& b) {
 }
 
 Result<std::unique_ptr<Instance>> prepare(const Start& start) {
-  auto path = plugin_path(start);
-  if (!path) return path.error();
-  auto image = inspect_plugin(*path, start.backend.sha256);
+  if (auto there = check_plugin_there(start.config, start.backend); !there) return there.error();
+  auto image = inspect_plugin(plugin_file(start.config, start.backend), start.backend.sha256);
   if (!image) return image.error();
   auto copy = make_copy(*image, start.copy_dir);
   if (!copy) return copy.error();

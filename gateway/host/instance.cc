@@ -33,6 +33,11 @@ void write_log(void* ctx, uint32_t level, isogate_str message) noexcept {
 
 const void* no_extension(void*, const char*) noexcept { return nullptr; }
 
+// By its own word, which is its best case.
+bool on_this_host(const Description& description) {
+  return description.locality == ISOGATE_LOCALITY_PROCESS || description.locality == ISOGATE_LOCALITY_HOST;
+}
+
 // An object without members, as config.h gives it when nothing is configured.
 constexpr const char* kEmptySchema = R"({"type":"object","maxProperties":0})";
 
@@ -84,6 +89,10 @@ Result<void> Instance::make() {
   isogate_status status = api().create(&host_, abi_str(backend_.config_json), &made_, &abi.error);
   if (status == ISOGATE_OK && made_ != nullptr) return {};
   made_ = nullptr;
+  if (status == ISOGATE_PERMISSION_DENIED && config_.require_remote && on_this_host(description()))
+    return Error{ISOGATE_PERMISSION_DENIED, 0,
+                 "backend `" + backend_.name + "` runs commands on this host, so it can never serve under " +
+                     "require_remote; take it out of `backends`, or do without require_remote"};
   Error error = status == ISOGATE_OK ? plugin_defect("create() answered OK without a backend")
                                      : plugin_failure(status, abi.error);
   error.message = "backend `" + backend_.name + "` cannot be created: " + error.message;

@@ -33,6 +33,12 @@ bool is_sticky(const struct stat& info) {
   return is_trusted(info.st_uid) && S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
 }
 
+// A directory that is shared on purpose, like /tmp, must stay so: there only another place helps.
+std::string or_chmod(const char* change, const struct stat& info, const std::string& path) {
+  const bool shared = (info.st_mode & S_ISVTX) != 0 || (S_ISDIR(info.st_mode) && info.st_uid == 0);
+  return shared ? std::string() : std::string(", or: chmod ") + change + " " + path;
+}
+
 Result<void> check_writers(const struct stat& info, const std::string& path) {
   const uid_t own = ::geteuid();
   if (!is_trusted(info.st_uid))
@@ -40,13 +46,15 @@ Result<void> check_writers(const struct stat& info, const std::string& path) {
                    "what this gateway loads; it must belong to root" +
                    (own == 0 ? "" : " or to uid " + std::to_string(own)) + ": chown it");
   if ((info.st_mode & S_IWOTH) != 0)
-    return refused(quoted(path) + " is writable by everybody" +
-                   ((info.st_mode & S_ISVTX) != 0
-                        ? " (its sticky bit does not help: anybody may put a file there first)"
-                        : "") +
-                   "; use a place that only root or the gateway's user can write, or: chmod o-w " + path);
+    return refused(
+        quoted(path) + " is writable by everybody" +
+        ((info.st_mode & S_ISVTX) != 0 ? " (its sticky bit does not help: anybody may put a file there first)"
+                                       : "") +
+        "; use a place that only root or the gateway's user can write" + or_chmod("o-w", info, path));
   if ((info.st_mode & S_IWGRP) != 0)
-    return refused(quoted(path) + " is writable by its group; chmod g-w " + path);
+    return refused(quoted(path) +
+                   " is writable by its group; use a place that only root or the gateway's user" +
+                   " can write" + or_chmod("g-w", info, path));
   return {};
 }
 

@@ -8,6 +8,7 @@
 
 #include "gateway/base/log.h"
 #include "gateway/config/load.h"
+#include "gateway/config/plugin_place.h"
 #include "gateway/ipc/channel.h"
 
 namespace isogate::supervisor {
@@ -36,15 +37,24 @@ HostProcess* BackendSlot::find(HostRole role) {
 }
 
 void BackendSlot::start() {
+  const bool again = start_at_.has_value() || find(HostRole::kServing) != nullptr;
   start_at_.reset();
   restart_when_alone_ = false;
   fingerprint_ = host_fingerprint(context_.config, config_);
   ++generation_;
+  if (auto there = check_plugin_there(context_.config, config_); !there && !again)
+    return not_installed(there.error().message);
   auto process = launch();
   if (!process) return crashed(generation_, process.error().message);
   log::info("backend host started",
             {{"backend", name()}, {"generation", generation_}, {"host_pid", (*process)->child.pid}});
   processes_.push_back(std::move(*process));
+}
+
+// A configuration may name more than is installed: no defect, as long as nothing served yet.
+void BackendSlot::not_installed(const std::string& reason) {
+  log::info("backend not installed", {{"backend", name()}, {"reason", reason}});
+  tell_down({name(), generation_, reason, false, false});
 }
 
 Result<std::unique_ptr<HostProcess>> BackendSlot::launch() {
@@ -289,10 +299,8 @@ std::string host_fingerprint(const Config& config, const BackendConfig& backend)
   part.exec.env = config.exec.env;
   part.backends = {backend};
   std::string text = config_to_json(part);
-  const std::string file =
-      backend.plugin.starts_with('/') ? backend.plugin : config.plugin_dir + "/" + backend.plugin + ".so";
   struct stat info {};
-  if (::stat(file.c_str(), &info) == 0)
+  if (::stat(plugin_file(config, backend).c_str(), &info) == 0)
     text += std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino) + ":" +
             std::to_string(info.st_size) + ":" + std::to_string(info.st_mtim.tv_sec) + "." +
             std::to_string(info.st_mtim.tv_nsec) + ":" + std::to_string(info.st_ctim.tv_sec) + "." +

@@ -52,6 +52,7 @@ class BackendSlot {
   void hand_over(HostProcess& process);
   void leave(HostRole role);
   void conclude(const HostProcess& process, int wait_status);
+  void not_installed(const std::string& reason);
   void give_up(uint64_t generation, const std::string& reason, bool quarantined);
   void crashed(uint64_t generation, const std::string& reason);
   void restart_when_alone();

@@ -2,8 +2,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -89,9 +93,57 @@ Result<void> prepare_workdir(const std::string& path, mode_t mode) {
   return {};
 }
 
-void make_parents(const std::string& path) {
+// What fails here fails again below, with its reason. `passable`: whatever the umask says.
+void make_parents(const std::string& path, bool passable) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    const std::string parent = path.substr(0, slash);
+    if (::mkdir(parent.c_str(), 0755) == 0 && passable) (void)::chmod(parent.c_str(), 0755);
+  }
+}
+
+// The directories above it, "/" first.
+std::vector<std::string> parents_of(const std::string& path) {
+  std::vector<std::string> parents{"/"};
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1))
-    (void)::mkdir(path.substr(0, slash).c_str(), 0755);  // what fails here fails again below, with its reason
+    parents.push_back(path.substr(0, slash));
+  return parents;
+}
+
+// Tried by a child that has become that user: nothing else knows groups, ACLs and mounts.
+[[noreturn]] void try_to_enter(const std::vector<std::string>& entries, uid_t uid, gid_t gid) {
+  if (::setgroups(0, nullptr) != 0 || ::setresgid(gid, gid, gid) != 0 || ::setresuid(uid, uid, uid) != 0)
+    ::_exit(0);
+  for (size_t i = 0; i < entries.size() && i < 250; ++i)
+    if (::open(entries[i].c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC) < 0 && errno == EACCES)
+      ::_exit(static_cast<int>(i) + 1);
+  ::_exit(0);
+}
+
+std::string user_name(uid_t uid) {
+  const struct passwd* entry = ::getpwuid(uid);
+  return entry == nullptr ? "uid " + std::to_string(uid) : std::string("user ") + entry->pw_name;
+}
+
+// The front is another user than root, and has to get to its part.
+Result<void> check_passage(const std::string& path, const Accounts& accounts) {
+  if (!accounts.root) return {};
+  const std::vector<std::string> parents = parents_of(path);
+  std::vector<std::string> entries;  // `.` of a directory needs the right to search that directory
+  for (const std::string& parent : parents) entries.push_back(parent + "/.");
+  const pid_t child = ::fork();
+  if (child < 0) return os_error("cannot start a process to check the way to `" + path + "`", errno);
+  if (child == 0) try_to_enter(entries, accounts.front_uid, accounts.front_gid);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  const size_t closed = WIFEXITED(status) ? static_cast<size_t>(WEXITSTATUS(status)) : 0;
+  if (closed == 0 || closed > parents.size()) return {};
+  const std::string& parent = parents[closed - 1];
+  return Error{ISOGATE_PERMISSION_DENIED, 0,
+               user_name(accounts.front_uid) + ", which the front runs as, cannot enter `" + parent +
+                   "` above the state directory `" + path +
+                   "`; choose another place with --state-dir, or let others pass through with: chmod o+x '" +
+                   parent + "'"};
 }
 
 Result<Fd> take_lock(int root, const std::string& path) {
@@ -143,7 +195,8 @@ Result<StateDir> prepare_state_dir(const Config& config, const Accounts& account
   const mode_t passable = accounts.root ? 0711 : 0700;
   const Wanted mine{passable, ::geteuid(), ::getegid()};
   const Wanted secret{0700, ::geteuid(), ::getegid()};
-  make_parents(state.path);
+  make_parents(state.path, accounts.root);
+  if (auto passable_way = check_passage(state.path, accounts); !passable_way) return passable_way.error();
   auto root = make_dir(AT_FDCWD, state.path, state.path, mine);
   if (!root) return root.error();
   state.root = std::move(*root);

@@ -14,7 +14,6 @@ namespace {
 const std::map<std::string, std::string> kWhosePaths = {
     {"gateway/front/evidence_check.cc", "/proc/self/ns/*"},
     {"gateway/front/state_file.cc", "the front's own directory, 0700"},
-    {"gateway/host/host_main.cc", "the operator's plugin_dir"},
     {"gateway/host/plugin_file.cc", "the private copy's directory"},
     {"plugins/local/backend.cc", "the operator's sandboxes directory"},
     {"runner/cgroup_base.cc", "cgroup file systems, from /proc/self/mountinfo"},

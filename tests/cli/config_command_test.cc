@@ -9,12 +9,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-TEST(ConfigCommand, CheckSaysValidAndNamesTheFile) {
+TEST(ConfigCommand, CheckSaysValidAndNamesTheFileAndItsPlugins) {
   TemporaryDirectory directory;
-  std::string good = directory.file("good.yaml", "backends: [{name: local}]\nmulti_agent: true\n");
+  std::string good = directory.file(
+      "good.yaml", "plugin_dir: " + directory.path() + "\nbackends: [{name: local}, {name: absent}]\n");
+  std::string plugin = directory.file("local.so", "");
   auto done = run_isogate({"config", "check", good});
   EXPECT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_EQ(done.out, good + ": valid\n");
+  EXPECT_EQ(done.out.find(good + ": valid\nbackend local: " + plugin +
+                          "\nbackend absent: note: plugin `absent` is not installed: no "),
+            0u)
+      << done.out;
 }
 
 TEST(ConfigCommand, CheckShowsRelaxations) {

@@ -57,6 +57,20 @@ TEST(Exec, EveryOutcomeHasItsCode) {
   }
 }
 
+TEST(Exec, WhatEndedAProgramIsToldInALine) {
+  const std::pair<const char*, const char*> outcomes[] = {
+      {"timed_out", "isogate: timed out after 10 s\n"},
+      {"oom_killed", "isogate: out of memory, and killed"},
+      {"killed", "isogate: ended by the gateway"}};
+  for (const auto& [outcome, line] : outcomes) {
+    Json answer = result(outcome, 137);
+    answer["duration_ms"] = 10003.2;
+    FakeGateway gateway([&](const std::string&) { return json_answer(200, answer.dump()); });
+    EXPECT_NE(run_client(gateway.url(), {"exec", "--", "true"}).err.find(line), std::string::npos) << outcome;
+    EXPECT_EQ(run_client(gateway.url(), {"exec", "--json", "--", "true"}).err, "") << outcome;
+  }
+}
+
 TEST(Exec, AnUnknownOutcomeIsNeverSuccess) {
   Json error = {{"error",
                  {{"code", "outcome_unknown"},

@@ -45,6 +45,26 @@ TEST(Finding, LocalKeyIsFoundByItself) {
   EXPECT_TRUE(carries(gateway.requests().at(0), "local-one"));
 }
 
+TEST(Finding, LocalKeyIsNotSentOverTheSocketWhichNeedsNone) {
+  TemporaryDirectory state;
+  state.file("local.key", "local-one\n", 0600);
+  FakeGateway gateway(fine(), state.path() + "/isogate.sock");
+  EXPECT_EQ(run_with({}, {"ls", "--state-dir", state.path()}).exit_code, 0);
+  EXPECT_EQ(run_with({{"ISOGATE_KEY", "env-one"}}, {"ls", "--state-dir", state.path()}).exit_code, 0);
+  EXPECT_EQ(gateway.requests().at(0).find("Authorization"), std::string::npos);
+  EXPECT_TRUE(carries(gateway.requests().at(1), "env-one")) << "one that was named is meant";
+}
+
+TEST(Finding, ANamedKeyThatTheSocketRefusesIsToldToBeNeedless) {
+  TemporaryDirectory state;
+  FakeGateway gateway([](const std::string&) { return refusal(401, "unauthenticated", "no"); },
+                      state.path() + "/isogate.sock");
+  auto named = run_with({{"ISOGATE_KEY", "env-one"}}, {"ls", "--state-dir", state.path()});
+  EXPECT_NE(named.err.find("need no key: unset ISOGATE_KEY"), std::string::npos) << named.err;
+  auto without = run_with({}, {"ls", "--state-dir", state.path()});
+  EXPECT_EQ(without.err.find("need no key"), std::string::npos) << without.err;
+}
+
 TEST(Finding, KeyFileBeatsTheEnvironmentWhichBeatsLocalKey) {
   TemporaryDirectory state;
   state.file("local.key", "local-one\n", 0600);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
@@ -24,6 +26,62 @@ TEST(PluginCommand, DescribeSaysWhatAPluginIs) {
   auto text = run_isogate({"plugin", "describe", a_plugin()});
   EXPECT_EQ(text.exit_code, 0);
   EXPECT_NE(text.out.find("local"), std::string::npos);
+}
+
+// The first g++ command of a page, as it stands there, with the place of the tree filled in.
+std::string compiler_command(const std::string& page) {
+  std::string text = read_whole(page);
+  size_t begin = text.find("\ng++ ");
+  if (begin == std::string::npos) return "";
+  size_t end = ++begin;
+  while ((end = text.find('\n', end)) != std::string::npos && text[end - 1] == '\\') ++end;
+  std::string command = text.substr(begin, end - begin);
+  const std::string place = "/path/to/isogate";
+  for (size_t at; (at = command.find(place)) != std::string::npos;)
+    command.replace(at, place.size(), ISOGATE_SOURCE_DIR);
+  return command;
+}
+
+class OwnDirectory {  // below the build directory, where plugins are trusted
+ public:
+  OwnDirectory() : path_(ISOGATE_BUILD_DIR "/page-XXXXXX") {
+    if (::mkdtemp(path_.data()) == nullptr) abort();
+  }
+  ~OwnDirectory() { std::filesystem::remove_all(path_); }
+  OwnDirectory(const OwnDirectory&) = delete;
+  OwnDirectory& operator=(const OwnDirectory&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(PluginCommand, ThePageForAuthorsMakesAPluginWithoutAWarning) {
+  OwnDirectory directory;
+  std::string command = compiler_command(ISOGATE_SOURCE_DIR "/docs/writing-a-backend.md");
+  ASSERT_NE(command, "");
+  std::string all = "cd '" + directory.path() +
+                    "' && cp '" ISOGATE_SOURCE_DIR "/sdk/examples/echo/echo.cc' . && " + command;
+  ASSERT_EQ(std::system(all.c_str()), 0) << all;
+  auto done = run_isogate({"plugin", "describe", "--json", directory.path() + "/echo.so"});
+  if (done.err.find("writable by") != std::string::npos) GTEST_SKIP() << "no place for plugins: " << done.err;
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(Json::parse(done.out).at("warnings"), Json::array());
+}
+
+TEST(PluginCommand, DescribeWarnsInALineEach) {
+  OwnDirectory directory;
+  std::string all = "cd '" + directory.path() +
+                    "' && g++ -std=c++20 -shared -fPIC -I '" ISOGATE_SOURCE_DIR
+                    "/sdk/include' -o echo.so '" ISOGATE_SOURCE_DIR "/sdk/examples/echo/echo.cc'";
+  ASSERT_EQ(std::system(all.c_str()), 0);
+  auto done = run_isogate({"plugin", "describe", directory.path() + "/echo.so"});
+  if (done.err.find("writable by") != std::string::npos) GTEST_SKIP() << "no place for plugins: " << done.err;
+  size_t lines = 0, exports = 0;
+  for (size_t at = 0; (at = done.out.find("\nwarning  ", at)) != std::string::npos; ++at) ++lines;
+  for (size_t at = 0; (at = done.out.find("it also exports", at)) != std::string::npos; ++at) ++exports;
+  EXPECT_GT(exports, 1u) << done.out;
+  EXPECT_EQ(lines, exports) << done.out;
 }
 
 TEST(PluginCommand, DescribeTakesARelativePath) {

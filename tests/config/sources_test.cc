@@ -241,6 +241,8 @@ TEST(Environment, WarnsOfWhatIsNoSetting) {
   EXPECT_THAT(
       loaded({"-", {{"ISOGATE_LOG_LEVL", "info"}, {"ISOGATE_CONFIG", ""}}}).warnings,
       Contains("environment variable ISOGATE_LOG_LEVL is no setting; did you mean `ISOGATE_LOG_LEVEL`?"));
+  EXPECT_THAT(loaded({"-", {{"ISOGATE_QQQQQQQQQQQQ", "x"}}}).warnings,
+              Contains(HasSubstr("is no setting; `isogate config docs` lists those there are")));
   for (const std::string& warning : loaded({"-", {{"ISOGATE_CONFIG", ""}, {"OTHER", "x"}}}).warnings)
     EXPECT_THAT(warning, Not(HasSubstr("is no setting")));
   LoadOptions options;

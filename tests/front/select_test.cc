@@ -136,7 +136,7 @@ TEST(Select, ANamedBackendIsThatOneOrAnError) {
 TEST(Select, ASandboxStaysWhereItsWorkspaceIs) {
   expect_chosen(select(all(), developer(), pinned("docker")), "docker", ISOGATE_ISOLATION_CONTAINER);
   Decision elsewhere = select({local(), spaces()}, developer(), pinned("docker"));
-  expect_refused(elsewhere, Refusal::kUnavailable, {"`docker`", "workspace", "no longer configured"});
+  expect_refused(elsewhere, Refusal::kPolicy, {"`docker`", "workspace", "no longer configured"});
   std::vector<Candidate> unavailable = {local(), with(docker(), [](Candidate& c) {
                                           c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE;
                                           c.probe->detail = "cannot connect to /run/docker.sock";
@@ -207,7 +207,9 @@ TEST(Select, WhatIsNotUpIsNotEligible) {
       {"is starting", [](Candidate& c) { c.state = BackendState::kStarting; }, Refusal::kUnavailable},
       {"is down: why", [](Candidate& c) { c.state = BackendState::kDown, c.reason = "why"; },
        Refusal::kUnavailable},
-      {"quarantined", [](Candidate& c) { c.state = BackendState::kQuarantined; }, Refusal::kUnavailable},
+      {"is down: absent", [](Candidate& c) { c.state = BackendState::kFailed, c.reason = "absent"; },
+       Refusal::kPolicy},
+      {"quarantined", [](Candidate& c) { c.state = BackendState::kQuarantined; }, Refusal::kPolicy},
       {"still being loaded", [](Candidate& c) { c.hello_seen = false; }, Refusal::kUnavailable},
       {"not been probed", [](Candidate& c) { c.probe.reset(); }, Refusal::kUnavailable},
       {"circuit breaker is open: 3 failures",

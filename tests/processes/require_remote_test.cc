@@ -41,7 +41,8 @@ std::string yaml() {
 
 void expect_refused(const Answer& answer, const char* what) {
   EXPECT_TRUE(refused(answer, 503, "backend_unavailable")) << what;
-  EXPECT_GE(std::atoi(answer.header("Retry-After").c_str()), 1) << what;
+  EXPECT_EQ(answer.header("Retry-After"), "") << what << ": only an operator can change it";
+  EXPECT_EQ(answer.body.value("/error/retryable"_json_pointer, true), false) << what;
   std::set<std::string> tried;
   for (const Json& each : answer.body.value("/error/details/tried"_json_pointer, Json::array()))
     if (!each.at("reason").get<std::string>().empty()) tried.insert(each.at("backend"));
@@ -144,6 +145,17 @@ TEST_F(RequireRemote, TheEnvironmentVariableDoesTheSame) {
   ASSERT_TRUE(settled(Caller(gateway, "")));
   expect_nothing_served(gateway, 17);
   EXPECT_EQ(Caller(gateway, "").get("/backends").body.at("policy").at("require_remote"), true);
+}
+
+TEST_F(RequireRemote, NobodyIsToldToAllowWhatItForbids) {
+  GatewayOptions options;
+  options.yaml = "require_remote: true\n" + yaml();
+  options.wait_ready = false;
+  Gateway gateway(options);
+  ASSERT_TRUE(settled(Caller(gateway, "")));
+  const std::string text = Caller(gateway, "").get("/backends").text;
+  EXPECT_NE(text.find("can never serve under require_remote"), std::string::npos) << text;
+  EXPECT_EQ(text.find("write allow_unisolated"), std::string::npos) << text;
 }
 
 TEST_F(RequireRemote, WhatTheFileTurnsOnNothingTurnsOff) {

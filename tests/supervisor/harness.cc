@@ -41,6 +41,7 @@ Supervised::Supervised(Options options) {
   config_.listen = {"127.0.0.1:0"};
   config_.state_dir = options.state_dir.empty() ? directory_.path() + "/state" : options.state_dir;
   config_.plugin_dir = directory_.path();
+  directory_.file("x.so", "of no interest to the hosts that stand in here");
   config_.instance = options.instance;
   config_.drain_timeout_sec = 2;
   config_.backends = options.backends;

@@ -110,6 +110,21 @@ TEST_F(Lifecycle, five_crashes_are_a_quarantine) {
   EXPECT_EQ(children_of(gateway.pid()).size(), 2u) << "the front and backend two";
 }
 
+TEST_F(Lifecycle, a_backend_that_is_not_installed_is_one_line_and_no_error) {
+  BackendConfig absent = backend("one", "serve");
+  absent.plugin = "absent";
+  Supervised gateway({.backends = {absent, backend("two")}});
+  const Json down = gateway.told_front("one", "down");
+  EXPECT_NE(std::string(down["reason"]).find("plugin `absent` is not installed"), std::string::npos);
+  EXPECT_EQ(down["restarting"], false);
+  EXPECT_EQ(down["quarantined"], false);
+  gateway.told_front("two", "up");
+  EXPECT_EQ(gateway.line("backend not installed")["level"], "info");
+  EXPECT_EQ(gateway.count("backend not installed"), 1);
+  EXPECT_EQ(gateway.count("backend failed"), 0);
+  EXPECT_EQ(children_of(gateway.pid()).size(), 2u) << "the front and backend two";
+}
+
 TEST_F(Lifecycle, a_failure_is_final_and_says_why) {
   Supervised gateway({.backends = {backend("one", "failed"), backend("two")}});
   const Json down = gateway.told_front("one", "down");

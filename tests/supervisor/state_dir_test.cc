@@ -50,6 +50,18 @@ TEST_F(StateDirTest, is_made_with_the_rights_of_each_part) {
   EXPECT_EQ(message(), "ok") << "what it made itself is accepted";
 }
 
+TEST_F(StateDirTest, a_parent_that_the_front_cannot_enter_is_named) {
+  if (!accounts_.root) GTEST_SKIP() << "an ordinary user's front is that user";
+  ASSERT_EQ(::mkdir((directory_.path() + "/a").c_str(), 0700), 0);
+  EXPECT_EQ(message(), "uid 4242, which the front runs as, cannot enter `" + directory_.path() +
+                           "/a` above the state directory `" + config_.state_dir +
+                           "`; choose another place with --state-dir, or let others pass through with: "
+                           "chmod o+x '" +
+                           directory_.path() + "/a'");
+  ASSERT_EQ(::chmod((directory_.path() + "/a").c_str(), 0711), 0);
+  EXPECT_EQ(message(), "ok");
+}
+
 TEST_F(StateDirTest, does_not_depend_on_the_umask) {
   const mode_t before = ::umask(077);
   EXPECT_EQ(message(), "ok");

@@ -379,8 +379,8 @@ typedef struct isogate_backend_api {
   isogate_status (*read)(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_file_request* request, isogate_entry* entry,
                          isogate_error* error);
-  /* [box] Replaces the file by what fd brings, whole or not at all. A truncated body is told by
-     cancel_fd, which fires while fd is still open: then nothing is committed. *written: bytes. */
+  /* [box] Replaces the file by what fd brings, whole or not at all. The body is complete only
+     if complete_fd says so at the end of fd: else nothing is committed. *written: bytes. */
   isogate_status (*write)(isogate_sandbox* sandbox, const isogate_call* call,
                           const isogate_file_request* request, uint64_t* written,
                           isogate_error* error);

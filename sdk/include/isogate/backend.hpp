@@ -102,8 +102,8 @@ class Call {
     return true;
   }
 
-  // Up to `size` bytes; 0 at the end. Throws ISOGATE_CANCELLED when cancelled first: for a write's body
-  // that means that it was truncated, and nothing may be committed.
+  // Up to `size` bytes; 0 at the end. Throws ISOGATE_CANCELLED when cancelled first. For a write's body use
+  // read_body.
   [[nodiscard]] size_t read_some(int fd, char* buffer, size_t size) const {
     for (;;) {
       if (!wait(fd, POLLIN)) throw Error(ISOGATE_CANCELLED, "cancelled");
@@ -111,6 +111,18 @@ class Call {
       if (n >= 0) return static_cast<size_t>(n);
       if (errno != EINTR && errno != EAGAIN) fail_with_errno("cannot read", errno);
     }
+  }
+
+  // The body of a write, piece by piece: up to `size` bytes; 0 only at the end of a whole body. Throws
+  // ISOGATE_CANCELLED when cancelled, or when the sender went away before the body was complete: then
+  // nothing may be committed.
+  [[nodiscard]] size_t read_body(const isogate_file_request& request, char* buffer, size_t size) const {
+    const size_t n = read_some(request.fd, buffer, size);
+    pollfd complete{request.complete_fd, POLLIN, 0};
+    if (n == 0 && request.complete_fd > 0 &&
+        (::poll(&complete, 1, 0) <= 0 || (complete.revents & POLLIN) == 0))
+      throw Error(ISOGATE_CANCELLED, "its sender went away before the body was complete");
+    return n;
   }
 
  private:

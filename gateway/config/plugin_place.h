@@ -1,0 +1,17 @@
+// Where a backend's plugin file is, and whether it is there. Any thread.
+#pragma once
+
+#include <string>
+
+#include "gateway/config/config.h"
+#include "runner/error.h"
+
+namespace isogate {
+
+// Its own absolute path, or NAME.so in plugin_dir.
+std::string plugin_file(const Config& config, const BackendConfig& backend);
+
+// ISOGATE_NOT_FOUND, with what to do, when nothing is there. What is there may still be refused.
+Result<void> check_plugin_there(const Config& config, const BackendConfig& backend);
+
+}  // namespace isogate
