@@ -75,6 +75,7 @@ void CommandRunner::plan(Supervision& s, const Command& command, const CgroupSlo
   s.plan.stack = stack.program;
   s.plan.stack_size = SpawnStack::kSize;
   s.plan.report = stack.report;
+  s.start.stage = &stack.report->stage;
   s.plan.copy_memory = command.limits.memory_bytes != 0;
   for (size_t i = 0; i < slot.limits.size() && i < kMaxJoins; ++i) {
     s.plan.join_fds[i] = slot.limits[i].procs.get();

@@ -125,7 +125,7 @@ Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnS
   plan.instead_argument = page.memory;
   const Fd limit = timer(kLongestSec);
   if (!limit) return os_error("cannot make a timer to measure by", errno);
-  StartUnderWay start{.cancel_fd = limit.get()};
+  StartUnderWay start{.cancel_fd = limit.get(), .stage = &stack.report->stage};
   {
     const SpawnRescuer::Watch watch(rescuer, start);
     int pid = 0;

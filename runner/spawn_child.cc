@@ -146,7 +146,10 @@ long raw_spawn(const SpawnPlan& plan, int* pidfd, int* pid) {
   request.entry = born;
   request.argument = &birth;
   const long child = raw_clone(request);
-  if (child < 0) return child;
+  if (child < 0) {
+    *pidfd = -1;  // the kernel may have left there what it has closed again
+    return child;
+  }
   *pid = static_cast<int>(child);
   return 0;
 }

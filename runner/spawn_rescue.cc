@@ -10,6 +10,8 @@
 #include <chrono>
 #include <system_error>
 
+#include "runner/spawn.h"
+
 namespace isogate {
 namespace {
 
@@ -22,6 +24,7 @@ bool fired(int cancel_fd) {
 
 void rescue(StartUnderWay& start) {
   if (std::atomic_ref(start.started).load(std::memory_order_acquire) != 0 || !fired(start.cancel_fd)) return;
+  if (__atomic_load_n(start.stage, __ATOMIC_ACQUIRE) == kStageBorn) return;
   const int pidfd = std::atomic_ref(start.pidfd).load(std::memory_order_relaxed);
   if (pidfd >= 0) ::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -18,7 +19,8 @@ namespace isogate {
 struct StartUnderWay {
   int cancel_fd = -1;
   int pidfd = -1;   // written by the kernel at the clone; closed by nobody while it is watched
-  int started = 0;  // set once the exec is through, or the child gone
+  const int32_t* stage = nullptr;  // SpawnReport's: past kStageBorn there is a child, and pidfd is its
+  int started = 0;                 // set once the exec is through, or the child gone
 };
 
 class SpawnRescuer {  // any thread
