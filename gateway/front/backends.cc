@@ -77,6 +77,7 @@ void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
       [this, backend, generation](const ipc::Hello& hello) {
         if (backend->generation != generation) return;
         backend->hello = hello;
+        backend->gate.resize(hello.max_file_calls);
         if (on_hello_) on_hello_();
         asio::co_spawn(executor_, first_probes(backend, generation), asio::detached);
       },

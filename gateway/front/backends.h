@@ -14,6 +14,7 @@
 #include "gateway/config/config.h"
 #include "gateway/front/backend_channel.h"
 #include "gateway/front/breaker.h"
+#include "gateway/front/call_gate.h"
 #include "gateway/front/event.h"
 #include "gateway/front/select.h"
 
@@ -30,6 +31,7 @@ struct Backend {
   std::optional<ipc::Probe> probe;
   std::shared_ptr<BackendChannel> channel;  // null unless up
   Breaker breaker;
+  CallGate gate;
 };
 
 class Backends {

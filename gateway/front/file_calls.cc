@@ -63,6 +63,7 @@ ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget targe
 }
 
 asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, FileTarget target) {
+  const auto ticket = lease.backend->gate.enter(lease.sandbox->row.tenant);
   co_return co_await lease.channel->call(file_call(lease, verb, std::move(target)));
 }
 
@@ -80,8 +81,12 @@ asio::awaitable<Listing> list_files(Lease& lease, ListRequest request) {
 
 // Lives until the backend has answered. A sandbox that is ended cancels it, whatever its client does.
 struct Transfer::Shared {
-  Shared(std::shared_ptr<Sandbox> of, const asio::any_io_executor& executor)
-      : sandbox(std::move(of)), done(executor), cancel(or_throw(Cancel::make(executor))) {
+  explicit Shared(const Lease& lease)
+      : sandbox(lease.sandbox),
+        backend(lease.backend),
+        done(lease.channel->executor()),
+        cancel(or_throw(Cancel::make(lease.channel->executor()))),
+        ticket(backend->gate.enter(sandbox->row.tenant)) {
     sandbox->kills.insert(&kill);
   }
   ~Shared() { sandbox->kills.erase(&kill); }
@@ -92,12 +97,15 @@ struct Transfer::Shared {
                                    ipc::FileCall call) {
     self->reply = co_await channel->call(std::move(call), self->cancel);
     self->sandbox->kills.erase(&self->kill);
+    self->ticket.reset();
     self->done.set();
   }
 
   std::shared_ptr<Sandbox> sandbox;
+  std::shared_ptr<Backend> backend;
   Event done;
   std::shared_ptr<Cancel> cancel;
+  std::optional<CallGate::Ticket> ticket;
   std::function<void()> kill = [this] { cancel->fire(); };
   ipc::Reply reply;
 };
@@ -106,7 +114,7 @@ Transfer::~Transfer() { cancel(); }
 
 Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
     : pipe(lease.channel->executor()),
-      shared_(std::make_shared<Shared>(lease.sandbox, lease.channel->executor())) {
+      shared_(std::make_shared<Shared>(lease)) {
   Pipe ends = or_throw(make_pipe());
   ::fcntl(ends.write.get(), F_SETPIPE_SZ, kPipeBytes);  // smaller where the user's allowance is used up
   ipc::FileCall call = file_call(lease, verb, std::move(target));

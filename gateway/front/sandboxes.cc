@@ -187,6 +187,7 @@ asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, Backen
   call.agent_id = sandbox.row.agent_id;
   call.handle = sandbox.row.handle;
   call.limits = backend.config.sandbox_limits;
+  const auto ticket = backend.gate.enter(wanted.tenant);
   backend.breaker.started(std::chrono::steady_clock::now());
   const ipc::Reply reply = co_await channel.call(std::move(call));
   backends_.judge(backend, reply);

@@ -149,18 +149,18 @@ int fail(const std::string& backend, const Error& error) {
   return kExitFailed;
 }
 
-constexpr size_t kOtherCalls = 64;  // files, probes, opens and closes beside the execs
+constexpr size_t kFileCalls = 240, kReserve = 16;  // at a time; the reserve is for probes and closes
 
 // A call brings up to five descriptors, and a plugin opens about as many again.
 size_t most_calls(const LimitsConfig& limits) {
   constexpr rlim_t kPerCall = 16;
-  constexpr rlim_t kReserve = 256;
-  size_t wanted = size_t{limits.max_execs} + kOtherCalls;
+  constexpr rlim_t kOwn = 256;
+  size_t wanted = size_t{limits.max_execs} + kFileCalls + kReserve;
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
   size_t possible =
-      files.rlim_cur > kReserve ? static_cast<size_t>((files.rlim_cur - kReserve) / kPerCall) : 0;
-  size_t most = std::max<size_t>(std::min(wanted, possible), kOtherCalls + 1);
+      files.rlim_cur > kOwn ? static_cast<size_t>((files.rlim_cur - kOwn) / kPerCall) : 0;
+  size_t most = std::max<size_t>(std::min(wanted, possible), 2 * kReserve);
   if (most < wanted)
     log::warn("fewer calls at once than configured: raise the hard limit of open files",
               {{"calls", most}, {"wanted", wanted}, {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
@@ -172,7 +172,8 @@ int serve(Start start) {
   if (!instance) return fail(start.backend.name, instance.error());
   const Description& plugin = (*instance)->description();
   const size_t calls = most_calls(start.config.limits);
-  const auto hello = (*instance)->hello(static_cast<uint32_t>(calls - kOtherCalls));
+  const auto files = static_cast<uint32_t>(std::min(kFileCalls, calls / 4));
+  const auto hello = (*instance)->hello(static_cast<uint32_t>(calls - kReserve) - files, files);
   auto greeted = ipc::send_record(start.front.get(), ipc::encode(hello).bytes, {}, ipc::Wait::kBlock);
   if (!greeted) log::warn("front not reached", {{"message", greeted.error().message}});
   tell_supervisor({{"type", "ready"}});

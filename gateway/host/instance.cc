@@ -103,9 +103,9 @@ Instance::~Instance() {
   if (made_ != nullptr) api().destroy(made_);
 }
 
-ipc::Hello Instance::hello(uint32_t max_execs) const {
+ipc::Hello Instance::hello(uint32_t max_execs, uint32_t max_file_calls) const {
   const Description& d = description();
-  return {d.id, d.version, d.summary, d.isolation, d.locality, d.capabilities, max_execs};
+  return {d.id, d.version, d.summary, d.isolation, d.locality, d.capabilities, max_execs, max_file_calls};
 }
 
 }  // namespace isogate

@@ -29,7 +29,7 @@ class Instance {
   [[nodiscard]] const Description& description() const { return plugin_.description; }
   [[nodiscard]] const BackendConfig& settings() const { return backend_; }
   [[nodiscard]] isogate_backend* get() const { return made_; }
-  [[nodiscard]] ipc::Hello hello(uint32_t max_execs) const;
+  [[nodiscard]] ipc::Hello hello(uint32_t max_execs, uint32_t max_file_calls) const;
 
  private:
   Instance(ImportedPlugin plugin, Config config, BackendConfig backend, HostPaths places);

@@ -144,7 +144,7 @@ void fields(Wire& wire, M& evidence) {
 template <typename Wire, Is<Hello> M>
 void fields(Wire& wire, M& hello) {
   names(wire, hello.plugin_id, hello.plugin_version, hello.summary);
-  numbers(wire, hello.isolation, hello.locality, hello.capabilities, hello.max_execs);
+  numbers(wire, hello.isolation, hello.locality, hello.capabilities, hello.max_execs, hello.max_file_calls);
 }
 
 template <typename Wire, Is<std::monostate> M>

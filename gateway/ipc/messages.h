@@ -21,7 +21,8 @@ struct Hello {  // host → front, once, when the plugin is loaded and created
   std::string plugin_id, plugin_version, summary;
   uint32_t isolation = 0, locality = 0;
   uint64_t capabilities = 0;
-  uint32_t max_execs = 0;  // at a time, with a reserve for files, probes and closes; further ones would wait unread
+  // At a time; further ones would wait unread. Probes and closes have a reserve beside them.
+  uint32_t max_execs = 0, max_file_calls = 0;
 };
 
 struct CallHeader {
