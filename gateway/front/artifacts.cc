@@ -26,7 +26,7 @@ asio::awaitable<void> ArtifactWatch::before() {
                               " entries, or over 16 MiB of names: too many to see what is new"};
   }
   for (const auto& entry : listing.entries) {
-    if (entry.type == ISOGATE_ENTRY_REGULAR) known_.insert(std::hash<std::string>()(entry.name));
+    if (entry.type == ISOGATE_ENTRY_REGULAR) known_.insert(entry.name);
   }
 }
 
@@ -35,7 +35,7 @@ asio::awaitable<std::vector<Artifact>> ArtifactWatch::after() {
   const Listing listing = co_await list_files(lease_, listing_of(spec_));
   if (listing.status != ISOGATE_OK) co_return artifacts;
   for (const auto& entry : listing.entries) {
-    if (entry.type != ISOGATE_ENTRY_REGULAR || known_.contains(std::hash<std::string>()(entry.name))) continue;
+    if (entry.type != ISOGATE_ENTRY_REGULAR || known_.contains(entry.name)) continue;
     const std::string& dir = *spec_.artifact_dir;
     const std::string prefix = dir.empty() || dir == "." ? "" : dir.back() == '/' ? dir : dir + '/';
     artifacts.push_back({prefix + entry.name, entry.size});

@@ -4,7 +4,7 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <string>
-#include <unordered_set>
+#include <set>
 #include <vector>
 
 #include "gateway/front/exec.h"
@@ -23,7 +23,7 @@ class ArtifactWatch {
  private:
   Lease& lease_;
   const ExecSpec& spec_;
-  std::unordered_set<size_t> known_;  // hashes of paths: a tenant who makes two collide hides one from itself
+  std::set<std::string> known_;  // ordered: nobody can choose names that collide
 };
 
 }  // namespace isogate::front

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "gateway/front/api_error.h"
@@ -46,7 +47,7 @@ class Watch {
     if (text.find('\0') != std::string::npos)
       throw invalid_body("a string of the body holds a NUL character; send bytes as base64");
   }
-  std::vector<std::unordered_set<std::string>> keys_;
+  std::vector<std::set<std::string>> keys_;  // ordered: nobody can choose keys that collide
   size_t values_ = 0;
 };
 
