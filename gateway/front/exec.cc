@@ -62,13 +62,12 @@ struct Stream {
       const bool unseen = gave_up || output.full(error);
       const ssize_t n = unseen ? discard_from_pipe(pipe.native_handle(), left)
                                : ::read(pipe.native_handle(), scratch.data(), std::min(left, scratch.size()));
-      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) break;
+      if (n < 0 && errno == EINTR) continue;
+      if (n == 0 || (n < 0 && (errno != EAGAIN || ended))) break;  // ended: somebody else has read the rest
       if (n < 0) {
         boost::system::error_code ignored;
-        if (!ended) {
-          co_await pipe.async_wait(asio::posix::stream_descriptor::wait_read,
-                                   asio::redirect_error(asio::use_awaitable, ignored));
-        }
+        co_await pipe.async_wait(asio::posix::stream_descriptor::wait_read,
+                                 asio::redirect_error(asio::use_awaitable, ignored));
         if (ended && left == SIZE_MAX) break;
         continue;
       }
@@ -86,11 +85,11 @@ struct Stream {
   }
 };
 
-asio::awaitable<void> feed(asio::any_io_executor executor, Fd write_end, std::string bytes) {
-  asio::posix::stream_descriptor pipe(executor, write_end.release());
-  pipe.native_non_blocking(true);
+// Until all of it is taken, or the pipe closed: whoever was handed the other end gets no more of it.
+asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::string bytes) {
   boost::system::error_code ignored;
-  co_await asio::async_write(pipe, asio::buffer(bytes), asio::redirect_error(asio::use_awaitable, ignored));
+  co_await asio::async_write(*pipe, asio::buffer(bytes), asio::redirect_error(asio::use_awaitable, ignored));
+  pipe->close(ignored);
 }
 
 asio::awaitable<Admission::Ticket> admitted(App& app, const std::string& sandbox_id, Killer& killer) {
@@ -157,6 +156,7 @@ class Flight {
   Lease& lease_;
   std::shared_ptr<Cancel> cancel_;
   Alarm timer_{app_.executor};
+  std::shared_ptr<PipeEnd> input_;
   bool timed_out_ = false;
   std::function<void()> kill_ = [this] { kill(); };
   ExecAnswer answer_;
@@ -248,8 +248,9 @@ asio::awaitable<ExecAnswer> Flight::run() {
   if (spec_.stdin_bytes) {
     Pipe in = or_throw(make_pipe());
     call.std_in = std::move(in.read);
-    asio::co_spawn(app_.executor, feed(app_.executor, std::move(in.write), *spec_.stdin_bytes),
-                   asio::detached);
+    input_ = std::make_shared<PipeEnd>(app_.executor, in.write.release());
+    input_->native_non_blocking(true);
+    asio::co_spawn(app_.executor, feed(input_, *spec_.stdin_bytes), asio::detached);
   }
   const auto standard_out = std::make_shared<Stream>(app_.executor, std::move(out.read), false);
   const auto standard_err = std::make_shared<Stream>(app_.executor, std::move(err.read), true);
@@ -266,6 +267,9 @@ asio::awaitable<ExecAnswer> Flight::run() {
   const ipc::Reply reply = co_await lease_.channel->call(std::move(call), cancel_);
   timer_.cancel();
   ticket_.release();
+  lease_.sandbox->kills.erase(&kill_);
+  boost::system::error_code ignored;
+  if (input_) input_->close(ignored);
   app_.backends.judge(*lease_.backend, reply);
   standard_out->program_ended();
   standard_err->program_ended();
