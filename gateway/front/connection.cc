@@ -60,6 +60,7 @@ Connection::Connection(Server& server, Socket socket, const ListenerInfo& listen
   } else {
     set_no_delay(socket_.native_handle());
   }
+  authorities_ = server_.authorities_;
   server_.connections_.insert(this);
   ++server_.peers_[peer_key(peer_)];
 }
@@ -109,7 +110,7 @@ Task<bool> Connection::handshake() {
                {{"peer", peer_}, {"reason", timed_out_ ? "it took too long" : error.message()}});
     co_return false;
   }
-  certificate_names = socket_.verified_names();
+  if (authorities_ == server_.authorities_) certificate_names = socket_.verified_names();
   co_return true;
 }
 
@@ -404,7 +405,12 @@ Task<size_t> Connection::splice_body(PipeEnd& pipe) {
     }
     if (n < 0 && errno == EPIPE) throw PipeClosed{};
     if (n == 0 || (errno != EAGAIN && errno != EINTR)) body_was_cut();
-    if (ready_for(socket_.native_handle(), POLLIN)) {
+    const bool came = ready_for(socket_.native_handle(), POLLIN);
+    if (came && ready_for(pipe.native_handle(), POLLOUT)) {  // splice stops at urgent data, recv does not
+      if (!co_await receive()) body_was_cut();
+      co_return co_await splice_body(pipe);
+    }
+    if (came) {
       co_await pipe.async_wait(PipeEnd::wait_write, asio::redirect_error(asio::use_awaitable, error));
     } else {
       deadline_ = reading_.wait_until(Clock::now());
@@ -425,6 +431,7 @@ void Connection::body_was_cut() {
 
 template <typename Buffers>
 Task<void> Connection::write_raw(Buffers buffers) {
+  if (broken_) throw ClientGone{};
   boost::system::error_code error;
   size_t written = 0;
   // Asked before each write: the deadline moves on with what the client takes.
@@ -442,7 +449,7 @@ Task<void> Connection::write_raw(Buffers buffers) {
   writing_.waited(Clock::now());
   writing_.came(all - written);
   if (error) {
-    must_close_ = true;
+    must_close_ = broken_ = true;
     throw ClientGone{};
   }
 }
@@ -471,10 +478,11 @@ std::string Connection::head_of(unsigned status, std::string_view content_type,
 
 Task<void> Connection::send(unsigned status, std::string_view content_type, std::string_view body,
                             const Headers& headers) {
-  std::string answer = head_of(status, content_type, body.size(), headers);
-  if (!head_only_) answer += body;
-  if (!head_only_) end_.bytes_out = body.size();
-  co_await write_raw(asio::const_buffer(asio::buffer(answer)));
+  const std::string head = head_of(status, content_type, body.size(), headers);
+  if (head_only_) body = {};
+  end_.bytes_out = body.size();
+  const std::array<asio::const_buffer, 2> parts = {asio::buffer(head), asio::buffer(body)};
+  co_await write_raw(parts);
   finished_ = true;
 }
 

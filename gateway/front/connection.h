@@ -86,6 +86,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Server& server_;
   ClientStream socket_;
   ListenerInfo listener_;
+  uint64_t authorities_ = 0;  // Server's, when this connection came
   int peer_uid_ = -1;
   std::string peer_;
   boost::beast::flat_buffer buffer_;
@@ -98,6 +99,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool chunked_ = false;
   bool finished_ = false;
   bool must_close_ = false;
+  bool broken_ = false;  // a write has failed: nothing more is written
   bool continue_sent_ = false;
   bool head_only_ = false;
   std::optional<uint64_t> left_to_write_;

@@ -48,6 +48,9 @@ void refuse(stream_protocol::socket& socket, const std::string& why) {
 
 }  // namespace
 
+// Places that nobody on the public listeners can take.
+constexpr size_t kForOperators = 64;
+
 struct Server::Listener {
   Listener(asio::io_context& io, Fd socket, ListenerInfo what)
       : acceptor(io), pause(io), info(std::move(what)) {
@@ -73,6 +76,7 @@ void Server::set_tls(TlsContext context, std::chrono::seconds handshake_within) 
 }
 
 void Server::forget_certificates() {
+  ++authorities_;
   for (Connection* connection : connections_) connection->certificate_names.clear();
 }
 
@@ -108,7 +112,7 @@ Task<void> Server::accept_loop(Listener& listener) {
 void Server::admit(stream_protocol::socket socket, const ListenerInfo& info) {
   const std::string peer = info.unix_socket ? "uid " + std::to_string(uid_of_peer(socket.native_handle()))
                                             : peer_address(socket.native_handle());
-  if (const std::string why = refusal(peer); !why.empty()) {
+  if (const std::string why = refusal(peer, info); !why.empty()) {
     log::warn("connection_refused", {{"listener", info.address}, {"peer", peer}, {"reason", why}});
     if (!tls_for(info)) refuse(socket, why);  // before a handshake nothing can be said
     return;
@@ -117,8 +121,9 @@ void Server::admit(stream_protocol::socket socket, const ListenerInfo& info) {
   asio::co_spawn(io_, connection->run(), [connection](const std::exception_ptr&) {});
 }
 
-std::string Server::refusal(const std::string& peer) const {
-  if (connections_.size() >= limits_.max_connections) {
+std::string Server::refusal(const std::string& peer, const ListenerInfo& info) const {
+  const bool operators = info.unix_socket || info.metrics_only;
+  if (connections_.size() >= limits_.max_connections + (operators ? kForOperators : 0)) {
     return "the gateway has " + std::to_string(connections_.size()) +
            " open connections (limits.max_connections, or what its RLIMIT_NOFILE leaves)";
   }

@@ -83,7 +83,7 @@ class Server {
   [[nodiscard]] TlsContext tls_for(const ListenerInfo& listener) const;
   Task<void> accept_loop(Listener& listener);
   void admit(boost::asio::generic::stream_protocol::socket socket, const ListenerInfo& info);
-  [[nodiscard]] std::string refusal(const std::string& peer) const;
+  [[nodiscard]] std::string refusal(const std::string& peer, const ListenerInfo& info) const;
   Task<void> sweep_loop();
 
   boost::asio::io_context& io_;
@@ -91,6 +91,7 @@ class Server {
   ServerHooks hooks_;
   TlsContext tls_;
   std::chrono::seconds handshake_within_{};
+  uint64_t authorities_ = 0;  // how often others came to be trusted
   bool draining_ = false;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unordered_set<Connection*> connections_;
