@@ -40,7 +40,7 @@ class CallGate {
 
   Ticket enter(const std::string& tenant) {  // throws ApiError
     const auto own = of_.find(tenant);
-    const uint32_t per_tenant = std::max<uint32_t>(most_ / 4, 1);
+    const uint32_t per_tenant = std::max<uint32_t>(most_ / 2, 1);
     const bool full = all_ >= most_;
     if (!full && (own == of_.end() || own->second < per_tenant)) return {*this, tenant};
     throw ApiError{.code = Code::kRateLimited,

@@ -149,7 +149,7 @@ int fail(const std::string& backend, const Error& error) {
   return kExitFailed;
 }
 
-constexpr size_t kFileCalls = 240, kReserve = 16;  // at a time; the reserve is for probes and closes
+constexpr size_t kFileCalls = 512, kReserve = 16;  // at a time; the reserve is for probes and closes
 
 // A call brings up to five descriptors, and a plugin opens about as many again.
 size_t most_calls(const LimitsConfig& limits) {
