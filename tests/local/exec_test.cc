@@ -81,6 +81,7 @@ TEST_F(LocalExec, StdinIsWrittenWhileTheProgramRuns) {
   const Ran ran = box_.run(exec);
   EXPECT_EQ(ran.out, "line\nline\nline\n");
   EXPECT_EQ(ran.result.exit_code, 0);
+  EXPECT_EQ(ran.result.term_signal, 0);
 }
 
 TEST_F(LocalExec, SignalsReachTheProgram) {

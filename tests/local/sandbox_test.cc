@@ -232,11 +232,15 @@ TEST_F(LocalSandbox, StopEndsWhatEscapedFromItsExecs) {
   Backend backend(state_, "local");
   Box box(backend);
   const uint32_t uid = box.info.uid;
+  auto changed = make_pipe();
+  ASSERT_TRUE(changed.ok());
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::setresuid(uid, uid, uid) != 0) ::_exit(1);
+    if (::setresuid(uid, uid, uid) != 0 || ::write(changed->write.get(), "x", 1) != 1) ::_exit(1);
     for (;;) ::pause();
   }
+  char mark = 0;
+  ASSERT_EQ(::read(changed->read.get(), &mark, 1), 1);
   EXPECT_EQ(box.close(ISOGATE_CLOSE_STOP), ISOGATE_OK) << box.error;
   int status = 0;
   ::kill(child, 0);
