@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
+#include <ctime>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "gateway/front/api_error.h"
 
@@ -79,6 +82,89 @@ TEST(JsonBody, ComparesKeysAfterTheirEscapes) {
   EXPECT_NE(refusal(R"({"a": "\udc00\ud800"})").find("not valid JSON"), std::string::npos);
   EXPECT_EQ(refusal(R"({"a": "\ud83d\ude00"})"), "");
   EXPECT_NE(refusal(std::string("{}\0{}", 5)).find("NUL byte"), std::string::npos);
+}
+
+// Keys of one hash, as anybody can make them: the hash of a std::string mixes eight bytes at a time from a
+// known start, so that to any eight bytes there are eight that lead back to a given state.
+class Collisions {
+ public:
+  std::vector<std::string> make(size_t bits) {
+    std::vector<std::string> keys = {""};
+    uint64_t state = 0xc70f6907 ^ (bits * 16 * kFactor);
+    for (size_t i = 0; i < bits; ++i) {
+      const uint64_t first = letters(), second = letters();
+      const uint64_t next = after(after(state, first), second);
+      const std::string one = bytes(first) + bytes(second), other = another(state, next);
+      std::vector<std::string> longer;
+      for (const auto& key : keys) longer.push_back(key + one), longer.push_back(key + other);
+      keys = std::move(longer);
+      state = next;
+    }
+    return keys;
+  }
+
+ private:
+  static constexpr uint64_t kFactor = 0xc6a4a7935bd1e995;
+  static uint64_t folded(uint64_t v) { return v ^ v >> 47; }
+  static uint64_t after(uint64_t state, uint64_t block) {
+    return (state ^ folded(block * kFactor) * kFactor) * kFactor;
+  }
+  static uint64_t inverse() {
+    uint64_t x = kFactor;
+    for (int i = 0; i < 6; ++i) x *= 2 - kFactor * x;
+    return x;
+  }
+  static bool printable(uint64_t block) {
+    for (int i = 0; i < 8; ++i) {
+      const auto c = static_cast<unsigned char>(block >> (8 * i));
+      if (c < '#' || c > '~' || c == '\\') return false;
+    }
+    return true;
+  }
+  static std::string bytes(uint64_t block) {
+    std::string text(8, 0);
+    std::memcpy(text.data(), &block, 8);
+    return text;
+  }
+  uint64_t letters() {
+    uint64_t block = 0;
+    for (int i = 0; i < 8; ++i) block = block << 8 | (static_cast<uint64_t>('a') + random_() % 26);
+    return block;
+  }
+  // Sixteen bytes from `state` to `next`.
+  std::string another(uint64_t state, uint64_t next) {
+    const uint64_t back = inverse();
+    for (;;) {
+      const uint64_t first = letters();
+      const uint64_t second = folded((next * back ^ after(state, first)) * back) * back;
+      if (printable(second)) return bytes(first) + bytes(second);
+    }
+  }
+  std::mt19937 random_{7};
+};
+
+std::string object_of(const std::vector<std::string>& keys) {
+  std::string text = "{\"a\":{";
+  for (const auto& key : keys) text += (text.back() == '{' ? "\"" : ",\"") + key + "\":0";
+  return text + "}}";
+}
+
+double cpu_sec(const std::string& body) {
+  const std::clock_t before = std::clock();
+  EXPECT_EQ(refusal(body), "");
+  return static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+}
+
+// With a hashed set the colliding keys take some thousand times as long.
+TEST(JsonBody, KeysThatCollideCostNoMoreThanOthers) {
+  const std::vector<std::string> colliding = Collisions().make(15);
+  ASSERT_EQ(std::hash<std::string>()(colliding.front()), std::hash<std::string>()(colliding.back()));
+  std::vector<std::string> ordinary = colliding;
+  std::mt19937 random(1);
+  for (auto& key : ordinary)
+    for (auto& c : key) c = static_cast<char>('a' + random() % 26);
+  const double base = cpu_sec(object_of(ordinary));
+  EXPECT_LT(cpu_sec(object_of(colliding)), 20 * base + 0.1);
 }
 
 TEST(JsonBody, NamesTheFieldOfAWrongType) {

@@ -1,10 +1,17 @@
 // A start that does not come to its exec ends with its cancellation.
+#include <poll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <thread>
 
+#include "runner/fd.h"
+#include "runner/spawn.h"
+#include "runner/spawn_rescue.h"
+#include "runner/spawn_stack.h"
 #include "tests/runner/box.h"
 
 namespace isogate::test {
@@ -66,6 +73,60 @@ TEST_P(RescueTest, a_program_killed_at_its_cancellation_was_cancelled) {
   ASSERT_TRUE(by_itself.ending.ok());
   EXPECT_FALSE(by_itself.ending->killed);
   EXPECT_EQ(by_itself.ending->term_signal, 9);
+}
+
+// A start whose program is not there yet, or never will be.
+class UnbornTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    cancel_ = std::move(*make_event());
+    signal_event(cancel_.get());
+    bystander_ = ::fork();
+    if (bystander_ == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, bystander_, 0)));
+    ASSERT_TRUE(pidfd_);
+    ASSERT_TRUE(rescuer_.start().ok());
+  }
+  void TearDown() override {
+    ::kill(bystander_, SIGKILL);
+    ::waitpid(bystander_, nullptr, 0);
+  }
+  bool killed_within(int milliseconds) const {
+    pollfd slot = {pidfd_.get(), POLLIN, 0};
+    return ::poll(&slot, 1, milliseconds) > 0;
+  }
+  Fd cancel_, pidfd_;
+  pid_t bystander_ = -1;
+  SpawnRescuer rescuer_;
+};
+
+// The number in `pidfd` may be anybody's until the child has reported itself.
+TEST_F(UnbornTest, nobody_is_killed_in_its_place) {
+  int32_t stage = kStageBorn;
+  StartUnderWay start{.cancel_fd = cancel_.get(), .pidfd = pidfd_.get(), .stage = &stage};
+  const SpawnRescuer::Watch watch(rescuer_, start);
+  EXPECT_FALSE(killed_within(500));
+  __atomic_store_n(&stage, int32_t{kStageGroup}, __ATOMIC_RELEASE);
+  EXPECT_TRUE(killed_within(2000)) << "nobody is rescued at all";
+}
+
+TEST_F(UnbornTest, a_failed_clone_leaves_no_descriptor_behind) {
+  SpawnStackPool stacks;
+  const auto stack = stacks.take();
+  ASSERT_TRUE(stack.ok());
+  SpawnPlan plan;
+  plan.stack = stack->program;
+  plan.stack_size = SpawnStack::kSize;
+  plan.report = stack->report;
+  plan.instead = raw_succeed;
+  plan.leaf_fd = pidfd_.get();  // no directory: the kernel refuses when it has made the pidfd, or before
+  int pidfd = pidfd_.get(), pid = 0;
+  EXPECT_LT(raw_spawn(plan, &pidfd, &pid), 0);
+  EXPECT_EQ(pidfd, -1);
+  stacks.give_back(*stack);
 }
 
 }  // namespace

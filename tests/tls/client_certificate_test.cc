@@ -137,6 +137,44 @@ TEST_P(ShutOut, HoldsForOpenConnections) {
 }
 INSTANTIATE_TEST_SUITE_P(By, ShutOut, testing::Values("authority", "entry"));
 
+// Connects, and shakes hands once a file is there.
+constexpr const char* kLate = R"(
+import os, socket, ssl, sys, time
+port, ca, certificate, key, go = int(sys.argv[1]), *sys.argv[2:]
+context = ssl.create_default_context(cafile=ca)
+context.load_cert_chain(certificate, key)
+raw = socket.create_connection(("127.0.0.1", port), timeout=30)
+time.sleep(0.3); print("connected", flush=True)
+while not os.path.exists(go): time.sleep(0.01)
+try:
+    tls = context.wrap_socket(raw, server_hostname="127.0.0.1")
+    tls.sendall(b"GET /backends HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    print("status", tls.recv(4096).split()[1].decode(), flush=True)
+except OSError as error:
+    print("refused", error, flush=True)
+)";
+
+// A connection that came under the old authorities proves nothing by them later.
+TEST_F(ClientCertificates, OfAnAuthorityThatWentDuringTheHandshakeCountForNothing) {
+  const std::string authorities =
+      authority_.directory().file("clients-ca.pem", read_whole(authority_.certificate()));
+  start("client_ca: " + authorities + ", " + kClients);
+  authority_.sign("dns", sans_.at("dns"));
+  ASSERT_EQ(fetch("/backends", by(authority_, "dns")).status, 200);
+  const std::string script = authority_.directory().file("late.py", kLate), go = authority_.file("go");
+  Program client({"python3", script, gateway().port(), authority_.certificate(), authority_.file("dns.pem"),
+                  authority_.file("dns.key"), go},
+                 {});
+  ASSERT_TRUE(client.wait_for_output("connected", 20)) << client.result.err;
+  const Authority other("another authority");
+  (void)authority_.directory().file("clients-ca.pem", read_whole(other.certificate()));
+  hang_up("\"event\":\"reloaded\"");
+  (void)authority_.directory().file("go", "");
+  EXPECT_TRUE(client.wait(20));
+  EXPECT_NE(client.result.out.find("status 401"), std::string::npos)
+      << client.result.out << client.result.err;
+}
+
 // No local.key is made: it would be good beyond this machine.
 TEST_F(ClientCertificates, TakeTheLocalKeysPlace) {
   start_with("required");
