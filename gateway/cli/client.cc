@@ -71,7 +71,8 @@ const char* advice_for(const std::string& code) {
       {"outcome_unknown", "The program may have run, wholly or in part: look before you run it again."},
       {"permission_denied", "See `isogate probe` and the configuration for what this tenant may do."},
       {"rate_limited", "Try again in a moment."},
-      {"sandbox_lost", "Its workspace is gone. DELETE /sandboxes/{agent_id} lets a new one begin."},
+      {"sandbox_not_found", "`isogate sandbox ls` shows which there are."},
+      {"sandbox_lost", "Its workspace is gone. `isogate sandbox rm AGENT` lets a new one begin."},
       {"unauthenticated",
        "Set ISOGATE_KEY or give --key-file; on the gateway's own machine its user and root\n"
        "  find <state-dir>/local.key by themselves (--state-dir)."},
@@ -127,6 +128,7 @@ Result<HttpClient> find_gateway(const ClientOptions& options) {
     auto parsed = parse_url(url);
     if (!parsed.ok()) return parsed.error();
     endpoint = *parsed;
+    endpoint.ca_file = options.ca_file.empty() ? environment("ISOGATE_CA_FILE") : options.ca_file;
   } else if (std::string path = state_dir_of(options) + "/isogate.sock"; socket_answers(path)) {
     endpoint = Endpoint{"", 0, path};
   }

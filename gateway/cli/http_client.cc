@@ -16,6 +16,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "gateway/cli/tls_client.h"
 #include "runner/fd.h"
 
 namespace isogate::cli {
@@ -42,6 +43,7 @@ Poco::Net::StreamSocket connect(const Endpoint& endpoint, double wait_sec) {
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
   }
+  if (endpoint.tls) return secured(socket, endpoint.host, endpoint.ca_file);
   return socket;
 }
 
@@ -168,7 +170,7 @@ Result<HttpAnswer> read_answer(HTTPClientSession& session, const HttpRequest& re
 }  // namespace
 
 std::string Endpoint::text() const {
-  return unix_path.empty() ? "http://" + host_header(*this) : "unix:" + unix_path;
+  return unix_path.empty() ? (tls ? "https://" : "http://") + host_header(*this) : "unix:" + unix_path;
 }
 
 bool Endpoint::on_this_machine() const {
@@ -177,7 +179,8 @@ bool Endpoint::on_this_machine() const {
 
 Result<Endpoint> parse_url(const std::string& url) {
   auto refused = [&](const std::string& why) {
-    return invalid("cannot use the url `" + url + "`: " + why + "; give http://HOST:PORT or unix:/PATH");
+    return invalid("cannot use the url `" + url + "`: " + why +
+                   "; give http://HOST:PORT, https://HOST:PORT or unix:/PATH");
   };
   Endpoint endpoint;
   if (url.rfind("unix:", 0) == 0) {
@@ -188,9 +191,10 @@ Result<Endpoint> parse_url(const std::string& url) {
     if (endpoint.unix_path.size() >= sizeof(sockaddr_un::sun_path)) return refused("the path is too long");
     return endpoint;
   }
-  if (url.rfind("https://", 0) == 0) return refused("this client speaks plain HTTP only");
-  if (url.rfind("http://", 0) != 0) return refused("it begins with neither http:// nor unix:");
-  std::string rest = url.substr(7);
+  endpoint.tls = url.rfind("https://", 0) == 0;
+  if (!endpoint.tls && url.rfind("http://", 0) != 0)
+    return refused("it begins with none of http://, https:// and unix:");
+  std::string rest = url.substr(url.find("//") + 2);
   if (!rest.empty() && rest.back() == '/') rest.pop_back();
   if (rest.find_first_of("/?#@ ") != std::string::npos) return refused("only a host and a port may be there");
   size_t bracket = rest.find(']'), colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);

@@ -1,4 +1,4 @@
-// One HTTP call to a gateway, over TCP or a Unix socket. Blocking; one thread per client.
+// One HTTP call to a gateway, over TCP, TLS or a Unix socket. Blocking; one thread per client.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,14 @@ struct Endpoint {
   std::string host;  // of TCP
   uint16_t port = 0;
   std::string unix_path;  // not empty: a Unix socket
+  bool tls = false;  // of TCP: the gateway proves itself for `host`, by ca_file or the system's authorities
+  std::string ca_file;  // PEM; empty: the system's
 
   [[nodiscard]] std::string text() const;
   [[nodiscard]] bool on_this_machine() const;  // a Unix socket, localhost, 127.0.0.0/8 or ::1
 };
 
-// http://HOST[:PORT], http://[V6]:PORT or unix:/PATH
+// http(s)://HOST[:PORT], http(s)://[V6]:PORT or unix:/PATH
 Result<Endpoint> parse_url(const std::string& url);
 
 // Whether somebody listens on that Unix socket.
@@ -53,9 +55,10 @@ class HttpClient {
  public:
   HttpClient(Endpoint endpoint, std::string key);
 
-  // ISOGATE_UNAVAILABLE: no connection, so nothing was asked. ISOGATE_LOST: contact ended later, or the
-  // answer is cut short. An answer that refuses is not an error. With a sink, an answer whose end cannot
-  // be told from a cut is refused, unless it is a stream of events, which says its end itself.
+  // ISOGATE_UNAVAILABLE: no connection, or to somebody unproven, so nothing was asked. ISOGATE_LOST: contact
+  // ended later, or the answer is cut short. An answer that refuses is not an error. With a sink, an answer
+  // whose end cannot be told from a cut is refused, unless it is a stream of events, which says its end
+  // itself.
   Result<HttpAnswer> call(const HttpRequest& request, const BodySink& sink = {});
 
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }

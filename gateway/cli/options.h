@@ -1,4 +1,4 @@
-// What the command line says, one struct per command. Filled by app.cc, read by the commands.
+// What the command line says, one struct per command. Filled by declare.cc, read by the commands.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace isogate::cli {
 
 struct ClientOptions {
-  std::string url, state_dir, key_file;
+  std::string url, state_dir, key_file, ca_file;
   bool json = false;
 };
 
@@ -57,6 +57,12 @@ struct RemoveOptions : FileOptions {
   bool recursive = false;
 };
 
+struct SandboxOptions {
+  ClientOptions client;
+  std::vector<std::string> agents;
+  bool purge = false;
+};
+
 struct ProbeOptions {
   ClientOptions client;
   ConfigOptions config;
@@ -74,6 +80,8 @@ int run_read(const ReadOptions& options);
 int run_write(const WriteOptions& options);
 int run_list(const ListOptions& options);
 int run_remove(const RemoveOptions& options);
+int run_sandbox_list(const SandboxOptions& options);
+int run_sandbox_remove(const SandboxOptions& options);
 int run_probe(const ProbeOptions& options);
 int run_plugin_describe(const PluginOptions& options);
 int run_plugin_list(const PluginOptions& options);

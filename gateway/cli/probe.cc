@@ -78,7 +78,8 @@ std::string for_people(const Json& report) {
                                                   : ", not eligible") +
             "\n";
     text += "    reason        " + backend.at("reason").get<std::string>() + "\n";
-    if (std::string detail = backend.at("detail").get<std::string>(); !detail.empty())
+    if (auto detail = backend.at("detail").get<std::string>();
+        !detail.empty() && detail != backend.at("reason"))
       text += "    detail        " + detail + "\n";
     text += "    isolation     " + backend.at("isolation").get<std::string>() + ", locality " +
             backend.at("locality").get<std::string>() + "\n";

@@ -35,14 +35,15 @@ TEST(Url, FormsThatAreTaken) {
   EXPECT_EQ(parse_url("http://127.0.0.1:8080")->text(), "http://127.0.0.1:8080");
   EXPECT_EQ(parse_url("http://example.org")->text(), "http://example.org:9090");
   EXPECT_EQ(parse_url("http://[::1]:8080/")->text(), "http://[::1]:8080");
+  EXPECT_EQ(parse_url("https://example.org:443")->text(), "https://example.org:443");
   EXPECT_EQ(parse_url("unix:/run/x.sock")->text(), "unix:/run/x.sock");
   EXPECT_EQ(parse_url("unix:///run/x.sock")->text(), "unix:/run/x.sock");
 }
 
 TEST(Url, FormsThatAreRefused) {
-  for (const char* url : {"", "127.0.0.1:9090", "https://x", "http://", "http://:9090", "http://x:0",
-                          "http://x:99999", "http://x:1a", "http://x/path", "http://u:p@x", "http://x?key=1",
-                          "unix:relative", "unix:", "ftp://x"})
+  for (const char* url : {"", "127.0.0.1:9090", "https://", "httpss://x", "http://", "http://:9090",
+                          "http://x:0", "http://x:99999", "http://x:1a", "http://x/path", "http://u:p@x",
+                          "http://x?key=1", "unix:relative", "unix:", "ftp://x"})
     EXPECT_FALSE(parse_url(url).ok()) << url;
   EXPECT_FALSE(parse_url("unix:/" + std::string(200, 'x')).ok());
 }

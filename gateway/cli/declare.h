@@ -1,0 +1,33 @@
+// The command line as CLI11 knows it: filled by declare(), read by app.cc. CLI11 stays in these two files.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+#include <string>
+
+#include "gateway/cli/command_tree.h"
+#include "gateway/cli/options.h"
+
+namespace isogate::cli {
+
+struct Parsed {
+  ExecOptions exec;
+  ReadOptions read;
+  WriteOptions write;
+  ListOptions list;
+  RemoveOptions remove;
+  SandboxOptions sandbox;
+  ProbeOptions probe;
+  PluginOptions plugin;
+  ConfigOptions serve, config;
+  bool key_json = false;
+  std::string shell;
+  std::function<int()> run;  // what was asked for, once the words are parsed
+};
+
+// Every command and option. `parsed` is written while `app` parses; it must outlive `app`.
+void declare(CLI::App& app, Parsed& parsed);
+
+CommandInfo command_info(const CLI::App* app);
+
+}  // namespace isogate::cli
