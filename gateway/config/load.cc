@@ -245,9 +245,11 @@ class Loader {
     std::filesystem::path binary_dir = options_.binary_dir;
     if (binary_dir.empty())
       binary_dir = std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
-    std::filesystem::path beside = (binary_dir / "../plugins").lexically_normal();
-    bool there = beside.is_absolute() && std::filesystem::is_directory(beside, failed);
-    return there ? beside.string() : "/usr/lib/isogate/plugins";
+    for (const char* place : {"../plugins", "../lib/isogate/plugins"}) {
+      std::filesystem::path beside = (binary_dir / place).lexically_normal();
+      if (beside.is_absolute() && std::filesystem::is_directory(beside, failed)) return beside.string();
+    }
+    return "/usr/lib/isogate/plugins";
   }
 
   void finish() {

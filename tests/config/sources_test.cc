@@ -73,6 +73,8 @@ TEST(Defaults, FindPluginsBesideTheProgram) {
   auto without = load_config(options);
   ASSERT_TRUE(without);
   EXPECT_EQ(without->config.plugin_dir, "/usr/lib/isogate/plugins");
+  std::filesystem::create_directories(directory.path() + "/lib/isogate/plugins");
+  EXPECT_EQ(load_config(options)->config.plugin_dir, directory.path() + "/lib/isogate/plugins") << "installed";
   std::filesystem::create_directory(directory.path() + "/plugins");
   auto beside = load_config(options);
   ASSERT_TRUE(beside);

@@ -1,0 +1,78 @@
+// What `cmake --install` makes of a build directory.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+namespace isogate::test {
+namespace {
+
+class Installed : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    place_ = new TemporaryDirectory();
+    const auto done = run_program({"cmake", "--install", ISOGATE_BUILD_DIR, "--prefix", place_->path()});
+    ASSERT_EQ(done.exit_code, 0) << done.err;
+  }
+  static void TearDownTestSuite() { delete place_; }
+  static std::string path(const std::string& name) { return place_->path() + "/" + name; }
+  static ProgramResult isogate(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), path("bin/isogate"));
+    return run_program(arguments);
+  }
+  static TemporaryDirectory* place_;
+};
+TemporaryDirectory* Installed::place_ = nullptr;
+
+TEST_F(Installed, TheProgramFindsItsPlugins) {
+  EXPECT_EQ(isogate({"--version"}).out.rfind("isogate ", 0), 0u);
+  const auto shown = isogate({"config", "show"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_EQ(nlohmann::json::parse(shown.out).at("plugin_dir"), path("lib/isogate/plugins"));
+  const auto described = isogate({"plugin", "describe", path("lib/isogate/plugins/local.so")});
+  EXPECT_EQ(described.exit_code, 0) << described.err;
+  EXPECT_NE(described.out.find("isolation           none"), std::string::npos) << described.out;
+}
+
+TEST_F(Installed, TheSampleConfigurationsAreThere) {
+  for (const char* name : {"local-dev.yaml", "production.yaml", "isogate.schema.json"})
+    EXPECT_TRUE(std::filesystem::exists(path("share/doc/isogate/examples/") + name)) << name;
+  EXPECT_EQ(isogate({"config", "check", path("share/doc/isogate/examples/local-dev.yaml")}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(path("share/man/man1/isogate.1")));
+}
+
+TEST_F(Installed, AStrangerBuildsABackend) {
+  const TemporaryDirectory project;
+  (void)project.file("echo.cc", read_whole(path("share/doc/isogate/sdk/examples/echo/echo.cc")));
+  (void)project.file("CMakeLists.txt",
+                     "cmake_minimum_required(VERSION 3.16)\nproject(echo CXX)\n"
+                     "find_package(isogate-sdk REQUIRED)\nisogate_sdk_plugin(echo echo.cc)\n");
+  const std::string build = project.path() + "/build";
+  const auto configured = run_program(
+      {"cmake", "-G", "Ninja", "-S", project.path(), "-B", build, "-DCMAKE_PREFIX_PATH=" + place_->path()});
+  ASSERT_EQ(configured.exit_code, 0) << configured.err;
+  const auto built = run_program({"cmake", "--build", build}, {.timeout_sec = 300});
+  ASSERT_EQ(built.exit_code, 0) << built.out << built.err;
+  const auto described = isogate({"plugin", "describe", build + "/echo.so"});
+  EXPECT_EQ(described.exit_code, 0) << described.err;
+  EXPECT_EQ(described.err, "") << "a warning";
+  EXPECT_NE(described.out.find("com.example.echo"), std::string::npos) << described.out;
+}
+
+TEST_F(Installed, TheUnitIsOneThatSystemdTakes) {
+  if (::access("/usr/bin/systemd-analyze", X_OK) != 0) GTEST_SKIP() << "there is no systemd-analyze here";
+  std::string unit = read_whole(path("lib/systemd/system/isogate.service"));
+  for (size_t at; (at = unit.find("/usr/local/bin/isogate")) != std::string::npos;)
+    unit.replace(at, 22, path("bin/isogate"));
+  ASSERT_NE(unit.find("ExecStart=" + path("bin/isogate")), std::string::npos) << unit;
+  const TemporaryDirectory units;
+  const std::string file = units.file("isogate.service", unit);
+  const auto verified = run_program({"systemd-analyze", "verify", "--man=no", file});
+  EXPECT_EQ(verified.err.find("isogate.service"), std::string::npos) << verified.err;
+}
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,48 @@
+#include "tests/tls/certificates.h"
+
+// `isogate` as a client of a gateway that speaks TLS.
+namespace isogate::test {
+namespace {
+
+class CommandLine : public Tls {
+ protected:
+  ProgramResult run(const std::string& host, const std::string& ca_file, std::vector<std::string> arguments) {
+    ProgramOptions options;
+    options.env = {{"ISOGATE_URL", "https://" + host + ":" + gateway().port()},
+                   {"ISOGATE_KEY", gateway().key()},
+                   {"ISOGATE_CA_FILE", ca_file}};
+    return run_isogate(std::move(arguments), options);
+  }
+};
+
+TEST_F(CommandLine, SpeaksTlsToAGatewayThatProvesItself) {
+  start();
+  const std::string content = noise(3 << 20, 7), file = authority_.directory().file("content", content);
+  for (const char* host : {"localhost", "127.0.0.1"}) {
+    const auto ran = run(host, authority_.certificate(), {"exec", "-c", "echo hello; exit 3"});
+    EXPECT_EQ(ran.exit_code, 3) << host << ": " << ran.err;
+    EXPECT_EQ(ran.out, "hello\n");
+  }
+  EXPECT_EQ(run("localhost", authority_.certificate(), {"write", "f", file}).exit_code, 0);
+  EXPECT_TRUE(run("localhost", authority_.certificate(), {"read", "f"}).out == content);
+  const auto streamed = run("localhost", authority_.certificate(), {"exec", "--stream", "-c", "seq 3"});
+  EXPECT_EQ(streamed.out, "1\n2\n3\n") << streamed.err;
+}
+
+TEST_F(CommandLine, TellsNothingToAnUnprovenGateway) {
+  start();
+  const Authority other("another authority");
+  const auto refused = [&](const std::string& host, const std::string& ca_file) {
+    const auto ran = run(host, ca_file, {"exec", "-c", "echo hello > /tmp/never"});
+    EXPECT_EQ(ran.exit_code, 125) << ran.out;
+    EXPECT_NE(ran.err.find("cannot reach the gateway at https://"), std::string::npos) << ran.err;
+  };
+  refused("localhost", other.certificate());
+  refused("localhost", "");  // the system's authorities
+  refused("localhost", authority_.file("no-such-file"));
+  refused("127.0.0.2", authority_.certificate());  // not in its certificate
+  EXPECT_EQ(gateway().log().find("\"route\":\"/exec\""), std::string::npos) << gateway().log();
+}
+
+}  // namespace
+}  // namespace isogate::test
