@@ -1,28 +1,12 @@
 // A host to be killed: runs one script with a Runner, as `runner_host leaf|supervisor <mark> <script>`. Like
-// every host it has a thread besides those that run programs. As `runner_host bomb` it is a fork bomb, to be
-// bounded by whoever starts it.
-#include <unistd.h>
-
+// every host it has a thread besides those that run programs.
 #include <cstdio>
 #include <cstring>
 #include <thread>
 
 #include "runner/command.h"
 
-namespace {
-
-[[noreturn]] void bomb() {
-  for (;;) {
-    const pid_t child = ::fork();
-    if (child == 0) ::setsid();
-    if (child < 0) ::usleep(20000);  // at its bound; the test's other half wants to run too
-  }
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], "bomb") == 0) bomb();
   if (argc != 4) return 2;
   isogate::RunnerOptions options;
   options.use_leaf = std::strcmp(argv[1], "leaf") == 0;

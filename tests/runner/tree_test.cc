@@ -98,7 +98,7 @@ TEST_P(TreeTest, fork_bomb_is_gone_after_cancel) {
   auto cancel = make_event();
   const std::string mark = new_mark();
   Command command = shell("", mark);
-  command.argv = {RUNNER_HOST, "bomb"};
+  command.argv = {RUNNER_BOMB};
   command.cancel_fd = cancel->get();
   command.limits.pids = 300;
   if ((runner().abilities().capabilities & ISOGATE_CAP_LIMIT_PIDS) == 0) {
