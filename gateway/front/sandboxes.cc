@@ -230,6 +230,7 @@ asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, Backend& backe
       opened.isolation == sandbox.row.isolation)
     co_return;
   isogate_evidence evidence{};
+  std::string why_not;
   if ((capabilities & ISOGATE_CAP_EVIDENCE) != 0) {
     ipc::EvidenceCall call;
     call.call.request_id = request_id;
@@ -237,7 +238,10 @@ asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, Backend& backe
     call.gateway_address = gateway_address_;
     call.gateway_port = gateway_port_;
     const ipc::Reply reply = co_await channel.call(std::move(call));
-    if (reply.status == ISOGATE_OK) evidence = std::get<isogate_evidence>(reply.value);
+    if (reply.status == ISOGATE_OK)
+      evidence = std::get<isogate_evidence>(reply.value);
+    else
+      why_not = ": " + reply.message;
   }
   const Claim claim{.isolation = opened.isolation,
                     .locality = backend.probe ? backend.probe->locality : 0,
@@ -248,6 +252,7 @@ asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, Backend& backe
                     .limits_best_effort = backend.config.limits_best_effort,
                     .started_by_root = started_by_root_};
   auto mismatch = evidence_mismatch(evidence, claim, host_namespaces_);
+  if (mismatch) *mismatch += why_not;
   if (!sandbox.known && (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0 &&
       opened.isolation >= ISOGATE_ISOLATION_NAMESPACE) {
     mismatch = "it was there already, but the state store does not know it, so a tenant may have run in it";

@@ -1,7 +1,11 @@
 // What a program with an identity of its own is, and what it finds.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
+#include "runner/fd.h"
 #include "runner/measure.h"
 #include "tests/runner/box.h"
 
@@ -30,6 +34,23 @@ TEST_P(IdentityTest, program_has_the_ids_no_group_and_no_capability) {
                 none + "CapPrm:\t" + none + "CapEff:\t" + none + "CapBnd:\t" + none + "CapAmb:\t" + none +
                 "NoNewPrivs:\t1\n")
       << output.err;
+}
+
+// A host with a thousand sandboxes has more descriptors than one of its programs may open.
+TEST_P(IdentityTest, many_descriptors_of_the_host_hide_nothing) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit many{std::max<rlim_t>(before.rlim_cur, 4096), std::max<rlim_t>(before.rlim_max, 4096)};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &many), 0);
+  std::vector<Fd> held;
+  while (held.size() < 2000) held.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const auto evidence = runner().measure({true, kUid, kGid});
+  EXPECT_TRUE(evidence.ok()) << evidence.error().message;
+  Command command = shell("exec 5</dev/null; echo opened");
+  command.identity = {true, kUid, kGid};
+  EXPECT_EQ(run_captured(runner(), command).out, "opened\n");
+  held.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_P(IdentityTest, root_without_capabilities_stays_without) {
