@@ -48,6 +48,8 @@ _isogate() {
     'serve --limits-max-header-bytes') COMPREPLY=(); return ;;
     'serve --limits-max-headers') COMPREPLY=(); return ;;
     'serve --limits-max-json-bytes') COMPREPLY=(); return ;;
+    'serve --limits-max-held-bytes') COMPREPLY=(); return ;;
+    'serve --limits-tenant-share-percent') COMPREPLY=(); return ;;
     'serve --limits-header-timeout-sec') COMPREPLY=(); return ;;
     'serve --limits-body-idle-timeout-sec') COMPREPLY=(); return ;;
     'serve --limits-idle-timeout-sec') COMPREPLY=(); return ;;
@@ -120,7 +122,7 @@ _isogate() {
   esac
   case "$path" in
     '') options='--version -h --help'; plain='serve exec read write ls rm probe plugin config key completion'; files='' ;;
-    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --probe-interval-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --backends'; plain=''; files='' ;;
+    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --probe-interval-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --backends'; plain=''; files='' ;;
     'exec') options='-h --help --url --state-dir --key-file --json -c --command --agent --timeout --env --cwd --user --stdin --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
     'read') options='-h --help --url --state-dir --key-file --json --agent --scope --user -o --output --offset --limit'; plain=''; files='' ;;
     'write') options='-h --help --url --state-dir --key-file --json --agent --scope --user --append --mode --durable'; plain=''; files=' -f' ;;

@@ -65,6 +65,8 @@ complete -c isogate -n '__isogate_at "serve"' -l limits-max-requests-per-connect
 complete -c isogate -n '__isogate_at "serve"' -l limits-max-header-bytes -x -d 'Bytes of a request\'s line and headers.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-max-headers -x -d 'Headers of a request.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-max-json-bytes -x -d 'Bytes of a JSON body, and of the content that a JSON read answers.'
+complete -c isogate -n '__isogate_at "serve"' -l limits-max-held-bytes -x -d 'Bytes of request bodies and of answers kept in memory at a time; the next is answered 429.'
+complete -c isogate -n '__isogate_at "serve"' -l limits-tenant-share-percent -x -d 'The most that one tenant has of `limits.max_held_bytes`, in percent.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-header-timeout-sec -x -d 'Seconds from the first byte of a request to the end of its headers.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-body-idle-timeout-sec -x -d 'Seconds without a byte of a request\'s body.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-idle-timeout-sec -x -d 'Seconds that a kept-alive connection may wait between requests.'

@@ -10,6 +10,7 @@
 #include "gateway/front/admission.h"
 #include "gateway/front/auth.h"
 #include "gateway/front/backends.h"
+#include "gateway/front/memory_budget.h"
 #include "gateway/front/metrics.h"
 #include "gateway/front/sandboxes.h"
 #include "gateway/front/state.h"
@@ -35,6 +36,7 @@ struct App {
   Backends backends;
   Sandboxes sandboxes;
   Admission admission;
+  MemoryBudget memory;
   Metrics metrics;
   std::function<size_t()> connections;
   bool draining = false;

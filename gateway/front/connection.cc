@@ -250,6 +250,7 @@ Task<void> Connection::one_request() {
     if (refusal && !begun_) co_await answer_error(*refusal);
   } catch (const ClientGone&) {
   }
+  memory = {};
   if (!finished_) must_close_ = true;
   end_.complete = finished_;
   end_.ended = Clock::now();

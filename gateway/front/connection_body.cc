@@ -44,9 +44,8 @@ size_t Connection::take_body(char* data, size_t size) {
     buffer_.consume(buffer_.size() - in.size());
     if (!chunks_->problem().empty()) {
       must_close_ = true;
-      throw ApiError{
-          .code = Code::kInvalidRequest,
-          .message = "the request's body is not well-formed: " + std::string(chunks_->problem())};
+      throw ApiError{.code = Code::kInvalidRequest,
+                     .message = "the request's body is not well-formed: " + std::string(chunks_->problem())};
     }
   } else {
     n = static_cast<size_t>(std::min<uint64_t>({in.size(), size, body_left_}));
@@ -76,16 +75,22 @@ Task<std::string> Connection::read_body(uint64_t cap) {
   if (length && *length > cap) throw too_large;
   std::string body;
   if (body_is_read()) co_return body;
-  body.resize(std::min<uint64_t>(length ? *length + 1 : cap + 1, kReadSize));
+  const uint64_t most = length ? *length + 1 : cap + 1;
+  const auto grow = [&](uint64_t size) {
+    memory.hold(std::min(most, size));
+    body.resize(std::min(most, size));
+  };
+  grow(kReadSize);
   size_t used = 0;
   for (;;) {
     const size_t n = co_await read_body_some(body.data() + used, body.size() - used);
     if (n == 0) break;
     used += n;
     if (used > cap) throw too_large;
-    if (used == body.size()) body.resize(std::min<uint64_t>(cap + 1, body.size() * 2));
+    if (used == body.size()) grow(body.size() * 2);
   }
   body.resize(used);
+  memory.hold(used);
   co_return body;
 }
 

@@ -86,9 +86,9 @@ struct Stream {
 };
 
 // Until all of it is taken, or the pipe closed: whoever was handed the other end gets no more of it.
-asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::string bytes) {
+asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::shared_ptr<const std::string> bytes) {
   boost::system::error_code ignored;
-  co_await asio::async_write(*pipe, asio::buffer(bytes), asio::redirect_error(asio::use_awaitable, ignored));
+  co_await asio::async_write(*pipe, asio::buffer(*bytes), asio::redirect_error(asio::use_awaitable, ignored));
   pipe->close(ignored);
 }
 
@@ -119,12 +119,14 @@ asio::awaitable<Admission::Ticket> admitted(App& app, const std::string& sandbox
 // One exec in flight.
 class Flight {
  public:
-  Flight(App& app, const ExecSpec& spec, Output& output, Lease& lease, Admission::Ticket ticket)
+  Flight(App& app, const ExecSpec& spec, Output& output, Lease& lease, Admission::Ticket ticket,
+         MemoryShare& memory)
       : app_(app),
         ticket_(std::move(ticket)),
         spec_(spec),
         output_(output),
         lease_(lease),
+        memory_(memory),
         cancel_(or_throw(Cancel::make(app.executor))) {
     answer_.exec_id = new_exec_id();
     answer_.backend = lease.backend->config.name;
@@ -154,6 +156,7 @@ class Flight {
   const ExecSpec& spec_;
   Output& output_;
   Lease& lease_;
+  MemoryShare& memory_;
   std::shared_ptr<Cancel> cancel_;
   Alarm timer_{app_.executor};
   std::shared_ptr<PipeEnd> input_;
@@ -250,11 +253,11 @@ asio::awaitable<ExecAnswer> Flight::run() {
     call.std_in = std::move(in.read);
     input_ = std::make_shared<PipeEnd>(app_.executor, in.write.release());
     input_->native_non_blocking(true);
-    asio::co_spawn(app_.executor, feed(input_, *spec_.stdin_bytes), asio::detached);
+    asio::co_spawn(app_.executor, feed(input_, spec_.stdin_bytes), asio::detached);
   }
   const auto standard_out = std::make_shared<Stream>(app_.executor, std::move(out.read), false);
   const auto standard_err = std::make_shared<Stream>(app_.executor, std::move(err.read), true);
-  ArtifactWatch artifacts(lease_, spec_);
+  ArtifactWatch artifacts(lease_, spec_, memory_);
   if (spec_.artifact_dir) co_await artifacts.before();
   co_await output_.started(answer_);
   journal_start();
@@ -299,7 +302,15 @@ asio::awaitable<ExecAnswer> Flight::run() {
 
 }  // namespace
 
-asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& output, Killer& killer) {
+uint64_t ExecSpec::bytes() const {
+  uint64_t sum = stdin_bytes ? stdin_bytes->size() : 0;
+  for (const std::string& each : argv) sum += each.size();
+  for (const auto& [name, value] : env) sum += name.size() + value.size();
+  return sum;
+}
+
+asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& output, Killer& killer,
+                                     MemoryShare& memory) {
   if (app.draining)
     throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
   uint64_t needed = 0;
@@ -316,7 +327,7 @@ asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& out
   Lease lease = co_await app.sandboxes.acquire(wanted);
   if (killer.killed()) throw ClientGone{};
   Admission::Ticket ticket = co_await admitted(app, lease.sandbox->row.sandbox_id, killer);
-  Flight flight(app, spec, output, lease, std::move(ticket));
+  Flight flight(app, spec, output, lease, std::move(ticket), memory);
   killer.on_kill([&flight] { flight.kill(); });
   try {
     ExecAnswer answer = co_await flight.run();

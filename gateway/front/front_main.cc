@@ -166,7 +166,11 @@ class Front {
                 [this](Exchange& exchange, const ListenerInfo& listener, int uid, const std::string& peer) {
                   authenticate(app_, exchange, listener, uid, peer);
                 },
-            .handle = [this](Exchange& exchange) { return handle(app_, exchange); },
+            .handle =
+                [this](Exchange& exchange) {
+                  exchange.memory = MemoryShare(app_.memory, exchange.principal.tenant);
+                  return handle(app_, exchange);
+                },
             .finished = [this](const Exchange& exchange, const std::string& peer,
                                const RequestEnd& end) { finished(exchange, peer, end); }});
     app_.connections = [this] { return server_->connections(); };
@@ -226,7 +230,9 @@ class Front {
   }
 
   void set_limits() {
-    app_.sandboxes.set_limits(app_.config.limits.max_sandboxes, app_.config.limits.max_sandboxes_per_tenant);
+    const LimitsConfig& limits = app_.config.limits;
+    app_.sandboxes.set_limits(limits.max_sandboxes, limits.max_sandboxes_per_tenant);
+    app_.memory.set_limits(limits.max_held_bytes, limits.tenant_share(limits.max_held_bytes));
     set_exec_limits();
   }
 

@@ -167,6 +167,8 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"limits.min_bytes_per_sec", "0"},
     {"limits.max_header_bytes", "2048"},
     {"limits.max_json_bytes", "4096"},
+    {"limits.max_held_bytes", "536870912"},
+    {"limits.tenant_share_percent", "70"},
     {"limits.header_timeout_sec", "3"},
     {"limits.body_idle_timeout_sec", "4"},
     {"limits.idle_timeout_sec", "5"},
