@@ -82,6 +82,7 @@ struct LimitsConfig {
   uint32_t max_execs = 4096;
   uint32_t max_execs_per_sandbox = 256;
   uint32_t exec_queue = 1024;  // waiting beyond max_execs; then 429
+  uint32_t exec_queue_timeout_sec = 30;
   uint32_t max_sandboxes = 50000;
   uint32_t max_sandboxes_per_tenant = 10000;  // each costs a user id, a directory, a row
   uint32_t list_max_entries = 100000;

@@ -52,7 +52,9 @@ const Setting kRows[] = {
      .most = 1024 * kGiB},
     {.path = "limits.tenant_share_percent",
      .field = FIELD(Config, limits.tenant_share_percent),
-     .brief = "The most that one tenant has of `limits.max_held_bytes`, in percent.",
+     .brief =
+         "The most that one tenant has of `limits.max_held_bytes`, `limits.max_execs`, `limits.exec_queue` "
+         "and a backend's file calls, in percent.",
      .details = "So that no tenant takes all. 100 where there is one tenant only.",
      .least = 1,
      .most = 100},
@@ -105,6 +107,12 @@ const Setting kRows[] = {
      .details = "",
      .least = 0,
      .most = 1000000},
+    {.path = "limits.exec_queue_timeout_sec",
+     .field = FIELD(Config, limits.exec_queue_timeout_sec),
+     .brief = "Seconds that an exec waits for a place; then it is answered 429.",
+     .details = "They do not count against its own `timeout_sec`.",
+     .least = 1,
+     .most = 3600},
     {.path = "limits.max_sandboxes",
      .field = FIELD(Config, limits.max_sandboxes),
      .brief = "Sandboxes at a time, used or not; the next is answered 507 `quota_exceeded`.",

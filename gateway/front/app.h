@@ -26,7 +26,9 @@ struct App {
         authenticator(std::move(authenticator_)),
         backends(executor, config),
         sandboxes(executor, backends, *state, config.instance, started_by_root),
-        admission({config.limits.max_execs, config.limits.max_execs_per_sandbox, config.limits.exec_queue}) {}
+        admission({.max_execs = config.limits.max_execs,
+                   .max_execs_per_sandbox = config.limits.max_execs_per_sandbox,
+                   .exec_queue = config.limits.exec_queue}) {}
 
   boost::asio::any_io_executor executor;
   Config config;

@@ -92,13 +92,21 @@ asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::shared_ptr<const 
   pipe->close(ignored);
 }
 
-asio::awaitable<Admission::Ticket> admitted(App& app, const std::string& sandbox_id, Killer& killer) {
+ApiError waited_too_long(uint32_t seconds) {
+  return {.code = Code::kRateLimited,
+          .message = "no place became free within " + std::to_string(seconds) +
+                     " s (limits.exec_queue_timeout_sec), and nothing of this exec ran; try again later",
+          .retry_after_sec = 5};
+}
+
+asio::awaitable<Admission::Ticket> admitted(App& app, const SandboxRow& sandbox, Killer& killer) {
   const auto turn = std::make_shared<Event>(app.executor);
   const auto slot = std::make_shared<Admission::Ticket>();
-  auto answer = app.admission.admit(sandbox_id, [turn, slot](Admission::Ticket ticket) {
-    *slot = std::move(ticket);
-    turn->set();
-  });
+  auto answer =
+      app.admission.admit(sandbox.tenant, sandbox.sandbox_id, [turn, slot](Admission::Ticket ticket) {
+        *slot = std::move(ticket);
+        turn->set();
+      });
   if (auto* ticket = std::get_if<Admission::Ticket>(&answer)) co_return std::move(*ticket);
   if (auto* refused = std::get_if<Admission::Refused>(&answer)) {
     throw ApiError{
@@ -108,7 +116,11 @@ asio::awaitable<Admission::Ticket> admitted(App& app, const std::string& sandbox
   killer.on_kill([&app, waiter, turn] {
     if (app.admission.cancel(waiter)) turn->set();
   });
-  co_await turn->wait();
+  const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
+  if (!co_await turn->wait_for(std::chrono::seconds(limit)) && app.admission.cancel(waiter)) {
+    killer.on_kill({});
+    throw waited_too_long(limit);
+  }
   if (app.draining)
     throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
   killer.on_kill({});
@@ -326,7 +338,7 @@ asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& out
                       .request_id = spec.request_id};
   Lease lease = co_await app.sandboxes.acquire(wanted);
   if (killer.killed()) throw ClientGone{};
-  Admission::Ticket ticket = co_await admitted(app, lease.sandbox->row.sandbox_id, killer);
+  Admission::Ticket ticket = co_await admitted(app, lease.sandbox->row, killer);
   Flight flight(app, spec, output, lease, std::move(ticket), memory);
   killer.on_kill([&flight] { flight.kill(); });
   try {

@@ -239,8 +239,13 @@ class Front {
   // Never more at a time than the hosts take: what they leave unread would wait with its timeout running.
   void set_exec_limits() {
     const LimitsConfig& limits = app_.config.limits;
-    app_.admission.set_limits({std::min(limits.max_execs, app_.backends.exec_capacity()),
-                               limits.max_execs_per_sandbox, limits.exec_queue});
+    const uint32_t execs = std::min(limits.max_execs, app_.backends.exec_capacity());
+    app_.admission.set_limits(
+        {.max_execs = execs,
+         .max_execs_per_sandbox = limits.max_execs_per_sandbox,
+         .exec_queue = limits.exec_queue,
+         .max_execs_per_tenant = static_cast<uint32_t>(limits.tenant_share(execs)),
+         .exec_queue_per_tenant = static_cast<uint32_t>(limits.tenant_share(limits.exec_queue))});
   }
 
   asio::awaitable<void> sleep_for(std::chrono::nanoseconds time) {

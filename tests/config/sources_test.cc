@@ -176,6 +176,7 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"limits.max_execs", "7"},
     {"limits.max_execs_per_sandbox", "2"},
     {"limits.exec_queue", "0"},
+    {"limits.exec_queue_timeout_sec", "2"},
     {"limits.max_sandboxes", "9"},
     {"limits.max_sandboxes_per_tenant", "8"},
     {"limits.list_max_entries", "10"},
