@@ -67,7 +67,7 @@ struct LogConfig {
 
 struct LimitsConfig {
   uint32_t max_connections = 20000;
-  uint32_t max_connections_per_peer = 15000;
+  uint32_t max_connections_per_peer = 0;  // 0: three quarters of what there may be
   uint32_t max_requests_per_connection = 10000;
   uint32_t max_header_bytes = 16384;
   uint32_t max_headers = 100;

@@ -14,8 +14,10 @@ const Setting kRows[] = {
     {.path = "limits.max_connections_per_peer",
      .field = FIELD(Config, limits.max_connections_per_peer),
      .brief = "Connections at a time from one address, IPv6 /64 or local user.",
-     .details = "The next is answered 429 and closed. Behind a proxy all clients have its address.",
-     .least = 1,
+     .details =
+         "The next is answered 429 and closed. 0: three quarters of the connections that there may be, so "
+         "that others always find a place. Behind a proxy all clients have its address.",
+     .least = 0,
      .most = 1000000},
     {.path = "limits.max_requests_per_connection",
      .field = FIELD(Config, limits.max_requests_per_connection),
@@ -61,7 +63,7 @@ const Setting kRows[] = {
     {.path = "limits.header_timeout_sec",
      .field = FIELD(Config, limits.header_timeout_sec),
      .brief = "Seconds from the first byte of a request to the end of its headers.",
-     .details = "",
+     .details = "And from the start of a connection to the first byte of its first request.",
      .least = 1,
      .most = 3600},
     {.path = "limits.body_idle_timeout_sec",

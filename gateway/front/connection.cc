@@ -200,7 +200,8 @@ Task<std::optional<ApiError>> Connection::await_head() {
       if (size) co_return parse_head(*size);
       if (!scanner.problem().empty()) co_return bad_framing(scanner.problem());
     } else {
-      deadline_ = Clock::now() + server_.limits_.idle;
+      const ServerLimits& limits = server_.limits_;
+      deadline_ = Clock::now() + (served_ == 0 ? std::min(limits.header, limits.idle) : limits.idle);
     }
     if (co_await receive()) continue;
     if (idle_) co_return std::nullopt;

@@ -78,10 +78,16 @@ uint32_t connections_of(const LimitsConfig& limits) {
   return static_cast<uint32_t>(left);
 }
 
+uint32_t connections_per_peer(const LimitsConfig& limits, uint32_t all) {
+  if (limits.max_connections_per_peer != 0) return limits.max_connections_per_peer;
+  return std::max(all - std::max(all / 4, 1u), 1u);
+}
+
 ServerLimits limits_of(const Config& config) {
   const LimitsConfig& limits = config.limits;
-  return {connections_of(limits),
-          limits.max_connections_per_peer,
+  const uint32_t connections = connections_of(limits);
+  return {connections,
+          connections_per_peer(limits, connections),
           limits.max_header_bytes,
           limits.max_headers,
           limits.max_requests_per_connection,
