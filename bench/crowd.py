@@ -28,6 +28,15 @@ def connect(port, nth):
     return one
 
 
+def asked(port, nth):
+    # A connection that never asks is closed at the header's deadline; this one stays idle between requests.
+    one = connect(port, nth)
+    one.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    if not one.recv(4096).startswith(b"HTTP/1.1 200"):
+        sys.exit("GET /livez failed")
+    return one
+
+
 def cpu(pid):
     with open(f"/proc/{pid}/stat") as stat:
         fields = stat.read().rsplit(")", 1)[1].split()
@@ -133,7 +142,7 @@ def main():
         result = {"alone": probe(gateway.port, probes)}
         result["slow"] = slow(gateway, many, 100)
         result["idle"], held = measured(
-            gateway, lambda: [connect(gateway.port, i) for i in range(many)], many, probes
+            gateway, lambda: [asked(gateway.port, i) for i in range(many)], many, probes
         )
         for each in held:
             each.close()

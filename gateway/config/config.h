@@ -67,12 +67,14 @@ struct LogConfig {
 
 struct LimitsConfig {
   uint32_t max_connections = 20000;
-  uint32_t max_connections_per_peer = 15000;
+  uint32_t max_connections_per_peer = 0;  // 0: three quarters of what there may be
   uint32_t max_requests_per_connection = 10000;
   uint32_t max_header_bytes = 16384;
   uint32_t max_headers = 100;
   uint64_t max_json_bytes = 16u << 20;  // body of a JSON call, and content of a JSON read
-  uint32_t header_timeout_sec = 10;     // from the first byte of a request, total
+  uint64_t max_held_bytes = 1u << 30;   // of bodies and answers, in all
+  uint32_t tenant_share_percent = 50;
+  uint32_t header_timeout_sec = 10;  // from the first byte of a request, total
   uint32_t body_idle_timeout_sec = 30;
   uint32_t idle_timeout_sec = 300;   // a kept-alive connection between requests
   uint32_t write_timeout_sec = 60;   // no byte of an answer accepted for so long
@@ -80,16 +82,22 @@ struct LimitsConfig {
   uint32_t max_execs = 4096;
   uint32_t max_execs_per_sandbox = 256;
   uint32_t exec_queue = 1024;  // waiting beyond max_execs; then 429
+  uint32_t exec_queue_timeout_sec = 30;
   uint32_t max_sandboxes = 50000;
   uint32_t max_sandboxes_per_tenant = 10000;  // each costs a user id, a directory, a row
   uint32_t list_max_entries = 100000;
+
+  // What one tenant may have of something; never nothing.
+  [[nodiscard]] uint64_t tenant_share(uint64_t of) const {
+    return of / 100 * tenant_share_percent + (of % 100 * tenant_share_percent + 99) / 100;
+  }
 };
 
 struct ExecConfig {
   double timeout_sec = 30;  // when a request names none
   double max_timeout_sec = 86400;
   uint64_t max_output_bytes = 131072;
-  uint64_t max_max_output_bytes = 64u << 20;
+  uint64_t max_max_output_bytes = 8u << 20;
   std::vector<std::pair<std::string, std::string>> env;  // added to every exec
 };
 

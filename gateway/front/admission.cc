@@ -3,6 +3,20 @@
 #include <algorithm>
 
 namespace isogate::front {
+namespace {
+
+// Whether something is in the round: put in at its end, or taken out, as `may` says.
+template <typename T>
+void list_as(bool may, T& one, std::list<T*>& turn) {
+  if (may == one.listed) return;
+  one.listed = may;
+  if (may)
+    one.place = turn.insert(turn.end(), &one);
+  else
+    turn.erase(one.place);
+}
+
+}  // namespace
 
 Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
   if (this == &other) return *this;
@@ -18,15 +32,9 @@ void Admission::Ticket::release() {
   if (owner) owner->give_back(*sandbox);
 }
 
-Admission::Answer Admission::admit(std::string_view sandbox_id, Ready ready) {
-  auto found = sandboxes_.find(sandbox_id);
-  if (found == sandboxes_.end()) {
-    found = sandboxes_.try_emplace(std::string(sandbox_id)).first;
-    found->second.id = found->first;
-  }
-  Sandbox& sandbox = found->second;
-  bool room = running_ < limits_.max_execs && sandbox.running < limits_.max_execs_per_sandbox;
-  if (room && sandbox.queue.empty() && turn_.empty()) return take(sandbox);
+Admission::Answer Admission::admit(std::string_view tenant, std::string_view sandbox_id, Ready ready) {
+  Sandbox& sandbox = find_or_make(tenant, sandbox_id);
+  if (may_run(sandbox) && sandbox.queue.empty() && turn_.empty()) return take(sandbox);
   if (queue_full(sandbox)) {
     Refused refused = refuse(sandbox);
     forget_if_idle(sandbox);
@@ -36,6 +44,7 @@ Admission::Answer Admission::admit(std::string_view sandbox_id, Ready ready) {
   sandbox.queue.push_back({id, std::move(ready)});
   waiters_.emplace(id, &sandbox);
   ++waiting_;
+  ++sandbox.tenant->waiting;
   relist(sandbox);
   return Queued{id};
 }
@@ -47,6 +56,7 @@ bool Admission::cancel(uint64_t waiter) {
   waiters_.erase(found);
   std::erase_if(sandbox.queue, [&](const Waiter& each) { return each.id == waiter; });
   --waiting_;
+  --sandbox.tenant->waiting;
   relist(sandbox);
   forget_if_idle(sandbox);
   return true;
@@ -63,21 +73,49 @@ uint32_t Admission::running(std::string_view sandbox_id) const {
   return found == sandboxes_.end() ? 0 : found->second.running;
 }
 
+Admission::Sandbox& Admission::find_or_make(std::string_view tenant, std::string_view sandbox_id) {
+  auto found = sandboxes_.find(sandbox_id);
+  if (found != sandboxes_.end()) return found->second;
+  auto owner = tenants_.find(tenant);
+  if (owner == tenants_.end()) {
+    owner = tenants_.try_emplace(std::string(tenant)).first;
+    owner->second.id = owner->first;
+  }
+  found = sandboxes_.try_emplace(std::string(sandbox_id)).first;
+  found->second.id = found->first;
+  found->second.tenant = &owner->second;
+  ++owner->second.sandboxes;
+  return found->second;
+}
+
+bool Admission::may_run(const Sandbox& sandbox) const {
+  return running_ < limits_.max_execs && sandbox.tenant->running < limits_.max_execs_per_tenant &&
+         sandbox.running < limits_.max_execs_per_sandbox;
+}
+
 bool Admission::queue_full(const Sandbox& sandbox) const {
-  uint32_t share = limits_.exec_queue - limits_.exec_queue / 4;
-  return waiting_ >= limits_.exec_queue || sandbox.queue.size() >= share;
+  uint32_t own = std::min(limits_.exec_queue, limits_.exec_queue_per_tenant);
+  return waiting_ >= limits_.exec_queue || sandbox.tenant->waiting >= own ||
+         sandbox.queue.size() >= own - own / 4;
 }
 
 Admission::Refused Admission::refuse(const Sandbox& sandbox) const {
   if (sandbox.running >= limits_.max_execs_per_sandbox)
     return {std::to_string(sandbox.running) + " execs run in this sandbox (max_execs_per_sandbox) and " +
             std::to_string(sandbox.queue.size()) + " wait; try again when one has ended"};
+  const Tenant& tenant = *sandbox.tenant;
+  if (tenant.running >= limits_.max_execs_per_tenant ||
+      (waiting_ < limits_.exec_queue && tenant.waiting >= limits_.exec_queue_per_tenant))
+    return {std::to_string(tenant.running) + " execs of this tenant run and " +
+            std::to_string(tenant.waiting) +
+            " wait, which is its share (tenant_share_percent); try again when one has ended"};
   return {std::to_string(running_) + " execs run (max_execs) and " + std::to_string(waiting_) +
           " wait (exec_queue); try again later"};
 }
 
 Admission::Ticket Admission::take(Sandbox& sandbox) {
   ++running_;
+  ++sandbox.tenant->running;
   ++sandbox.running;
   relist(sandbox);
   return Ticket(this, &sandbox);
@@ -85,6 +123,7 @@ Admission::Ticket Admission::take(Sandbox& sandbox) {
 
 void Admission::give_back(Sandbox& sandbox) {
   --running_;
+  --sandbox.tenant->running;
   --sandbox.running;
   relist(sandbox);
   forget_if_idle(sandbox);
@@ -92,29 +131,31 @@ void Admission::give_back(Sandbox& sandbox) {
 }
 
 void Admission::relist(Sandbox& sandbox) {
-  bool may = !sandbox.queue.empty() && sandbox.running < limits_.max_execs_per_sandbox;
-  if (may == sandbox.listed) return;
-  sandbox.listed = may;
-  if (may)
-    sandbox.turn = turn_.insert(turn_.end(), &sandbox);
-  else
-    turn_.erase(sandbox.turn);
+  Tenant& tenant = *sandbox.tenant;
+  list_as(!sandbox.queue.empty() && sandbox.running < limits_.max_execs_per_sandbox, sandbox, tenant.turn);
+  list_as(!tenant.turn.empty() && tenant.running < limits_.max_execs_per_tenant, tenant, turn_);
 }
 
 void Admission::forget_if_idle(Sandbox& sandbox) {
-  if (sandbox.running == 0 && sandbox.queue.empty()) sandboxes_.erase(std::string(sandbox.id));
+  if (sandbox.running != 0 || !sandbox.queue.empty()) return;
+  Tenant& tenant = *sandbox.tenant;
+  sandboxes_.erase(std::string(sandbox.id));
+  if (--tenant.sandboxes == 0) tenants_.erase(std::string(tenant.id));
 }
 
 void Admission::pump() {
   if (pumping_) return;  // a callback released a ticket: the loop below sees it
   pumping_ = true;
   while (running_ < limits_.max_execs && !turn_.empty()) {
-    Sandbox& sandbox = *turn_.front();
+    Tenant& tenant = *turn_.front();
+    Sandbox& sandbox = *tenant.turn.front();
     Waiter waiter = std::move(sandbox.queue.front());
     sandbox.queue.pop_front();
     waiters_.erase(waiter.id);
     --waiting_;
-    turn_.splice(turn_.end(), turn_, sandbox.turn);
+    --tenant.waiting;
+    turn_.splice(turn_.end(), turn_, tenant.place);
+    tenant.turn.splice(tenant.turn.end(), tenant.turn, sandbox.place);
     waiter.ready(take(sandbox));
   }
   pumping_ = false;

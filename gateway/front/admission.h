@@ -1,8 +1,8 @@
-// How many execs run: a cap on all, a cap per sandbox, and a bounded queue beyond.
+// How many execs run: a cap on all, a tenant's share of it, a cap per sandbox, and a bounded queue beyond.
 //
-// Within a sandbox the queue is first come, first served; among sandboxes that may run it goes
-// round, so that neither one at its own cap nor one with a long queue holds up the others. One
-// sandbox takes at most three quarters of the queue.
+// Within a sandbox the queue is first come, first served. Who may run goes round: among tenants, and within a
+// tenant among its sandboxes, so that none at its own cap and none with a long queue holds up the others.
+// A tenant has the same share of the queue as of the execs, and one sandbox three quarters of that.
 // One thread; it must outlive its tickets. Callbacks run inside the release of a ticket (or in
 // set_limits()); they may call anything here and must not throw.
 #pragma once
@@ -27,6 +27,8 @@ class Admission {
     uint32_t max_execs = 4096;
     uint32_t max_execs_per_sandbox = 256;
     uint32_t exec_queue = 1024;
+    uint32_t max_execs_per_tenant = UINT32_MAX;
+    uint32_t exec_queue_per_tenant = UINT32_MAX;
   };
 
   class Ticket {  // one running exec; given back when it goes
@@ -61,8 +63,8 @@ class Admission {
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
-  // `ready` is kept, and called once, only when the answer is Queued.
-  Answer admit(std::string_view sandbox_id, Ready ready);
+  // A sandbox is one tenant's. `ready` is kept, and called once, only when the answer is Queued.
+  Answer admit(std::string_view tenant, std::string_view sandbox_id, Ready ready);
   bool cancel(uint64_t waiter);    // false: its turn has come, or it never was
   void set_limits(Limits limits);  // a lower cap ends nothing, it only admits nobody
 
@@ -76,18 +78,30 @@ class Admission {
     uint64_t id = 0;
     Ready ready;
   };
+  struct Tenant {
+    std::string id;
+    uint32_t running = 0, waiting = 0, sandboxes = 0;
+    std::list<Sandbox*> turn;  // those that have waiters and are below their own cap
+    bool listed = false;       // in turn_: its own turn is not empty, and it is below its share
+    std::list<Tenant*>::iterator place;
+  };
   struct Sandbox {
     std::string id;
+    Tenant* tenant = nullptr;
     uint32_t running = 0;
     std::deque<Waiter> queue;
-    bool listed = false;  // in turn_: it has waiters and is below its own cap
-    std::list<Sandbox*>::iterator turn;
+    bool listed = false;  // in its tenant's turn
+    std::list<Sandbox*>::iterator place;
   };
   struct Hash {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
   };
+  template <typename T>
+  using ById = std::unordered_map<std::string, T, Hash, std::equal_to<>>;
 
+  Sandbox& find_or_make(std::string_view tenant, std::string_view sandbox_id);
+  [[nodiscard]] bool may_run(const Sandbox& sandbox) const;
   [[nodiscard]] bool queue_full(const Sandbox& sandbox) const;
   [[nodiscard]] Refused refuse(const Sandbox& sandbox) const;
   Ticket take(Sandbox& sandbox);
@@ -100,9 +114,10 @@ class Admission {
   uint32_t running_ = 0, waiting_ = 0;
   uint64_t next_waiter_ = 1;
   bool pumping_ = false;
-  std::unordered_map<std::string, Sandbox, Hash, std::equal_to<>> sandboxes_;
+  ById<Tenant> tenants_;
+  ById<Sandbox> sandboxes_;
   std::unordered_map<uint64_t, Sandbox*> waiters_;
-  std::list<Sandbox*> turn_;
+  std::list<Tenant*> turn_;
 };
 
 }  // namespace isogate::front

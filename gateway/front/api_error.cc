@@ -78,14 +78,21 @@ unsigned ApiError::http_status() const { return row(code).status; }
 std::string_view ApiError::code_text() const { return row(code).text; }
 
 std::string ApiError::body(std::string_view request_id) const {
+  return opening() + (details_json.empty() ? "{}" : details_json) + closing(request_id);
+}
+
+std::string ApiError::opening() const {
   std::string out = R"({"error":{"code":")";
   out += code_text();
   out += R"(","message":)";
   append_json_string(out, is_utf8(message) ? message : printable(message, 1000));
   out += row(code).retryable && !permanent ? R"(,"retryable":true,"details":)"
                                            : R"(,"retryable":false,"details":)";
-  out += details_json.empty() ? "{}" : details_json;
-  out += R"(},"request_id":)";
+  return out;
+}
+
+std::string ApiError::closing(std::string_view request_id) {
+  std::string out = R"(},"request_id":)";
   append_json_string(out, request_id);
   out += "}\n";
   return out;

@@ -47,6 +47,9 @@ struct ApiError {
   [[nodiscard]] unsigned http_status() const;
   [[nodiscard]] std::string_view code_text() const;
   [[nodiscard]] std::string body(std::string_view request_id) const;
+  // The same in two parts, between which `details` belong.
+  [[nodiscard]] std::string opening() const;
+  [[nodiscard]] static std::string closing(std::string_view request_id);
 };
 
 // What a status of the ABI means to the caller of a file call or of an exec.

@@ -10,6 +10,7 @@
 #include "gateway/front/admission.h"
 #include "gateway/front/auth.h"
 #include "gateway/front/backends.h"
+#include "gateway/front/memory_budget.h"
 #include "gateway/front/metrics.h"
 #include "gateway/front/sandboxes.h"
 #include "gateway/front/state.h"
@@ -25,7 +26,9 @@ struct App {
         authenticator(std::move(authenticator_)),
         backends(executor, config),
         sandboxes(executor, backends, *state, config.instance, started_by_root),
-        admission({config.limits.max_execs, config.limits.max_execs_per_sandbox, config.limits.exec_queue}) {}
+        admission({.max_execs = config.limits.max_execs,
+                   .max_execs_per_sandbox = config.limits.max_execs_per_sandbox,
+                   .exec_queue = config.limits.exec_queue}) {}
 
   boost::asio::any_io_executor executor;
   Config config;
@@ -35,6 +38,7 @@ struct App {
   Backends backends;
   Sandboxes sandboxes;
   Admission admission;
+  MemoryBudget memory;
   Metrics metrics;
   std::function<size_t()> connections;
   bool draining = false;

@@ -16,7 +16,7 @@ ListRequest listing_of(const ExecSpec& spec) {
 }  // namespace
 
 asio::awaitable<void> ArtifactWatch::before() {
-  const Listing listing = co_await list_files(lease_, listing_of(spec_));
+  const Listing listing = co_await list_files(lease_, listing_of(spec_), memory_);
   if (listing.status == ISOGATE_NOT_FOUND) co_return;
   if (listing.status != ISOGATE_OK)
     throw from_backend({listing.status, 0, "artifact_dir: " + listing.message});
@@ -32,7 +32,7 @@ asio::awaitable<void> ArtifactWatch::before() {
 
 asio::awaitable<std::vector<Artifact>> ArtifactWatch::after() {
   std::vector<Artifact> artifacts;
-  const Listing listing = co_await list_files(lease_, listing_of(spec_));
+  const Listing listing = co_await list_files(lease_, listing_of(spec_), memory_);
   if (listing.status != ISOGATE_OK) co_return artifacts;
   for (const auto& entry : listing.entries) {
     if (entry.type != ISOGATE_ENTRY_REGULAR || known_.contains(entry.name)) continue;

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
-#include <string>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "gateway/front/exec.h"
@@ -13,7 +13,9 @@ namespace isogate::front {
 
 class ArtifactWatch {
  public:
-  ArtifactWatch(Lease& lease, const ExecSpec& spec) : lease_(lease), spec_(spec) {}
+  // Listings are held in `memory`.
+  ArtifactWatch(Lease& lease, const ExecSpec& spec, MemoryShare& memory)
+      : lease_(lease), spec_(spec), memory_(memory) {}
 
   // A directory that is not there yet counts as empty. Throws ApiError for a refused path, and for a
   // directory too large to be compared.
@@ -23,6 +25,7 @@ class ArtifactWatch {
  private:
   Lease& lease_;
   const ExecSpec& spec_;
+  MemoryShare& memory_;
   std::set<std::string> known_;  // ordered: nobody can choose names that collide
 };
 

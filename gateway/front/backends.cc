@@ -28,6 +28,7 @@ Backends::Backends(asio::any_io_executor executor, const Config& config)
     : executor_(std::move(executor)),
       policy_(policy_of(config)),
       interval_sec_(config.probe_interval_sec),
+      limits_(config.limits),
       settled_(executor_) {
   for (const BackendConfig& each : config.backends) {
     backends_.push_back(std::make_shared<Backend>());
@@ -39,12 +40,14 @@ Backends::Backends(asio::any_io_executor executor, const Config& config)
 void Backends::reconfigure(const Config& config) {
   policy_ = policy_of(config);
   interval_sec_ = config.probe_interval_sec;
+  limits_ = config.limits;
   std::vector<std::shared_ptr<Backend>> next;
   for (const BackendConfig& each : config.backends) {
     auto found = find(each.name);
     if (!found) found = std::make_shared<Backend>();
     found->config = each;
     found->configured = true;
+    if (found->hello) size_gate(*found);
     next.push_back(std::move(found));
   }
   for (auto& old : backends_) {
@@ -62,6 +65,11 @@ std::shared_ptr<Backend> Backends::find(std::string_view name) const {
   return nullptr;
 }
 
+void Backends::size_gate(Backend& backend) const {
+  const uint32_t all = backend.hello->max_file_calls;
+  backend.gate.resize(all, static_cast<uint32_t>(limits_.tenant_share(all)));
+}
+
 void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
   const auto backend = find(name);
   if (!backend) return;
@@ -77,7 +85,7 @@ void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
       [this, backend, generation](const ipc::Hello& hello) {
         if (backend->generation != generation) return;
         backend->hello = hello;
-        backend->gate.resize(hello.max_file_calls);
+        size_gate(*backend);
         if (on_hello_) on_hello_();
         asio::co_spawn(executor_, first_probes(backend, generation), asio::detached);
       },

@@ -69,12 +69,14 @@ class Backends {
  private:
   boost::asio::awaitable<void> first_probes(std::shared_ptr<Backend> backend, uint64_t generation);
   boost::asio::awaitable<void> probe_once(std::shared_ptr<Backend> backend);
+  void size_gate(Backend& backend) const;
   [[nodiscard]] bool all_settled() const;
   void note_settled();
 
   boost::asio::any_io_executor executor_;
   Policy policy_;
   uint32_t interval_sec_;
+  LimitsConfig limits_;
   std::vector<std::shared_ptr<Backend>> backends_;  // in the operator's order
   Event settled_;
   std::function<void()> on_hello_;

@@ -1,6 +1,6 @@
-// How many calls other than execs a backend's host works on: transfers, listings, opens. Each holds one of the
-// host's workers for as long as its client takes, so one tenant may hold a part of them only.
-// The front's one thread.
+// How many calls other than execs a backend's host works on: transfers, listings, opens. Each holds one of
+// the host's workers for as long as its client takes, so one tenant may hold its share of them only. The
+// front's one thread.
 #pragma once
 
 #include <algorithm>
@@ -36,22 +36,25 @@ class CallGate {
     std::string tenant_;
   };
 
-  void resize(uint32_t all) { most_ = all; }
+  void resize(uint32_t all, uint32_t per_tenant) {
+    most_ = all;
+    most_per_tenant_ = per_tenant;
+  }
 
   Ticket enter(const std::string& tenant) {  // throws ApiError
     const auto own = of_.find(tenant);
-    const uint32_t per_tenant = std::max<uint32_t>(most_ / 2, 1);
     const bool full = all_ >= most_;
-    if (!full && (own == of_.end() || own->second < per_tenant)) return {*this, tenant};
-    throw ApiError{.code = Code::kRateLimited,
-                   .message = full ? std::to_string(most_) + " file calls are under way; try again later"
-                                   : std::to_string(per_tenant) +
-                                         " file calls of this tenant are under way; try again when one has ended",
-                   .retry_after_sec = 1};
+    if (!full && (own == of_.end() || own->second < most_per_tenant_)) return {*this, tenant};
+    throw ApiError{
+        .code = Code::kRateLimited,
+        .message = full ? std::to_string(most_) + " file calls are under way; try again later"
+                        : std::to_string(most_per_tenant_) +
+                              " file calls of this tenant are under way; try again when one has ended",
+        .retry_after_sec = 1};
   }
 
  private:
-  uint32_t most_ = 0, all_ = 0;
+  uint32_t most_ = 0, most_per_tenant_ = 0, all_ = 0;
   std::unordered_map<std::string, uint32_t> of_;
 };
 

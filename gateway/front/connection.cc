@@ -1,16 +1,12 @@
 #include "gateway/front/connection.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/error.hpp>
 #include <cerrno>
-#include <charconv>
 
 #include "gateway/base/log.h"
 #include "gateway/front/cors.h"
@@ -24,11 +20,6 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr size_t kReadSize = 16384;
-constexpr size_t kBodyChunk = 256 * 1024;
-constexpr size_t kSpliceAtOnce = 1 << 20;
-constexpr size_t kCopyAtOnce = 64 * 1024;
-constexpr size_t kWriteAtOnce = 1 << 20;
 constexpr std::chrono::seconds kLinger{2};
 constexpr size_t kLingerBytes = 4 << 20;
 
@@ -38,11 +29,6 @@ ApiError bad_request(std::string message) {
 
 ApiError bad_framing(const std::string& why) {
   return bad_request("the request is not well-formed HTTP/1.1: " + why);
-}
-
-bool ready_for(int fd, short events) {
-  pollfd one{fd, events, 0};
-  return ::poll(&one, 1, 0) == 1;
 }
 
 }  // namespace
@@ -214,7 +200,8 @@ Task<std::optional<ApiError>> Connection::await_head() {
       if (size) co_return parse_head(*size);
       if (!scanner.problem().empty()) co_return bad_framing(scanner.problem());
     } else {
-      deadline_ = Clock::now() + server_.limits_.idle;
+      const ServerLimits& limits = server_.limits_;
+      deadline_ = Clock::now() + (served_ == 0 ? std::min(limits.header, limits.idle) : limits.idle);
     }
     if (co_await receive()) continue;
     if (idle_) co_return std::nullopt;
@@ -264,6 +251,7 @@ Task<void> Connection::one_request() {
     if (refusal && !begun_) co_await answer_error(*refusal);
   } catch (const ClientGone&) {
   }
+  memory = {};
   if (!finished_) must_close_ = true;
   end_.complete = finished_;
   end_.ended = Clock::now();
@@ -297,274 +285,6 @@ std::string_view Connection::header(std::string_view name) const {
 }
 
 std::optional<uint64_t> Connection::content_length() const { return framing_.length; }
-
-Task<void> Connection::continue_if_expected() {
-  if (continue_sent_ || header("Expect").empty() || buffer_.size() > 0) co_return;
-  continue_sent_ = true;
-  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  co_await write_raw(asio::const_buffer(asio::buffer(kContinue)));
-}
-
-// At least one byte of the body, or 0 at its complete end.
-Task<size_t> Connection::read_body_some(char* data, size_t size) {
-  co_await continue_if_expected();
-  while (!body_is_read()) {
-    if (const size_t n = take_body(data, size); n > 0) co_return n;
-    if (!body_is_read()) co_await more_body();
-  }
-  co_return 0;
-}
-
-// What buffer_ has of the body.
-size_t Connection::take_body(char* data, size_t size) {
-  std::string_view in(static_cast<const char*>(buffer_.data().data()), buffer_.size());
-  size_t n = 0;
-  if (chunks_) {
-    n = chunks_->decode(in, data, size);
-    buffer_.consume(buffer_.size() - in.size());
-    if (!chunks_->problem().empty()) {
-      must_close_ = true;
-      throw bad_request("the request's body is not well-formed: " + std::string(chunks_->problem()));
-    }
-  } else {
-    n = static_cast<size_t>(std::min<uint64_t>({in.size(), size, body_left_}));
-    in.copy(data, n);
-    buffer_.consume(n);
-    body_left_ -= n;
-  }
-  end_.bytes_in += n;
-  return n;
-}
-
-Task<void> Connection::more_body() {
-  const size_t before = buffer_.size();
-  deadline_ = reading_.wait_until(Clock::now());
-  const bool more = co_await receive();
-  deadline_ = Clock::time_point::max();
-  reading_.waited(Clock::now());
-  reading_.came(buffer_.size() - before);
-  if (!more) body_was_cut();
-}
-
-Task<std::string> Connection::read_body(uint64_t cap) {
-  const auto length = content_length();
-  const ApiError too_large{
-      .code = Code::kFileTooLarge,
-      .message = "the body is over " + std::to_string(cap) + " bytes; send files with PUT /workspace/files"};
-  if (length && *length > cap) throw too_large;
-  std::string body;
-  if (body_is_read()) co_return body;
-  body.resize(std::min<uint64_t>(length ? *length + 1 : cap + 1, kReadSize));
-  size_t used = 0;
-  for (;;) {
-    const size_t n = co_await read_body_some(body.data() + used, body.size() - used);
-    if (n == 0) break;
-    used += n;
-    if (used > cap) throw too_large;
-    if (used == body.size()) body.resize(std::min<uint64_t>(cap + 1, body.size() * 2));
-  }
-  body.resize(used);
-  co_return body;
-}
-
-// A plain body of known length goes from socket to pipe inside the kernel; others go through the parser.
-Task<size_t> Connection::read_body_to_pipe(PipeEnd& pipe) {
-  if (!chunks_ && !socket_.encrypted()) co_return co_await splice_body(pipe);
-  std::string chunk(kBodyChunk, '\0');
-  const size_t size = co_await read_body_some(chunk.data(), chunk.size());
-  boost::system::error_code error;
-  co_await asio::async_write(pipe, asio::buffer(chunk.data(), size),
-                             asio::redirect_error(asio::use_awaitable, error));
-  if (error) throw PipeClosed{};
-  co_return size;
-}
-
-Task<size_t> Connection::splice_body(PipeEnd& pipe) {
-  boost::system::error_code error;
-  if (body_left_ == 0) co_return 0;
-  co_await continue_if_expected();
-  if (buffer_.size() > 0) {
-    const size_t size = std::min<uint64_t>(buffer_.size(), body_left_);
-    co_await asio::async_write(pipe, asio::buffer(buffer_.data().data(), size),
-                               asio::redirect_error(asio::use_awaitable, error));
-    if (error) throw PipeClosed{};
-    buffer_.consume(size);
-    body_left_ -= size;
-    end_.bytes_in += size;
-    co_return size;
-  }
-  for (;;) {
-    const size_t most = std::min<uint64_t>(body_left_, kSpliceAtOnce);
-    const ssize_t n = ::splice(socket_.native_handle(), nullptr, pipe.native_handle(), nullptr, most,
-                               SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE);
-    if (n > 0) {
-      body_left_ -= static_cast<uint64_t>(n);
-      end_.bytes_in += static_cast<uint64_t>(n);
-      reading_.came(static_cast<uint64_t>(n));
-      co_return static_cast<size_t>(n);
-    }
-    if (n < 0 && errno == EPIPE) throw PipeClosed{};
-    if (n == 0 || (errno != EAGAIN && errno != EINTR)) body_was_cut();
-    const bool came = ready_for(socket_.native_handle(), POLLIN);
-    if (came && ready_for(pipe.native_handle(), POLLOUT)) {  // splice stops at urgent data, recv does not
-      if (!co_await receive()) body_was_cut();
-      co_return co_await splice_body(pipe);
-    }
-    if (came) {
-      co_await pipe.async_wait(PipeEnd::wait_write, asio::redirect_error(asio::use_awaitable, error));
-    } else {
-      deadline_ = reading_.wait_until(Clock::now());
-      co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
-      deadline_ = Clock::time_point::max();
-      reading_.waited(Clock::now());
-    }
-    if (error) body_was_cut();
-  }
-}
-
-void Connection::body_was_cut() {
-  must_close_ = true;
-  if (timed_out_)
-    throw ApiError{.code = Code::kRequestTimeout, .message = "the request's body stopped coming"};
-  throw ClientGone{};
-}
-
-template <typename Buffers>
-Task<void> Connection::write_raw(Buffers buffers) {
-  if (broken_) throw ClientGone{};
-  boost::system::error_code error;
-  size_t written = 0;
-  // Asked before each write: the deadline moves on with what the client takes.
-  const auto pace = [&](const boost::system::error_code& failed, size_t so_far) -> size_t {
-    const auto now = Clock::now();
-    writing_.waited(now);
-    writing_.came(so_far - std::exchange(written, so_far));
-    deadline_ = writing_.wait_until(now);
-    return failed ? 0 : kWriteAtOnce;
-  };
-  writing_.start(Clock::now());
-  const size_t all =
-      co_await asio::async_write(socket_, buffers, pace, asio::redirect_error(asio::use_awaitable, error));
-  deadline_ = Clock::time_point::max();
-  writing_.waited(Clock::now());
-  writing_.came(all - written);
-  if (error) {
-    must_close_ = broken_ = true;
-    throw ClientGone{};
-  }
-}
-
-std::string Connection::head_of(unsigned status, std::string_view content_type,
-                                std::optional<uint64_t> length, const Headers& headers) {
-  end_.status = status;
-  end_.answered = Clock::now();
-  begun_ = true;
-  const bool http10 = parser_->get().version() == 10;
-  if (!body_is_read() || served_ >= server_.limits_.max_requests_per_connection) must_close_ = true;
-  chunked_ = !length && !http10;
-  if (!length && http10) must_close_ = true;
-  const bool close = must_close_ || server_.draining_ || !parser_->get().keep_alive();
-  if (close) must_close_ = true;
-  AnswerHead head{.status = status,
-                  .content_type = content_type,
-                  .length = length,
-                  .chunked = chunked_,
-                  .close = close,
-                  .keep_alive_10 = http10 && !close,
-                  .request_id = request_id,
-                  .cors_origin = cors_origin};
-  return head.text(headers);
-}
-
-Task<void> Connection::send(unsigned status, std::string_view content_type, std::string_view body,
-                            const Headers& headers) {
-  const std::string head = head_of(status, content_type, body.size(), headers);
-  if (head_only_) body = {};
-  end_.bytes_out = body.size();
-  const std::array<asio::const_buffer, 2> parts = {asio::buffer(head), asio::buffer(body)};
-  co_await write_raw(parts);
-  finished_ = true;
-}
-
-Task<void> Connection::begin(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
-                             const Headers& headers) {
-  const std::string head = head_of(status, content_type, length, headers);
-  left_to_write_ = length;
-  if (head_only_) left_to_write_ = 0;
-  co_await write_raw(asio::const_buffer(asio::buffer(head)));
-}
-
-Task<void> Connection::write(std::string_view bytes) {
-  if (bytes.empty() || head_only_) co_return;
-  end_.bytes_out += bytes.size();
-  if (!chunked_) {
-    if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(bytes.size(), *left_to_write_);
-    co_await write_raw(asio::const_buffer(asio::buffer(bytes)));
-    co_return;
-  }
-  std::array<char, 20> size{};
-  const auto end = std::to_chars(size.data(), size.data() + 16, bytes.size(), 16).ptr;
-  end[0] = '\r';
-  end[1] = '\n';
-  const std::array<asio::const_buffer, 3> parts = {
-      asio::buffer(size.data(), static_cast<size_t>(end + 2 - size.data())), asio::buffer(bytes),
-      asio::buffer("\r\n", 2)};
-  co_await write_raw(parts);
-}
-
-Task<size_t> Connection::copy_from_pipe(PipeEnd& pipe, size_t size) {
-  std::string chunk(std::min(size, kCopyAtOnce), '\0');
-  boost::system::error_code error;
-  const size_t n =
-      co_await pipe.async_read_some(asio::buffer(chunk), asio::redirect_error(asio::use_awaitable, error));
-  if (error == asio::error::eof) co_return 0;
-  if (error) throw ClientGone{};
-  if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(n, *left_to_write_);
-  end_.bytes_out += n;
-  const asio::const_buffer part(chunk.data(), n);
-  co_await write_raw(part);
-  co_return n;
-}
-
-Task<size_t> Connection::write_from_pipe(PipeEnd& pipe, size_t size) {
-  if (socket_.encrypted()) co_return co_await copy_from_pipe(pipe, size);
-  boost::system::error_code error;
-  for (;;) {
-    const ssize_t n = ::splice(pipe.native_handle(), nullptr, socket_.native_handle(), nullptr, size,
-                               SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE);
-    if (n >= 0) {
-      if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(static_cast<uint64_t>(n), *left_to_write_);
-      end_.bytes_out += static_cast<uint64_t>(n);
-      writing_.came(static_cast<uint64_t>(n));
-      co_return static_cast<size_t>(n);
-    }
-    if (errno != EAGAIN && errno != EINTR) throw ClientGone{};
-    if (!ready_for(pipe.native_handle(), POLLIN)) {
-      co_await pipe.async_wait(PipeEnd::wait_read, asio::redirect_error(asio::use_awaitable, error));
-    } else {
-      deadline_ = writing_.wait_until(Clock::now());
-      co_await socket_.async_wait(Socket::wait_write, asio::redirect_error(asio::use_awaitable, error));
-      deadline_ = Clock::time_point::max();
-      writing_.waited(Clock::now());
-    }
-    if (error) throw ClientGone{};
-  }
-}
-
-Task<void> Connection::finish() {
-  if (chunked_ && !head_only_) co_await write_raw(asio::const_buffer("0\r\n\r\n", 5));
-  if (left_to_write_.value_or(0) > 0) throw ClientGone{};
-  finished_ = true;
-}
-
-Task<void> Connection::answer_error(const ApiError& error) {
-  Headers headers;
-  if (error.retry_after_sec > 0) headers.emplace_back("Retry-After", std::to_string(error.retry_after_sec));
-  if (!error.allow.empty()) headers.emplace_back("Allow", error.allow);
-  if (error.code == Code::kUnauthenticated)
-    headers.emplace_back("WWW-Authenticate", "Bearer realm=\"isogate\"");
-  co_await send(error.http_status(), "application/json", error.body(request_id), headers);
-}
 
 void Connection::on_gone(GoneCallback callback) {
   gone_ = std::move(callback);

@@ -2,7 +2,8 @@
 //
 // Any doubt about the framing (request_head.h, chunk_decoder.h) is answered with 4xx and a close; an answer
 // sent before the body was read closes too, so that nothing of a body is ever taken for a request. Beast
-// only ever sees a head that was judged. Included by server.cc and connection.cc alone.
+// only ever sees a head that was judged. Included by server.cc and its own three sources alone: connection.cc
+// (its life, and heads), connection_body.cc (what comes in), connection_answer.cc (what goes out).
 #pragma once
 
 #include <boost/beast/core/flat_buffer.hpp>
@@ -53,6 +54,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void on_gone(GoneCallback callback) override;
 
  private:
+  static constexpr size_t kReadSize = 16384;
   using Parser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
 
   Task<bool> handshake();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gateway/front/auth.h"
+#include "gateway/front/memory_budget.h"
 #include "gateway/front/routes.h"
 
 namespace isogate::front {
@@ -44,13 +45,14 @@ class Exchange {
   std::string agent_param;                     // {agent_id} of the path, decoded
   std::string path_param;                      // {path}, decoded
   std::string_view query;                      // after '?', raw
+  MemoryShare memory;                          // what it keeps of bodies and answers, until it is answered
 
   // Empty when absent. Names are compared without case.
   [[nodiscard]] virtual std::string_view header(std::string_view name) const = 0;
   // Of the body, when Content-Length says so.
   [[nodiscard]] virtual std::optional<uint64_t> content_length() const = 0;
 
-  // The whole body, at most `cap` bytes (else ApiError file_too_large). Once.
+  // The whole body, at most `cap` bytes (else ApiError file_too_large), held in `memory`. Once.
   virtual Task<std::string> read_body(uint64_t cap) = 0;
   // Further bytes of the body into the pipe; 0 at the body's complete end. Throws ApiError when the body is
   // cut short, and PipeClosed when nobody reads the pipe any more.

@@ -86,19 +86,27 @@ struct Stream {
 };
 
 // Until all of it is taken, or the pipe closed: whoever was handed the other end gets no more of it.
-asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::string bytes) {
+asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::shared_ptr<const std::string> bytes) {
   boost::system::error_code ignored;
-  co_await asio::async_write(*pipe, asio::buffer(bytes), asio::redirect_error(asio::use_awaitable, ignored));
+  co_await asio::async_write(*pipe, asio::buffer(*bytes), asio::redirect_error(asio::use_awaitable, ignored));
   pipe->close(ignored);
 }
 
-asio::awaitable<Admission::Ticket> admitted(App& app, const std::string& sandbox_id, Killer& killer) {
+ApiError waited_too_long(uint32_t seconds) {
+  return {.code = Code::kRateLimited,
+          .message = "no place became free within " + std::to_string(seconds) +
+                     " s (limits.exec_queue_timeout_sec), and nothing of this exec ran; try again later",
+          .retry_after_sec = 5};
+}
+
+asio::awaitable<Admission::Ticket> admitted(App& app, const SandboxRow& sandbox, Killer& killer) {
   const auto turn = std::make_shared<Event>(app.executor);
   const auto slot = std::make_shared<Admission::Ticket>();
-  auto answer = app.admission.admit(sandbox_id, [turn, slot](Admission::Ticket ticket) {
-    *slot = std::move(ticket);
-    turn->set();
-  });
+  auto answer =
+      app.admission.admit(sandbox.tenant, sandbox.sandbox_id, [turn, slot](Admission::Ticket ticket) {
+        *slot = std::move(ticket);
+        turn->set();
+      });
   if (auto* ticket = std::get_if<Admission::Ticket>(&answer)) co_return std::move(*ticket);
   if (auto* refused = std::get_if<Admission::Refused>(&answer)) {
     throw ApiError{
@@ -108,7 +116,11 @@ asio::awaitable<Admission::Ticket> admitted(App& app, const std::string& sandbox
   killer.on_kill([&app, waiter, turn] {
     if (app.admission.cancel(waiter)) turn->set();
   });
-  co_await turn->wait();
+  const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
+  if (!co_await turn->wait_for(std::chrono::seconds(limit)) && app.admission.cancel(waiter)) {
+    killer.on_kill({});
+    throw waited_too_long(limit);
+  }
   if (app.draining)
     throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
   killer.on_kill({});
@@ -119,12 +131,14 @@ asio::awaitable<Admission::Ticket> admitted(App& app, const std::string& sandbox
 // One exec in flight.
 class Flight {
  public:
-  Flight(App& app, const ExecSpec& spec, Output& output, Lease& lease, Admission::Ticket ticket)
+  Flight(App& app, const ExecSpec& spec, Output& output, Lease& lease, Admission::Ticket ticket,
+         MemoryShare& memory)
       : app_(app),
         ticket_(std::move(ticket)),
         spec_(spec),
         output_(output),
         lease_(lease),
+        memory_(memory),
         cancel_(or_throw(Cancel::make(app.executor))) {
     answer_.exec_id = new_exec_id();
     answer_.backend = lease.backend->config.name;
@@ -154,6 +168,7 @@ class Flight {
   const ExecSpec& spec_;
   Output& output_;
   Lease& lease_;
+  MemoryShare& memory_;
   std::shared_ptr<Cancel> cancel_;
   Alarm timer_{app_.executor};
   std::shared_ptr<PipeEnd> input_;
@@ -250,11 +265,11 @@ asio::awaitable<ExecAnswer> Flight::run() {
     call.std_in = std::move(in.read);
     input_ = std::make_shared<PipeEnd>(app_.executor, in.write.release());
     input_->native_non_blocking(true);
-    asio::co_spawn(app_.executor, feed(input_, *spec_.stdin_bytes), asio::detached);
+    asio::co_spawn(app_.executor, feed(input_, spec_.stdin_bytes), asio::detached);
   }
   const auto standard_out = std::make_shared<Stream>(app_.executor, std::move(out.read), false);
   const auto standard_err = std::make_shared<Stream>(app_.executor, std::move(err.read), true);
-  ArtifactWatch artifacts(lease_, spec_);
+  ArtifactWatch artifacts(lease_, spec_, memory_);
   if (spec_.artifact_dir) co_await artifacts.before();
   co_await output_.started(answer_);
   journal_start();
@@ -299,7 +314,15 @@ asio::awaitable<ExecAnswer> Flight::run() {
 
 }  // namespace
 
-asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& output, Killer& killer) {
+uint64_t ExecSpec::bytes() const {
+  uint64_t sum = stdin_bytes ? stdin_bytes->size() : 0;
+  for (const std::string& each : argv) sum += each.size();
+  for (const auto& [name, value] : env) sum += name.size() + value.size();
+  return sum;
+}
+
+asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& output, Killer& killer,
+                                     MemoryShare& memory) {
   if (app.draining)
     throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
   uint64_t needed = 0;
@@ -315,8 +338,8 @@ asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& out
                       .request_id = spec.request_id};
   Lease lease = co_await app.sandboxes.acquire(wanted);
   if (killer.killed()) throw ClientGone{};
-  Admission::Ticket ticket = co_await admitted(app, lease.sandbox->row.sandbox_id, killer);
-  Flight flight(app, spec, output, lease, std::move(ticket));
+  Admission::Ticket ticket = co_await admitted(app, lease.sandbox->row, killer);
+  Flight flight(app, spec, output, lease, std::move(ticket), memory);
   killer.on_kill([&flight] { flight.kill(); });
   try {
     ExecAnswer answer = co_await flight.run();

@@ -24,11 +24,13 @@ struct ExecSpec {
   std::string shown;  // short and printable, for the journal
   std::vector<std::pair<std::string, std::string>> env;
   std::string cwd, user;
-  std::optional<std::string> stdin_bytes;
+  std::shared_ptr<const std::string> stdin_bytes;  // null: no stdin
   double timeout_sec = 0;
   isogate_limits limits{};
   std::optional<std::string> artifact_dir, backend;
   std::optional<uint32_t> min_isolation;
+
+  [[nodiscard]] uint64_t bytes() const;  // of what it has from the request
 };
 
 struct Artifact {
@@ -53,6 +55,7 @@ struct ExecAnswer {
 class Output {
  public:
   virtual ~Output() = default;
+  // The last before the program starts: when it throws, nothing was started.
   virtual boost::asio::awaitable<void> started(const ExecAnswer& so_far) = 0;
   // `error` tells stderr from stdout. `data` is valid until the first wait. An exception kills the exec.
   virtual boost::asio::awaitable<void> bytes(bool error, std::string_view data) = 0;
@@ -79,8 +82,10 @@ class Killer {
   bool killed_ = false;
 };
 
-// Throws ApiError when nothing was started; once something may have been, there is an answer.
-boost::asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& output, Killer& killer);
+// Throws ApiError when nothing was started; once something may have been, there is an answer. Listings of
+// artifacts are held in `memory`.
+boost::asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& output, Killer& killer,
+                                            MemoryShare& memory);
 
 // "SIGKILL" and so on; "SIG42" for the nameless.
 std::string signal_name(int signal);

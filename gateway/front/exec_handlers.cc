@@ -6,6 +6,7 @@
 #include "gateway/front/exec.h"
 #include "gateway/front/exec_request.h"
 #include "gateway/front/handlers.h"
+#include "gateway/front/json_answer.h"
 #include "gateway/front/ndjson.h"
 #include "gateway/front/text.h"
 
@@ -13,11 +14,15 @@ namespace isogate::front {
 namespace asio = boost::asio;
 namespace {
 
-// Keeps the first `cap` bytes of each stream.
+// Keeps the first `cap` bytes of each stream. They are claimed before the program starts: afterwards it is
+// too late to refuse.
 class Captured : public Output {
  public:
-  explicit Captured(uint64_t cap) : cap_(cap) {}
-  asio::awaitable<void> started(const ExecAnswer&) override { co_return; }
+  Captured(uint64_t cap, MemoryShare& memory) : cap_(cap), memory_(memory) {}
+  asio::awaitable<void> started(const ExecAnswer&) override {
+    memory_.add(2 * cap_);
+    co_return;
+  }
   asio::awaitable<void> bytes(bool error, std::string_view data) override {
     std::string& to = error ? standard_error : standard_out;
     to.append(data.substr(0, cap_ - to.size()));
@@ -27,10 +32,14 @@ class Captured : public Output {
     return (error ? standard_error : standard_out).size() >= cap_;
   }
 
+  // Gives back what was claimed and not used.
+  void ended() { memory_.hold(memory_.bytes() - 2 * cap_ + standard_out.size() + standard_error.size()); }
+
   std::string standard_out, standard_error;
 
  private:
   uint64_t cap_;
+  MemoryShare& memory_;
 };
 
 void append_number(std::string& out, std::string_view key, uint64_t value) {
@@ -48,18 +57,12 @@ void append_text(std::string& out, std::string_view key, std::string_view value)
   append_json_string(out, value);
 }
 
-// As text when it is UTF-8, else as base64, and says which.
-void append_bytes(std::string& out, const std::string& name, std::string_view bytes) {
-  const bool text = is_utf8(bytes);
-  out.append(",\"").append(name).append("\":");
-  if (text) {
-    append_json_string(out, bytes);
-  } else {
-    out += '"';
-    append_base64(out, bytes);
-    out += '"';
-  }
-  out.append(",\"").append(name).append(text ? "_encoding\":\"utf-8\"" : "_encoding\":\"base64\"");
+// As text or as base64, and says which.
+Task<void> write_bytes(JsonAnswer& answer, std::string_view name, std::string_view bytes) {
+  const bool as_text = goes_as_text(bytes);
+  answer.text.append(",\"").append(name).append("\":");
+  co_await answer.string(bytes, as_text);
+  answer.text.append(",\"").append(name).append(as_text ? "_encoding\":\"utf-8\"" : "_encoding\":\"base64\"");
 }
 
 // A cap may have cut a character: what is left of it goes, so that text stays text.
@@ -69,55 +72,70 @@ void trim_cut(std::string& kept, uint64_t total) {
   if (is_utf8(std::string_view(kept).substr(0, whole))) kept.resize(whole);
 }
 
-void append_artifacts(std::string& out, const std::vector<Artifact>& artifacts) {
-  out += R"(,"artifacts":[)";
-  for (const Artifact& artifact : artifacts) {
-    if (out.back() == '}') out += ',';
-    out += "{\"path\":";
-    append_json_string(out, is_utf8(artifact.path) ? artifact.path : printable(artifact.path, 4096));
-    append_number(out, "size", artifact.size);
-    append_text(out, "mime_type", mime_type(artifact.path));
-    out += '}';
-  }
-  out += ']';
+void append_artifact(std::string& out, const Artifact& artifact) {
+  out += "{\"path\":";
+  append_json_string(out, is_utf8(artifact.path) ? artifact.path : printable(artifact.path, 4096));
+  append_number(out, "size", artifact.size);
+  append_text(out, "mime_type", mime_type(artifact.path));
+  out += '}';
 }
 
-// The fields that say how it ended, without the opening brace.
-void append_end(std::string& out, const ExecAnswer& answer, bool truncated) {
-  append_text(out, "outcome", answer.outcome);
-  out.append(",\"exit_code\":").append(answer.exit_code ? std::to_string(*answer.exit_code) : "null");
-  out.append(",\"signal\":");
+Task<void> write_artifacts(JsonAnswer& out, const std::vector<Artifact>& artifacts) {
+  out.text += R"(,"artifacts":[)";
+  for (size_t i = 0; i < artifacts.size(); ++i) {
+    if (i > 0) out.text += ',';
+    append_artifact(out.text, artifacts[i]);
+    co_await out.write_if_much();
+  }
+  out.text += ']';
+}
+
+// The fields that say how it ended, without the braces.
+Task<void> write_end(JsonAnswer& out, const ExecAnswer& answer, bool truncated) {
+  std::string& text = out.text;
+  append_text(text, "outcome", answer.outcome);
+  text.append(",\"exit_code\":").append(answer.exit_code ? std::to_string(*answer.exit_code) : "null");
+  text.append(",\"signal\":");
   if (answer.signal == 0) {
-    out += "null";
+    text += "null";
   } else {
-    append_json_string(out, signal_name(answer.signal));
+    append_json_string(text, signal_name(answer.signal));
   }
-  append_number(out, "stdout_bytes", answer.stdout_bytes);
-  append_number(out, "stderr_bytes", answer.stderr_bytes);
-  out += truncated ? ",\"truncated\":true" : ",\"truncated\":false";
-  append_ms(out, "duration_ms", answer.duration_ms);
-  append_ms(out, "cpu_ms", answer.cpu_ms);
-  append_number(out, "max_rss_bytes", answer.max_rss_bytes);
-  append_artifacts(out, answer.artifacts);
-  append_text(out, "backend", answer.backend);
-  append_text(out, "isolation", isolation_name(answer.isolation));
-  if (!answer.message.empty()) append_text(out, "reason", answer.message);
+  append_number(text, "stdout_bytes", answer.stdout_bytes);
+  append_number(text, "stderr_bytes", answer.stderr_bytes);
+  text += truncated ? ",\"truncated\":true" : ",\"truncated\":false";
+  append_ms(text, "duration_ms", answer.duration_ms);
+  append_ms(text, "cpu_ms", answer.cpu_ms);
+  append_number(text, "max_rss_bytes", answer.max_rss_bytes);
+  co_await write_artifacts(out, answer.artifacts);
+  append_text(text, "backend", answer.backend);
+  append_text(text, "isolation", isolation_name(answer.isolation));
+  if (!answer.message.empty()) append_text(text, "reason", answer.message);
 }
 
-std::string answer_json(const ExecAnswer& answer, Captured& captured) {
+Task<void> write_answer(JsonAnswer& out, const ExecAnswer& answer, Captured& captured) {
   trim_cut(captured.standard_out, answer.stdout_bytes);
   trim_cut(captured.standard_error, answer.stderr_bytes);
   const bool truncated = captured.standard_out.size() < answer.stdout_bytes ||
                          captured.standard_error.size() < answer.stderr_bytes;
-  std::string out;
-  out.reserve(captured.standard_out.size() + captured.standard_error.size() + 512);
-  out += "{\"exec_id\":";
-  append_json_string(out, answer.exec_id);
-  append_bytes(out, "stdout", captured.standard_out);
-  append_bytes(out, "stderr", captured.standard_error);
-  append_end(out, answer, truncated);
-  out += "}";
-  return out;
+  out.text += "{\"exec_id\":";
+  append_json_string(out.text, answer.exec_id);
+  co_await write_bytes(out, "stdout", captured.standard_out);
+  co_await write_bytes(out, "stderr", captured.standard_error);
+  co_await write_end(out, answer, truncated);
+  out.text += '}';
+}
+
+// The partial result of an exec with which contact was lost, in the error's details.
+Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, Captured& captured) {
+  const ApiError error{
+      .code = Code::kOutcomeUnknown,
+      .message = "contact with the program was lost, so its outcome is not known: " + answer.message};
+  JsonAnswer out(exchange, error.http_status());
+  out.text = error.opening();
+  co_await write_answer(out, answer, captured);
+  out.text += ApiError::closing(exchange.request_id);
+  co_await out.end();
 }
 
 void log_exec(const Exchange& exchange, const ExecSpec& spec, const ExecAnswer& answer) {
@@ -164,12 +182,12 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   [[nodiscard]] bool full(bool error) const override { return (error ? error_bytes_ : out_bytes_) >= cap_; }
 
   asio::awaitable<void> end(const ExecAnswer& answer) {
-    std::string events;
-    framer_.flush(events);
-    events += "{\"event\":\"exit\"";
-    append_end(events, answer, answer.stdout_bytes > out_bytes_ || answer.stderr_bytes > error_bytes_);
-    co_await send(events + "}\n");
-    co_await exchange_.finish();
+    JsonAnswer last(exchange_);
+    framer_.flush(last.text);
+    last.text += "{\"event\":\"exit\"";
+    co_await write_end(last, answer, answer.stdout_bytes > out_bytes_ || answer.stderr_bytes > error_bytes_);
+    last.text += "}\n";
+    co_await last.end();
   }
 
   // Pings after silence, from now to quiet().
@@ -234,32 +252,34 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   Killer* killer_ = nullptr;
 };
 
+// The body's text is gone when this is done; what is kept of it stays held.
+Task<ParsedExec> read_exec(App& app, Exchange& exchange) {
+  require_json(exchange);
+  const std::string body = co_await exchange.read_body(app.config.limits.max_json_bytes);
+  ParsedExec parsed = parse_exec(app, exchange, body);
+  exchange.memory.hold(parsed.spec.bytes());
+  co_return parsed;
+}
+
 }  // namespace
 
 Task<void> handle_exec(App& app, Exchange& exchange) {
-  require_json(exchange);
-  const std::string body = co_await exchange.read_body(app.config.limits.max_json_bytes);
-  const ParsedExec parsed = parse_exec(app, exchange, body);
-  Captured captured(parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes));
+  const ParsedExec parsed = co_await read_exec(app, exchange);
+  Captured captured(parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes), exchange.memory);
   Killer killer;
   exchange.on_gone([&killer] { killer.kill(); });
-  const ExecAnswer answer = co_await run_exec(app, parsed.spec, captured, killer);
+  const ExecAnswer answer = co_await run_exec(app, parsed.spec, captured, killer, exchange.memory);
+  captured.ended();
   log_exec(exchange, parsed.spec, answer);
-  std::string json = answer_json(answer, captured);
-  if (answer.outcome == "unknown") {
-    throw ApiError{
-        .code = Code::kOutcomeUnknown,
-        .message = "contact with the program was lost, so its outcome is not known: " + answer.message,
-        .details_json = std::move(json)};
-  }
-  json += '\n';
-  co_await exchange.send(200, "application/json", json);
+  if (answer.outcome == "unknown") co_return co_await write_unknown(exchange, answer, captured);
+  JsonAnswer out(exchange);
+  co_await write_answer(out, answer, captured);
+  out.text += '\n';
+  co_await out.end();
 }
 
 Task<void> handle_exec_stream(App& app, Exchange& exchange) {
-  require_json(exchange);
-  const std::string body = co_await exchange.read_body(app.config.limits.max_json_bytes);
-  const ParsedExec parsed = parse_exec(app, exchange, body);
+  const ParsedExec parsed = co_await read_exec(app, exchange);
   const auto stream = std::make_shared<Streamed>(exchange, app.executor, parsed);
   Streamed& streamed = *stream;
   Killer killer;
@@ -268,7 +288,7 @@ Task<void> handle_exec_stream(App& app, Exchange& exchange) {
   std::exception_ptr failure;
   std::optional<ExecAnswer> answer;
   try {
-    answer = co_await run_exec(app, parsed.spec, streamed, killer);
+    answer = co_await run_exec(app, parsed.spec, streamed, killer, exchange.memory);
   } catch (...) {
     failure = std::current_exception();
   }

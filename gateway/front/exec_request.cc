@@ -94,7 +94,7 @@ void read_stdin(const json& body, ExecSpec& spec) {
     text = base64_decode(*text);
     if (!text) throw invalid_exec("`stdin` is not valid base64");
   }
-  spec.stdin_bytes = std::move(text);
+  if (text) spec.stdin_bytes = std::make_shared<const std::string>(std::move(*text));
 }
 
 void read_limits(const json& body, ExecSpec& spec) {

@@ -18,7 +18,8 @@ constexpr int kPipeBytes = 1 << 20;
 constexpr size_t kMostNameBytes = 16 << 20;  // of one listing, kept until its answer is made
 
 // Reads items until the pipe ends. A malformed item is the backend's defect.
-asio::awaitable<void> collect(asio::posix::stream_descriptor& pipe, Listing& listing, uint64_t limit) {
+asio::awaitable<void> collect(asio::posix::stream_descriptor& pipe, Listing& listing, uint64_t limit,
+                              MemoryShare& memory) {
   std::string buffer;
   std::string chunk(65536, '\0');
   size_t name_bytes = 0;
@@ -29,6 +30,7 @@ asio::awaitable<void> collect(asio::posix::stream_descriptor& pipe, Listing& lis
     if (error || n == 0) break;
     buffer.append(chunk, 0, n);
     std::string_view rest = buffer;
+    uint64_t kept = 0;
     for (;;) {
       auto item = ipc::take_entry(rest);
       if (!item) throw ApiError{.code = Code::kInternal, .message = "the backend sent a malformed listing"};
@@ -37,9 +39,11 @@ asio::awaitable<void> collect(asio::posix::stream_descriptor& pipe, Listing& lis
       if ((limit != 0 && listing.entries.size() >= limit) || name_bytes > kMostNameBytes) {
         listing.truncated = true;
       } else {
+        kept += sizeof(ipc::Entry) + (*item)->name.size();
         listing.entries.push_back(std::move(**item));
       }
     }
+    memory.add(kept);
     buffer.erase(0, buffer.size() - rest.size());
   }
 }
@@ -67,12 +71,12 @@ asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, Fi
   co_return co_await lease.channel->call(file_call(lease, verb, std::move(target)));
 }
 
-asio::awaitable<Listing> list_files(Lease& lease, ListRequest request) {
+asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, MemoryShare& memory) {
   if (request.recursive) request.target.flags |= ISOGATE_FILE_RECURSIVE;
   request.target.limit = request.limit == 0 ? 0 : request.limit + 1;
   Transfer transfer(lease, ipc::FileVerb::kList, std::move(request.target));
   Listing listing;
-  co_await collect(transfer.pipe, listing, request.limit);
+  co_await collect(transfer.pipe, listing, request.limit, memory);
   const ipc::Reply reply = co_await transfer.reply();
   listing.status = reply.status;
   listing.message = reply.message;
@@ -113,8 +117,7 @@ struct Transfer::Shared {
 Transfer::~Transfer() { cancel(); }
 
 Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
-    : pipe(lease.channel->executor()),
-      shared_(std::make_shared<Shared>(lease)) {
+    : pipe(lease.channel->executor()), shared_(std::make_shared<Shared>(lease)) {
   Pipe ends = or_throw(make_pipe());
   ::fcntl(ends.write.get(), F_SETPIPE_SZ, kPipeBytes);  // smaller where the user's allowance is used up
   ipc::FileCall call = file_call(lease, verb, std::move(target));

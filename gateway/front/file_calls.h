@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gateway/front/memory_budget.h"
 #include "gateway/front/sandboxes.h"
 #include "gateway/ipc/messages.h"
 
@@ -34,7 +35,8 @@ struct Listing {
 ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget target);
 
 boost::asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, FileTarget target);
-boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request);
+// Its entries are held in `memory`: throws ApiError when they do not fit.
+boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, MemoryShare& memory);
 
 // A read or a write under way: the far end of its pipe is with the backend.
 class Transfer {

@@ -10,6 +10,7 @@
 #include "gateway/front/file_calls.h"
 #include "gateway/front/handlers.h"
 #include "gateway/front/http_text.h"
+#include "gateway/front/json_answer.h"
 #include "gateway/front/json_in.h"
 #include "gateway/front/router.h"
 #include "gateway/front/text.h"
@@ -131,11 +132,18 @@ FileBody parse_file_body(const App& app, const Exchange& exchange, std::string_v
   return parsed;
 }
 
+// Keeps the parsed body alone, which has the size of its text.
+Task<FileBody> read_file_body(App& app, Exchange& exchange) {
+  require_json(exchange);
+  const std::string text = co_await exchange.read_body(app.config.limits.max_json_bytes * 3 / 2);
+  co_return parse_file_body(app, exchange, text);
+}
+
 void set_flag(FileBody& file, std::string_view field, uint32_t flag, bool otherwise = false) {
   if (bool_field(file.body, field).value_or(otherwise)) file.target.flags |= flag;
 }
 
-Task<std::string> gather(Transfer& transfer, uint64_t cap) {
+Task<std::string> gather(Transfer& transfer, uint64_t cap, MemoryShare& memory) {
   std::string bytes;
   std::string chunk(65536, '\0');
   for (;;) {
@@ -150,6 +158,7 @@ Task<std::string> gather(Transfer& transfer, uint64_t cap) {
           .message = "the file is over " + std::to_string(cap) +
                      " bytes; read it in parts with offset and limit, or with GET /workspace/files"};
     }
+    memory.add(n);
     bytes.append(chunk, 0, n);
   }
   co_return bytes;
@@ -164,23 +173,19 @@ Task<void> read_json(App& app, Exchange& exchange, FileBody& file) {
   file.target.limit = count_field(file.body, "limit", 0, cap).value_or(cap + 1);
   Lease lease = co_await app.sandboxes.acquire(file.wanted);
   Transfer transfer(lease, FileVerb::kRead, file.target);
-  const std::string bytes = co_await gather(transfer, cap);
+  const std::string bytes = co_await gather(transfer, cap, exchange.memory);
   const ipc::Reply reply = co_await transfer.reply();
   throw_unless_ok(app, lease, reply);
-  const bool as_text = encoding != "base64" && is_utf8(bytes);
-  if (encoding == "utf-8" && !as_text) throw invalid_file("the file is not UTF-8; ask for encoding base64");
-  std::string out = "{\"content\":";
-  if (as_text) {
-    append_json_string(out, bytes);
-  } else {
-    out += '"';
-    append_base64(out, bytes);
-    out += '"';
-  }
-  out.append(",\"encoding\":\"").append(as_text ? "utf-8" : "base64");
-  out.append("\",\"bytes\":").append(std::to_string(bytes.size()));
-  out.append(",\"size\":").append(std::to_string(std::get<ipc::Entry>(reply.value).size)).append("}\n");
-  co_await exchange.send(200, "application/json", out);
+  const bool as_text = encoding == "auto" ? goes_as_text(bytes) : encoding == "utf-8";
+  if (encoding == "utf-8" && !is_utf8(bytes))
+    throw invalid_file("the file is not UTF-8; ask for encoding base64");
+  JsonAnswer out(exchange);
+  out.text = "{\"content\":";
+  co_await out.string(bytes, as_text);
+  out.text.append(",\"encoding\":\"").append(as_text ? "utf-8" : "base64");
+  out.text.append("\",\"bytes\":").append(std::to_string(bytes.size()));
+  out.text.append(",\"size\":").append(std::to_string(std::get<ipc::Entry>(reply.value).size)).append("}\n");
+  co_await out.end();
 }
 
 Task<void> write_all(Transfer& transfer, std::string_view bytes) {
@@ -195,7 +200,7 @@ Task<void> write_all(Transfer& transfer, std::string_view bytes) {
 }
 
 Task<void> write_json(App& app, Exchange& exchange, FileBody& file) {
-  auto content = text_field(file.body, "content");
+  auto content = take_text_field(file.body, "content");
   if (!content) throw invalid_file("`content` is missing");
   const auto encoding = text_field(file.body, "encoding").value_or("utf-8");
   if (encoding != "utf-8" && encoding != "base64") throw invalid_file("`encoding` must be utf-8 or base64");
@@ -225,16 +230,18 @@ Task<void> list_json(App& app, Exchange& exchange, FileBody& file) {
                       .recursive = bool_field(file.body, "recursive").value_or(false),
                       .limit = count_field(file.body, "limit", 1, most).value_or(most)};
   Lease lease = co_await app.sandboxes.acquire(file.wanted);
-  const Listing listing = co_await list_files(lease, std::move(request));
+  const Listing listing = co_await list_files(lease, std::move(request), exchange.memory);
   if (listing.status != ISOGATE_OK && !listing.truncated)
     throw from_backend({listing.status, 0, listing.message});
-  std::string out = "{\"entries\":[";
-  for (const auto& entry : listing.entries) {
-    if (out.back() == '}') out += ',';
-    append_entry(out, entry);
+  JsonAnswer out(exchange);
+  out.text = "{\"entries\":[";
+  for (size_t i = 0; i < listing.entries.size(); ++i) {
+    if (i > 0) out.text += ',';
+    append_entry(out.text, listing.entries[i]);
+    co_await out.write_if_much();
   }
-  out += listing.truncated ? "],\"truncated\":true}\n" : "],\"truncated\":false}\n";
-  co_await exchange.send(200, "application/json", out);
+  out.text += listing.truncated ? "],\"truncated\":true}\n" : "],\"truncated\":false}\n";
+  co_await out.end();
 }
 
 Task<void> plain_json(App& app, Exchange& exchange, FileBody& file) {
@@ -335,9 +342,7 @@ Task<void> send_range(Exchange& exchange, Lease& lease, FileTarget target, const
 }  // namespace
 
 Task<void> handle_file_json(App& app, Exchange& exchange) {
-  require_json(exchange);
-  const std::string text = co_await exchange.read_body(app.config.limits.max_json_bytes * 3 / 2);
-  FileBody file = parse_file_body(app, exchange, text);
+  FileBody file = co_await read_file_body(app, exchange);
   if (exchange.route == Route::kRead) {
     co_await read_json(app, exchange, file);
   } else if (exchange.route == Route::kWrite) {

@@ -78,10 +78,16 @@ uint32_t connections_of(const LimitsConfig& limits) {
   return static_cast<uint32_t>(left);
 }
 
+uint32_t connections_per_peer(const LimitsConfig& limits, uint32_t all) {
+  if (limits.max_connections_per_peer != 0) return limits.max_connections_per_peer;
+  return std::max(all - std::max(all / 4, 1u), 1u);
+}
+
 ServerLimits limits_of(const Config& config) {
   const LimitsConfig& limits = config.limits;
-  return {connections_of(limits),
-          limits.max_connections_per_peer,
+  const uint32_t connections = connections_of(limits);
+  return {connections,
+          connections_per_peer(limits, connections),
           limits.max_header_bytes,
           limits.max_headers,
           limits.max_requests_per_connection,
@@ -166,7 +172,11 @@ class Front {
                 [this](Exchange& exchange, const ListenerInfo& listener, int uid, const std::string& peer) {
                   authenticate(app_, exchange, listener, uid, peer);
                 },
-            .handle = [this](Exchange& exchange) { return handle(app_, exchange); },
+            .handle =
+                [this](Exchange& exchange) {
+                  exchange.memory = MemoryShare(app_.memory, exchange.principal.tenant);
+                  return handle(app_, exchange);
+                },
             .finished = [this](const Exchange& exchange, const std::string& peer,
                                const RequestEnd& end) { finished(exchange, peer, end); }});
     app_.connections = [this] { return server_->connections(); };
@@ -226,15 +236,22 @@ class Front {
   }
 
   void set_limits() {
-    app_.sandboxes.set_limits(app_.config.limits.max_sandboxes, app_.config.limits.max_sandboxes_per_tenant);
+    const LimitsConfig& limits = app_.config.limits;
+    app_.sandboxes.set_limits(limits.max_sandboxes, limits.max_sandboxes_per_tenant);
+    app_.memory.set_limits(limits.max_held_bytes, limits.tenant_share(limits.max_held_bytes));
     set_exec_limits();
   }
 
   // Never more at a time than the hosts take: what they leave unread would wait with its timeout running.
   void set_exec_limits() {
     const LimitsConfig& limits = app_.config.limits;
-    app_.admission.set_limits({std::min(limits.max_execs, app_.backends.exec_capacity()),
-                               limits.max_execs_per_sandbox, limits.exec_queue});
+    const uint32_t execs = std::min(limits.max_execs, app_.backends.exec_capacity());
+    app_.admission.set_limits(
+        {.max_execs = execs,
+         .max_execs_per_sandbox = limits.max_execs_per_sandbox,
+         .exec_queue = limits.exec_queue,
+         .max_execs_per_tenant = static_cast<uint32_t>(limits.tenant_share(execs)),
+         .exec_queue_per_tenant = static_cast<uint32_t>(limits.tenant_share(limits.exec_queue))});
   }
 
   asio::awaitable<void> sleep_for(std::chrono::nanoseconds time) {

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -134,6 +135,11 @@ int uid_of_peer(int socket) {
   socklen_t size = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return -1;
   return static_cast<int>(credentials.uid);
+}
+
+bool ready_for(int fd, short events) {
+  pollfd one{fd, events, 0};
+  return ::poll(&one, 1, 0) == 1;
 }
 
 std::string peer_address(int socket) {

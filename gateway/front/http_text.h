@@ -25,6 +25,7 @@ bool equal_no_case(std::string_view a, std::string_view b);
 void set_no_delay(int socket);
 int uid_of_peer(int socket);           // of a Unix socket; -1: not known
 std::string peer_address(int socket);  // numeric, without the port
+bool ready_for(int fd, short events);  // poll()'s, now
 
 template <typename View>
 std::string_view to_view(const View& view) {

@@ -145,7 +145,9 @@ Task<void> handle_sandbox_list(App& app, Exchange& exchange) {
     raw_member(one, "running_execs", std::to_string(sandbox->execs));
     list += one + "}";
   }
-  co_await exchange.send(200, "application/json", "{\"sandboxes\":" + list + "]}\n");
+  list = "{\"sandboxes\":" + list + "]}\n";
+  exchange.memory.add(list.size());
+  co_await exchange.send(200, "application/json", list);
 }
 
 Task<void> handle_sandbox_delete(App& app, Exchange& exchange) {
@@ -173,7 +175,8 @@ Task<void> handle_metrics(App& app, Exchange& exchange) {
   const std::string text = app.metrics.text({.connections = app.connections ? app.connections() : 0,
                                              .sandboxes = app.sandboxes.count(),
                                              .execs_running = app.admission.running(),
-                                             .execs_waiting = app.admission.waiting()});
+                                             .execs_waiting = app.admission.waiting(),
+                                             .held_bytes = app.memory.held()});
   co_await exchange.send(200, "text/plain; version=0.0.4; charset=utf-8", text);
 }
 

@@ -91,6 +91,13 @@ std::optional<std::string> text_field(const json& body, std::string_view name) {
   return value->get<std::string>();
 }
 
+std::optional<std::string> take_text_field(json& body, std::string_view name) {
+  const json* value = find(body, name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) wrong_type(name, "a string");
+  return std::move(body[std::string(name)].get_ref<std::string&>());
+}
+
 std::optional<bool> bool_field(const json& body, std::string_view name) {
   const json* value = find(body, name);
   if (value == nullptr) return std::nullopt;

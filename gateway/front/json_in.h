@@ -1,5 +1,6 @@
 // JSON request bodies, read strictly: one value, UTF-8, no duplicate key, no unknown field, no NUL in
-// a string, depth at most 32, at most 200,000 keys and values. Throws ApiError invalid_request that names the field.
+// a string, depth at most 32, at most 200,000 keys and values. Throws ApiError invalid_request that names the
+// field.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ nlohmann::json parse_body(std::string_view body, std::span<const std::string_vie
 
 // Absent (or null) is nullopt; another type is an error.
 std::optional<std::string> text_field(const nlohmann::json& body, std::string_view name);
+std::optional<std::string> take_text_field(nlohmann::json& body, std::string_view name);  // out of the body
 std::optional<bool> bool_field(const nlohmann::json& body, std::string_view name);
 std::optional<uint64_t> count_field(const nlohmann::json& body, std::string_view name, uint64_t least,
                                     uint64_t most);

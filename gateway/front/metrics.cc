@@ -65,6 +65,7 @@ std::string Metrics::text(const Gauges& gauges) {
   set("sandboxes", gauges.sandboxes);
   set("execs_running", gauges.execs_running);
   set("execs_waiting", gauges.execs_waiting);
+  set("held_bytes", gauges.held_bytes);
   return prometheus::TextSerializer().Serialize(families_->registry.Collect());
 }
 

@@ -9,7 +9,7 @@
 namespace isogate::front {
 
 struct Gauges {  // read at the time of a scrape
-  size_t connections = 0, sandboxes = 0, execs_running = 0, execs_waiting = 0;
+  size_t connections = 0, sandboxes = 0, execs_running = 0, execs_waiting = 0, held_bytes = 0;
 };
 
 class Metrics {

@@ -6,7 +6,7 @@ namespace isogate::front {
 
 void EventFramer::event(bool error, std::string_view data, bool partial, std::string& events) {
   events += error ? R"({"event":"stderr","data":)" : R"({"event":"stdout","data":)";
-  if (is_utf8(data)) {
+  if (goes_as_text(data)) {
     append_json_string(events, data);
     events += R"(,"encoding":"utf-8")";
   } else {

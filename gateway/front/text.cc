@@ -204,16 +204,35 @@ size_t utf8_boundary(std::string_view bytes) {
   return bytes.size();
 }
 
-void append_json_string(std::string& out, std::string_view utf8) {
-  out.reserve(out.size() + utf8.size() + 2);
-  out += '"';
+void append_json_text(std::string& out, std::string_view utf8) {
   for (size_t i = 0; i < utf8.size();) {
     size_t end = plain_until(utf8, i);
     out.append(utf8.data() + i, end - i);
     i = end;
     for (; i < utf8.size() && must_escape(byte_at(utf8, i)); ++i) append_escape(out, byte_at(utf8, i));
   }
+}
+
+void append_json_string(std::string& out, std::string_view utf8) {
+  out.reserve(out.size() + utf8.size() + 2);
   out += '"';
+  append_json_text(out, utf8);
+  out += '"';
+}
+
+bool goes_as_text(std::string_view bytes) {
+  constexpr size_t kSlack = 4096, kLongest = 6;
+  if (!is_utf8(bytes)) return false;
+  if (bytes.size() * kLongest <= bytes.size() * 2 + kSlack) return true;
+  size_t room = bytes.size() + kSlack;
+  std::string escape;
+  for (size_t i = plain_until(bytes, 0); i < bytes.size(); i = plain_until(bytes, i + 1)) {
+    escape.clear();
+    append_escape(escape, byte_at(bytes, i));
+    if (room < escape.size() - 1) return false;
+    room -= escape.size() - 1;
+  }
+  return true;
 }
 
 void append_base64(std::string& out, std::string_view bytes) {

@@ -19,6 +19,13 @@ size_t utf8_boundary(std::string_view bytes);
 
 // Appends "…" with quotes; escapes what JSON asks for and nothing else. `utf8` must be UTF-8.
 void append_json_string(std::string& out, std::string_view utf8);
+// The same without the quotes; of text that comes in pieces each may be cut anywhere.
+void append_json_text(std::string& out, std::string_view utf8);
+
+// Whether bytes that may be anything go into JSON as text: they are UTF-8, and escaped they are no longer
+// than twice their length and 4 KiB; base64 is shorter than what is beyond. Newlines and quotes, two bytes
+// each, never take a text that far; control characters, six each, do.
+bool goes_as_text(std::string_view bytes);
 
 // RFC 4648, section 4, with padding.
 std::string base64_encode(std::string_view bytes);

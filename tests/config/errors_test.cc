@@ -322,6 +322,17 @@ TEST(Policy, RefusesDefaultsAboveTheirBounds) {
               HasSubstr("`exec.max_output_bytes`: more than"));
 }
 
+TEST(Policy, RefusesWhatNoCallerCouldEverGet) {
+  EXPECT_THAT(refusal({"limits: {max_held_bytes: 50331646}"}),
+              HasSubstr("`limits.max_json_bytes`: with half as much again"));
+  EXPECT_THAT(refusal({"limits: {max_held_bytes: 16777216, max_json_bytes: 1024, tenant_share_percent: 99}"}),
+              HasSubstr("`exec.max_max_output_bytes`: twice as much"));
+  EXPECT_EQ(
+      test::loaded({"limits: {max_held_bytes: 16777216, max_json_bytes: 1024, tenant_share_percent: 100}"})
+          .config.limits.max_held_bytes,
+      16777216u);
+}
+
 TEST(Errors, ComeAllAtOnce) {
   std::string message =
       refusal({"requre_remote: true\nlimits:\n  max_execs: ten\nanonymous: x\nlisten: ['0.0.0.0:1']\n"

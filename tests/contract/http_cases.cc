@@ -115,7 +115,7 @@ void one_agent_may_run_many_at_once(World& w) {
 }
 
 void too_many_at_once_are_429(World& w) {
-  const auto own = w.another("limits: {max_execs: 2, exec_queue: 1}");
+  const auto own = w.another("limits: {max_execs: 2, exec_queue: 1, tenant_share_percent: 100}");
   const Caller me(*own, "a");
   ExecStream first(me, {{"command", "sleep 60"}}), second(me, {{"command", "sleep 60"}});
   ASSERT_EQ(first.next()->at("event"), "start");

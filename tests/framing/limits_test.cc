@@ -1,4 +1,7 @@
 // What there is a limit on, and how the one too many is answered. Each gateway here has small limits.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <sstream>
@@ -43,7 +46,7 @@ bool refused_at_the_door(const Gateway& gateway, const std::string& setting) {
 }
 
 TEST_F(Limits, OneConnectionTooManyIs429AndTheNextAfterOneEndsIsServed) {
-  const auto gateway = with("max_connections: 8");
+  const auto gateway = with("max_connections: 8, max_connections_per_peer: 8");
   Connections all = open(*gateway, 8);
   EXPECT_TRUE(refused_at_the_door(*gateway, "max_connections"));
   for (auto& each : all) EXPECT_EQ(each->request("GET", "/livez").status, 200) << "the others go on";
@@ -65,6 +68,41 @@ TEST_F(Limits, OneAddressDoesNotTakeAllConnections) {
       << "another peer is shut out";
   all.clear();
   EXPECT_TRUE(eventually(5, [&] { return Connections(open(*gateway, 1)).size() == 1; }));
+}
+
+// GET /livez from another address of this machine: the answer's first bytes.
+std::string asked_from(const char* address, const Gateway& gateway) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in from{}, to{};
+  from.sin_family = to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(gateway.port())));
+  ::inet_pton(AF_INET, address, &from.sin_addr);
+  ::inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&from), sizeof from) != 0) return "cannot bind";
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) return "cannot connect";
+  const std::string request = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+  EXPECT_EQ(::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  std::string answer(12, '\0');
+  answer.resize(static_cast<size_t>(
+      std::max<ssize_t>(::recv(socket.get(), answer.data(), answer.size(), MSG_WAITALL), 0)));
+  return answer;
+}
+
+TEST_F(Limits, AQuarterOfTheConnectionsIsLeftToOtherAddresses) {
+  const auto gateway = with("max_connections: 8");
+  const Connections all = open(*gateway, 6);
+  EXPECT_TRUE(refused_at_the_door(*gateway, "max_connections_per_peer"));
+  EXPECT_EQ(asked_from("127.0.0.2", *gateway), "HTTP/1.1 200");
+}
+
+TEST_F(Limits, AConnectionThatNeverAsksIsClosedAtTheHeaderDeadline) {
+  const auto gateway = with("header_timeout_sec: 1, idle_timeout_sec: 60");
+  HttpConnection fresh(gateway->url(), 5), used(gateway->url(), 5);
+  EXPECT_EQ(used.request("GET", "/livez").status, 200);
+  EXPECT_TRUE(fresh.closed_within(3));
+  EXPECT_EQ(fresh.read_until_closed(), "");
+  EXPECT_EQ(used.request("GET", "/livez").status, 200) << "between requests another limit holds";
 }
 
 TEST_F(Limits, AConnectionServesSoManyRequestsAndSaysWhenItIsTheLast) {

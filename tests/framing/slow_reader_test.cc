@@ -39,8 +39,8 @@ class SlowReader : public testing::Test {
 
 TEST_F(SlowReader, AnAnswerNobodyTakesIsDroppedAtTheWriteDeadline) {
   const auto stalled = ask("/exec", {{"agent_id", "a"},
-                                     {"command", "head -c 30000000 /dev/zero | tr '\\\\0' x"},
-                                     {"max_output_bytes", 30000000}});
+                                     {"command", "head -c 8000000 /dev/zero | tr '\\0' x"},
+                                     {"max_output_bytes", 8000000}});
   EXPECT_TRUE(eventually(15, [&] { return gateway_->log().find("\"complete\":false") != std::string::npos; }))
       << gateway_->log();
   EXPECT_EQ(me().out("echo on"), "on\n");
@@ -110,7 +110,7 @@ TEST_F(SlowReader, AStalledStreamCanBeCancelled) {
 // The reader decides the speed; not a byte is lost.
 TEST_F(SlowReader, ASlowReaderSlowsTheProgram) {
   const Json request{{"agent_id", "a"},
-                     {"command", "head -c 3000000 /dev/zero | tr '\\\\0' x; echo done >&2"}};
+                     {"command", "head -c 3000000 /dev/zero | tr '\\0' x; echo done >&2"}};
   ExecStream stream(me(), request, 60);
   size_t bytes = 0;
   std::string outcome;

@@ -17,11 +17,13 @@ using Ticket = Admission::Ticket;
 struct Hall {
   explicit Hall(Admission::Limits limits) : admission(limits) {}
 
+  // A sandbox's name is a letter for its tenant, which may be followed by a number.
   Admission::Answer ask(const std::string& sandbox, const std::string& who = "") {
-    return admission.admit(sandbox, [this, name = who.empty() ? sandbox : who](Ticket ticket) {
-      order.push_back(name);
-      tickets.push_back(std::move(ticket));
-    });
+    return admission.admit(sandbox.substr(0, 1), sandbox,
+                           [this, name = who.empty() ? sandbox : who](Ticket ticket) {
+                             order.push_back(name);
+                             tickets.push_back(std::move(ticket));
+                           });
   }
   void run(const std::string& sandbox) {
     Admission::Answer answer = ask(sandbox);
@@ -177,10 +179,10 @@ TEST(Admission, AWaiterWhoseTurnHasComeCannotBeCancelled) {
 
 TEST(Admission, ACallbackMayDropItsTicketAtOnce) {
   Admission admission({1, 1, 10000});
-  Admission::Answer answer = admission.admit("a", {});
+  Admission::Answer answer = admission.admit("a", "a", {});
   Ticket ticket = std::move(std::get<Ticket>(answer));
   int called = 0;
-  for (int i = 0; i < 7000; ++i) admission.admit("a", [&](Ticket) { ++called; });
+  for (int i = 0; i < 7000; ++i) admission.admit("a", "a", [&](Ticket) { ++called; });
   ticket.release();  // must not recurse 7,000 deep
   EXPECT_EQ(called, 7000);
   EXPECT_EQ(admission.running(), 0u);
@@ -188,12 +190,12 @@ TEST(Admission, ACallbackMayDropItsTicketAtOnce) {
 
 TEST(Admission, ACallbackMayAskAgain) {
   Admission admission({1, 1, 10});
-  Admission::Answer held = admission.admit("a", {});
+  Admission::Answer held = admission.admit("a", "a", {});
   std::vector<Ticket> kept;
   int second = 0;
-  admission.admit("a", [&](Ticket ticket) {
+  admission.admit("a", "a", [&](Ticket ticket) {
     kept.push_back(std::move(ticket));
-    Admission::Answer answer = admission.admit("a", [&](Ticket later) {
+    Admission::Answer answer = admission.admit("a", "a", [&](Ticket later) {
       ++second;
       kept.push_back(std::move(later));
     });
@@ -230,13 +232,66 @@ TEST(Admission, LowerLimitsEndNothing) {
   EXPECT_EQ(hall.order.size(), 1u);
 }
 
+TEST(Admission, ATenantTakesItsShareOfTheExecsThroughAnyNumberOfSandboxes) {
+  Hall hall({4, 4, 10, 2, 5});
+  hall.run("a1");
+  hall.run("a2");
+  hall.wait("a3");
+  hall.run("b1");
+  hall.run("c1");
+  hall.end_last();
+  EXPECT_TRUE(hall.order.empty()) << "a place is free, and `a` has its share";
+  hall.end_first();
+  EXPECT_EQ(hall.order, std::vector<std::string>{"a3"});
+}
+
+TEST(Admission, ATenantTakesItsShareOfTheQueueThroughAnyNumberOfSandboxes) {
+  Hall hall({2, 2, 8, 1, 4});
+  hall.run("a1");
+  hall.run("b1");
+  for (const char* sandbox : {"a1", "a2", "a3", "a4"}) hall.wait(sandbox);
+  auto answer = hall.ask("a5");
+  ASSERT_TRUE(std::holds_alternative<Admission::Refused>(answer));
+  EXPECT_NE(std::get<Admission::Refused>(answer).reason.find("tenant_share_percent"), std::string::npos);
+  for (int i = 0; i < 3; ++i) hall.wait("b1");
+  EXPECT_TRUE(hall.refused("b1")) << "one sandbox has three quarters of its tenant's share";
+  hall.wait("b2");
+  EXPECT_TRUE(hall.refused("c1")) << "full";
+}
+
+TEST(Admission, GoesRoundAmongTenantsWhateverTheirSandboxes) {
+  Hall hall({1, 1, 40});
+  hall.run("z");
+  for (int i = 0; i < 9; ++i) hall.wait("a" + std::to_string(i));
+  for (int i = 0; i < 3; ++i) hall.wait("b1", "b" + std::to_string(i));
+  hall.wait("c1");
+  hall.end_all();
+  ASSERT_EQ(hall.order.size(), 13u);
+  std::map<std::string, size_t> place;
+  for (size_t i = 0; i < hall.order.size(); ++i) place[hall.order[i]] = i;
+  EXPECT_LE(place["b0"], 2u);
+  EXPECT_LE(place["c1"], 2u);
+  EXPECT_LT(place["b2"], place["a4"]) << "nine sandboxes are nine turns";
+}
+
+TEST(Admission, AShareThatGrowsAdmitsThoseWhoWait) {
+  Hall hall({4, 4, 10, 1, 10});
+  hall.run("a1");
+  hall.wait("a2");
+  hall.wait("a3");
+  hall.admission.set_limits({4, 4, 10, 2, 10});
+  EXPECT_EQ(hall.order.size(), 1u);
+  hall.admission.set_limits({4, 4, 10, 4, 10});
+  EXPECT_EQ(hall.order.size(), 2u);
+}
+
 TEST(Admission, KeepsItsCountsInAnyOrderOfEvents) {
-  const Admission::Limits limits{10, 3, 12};
+  const Admission::Limits limits{10, 3, 12, 6, 7};
   auto hall = std::make_unique<Hall>(limits);
   std::mt19937 random(11);
   std::vector<uint64_t> waiters;
   for (int step = 0; step < 50000; ++step) {
-    std::string sandbox(1, static_cast<char>('a' + random() % 7));
+    std::string sandbox{"abc"[random() % 3], "12345"[random() % 5]};
     switch (random() % 4) {
       case 0:
       case 1: {
@@ -258,10 +313,15 @@ TEST(Admission, KeepsItsCountsInAnyOrderOfEvents) {
     ASSERT_LE(hall->admission.running(), limits.max_execs);
     ASSERT_LE(hall->admission.waiting(), limits.exec_queue);
     uint32_t sum = 0;
-    for (char c = 'a'; c < 'h'; ++c) {
-      uint32_t own = hall->admission.running(std::string(1, c));
-      ASSERT_LE(own, limits.max_execs_per_sandbox);
-      sum += own;
+    for (char tenant : {'a', 'b', 'c'}) {
+      uint32_t of_tenant = 0;
+      for (char each : {'1', '2', '3', '4', '5'}) {
+        uint32_t own = hall->admission.running(std::string{tenant, each});
+        ASSERT_LE(own, limits.max_execs_per_sandbox);
+        of_tenant += own;
+      }
+      ASSERT_LE(of_tenant, limits.max_execs_per_tenant);
+      sum += of_tenant;
     }
     ASSERT_EQ(sum, hall->admission.running());
   }

@@ -187,6 +187,36 @@ TEST(JsonString, FindsEveryByteAtEveryPlace) {
       }
 }
 
+TEST(JsonString, InPiecesIsTheSame) {
+  const std::string text = "a\"b\\c\n\x01\xc3\xa9 and more than eight bytes";
+  std::string whole, pieces = "\"";
+  append_json_string(whole, text);
+  for (const char c : text) append_json_text(pieces, {&c, 1});
+  EXPECT_EQ(pieces + '"', whole);
+}
+
+TEST(GoesAsText, IsForTextThatEscapesDoNotBlowUp) {
+  EXPECT_TRUE(goes_as_text(""));
+  EXPECT_TRUE(goes_as_text(std::string(1024, '\0'))) << "little";
+  EXPECT_TRUE(goes_as_text(std::string(1 << 20, '\n'))) << "twice the bytes";
+  EXPECT_TRUE(goes_as_text(std::string(1 << 20, '"')));
+  EXPECT_TRUE(goes_as_text(std::string(1 << 20, 'x')));
+  EXPECT_FALSE(goes_as_text(std::string(1 << 20, '\0')));
+  EXPECT_FALSE(goes_as_text("\xff"));
+}
+
+TEST(GoesAsText, IsBoundedToTheByte) {
+  for (size_t size = 1; size < 40000; size += 4999) {
+    for (size_t controls = 0; controls <= size; controls += 499) {
+      std::string text(size - controls, 'x');
+      text.insert(text.size() / 2, std::string(controls, '\x01'));
+      std::string json;
+      append_json_text(json, text);
+      ASSERT_EQ(goes_as_text(text), json.size() <= 2 * size + 4096) << size << " " << controls;
+    }
+  }
+}
+
 TEST(Base64, MatchesTheVectorsOfTheRfc) {
   struct Row {
     const char *plain, *coded;

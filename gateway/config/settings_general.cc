@@ -1,0 +1,218 @@
+#include "gateway/config/settings_rows.h"
+
+namespace isogate {
+namespace {
+
+constexpr Choice kIsolations[] = {{"none", ISOGATE_ISOLATION_NONE},
+                                  {"namespace", ISOGATE_ISOLATION_NAMESPACE},
+                                  {"container", ISOGATE_ISOLATION_CONTAINER},
+                                  {"vm", ISOGATE_ISOLATION_VM}};
+constexpr Choice kAnonymous[] = {{"never"}, {"loopback"}};
+constexpr Choice kClientAuth[] = {{"required"}, {"optional"}};
+constexpr Choice kOnShutdown[] = {{"remove", 0}, {"keep", 1}};
+constexpr Choice kLogLevels[] = {{"debug"}, {"info"}, {"warn"}, {"error"}};
+
+const Setting kRows[] = {
+    {.path = "listen",
+     .field = FIELD(Config, listen),
+     .brief = "Where the gateway listens.",
+     .details =
+         "HOST:PORT with a literal address or `localhost`, [V6]:PORT, or unix:/PATH; port 0 takes a free "
+         "one. "
+         "Over the Unix socket the gateway's own user and root need no key. A listener beyond loopback is "
+         "refused without configured `keys` or `tls.clients`. With `tls` every address but a Unix socket "
+         "speaks TLS and nothing else.",
+     .grammar = &kListenAddress},
+    {.path = "state_dir",
+     .field = FIELD(Config, state_dir),
+     .brief = "Where the gateway keeps its state: records, sandboxes, its own key.",
+     .details =
+         "Made with mode 0700, as root 0711, since its other users pass through to their parts. A start with "
+         "wider modes is refused.",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true,
+     .fallback = "/var/lib/isogate for root, else $XDG_STATE_HOME/isogate or ~/.local/state/isogate"},
+    {.path = "instance",
+     .field = FIELD(Config, instance),
+     .brief = "Name of this gateway among others that share an engine or a cluster.",
+     .details = "Part of every sandbox's name: two gateways with different names never touch each other's "
+                "sandboxes.",
+     .grammar = &kName},
+    {.path = "plugin_dir",
+     .field = FIELD(Config, plugin_dir),
+     .brief = "Where plugin files are found.",
+     .details = "It and every parent must be writable by root or the gateway's user alone.",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true,
+     .fallback =
+         "../plugins or ../lib/isogate/plugins from the program's directory, else /usr/lib/isogate/plugins"},
+    {.path = "shell",
+     .field = FIELD(Config, shell),
+     .brief = "The shell that runs an exec's `command`.",
+     .details = "A path inside the sandbox. `argv` is run without it.",
+     .grammar = &kAbsolutePath},
+    {.path = "workdir",
+     .field = FIELD(Config, workdir),
+     .brief = "Root of the sandboxes' files on this host.",
+     .details = "Empty: `sandboxes` in `state_dir`.",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true},
+    {.path = "toolchain_path",
+     .field = FIELD(Config, toolchain_path),
+     .brief = "Directories in front of PATH for every exec, separated by `:`.",
+     .details = "They must not overlap the gateway's own directories, nor lie in /proc, /sys, /dev or /run.",
+     .grammar = &kSearchPath,
+     .may_be_empty = true,
+     .historical = "TOOLCHAIN_PATH"},
+    {.path = "shared_dirs",
+     .field = FIELD(Config, shared_dirs),
+     .brief = "Directories of this host that every sandbox may read under a prefix.",
+     .details = "Read-only. As a variable or flag: `prefix:path,prefix:path`. They must not overlap the "
+                "gateway's own "
+                "directories or each other's prefix, nor lie in /proc, /sys, /dev or /run.",
+     .historical = "SHARED_DIRS"},
+    {.path = "multi_agent",
+     .field = FIELD(Config, multi_agent),
+     .brief = "Every call has to name its agent.",
+     .details = "Without it a call that names none belongs to the agent `default`."},
+    {.path = "require_remote",
+     .field = FIELD(Config, require_remote),
+     .brief = "Only backends that run commands behind an engine, in a cluster or behind another gateway.",
+     .details =
+         "Nothing ever runs on this host: when no such backend proves itself, calls answer "
+         "`backend_unavailable` and the gateway stays up. The strictest source wins: what the file turns on, "
+         "neither the environment nor a flag turns off. Refuses `allow_unisolated` and `anonymous: "
+         "loopback`.",
+     .historical = "REQUIRE_REMOTE"},
+    {.path = "min_isolation",
+     .field = FIELD(Config, min_isolation),
+     .brief = "The least isolation a backend must have to be chosen.",
+     .details = "A request may ask for more, never for less.",
+     .choices = kIsolations},
+    {.path = "allow_unisolated",
+     .field = FIELD(Config, allow_unisolated),
+     .brief = "Developer mode: a backend that isolates nothing may be chosen.",
+     .details = "A relaxation, logged as a warning at every start. Commands then run on this host."},
+    {.path = "anonymous",
+     .field = FIELD(Config, anonymous),
+     .brief = "Whether calls without a key are served: `never`, or from this machine over `loopback`.",
+     .details =
+         "`loopback` is a relaxation, logged at every start: any program and, but for the checks of Host and "
+         "Origin, any web page on this machine could run commands. Refused under `require_remote`.",
+     .choices = kAnonymous},
+    {.path = "hosts",
+     .field = FIELD(Config, hosts),
+     .brief = "Names that a Host header may carry besides `localhost` and the bound address.",
+     .details = "Only read with `anonymous: loopback`.",
+     .grammar = &kHostName},
+    {.path = "keys",
+     .field = FIELD(Config, keys),
+     .brief = "The API keys that are let in, as hashes.",
+     .details = "Without any, the gateway makes one key for this machine at its first start, `local.key` in "
+                "`state_dir`, and listens on loopback and Unix sockets only."},
+    {.path = "tls.cert",
+     .field = FIELD(Config, tls.cert),
+     .brief = "The certificate, PEM, with its chain after it; empty: no TLS.",
+     .details =
+         "Read anew on SIGHUP: open connections stay, new ones get the new one; one that does not fit is "
+         "logged and the old one stays. TLS 1.2 and 1.3, ALPN `http/1.1`. Every TCP address of `listen` then "
+         "speaks TLS.",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true},
+    {.path = "tls.key",
+     .field = FIELD(Config, tls.key),
+     .brief = "Its private key, PEM, not encrypted.",
+     .details =
+         "Read by the supervisor before privileges are dropped, so root's alone is right. Refused when "
+         "others may read it or group or others may write it.",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true},
+    {.path = "tls.client_ca",
+     .field = FIELD(Config, tls.client_ca),
+     .brief = "The certificate authorities, PEM, that client certificates are verified against; empty: none "
+              "are asked for.",
+     .details = "",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true},
+    {.path = "tls.client_auth",
+     .field = FIELD(Config, tls.client_auth),
+     .brief = "Whether a client certificate is `required` for a connection, or `optional`.",
+     .details = "Only read with `tls.client_ca`. One that does not verify ends the connection either way.",
+     .choices = kClientAuth},
+    {.path = "tls.clients",
+     .field = FIELD(Config, tls.clients),
+     .brief = "Whom client certificates stand for; the first entry that a certificate has decides.",
+     .details = "A certificate without an entry opens the connection and nothing else: its requests need a "
+                "key. A key that is sent wins over the certificate."},
+    {.path = "tls.handshake_timeout_sec",
+     .field = FIELD(Config, tls.handshake_timeout_sec),
+     .brief = "Seconds from a connection's start to the end of its TLS handshake.",
+     .details = "",
+     .least = 1,
+     .most = 3600},
+    {.path = "cors.origins",
+     .field = FIELD(Config, cors.origins),
+     .brief = "Origins, SCHEME://HOST[:PORT], whose web pages may call this gateway from a browser.",
+     .details = "Their preflights are answered and their answers may be read; they still need a key. Other "
+                "pages get no permission.",
+     .grammar = &kOrigin},
+    {.path = "metrics.listen",
+     .field = FIELD(Config, metrics.listen),
+     .brief = "A listener of its own, HOST:PORT, for /metrics, /livez, /readyz and /healthz; empty: none.",
+     .details = "It asks for no key, speaks plain HTTP and answers nothing else. Beyond loopback that is a "
+                "relaxation. On the other listeners /metrics needs a key.",
+     .grammar = &kListenAddress,
+     .may_be_empty = true},
+    {.path = "probe_interval_sec",
+     .field = FIELD(Config, probe_interval_sec),
+     .brief = "Seconds between two probes of a backend.",
+     .details = "",
+     .least = 1,
+     .most = 3600},
+    {.path = "drain_timeout_sec",
+     .field = FIELD(Config, drain_timeout_sec),
+     .brief = "Seconds that calls in flight get to end when the gateway stops or reloads.",
+     .details = "What still runs then is killed.",
+     .least = 0,
+     .most = 3600},
+    {.path = "on_shutdown",
+     .field = FIELD(Config, keep_on_shutdown),
+     .brief = "What becomes of the sandboxes when the gateway stops: `remove` or `keep`.",
+     .details = "Workspaces stay either way.",
+     .choices = kOnShutdown},
+    {.path = "wait_for_sidecar",
+     .field = FIELD(Config, wait_for_sidecar),
+     .brief = "Another gateway, HOST:PORT, whose health is awaited before serving.",
+     .details = "",
+     .grammar = &kHostPort,
+     .may_be_empty = true,
+     .historical = "WAIT_FOR_SIDECAR"},
+    {.path = "wait_for_sidecar_timeout_sec",
+     .field = FIELD(Config, wait_for_sidecar_timeout_sec),
+     .brief = "Seconds to wait for it; then the start fails.",
+     .details = "",
+     .least = 1,
+     .most = kDay,
+     .historical = "WAIT_FOR_SIDECAR_TIMEOUT"},
+    {.path = "log.level",
+     .field = FIELD(Config, log.level),
+     .brief = "The least level that is logged.",
+     .details = "",
+     .choices = kLogLevels},
+    {.path = "log.file",
+     .field = FIELD(Config, log.file),
+     .brief = "The log file; empty: stderr.",
+     .details = "Opened for appending, and anew on SIGUSR1, after a rotation.",
+     .grammar = &kAbsolutePath,
+     .may_be_empty = true},
+    {.path = "log.access",
+     .field = FIELD(Config, log.access),
+     .brief = "Whether every request gets a line in the log: its id, route, status, bytes and stages.",
+     .details = "Written at any level, a quarter of a second late at most."},
+};
+
+}  // namespace
+
+std::span<const Setting> general_rows() { return kRows; }
+
+}  // namespace isogate

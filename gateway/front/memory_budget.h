@@ -1,0 +1,57 @@
+// Bytes of request bodies and of answers that the front keeps while it waits for somebody: a bound on all of
+// them, and on those of one tenant. Asked before they are kept: what does not fit is refused, 429, and
+// nothing of it has happened. What is made and dropped between two waits is not counted (one thread: it is
+// there once), nor are the parts of at most 128 KiB in which a connection reads and writes. The front's one
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace isogate::front {
+
+class MemoryBudget {
+ public:
+  void set_limits(uint64_t all, uint64_t per_tenant) {
+    most_ = all;
+    most_per_tenant_ = per_tenant;
+  }
+  [[nodiscard]] uint64_t held() const { return held_; }
+
+ private:
+  friend class MemoryShare;
+
+  uint64_t most_ = UINT64_MAX, most_per_tenant_ = UINT64_MAX;
+  uint64_t held_ = 0;
+  std::unordered_map<std::string, uint64_t> of_;
+};
+
+// What one request holds; given back when it goes. Must not outlive its budget; without one nothing is
+// counted.
+class MemoryShare {
+ public:
+  MemoryShare() = default;
+  MemoryShare(MemoryBudget& budget, std::string tenant) : budget_(&budget), tenant_(std::move(tenant)) {}
+  MemoryShare(MemoryShare&& other) noexcept
+      : budget_(std::exchange(other.budget_, nullptr)),
+        tenant_(std::move(other.tenant_)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
+  MemoryShare& operator=(MemoryShare&& other) noexcept;
+  ~MemoryShare() { release(); }
+
+  // So many from now on, more or fewer. Throws ApiError rate_limited and leaves what it has.
+  void hold(uint64_t bytes);
+  void add(uint64_t bytes) { hold(bytes_ + bytes); }
+  [[nodiscard]] uint64_t bytes() const { return bytes_; }
+
+ private:
+  void release() noexcept;
+
+  MemoryBudget* budget_ = nullptr;
+  std::string tenant_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace isogate::front

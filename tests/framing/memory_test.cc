@@ -1,0 +1,154 @@
+// What callers make the gateway keep: no answer costs a multiple of its bytes, and what does not fit is
+// refused before anything has happened.
+#include <sys/socket.h>
+
+#include <fstream>
+#include <regex>
+#include <thread>
+
+#include "tests/framing/framing.h"
+
+namespace isogate::test {
+namespace {
+
+constexpr size_t kMiB = 1 << 20;
+
+class Memory : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
+  }
+
+  // 4 MiB for bodies and answers, of which a tenant has half. Tenants `a`, `b` and `c`, whose keys are
+  // their names, 32 times.
+  static std::unique_ptr<Gateway> tight() {
+    std::string yaml =
+        "allow_unisolated: true\nbackends: [{name: local}]\n"
+        "limits: {max_held_bytes: 4194304, max_json_bytes: 1048576, body_idle_timeout_sec: 60}\n"
+        "exec: {max_max_output_bytes: 1048576}\nkeys:\n";
+    for (const char* name : {"a", "b", "c"})
+      yaml += "  - {name: " + std::string(name) + ", tenant: " + name +
+              ", sha256: " + sha256_hex(key_of(name)) + "}\n";
+    return std::make_unique<Gateway>(yaml);
+  }
+  static std::string key_of(const std::string& tenant) {
+    std::string key;
+    for (int i = 0; i < 32; ++i) key += tenant;
+    return key;
+  }
+  static Caller caller(const Gateway& gateway, const std::string& tenant) {
+    return {gateway.url(), key_of(tenant), "agent"};
+  }
+
+  // Sends a body of that size but for its last byte.
+  static std::unique_ptr<HttpConnection> hold_body(const Gateway& gateway, const std::string& tenant,
+                                                   size_t size) {
+    auto connection = std::make_unique<HttpConnection>(gateway.url(), 20);
+    Headers headers = caller(gateway, tenant).headers();
+    headers.emplace_back("Content-Length", std::to_string(size));
+    connection->send_request_head("POST", "/exec", headers);
+    connection->send(std::string(size - 1, ' '));
+    return connection;
+  }
+  static long held(const Gateway& gateway) {
+    const std::string text = caller(gateway, "c").get("/metrics").text;
+    std::smatch found;
+    const std::regex line("isogate_current\\{what=\"held_bytes\"\\} ([0-9.e+]+)");
+    return std::regex_search(text, found, line) ? static_cast<long>(std::stod(found[1])) : -1;
+  }
+};
+
+long peak_kib(pid_t pid) {
+  const std::string status = read_whole("/proc/" + std::to_string(pid) + "/status");
+  const size_t at = status.find("VmHWM:");
+  return at == std::string::npos ? -1 : std::stol(status.substr(at + 6));
+}
+
+TEST_F(Memory, AnAnswerOfControlCharactersCostsItsBytesOnce) {
+  const Gateway gateway("allow_unisolated: true\nbackends: [{name: local}]\n");
+  const Caller me(gateway, "a");
+  me.run("true");
+  const pid_t front = front_of(gateway);
+  std::ofstream("/proc/" + std::to_string(front) + "/clear_refs") << 5;  // VmHWM begins anew
+  const long before = peak_kib(front);
+  const Json result = me.run("head -c 8388608 /dev/zero", {{"max_output_bytes", 8 * kMiB}});
+  EXPECT_LT(peak_kib(front) - before, 20 * 1024) << "KiB for 8 MiB of output";
+  EXPECT_EQ(result.at("stdout_encoding"), "base64");
+  EXPECT_EQ(from_base64(result.at("stdout")), std::string(8 * kMiB, '\0'));
+}
+
+TEST_F(Memory, MoreOutputThanTheCapIsRefused) {
+  const Gateway gateway("allow_unisolated: true\nbackends: [{name: local}]\n");
+  const Caller me(gateway, "a");
+  EXPECT_TRUE(refused(me.exec("true", {{"max_output_bytes", 8 * kMiB + 1}}), 400, "invalid_request"));
+}
+
+TEST_F(Memory, ATenantWithItsShareIsRefusedAndTheOthersAreServed) {
+  const auto gateway = tight();
+  std::vector<std::unique_ptr<HttpConnection>> bodies;
+  for (int i = 0; i < 2; ++i) bodies.push_back(hold_body(*gateway, "a", kMiB));
+  ASSERT_TRUE(eventually(10, [&] { return held(*gateway) >= static_cast<long>(2 * kMiB) - 2; }));
+  const Answer none = caller(*gateway, "a").exec("echo " + std::string(100000, 'x') + " > ran");
+  EXPECT_TRUE(refused(none, 429, "rate_limited"));
+  EXPECT_EQ(none.header("Retry-After"), "1");
+  EXPECT_NE(none.text.find("this tenant"), std::string::npos) << none.text;
+  EXPECT_EQ(caller(*gateway, "b").out("echo served"), "served\n");
+
+  for (int i = 0; i < 2; ++i) bodies.push_back(hold_body(*gateway, "b", kMiB));
+  ASSERT_TRUE(eventually(10, [&] { return held(*gateway) >= static_cast<long>(4 * kMiB) - 4; }));
+  const Answer full = caller(*gateway, "c").exec("true");
+  EXPECT_TRUE(refused(full, 429, "rate_limited"));
+  EXPECT_NE(full.text.find("all requests"), std::string::npos) << full.text;
+
+  bodies.clear();
+  EXPECT_TRUE(eventually(10, [&] { return held(*gateway) == 0; })) << held(*gateway);
+  EXPECT_EQ(caller(*gateway, "a").out("ls"), "") << "something of a refused request ran";
+}
+
+TEST_F(Memory, OutputIsClaimedBeforeTheProgramStarts) {
+  const auto gateway = tight();
+  const Caller me = caller(*gateway, "a");
+  std::thread holds([&] {
+    EXPECT_EQ(
+        me.run("while [ ! -e stop ]; do sleep 0.02; done; echo ended", {{"max_output_bytes", kMiB - 100000}})
+            .at("stdout"),
+        "ended\n");
+  });
+  ASSERT_TRUE(eventually(10, [&] { return held(*gateway) >= static_cast<long>(2 * (kMiB - 100000)); }));
+  EXPECT_TRUE(refused(me.exec("touch ran", {{"max_output_bytes", 200000}}), 429, "rate_limited"));
+  EXPECT_EQ(me.run("ls", {{"max_output_bytes", 1000}}).at("stdout"), "");
+  me.run("touch stop", {{"max_output_bytes", 1000}});
+  holds.join();
+  EXPECT_EQ(me.run("ls", {{"max_output_bytes", 200000}}).at("stdout"), "stop\n");
+  EXPECT_EQ(held(*gateway), 0);
+}
+
+// An answer that nobody takes is held against its tenant for as long as it is kept.
+TEST_F(Memory, AnAnswerNobodyTakesIsHeldUntilItIsDropped) {
+  const auto gateway = tight();
+  const Caller me = caller(*gateway, "a");
+  ASSERT_TRUE(succeeded(me.write("big", std::string(900000, 'x'))));
+  std::vector<std::unique_ptr<HttpConnection>> readers;
+  const std::string body = R"({"agent_id":"agent","path":"big"})";
+  Headers headers = me.headers();
+  headers.emplace_back("Content-Length", std::to_string(body.size()));
+  bool refusal = false;
+  for (int i = 0; i < 60 && !refusal; ++i) {  // the kernel takes the first few
+    readers.push_back(std::make_unique<HttpConnection>(gateway->url(), 20));
+    const int small = 4096;
+    ::setsockopt(readers.back()->fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    for (int j = 0; j < 8; ++j) {
+      readers.back()->send_request_head("POST", "/workspace/read", headers);
+      readers.back()->send(body);
+    }
+    refusal = eventually(0.2, [&] { return me.read("big").status == 429; });
+  }
+  EXPECT_TRUE(refusal) << "answers pile up: " << held(*gateway);
+  EXPECT_EQ(caller(*gateway, "b").out("echo served"), "served\n");
+  readers.clear();
+  EXPECT_TRUE(eventually(10, [&] { return held(*gateway) == 0; })) << held(*gateway);
+  EXPECT_EQ(me.read("big").status, 200);
+}
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,70 @@
+// Waiting for a place: not for ever, and not behind a tenant that wants all of them.
+#include <thread>
+
+#include "tests/framing/framing.h"
+
+namespace isogate::test {
+namespace {
+
+class Queue : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (is_root() && !root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
+  }
+  // Two tenants, whose keys are `a` and `b`, 64 times.
+  static std::unique_ptr<Gateway> gateway_with(const std::string& limits) {
+    std::string yaml = "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {" + limits + "}\nkeys:\n";
+    for (const char name : {'a', 'b'})
+      yaml += std::string("  - {name: ") + name + ", tenant: " + name +
+              ", sha256: " + sha256_hex(std::string(64, name)) + "}\n";
+    return std::make_unique<Gateway>(yaml);
+  }
+  static Caller caller(const Gateway& gateway, char tenant, const std::string& agent) {
+    return {gateway.url(), std::string(64, tenant), agent};
+  }
+  static std::unique_ptr<ExecStream> occupy(const Caller& caller) {
+    auto stream =
+        std::make_unique<ExecStream>(caller, Json{{"command", "sleep 60"}, {"timeout_sec", 100}}, 100);
+    EXPECT_EQ(stream->next().value_or(Json::object()).value("event", ""), "start");
+    return stream;
+  }
+};
+
+TEST_F(Queue, WhoWaitsTooLongIs429AndHasNotRun) {
+  const auto gateway = gateway_with("max_execs: 1, exec_queue: 4, exec_queue_timeout_sec: 1");
+  const auto running = occupy(caller(*gateway, 'a', "first"));
+  const Caller me = caller(*gateway, 'b', "me");
+  Answer answer;
+  const double took = seconds_of([&] { answer = me.exec("touch ran"); });
+  EXPECT_TRUE(refused(answer, 429, "rate_limited"));
+  EXPECT_EQ(answer.header("Retry-After"), "5");
+  EXPECT_NE(answer.text.find("exec_queue_timeout_sec"), std::string::npos) << answer.text;
+  EXPECT_GE(took, 1.0);
+  EXPECT_LT(took, 3.0);
+  ExecStream stream(me, {{"command", "touch ran"}});
+  EXPECT_EQ(stream.status(), 429);
+  running->connection.close();
+  EXPECT_EQ(me.out("ls"), "") << "it ran after it was refused";
+}
+
+TEST_F(Queue, ATenantWithManySandboxesLeavesPlacesForAnother) {
+  const auto gateway = gateway_with("max_execs: 4, exec_queue: 4, exec_queue_timeout_sec: 60");
+  std::vector<std::unique_ptr<ExecStream>> running;
+  for (const char* agent : {"one", "two"}) running.push_back(occupy(caller(*gateway, 'a', agent)));
+  std::vector<std::thread> waiting;
+  for (const char* agent : {"three", "four"})
+    waiting.emplace_back(
+        [&gateway, agent] { EXPECT_EQ(caller(*gateway, 'a', agent).out("echo waited"), "waited\n"); });
+  const Caller b = caller(*gateway, 'b', "six");
+  EXPECT_TRUE(eventually(
+      10, [&] { return b.get("/metrics").text.find("what=\"execs_waiting\"} 2") != std::string::npos; }));
+  const Answer over = caller(*gateway, 'a', "five").exec("true");
+  EXPECT_TRUE(refused(over, 429, "rate_limited"));
+  EXPECT_NE(over.text.find("tenant_share_percent"), std::string::npos) << over.text;
+  EXPECT_EQ(b.out("echo mine"), "mine\n");
+  running.clear();
+  for (std::thread& each : waiting) each.join();
+}
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,77 @@
+#include "gateway/front/memory_budget.h"
+
+#include <gtest/gtest.h>
+
+#include "gateway/front/api_error.h"
+
+namespace isogate::front {
+namespace {
+
+unsigned refused_with(MemoryShare& share, uint64_t bytes) {
+  const uint64_t before = share.bytes();
+  try {
+    share.hold(bytes);
+  } catch (const ApiError& error) {
+    EXPECT_GE(error.retry_after_sec, 1u);
+    EXPECT_EQ(share.bytes(), before) << "a refusal changes nothing";
+    return error.http_status();
+  }
+  return 0;
+}
+
+TEST(MemoryBudget, BoundsATenantAndAllOfThem) {
+  MemoryBudget budget;
+  budget.set_limits(100, 60);
+  MemoryShare one(budget, "a"), two(budget, "a"), other(budget, "b");
+  one.hold(40);
+  two.hold(20);
+  EXPECT_EQ(refused_with(two, 21), 429u) << "the tenant's share";
+  other.hold(40);
+  EXPECT_EQ(refused_with(other, 41), 429u) << "all there is, though its own share is not used up";
+  EXPECT_EQ(budget.held(), 100u);
+}
+
+TEST(MemoryBudget, GivesBackWhatIsHeldNoMore) {
+  MemoryBudget budget;
+  budget.set_limits(100, 100);
+  {
+    MemoryShare share(budget, "a");
+    share.hold(90);
+    share.hold(30);
+    EXPECT_EQ(budget.held(), 30u);
+    share.add(70);
+    EXPECT_EQ(budget.held(), 100u);
+    MemoryShare moved = std::move(share);
+    EXPECT_EQ(budget.held(), 100u);
+    moved = MemoryShare(budget, "b");
+    EXPECT_EQ(budget.held(), 0u);
+    moved.hold(100);
+  }
+  EXPECT_EQ(budget.held(), 0u);
+}
+
+TEST(MemoryBudget, NoSumWrapsAround) {
+  MemoryBudget budget;
+  budget.set_limits(UINT64_MAX - 1, UINT64_MAX - 1);
+  MemoryShare one(budget, "a"), two(budget, "a");
+  one.hold(10);
+  EXPECT_EQ(refused_with(two, UINT64_MAX - 5), 429u);
+  EXPECT_EQ(budget.held(), 10u);
+}
+
+// A reload may lower the limits below what is held.
+TEST(MemoryBudget, LowerLimitsTakeNothingAwayAndAdmitNothingMore) {
+  MemoryBudget budget;
+  budget.set_limits(100, 100);
+  MemoryShare share(budget, "a"), next(budget, "b");
+  share.hold(80);
+  budget.set_limits(50, 25);
+  EXPECT_EQ(refused_with(share, 81), 429u);
+  EXPECT_EQ(refused_with(next, 1), 429u);
+  share.hold(20);
+  next.hold(25);
+  EXPECT_EQ(budget.held(), 45u);
+}
+
+}  // namespace
+}  // namespace isogate::front
