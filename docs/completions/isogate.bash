@@ -8,7 +8,7 @@ _isogate() {
     [[ "$word" == -- ]] && { COMPREPLY=($(compgen -c -f -- "$current")); return; }
     next="${path:+$path }$word"
     case "$next" in
-      'serve'|'exec'|'read'|'write'|'ls'|'rm'|'probe'|'plugin'|'plugin describe'|'plugin list'|'config'|'config check'|'config show'|'config schema'|'config docs'|'key'|'key new'|'key hash'|'completion') path="$next" ;;
+      'serve'|'exec'|'read'|'write'|'ls'|'rm'|'sandbox'|'sandbox ls'|'sandbox rm'|'probe'|'plugin'|'plugin describe'|'plugin list'|'config'|'config check'|'config show'|'config schema'|'config docs'|'key'|'key new'|'key hash'|'completion') path="$next" ;;
     esac
   done
   case "$path $previous" in
@@ -69,6 +69,7 @@ _isogate() {
     'serve --exec-env') COMPREPLY=(); return ;;
     'serve --backends') COMPREPLY=(); return ;;
     'exec --url') COMPREPLY=(); return ;;
+    'exec --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'exec --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'exec --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'exec -c') COMPREPLY=(); return ;;
@@ -86,6 +87,7 @@ _isogate() {
     'exec --artifact-dir') COMPREPLY=(); return ;;
     'exec --max-output') COMPREPLY=(); return ;;
     'read --url') COMPREPLY=(); return ;;
+    'read --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'read --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'read --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'read --agent') COMPREPLY=(); return ;;
@@ -96,6 +98,7 @@ _isogate() {
     'read --offset') COMPREPLY=(); return ;;
     'read --limit') COMPREPLY=(); return ;;
     'write --url') COMPREPLY=(); return ;;
+    'write --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'write --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'write --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'write --agent') COMPREPLY=(); return ;;
@@ -103,18 +106,29 @@ _isogate() {
     'write --user') COMPREPLY=(); return ;;
     'write --mode') COMPREPLY=(); return ;;
     'ls --url') COMPREPLY=(); return ;;
+    'ls --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'ls --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'ls --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'ls --agent') COMPREPLY=(); return ;;
     'ls --scope') COMPREPLY=($(compgen -W 'workspace sandbox' -- "$current")); return ;;
     'ls --user') COMPREPLY=(); return ;;
     'rm --url') COMPREPLY=(); return ;;
+    'rm --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'rm --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'rm --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'rm --agent') COMPREPLY=(); return ;;
     'rm --scope') COMPREPLY=($(compgen -W 'workspace sandbox' -- "$current")); return ;;
     'rm --user') COMPREPLY=(); return ;;
+    'sandbox ls --url') COMPREPLY=(); return ;;
+    'sandbox ls --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'sandbox ls --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'sandbox ls --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'sandbox rm --url') COMPREPLY=(); return ;;
+    'sandbox rm --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'sandbox rm --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'sandbox rm --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'probe --url') COMPREPLY=(); return ;;
+    'probe --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'probe --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'probe --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'probe --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -122,14 +136,17 @@ _isogate() {
     'plugin list --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
   esac
   case "$path" in
-    '') options='--version -h --help'; plain='serve exec read write ls rm probe plugin config key completion'; files='' ;;
+    '') options='--version -h --help'; plain='serve exec read write ls rm sandbox probe plugin config key completion'; files='' ;;
     'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --probe-interval-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --backends'; plain=''; files='' ;;
-    'exec') options='-h --help --url --state-dir --key-file --json -c --command --agent --timeout --env --cwd --user --stdin --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
-    'read') options='-h --help --url --state-dir --key-file --json --agent --scope --user -o --output --offset --limit'; plain=''; files='' ;;
-    'write') options='-h --help --url --state-dir --key-file --json --agent --scope --user --append --mode --durable'; plain=''; files=' -f' ;;
-    'ls') options='-h --help --url --state-dir --key-file --json --agent --scope --user -R --recursive -l --long'; plain=''; files='' ;;
-    'rm') options='-h --help --url --state-dir --key-file --json --agent --scope --user -r --recursive'; plain=''; files='' ;;
-    'probe') options='-h --help --url --state-dir --key-file --json --config --backend'; plain=''; files='' ;;
+    'exec') options='-h --help --url --ca-file --state-dir --key-file --json -c --command --agent --timeout --env --cwd --user --stdin --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
+    'read') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -o --output --offset --limit'; plain=''; files='' ;;
+    'write') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user --append --mode --durable'; plain=''; files=' -f' ;;
+    'ls') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -R --recursive -l --long'; plain=''; files='' ;;
+    'rm') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -r --recursive'; plain=''; files='' ;;
+    'sandbox') options='-h --help'; plain='ls rm'; files='' ;;
+    'sandbox ls') options='-h --help --url --ca-file --state-dir --key-file --json'; plain=''; files='' ;;
+    'sandbox rm') options='-h --help --url --ca-file --state-dir --key-file --json --purge'; plain=''; files='' ;;
+    'probe') options='-h --help --url --ca-file --state-dir --key-file --json --config --backend'; plain=''; files='' ;;
     'plugin') options='-h --help'; plain='describe list'; files='' ;;
     'plugin describe') options='-h --help --json'; plain=''; files=' -f' ;;
     'plugin list') options='-h --help --config --json'; plain=''; files='' ;;
