@@ -27,8 +27,9 @@ ApiError invalid_file(std::string message) {
   return {.code = Code::kInvalidRequest, .message = std::move(message)};
 }
 
-void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply) {
+void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool client_gone = false) {
   app.backends.judge(*lease.backend, reply);
+  if (client_gone) throw ClientGone{};
   if (reply.status == ISOGATE_OK) return;
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST)
     app.sandboxes.lost(*lease.sandbox, reply.status);
@@ -173,9 +174,12 @@ Task<void> read_json(App& app, Exchange& exchange, FileBody& file) {
   file.target.limit = count_field(file.body, "limit", 0, cap).value_or(cap + 1);
   Lease lease = co_await app.sandboxes.acquire(file.wanted);
   Transfer transfer(lease, FileVerb::kRead, file.target);
+  Killer killer;
+  exchange.on_gone([&killer] { killer.kill(); });
+  const TransferKill kill(&killer, transfer);
   const std::string bytes = co_await gather(transfer, cap, exchange.memory);
   const ipc::Reply reply = co_await transfer.reply();
-  throw_unless_ok(app, lease, reply);
+  throw_unless_ok(app, lease, reply, killer.killed());
   const bool as_text = encoding == "auto" ? goes_as_text(bytes) : encoding == "utf-8";
   if (encoding == "utf-8" && !is_utf8(bytes))
     throw invalid_file("the file is not UTF-8; ask for encoding base64");
@@ -230,7 +234,10 @@ Task<void> list_json(App& app, Exchange& exchange, FileBody& file) {
                       .recursive = bool_field(file.body, "recursive").value_or(false),
                       .limit = count_field(file.body, "limit", 1, most).value_or(most)};
   Lease lease = co_await app.sandboxes.acquire(file.wanted);
-  const Listing listing = co_await list_files(lease, std::move(request), exchange.memory);
+  Killer killer;
+  exchange.on_gone([&killer] { killer.kill(); });
+  const Listing listing = co_await list_files(lease, std::move(request), exchange.memory, &killer);
+  if (killer.killed()) throw ClientGone{};
   if (listing.status != ISOGATE_OK && !listing.truncated)
     throw from_backend({listing.status, 0, listing.message});
   JsonAnswer out(exchange);
@@ -362,8 +369,11 @@ Task<void> handle_file_get(App& app, Exchange& exchange) {
   FileTarget peek = target;
   peek.limit = 0;
   Transfer transfer(lease, FileVerb::kRead, std::move(peek));
+  Killer killer;
+  exchange.on_gone([&killer] { killer.kill(); });
+  const TransferKill kill(&killer, transfer);
   const ipc::Reply reply = co_await transfer.reply();
-  throw_unless_ok(app, lease, reply);
+  throw_unless_ok(app, lease, reply, killer.killed());
   const auto& entry = std::get<ipc::Entry>(reply.value);
   Headers headers = download_headers(entry);
   const auto range = parse_range(exchange.header("Range"), entry.size);

@@ -27,6 +27,12 @@ void fail_as_told(std::string_view how) {
   if (how == "thread_throws") std::thread([] { throw 1; }).join();
 }
 
+// Until it is cancelled.
+void wait_if_told(const sdk::Call& call, std::string_view how) {
+  if (how != "wait") return;
+  [[maybe_unused]] const bool ready = call.wait(call.cancel_fd(), POLLIN);
+}
+
 class FaultySandbox final : public sdk::Sandbox {
  public:
   void exec(const sdk::Call& call, const isogate_exec_request& request,
@@ -41,8 +47,12 @@ class FaultySandbox final : public sdk::Sandbox {
       result.term_signal = SIGKILL;
     }
   }
-  void read(const sdk::Call&, const isogate_file_request& request, isogate_entry&) override {
+  void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry&) override {
+    wait_if_told(call, sdk::view(request.path));
     fail_as_told(sdk::view(request.path));
+  }
+  void list(const sdk::Call& call, const isogate_file_request& request, const sdk::EntrySink&) override {
+    wait_if_told(call, sdk::view(request.path));
   }
 };
 

@@ -194,6 +194,34 @@ TEST_F(PluginFails, ASlowProbeHoldsUpNoOtherBackendS) {
   place.file("slow", "");
 }
 
+// A backend that takes its time with a file is told when nobody waits for it any more.
+TEST_F(PluginFails, AFileCallWhoseClientHasGoneIsCancelled) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Caller me(*gateway, "faulty");
+  const auto leave = [&](const std::string& method, const std::string& path, const std::string& body) {
+    HttpConnection connection(gateway->url(), 10);
+    Headers headers = me.headers();
+    if (!body.empty()) headers.emplace_back("Content-Length", std::to_string(body.size()));
+    connection.send_request_head(method, path, headers);
+    connection.send(body);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the backend has it
+  };
+  const std::string body = R"({"agent_id":"faulty","path":"wait"})";
+  leave("POST", "/workspace/read", body);
+  leave("POST", "/workspace/list", body);
+  leave("GET", "/workspace/files/faulty/wait", "");
+  for (const char* operation : {"readFile", "listDirectory", "downloadFile"})
+    EXPECT_TRUE(eventually(5,
+                           [&] {
+                             const std::string log = gateway->log();
+                             const size_t at = log.find("\"operation\":\"" + std::string(operation));
+                             return at != std::string::npos &&
+                                    log.substr(at, 200).find("\"complete\":false") != std::string::npos;
+                           }))
+        << operation << " goes on for nobody\n";
+}
+
 TEST_F(PluginFails, ACallThatIgnoresItsCancellationIsAnswered) {
   const auto gateway = start(yaml());
   Witness witness(*gateway);
