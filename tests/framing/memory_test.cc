@@ -123,6 +123,17 @@ TEST_F(Memory, OutputIsClaimedBeforeTheProgramStarts) {
   EXPECT_EQ(held(*gateway), 0);
 }
 
+// Nothing is kept for nothing: 100,000 empty arguments are a few MiB.
+TEST_F(Memory, ManySmallArgumentsCount) {
+  const auto gateway = tight();
+  const Caller me = caller(*gateway, "a");
+  std::vector<std::string> argv(100000);
+  argv[0] = "true";
+  EXPECT_TRUE(refused(me.post("/exec", {{"argv", argv}}), 429, "rate_limited"));
+  argv.resize(10000);
+  EXPECT_EQ(me.run_argv(argv).at("exit_code"), 0);
+}
+
 // An answer that nobody takes is held against its tenant for as long as it is kept.
 TEST_F(Memory, AnAnswerNobodyTakesIsHeldUntilItIsDropped) {
   const auto gateway = tight();
