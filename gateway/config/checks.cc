@@ -101,11 +101,14 @@ void check_amounts(const Config& config, Problems& problems) {
   // What one call may ask for has to fit, or it would be refused for ever with "try again".
   const LimitsConfig& limits = config.limits;
   const uint64_t share = limits.tenant_share(limits.max_held_bytes);
-  const std::string less = " than one tenant's share of `limits.max_held_bytes`, " + std::to_string(share);
-  if (limits.max_json_bytes * 3 / 2 > share)
-    problems.at("limits.max_json_bytes", "with half as much again for base64 it is more" + less);
-  if (2 * config.exec.max_max_output_bytes > share)
-    problems.at("exec.max_max_output_bytes", "twice as much, for stdout and stderr, is more" + less);
+  const uint64_t most =
+      std::max(limits.max_json_bytes * 3 / 2, limits.max_json_bytes + 2 * config.exec.max_max_output_bytes);
+  if (most > share)
+    problems.at("limits.max_held_bytes",
+                "one tenant's share of it, " + std::to_string(share) +
+                    " bytes, is less than one call may take by `limits.max_json_bytes` and "
+                    "`exec.max_max_output_bytes`, " +
+                    std::to_string(most));
 }
 
 void check_prefixes(const Config& config, Problems& problems) {

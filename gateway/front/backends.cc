@@ -152,9 +152,16 @@ asio::awaitable<void> Backends::probe_loop() {
     co_await sleep_for(executor_, std::chrono::seconds(interval_sec_));
     const auto all = backends_;
     for (const auto& backend : all) {
-      if (backend->channel && backend->hello) co_await probe_once(backend);
+      if (backend->channel && backend->hello && !backend->probing)
+        asio::co_spawn(executor_, probe_again(backend), asio::detached);
     }
   }
+}
+
+asio::awaitable<void> Backends::probe_again(std::shared_ptr<Backend> backend) {
+  backend->probing = true;
+  co_await probe_once(backend);
+  backend->probing = false;
 }
 
 uint32_t Backends::exec_capacity() const {

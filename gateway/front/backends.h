@@ -27,6 +27,7 @@ struct Backend {
   std::string reason = "its host is starting";
   uint64_t generation = 0;
   uint64_t restarts = 0;
+  bool probing = false;  // by probe_loop()
   std::optional<ipc::Hello> hello;
   std::optional<ipc::Probe> probe;
   std::shared_ptr<BackendChannel> channel;  // null unless up
@@ -52,7 +53,8 @@ class Backends {
   // Execs at a time that every host that is up can take.
   [[nodiscard]] uint32_t exec_capacity() const;
 
-  // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever.
+  // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever; each
+  // backend by itself, so that one that takes long holds up none of the others.
   boost::asio::awaitable<void> probe_loop();
 
   // Returns when every backend has been probed or is known to be down; at most `limit`.
@@ -69,6 +71,7 @@ class Backends {
  private:
   boost::asio::awaitable<void> first_probes(std::shared_ptr<Backend> backend, uint64_t generation);
   boost::asio::awaitable<void> probe_once(std::shared_ptr<Backend> backend);
+  boost::asio::awaitable<void> probe_again(std::shared_ptr<Backend> backend);
   void size_gate(Backend& backend) const;
   [[nodiscard]] bool all_settled() const;
   void note_settled();

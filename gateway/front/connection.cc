@@ -288,7 +288,7 @@ std::optional<uint64_t> Connection::content_length() const { return framing_.len
 
 void Connection::on_gone(GoneCallback callback) {
   gone_ = std::move(callback);
-  if (!watching_) watch_peer();
+  if (gone_ && !watching_) watch_peer();
 }
 
 // Readable means closed, or a pipelined request: then sweep() looks for the close.

@@ -16,8 +16,8 @@
 #include <string>
 
 #include "gateway/front/api_error.h"
-#include "gateway/front/client_stream.h"
 #include "gateway/front/chunk_decoder.h"
+#include "gateway/front/client_stream.h"
 #include "gateway/front/exchange.h"
 #include "gateway/front/pace.h"
 #include "gateway/front/request_head.h"

@@ -19,7 +19,8 @@ constexpr size_t kSpliceAtOnce = 1 << 20;
 }  // namespace
 
 Task<void> Connection::continue_if_expected() {
-  if (continue_sent_ || header("Expect").empty() || buffer_.size() > 0) co_return;
+  const bool http10 = parser_->get().version() == 10;  // RFC 9110, 10.1.1: it is not told
+  if (continue_sent_ || http10 || header("Expect").empty() || buffer_.size() > 0) co_return;
   continue_sent_ = true;
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   co_await write_raw(asio::const_buffer(asio::buffer(kContinue)));

@@ -14,6 +14,7 @@
 
 #include "gateway/front/api_error.h"
 #include "gateway/front/app.h"
+#include "gateway/front/killer.h"
 #include "isogate/backend.h"
 
 namespace isogate::front {
@@ -61,25 +62,6 @@ class Output {
   virtual boost::asio::awaitable<void> bytes(bool error, std::string_view data) = 0;
   // True: further bytes of this stream are only counted; they are drained without being looked at.
   [[nodiscard]] virtual bool full(bool error) const = 0;
-};
-
-// Lets the caller kill the exec: its client went away, the gateway drains.
-class Killer {
- public:
-  void kill() {
-    killed_ = true;
-    if (act_) act_();
-  }
-  // What kill() does from now on; at once when it has been asked for before.
-  void on_kill(std::function<void()> act) {
-    act_ = std::move(act);
-    if (killed_ && act_) act_();
-  }
-  [[nodiscard]] bool killed() const { return killed_; }
-
- private:
-  std::function<void()> act_;
-  bool killed_ = false;
 };
 
 // Throws ApiError when nothing was started; once something may have been, there is an answer. Listings of

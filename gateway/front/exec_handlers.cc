@@ -162,7 +162,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   asio::awaitable<void> started(const ExecAnswer& so_far) override {
     Headers headers;
     headers.emplace_back("X-Accel-Buffering", "no");
-    co_await exchange_.begin(200, "application/x-ndjson", std::nullopt, headers);
+    co_await in_turn([&] { return exchange_.begin(200, "application/x-ndjson", std::nullopt, headers); });
     std::string event = "{\"event\":\"start\",\"exec_id\":";
     append_json_string(event, so_far.exec_id);
     append_text(event, "backend", so_far.backend);
@@ -226,6 +226,13 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
 
   asio::awaitable<void> send(std::string events) {
     if (events.empty()) co_return;
+    co_await in_turn([&] { return exchange_.write(events); });
+    if (killer_ != nullptr) keep_alive(*killer_);
+  }
+
+  // One writes at a time: the head, stdout, stderr, a ping.
+  template <typename Write>
+  asio::awaitable<void> in_turn(Write write) {
     boost::system::error_code ignored;
     while (busy_) {
       co_await free_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -233,14 +240,13 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
     busy_ = true;
     std::exception_ptr failure;
     try {
-      co_await exchange_.write(events);
+      co_await write();
     } catch (...) {
       failure = std::current_exception();
     }
     busy_ = false;
     free_.cancel();
     if (failure) std::rethrow_exception(failure);
-    if (killer_ != nullptr) keep_alive(*killer_);
   }
 
   Exchange& exchange_;

@@ -71,10 +71,11 @@ asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, Fi
   co_return co_await lease.channel->call(file_call(lease, verb, std::move(target)));
 }
 
-asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, MemoryShare& memory) {
+asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, MemoryShare& memory, Killer* killer) {
   if (request.recursive) request.target.flags |= ISOGATE_FILE_RECURSIVE;
   request.target.limit = request.limit == 0 ? 0 : request.limit + 1;
   Transfer transfer(lease, ipc::FileVerb::kList, std::move(request.target));
+  const TransferKill kill(killer, transfer);
   Listing listing;
   co_await collect(transfer.pipe, listing, request.limit, memory);
   const ipc::Reply reply = co_await transfer.reply();
@@ -134,6 +135,14 @@ Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
 }
 
 void Transfer::cancel() { shared_->cancel->fire(); }
+
+TransferKill::TransferKill(Killer* killer, Transfer& transfer) : killer_(killer) {
+  if (killer_ != nullptr) killer_->on_kill([&transfer] { transfer.cancel(); });
+}
+
+TransferKill::~TransferKill() {
+  if (killer_ != nullptr) killer_->on_kill({});
+}
 
 // In this order: who sees the end of the pipe can see that it is the body's.
 void Transfer::complete() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gateway/front/killer.h"
 #include "gateway/front/memory_budget.h"
 #include "gateway/front/sandboxes.h"
 #include "gateway/ipc/messages.h"
@@ -35,8 +36,9 @@ struct Listing {
 ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget target);
 
 boost::asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, FileTarget target);
-// Its entries are held in `memory`: throws ApiError when they do not fit.
-boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, MemoryShare& memory);
+// Its entries are held in `memory`: throws ApiError when they do not fit. `killer` cancels it.
+boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, MemoryShare& memory,
+                                           Killer* killer = nullptr);
 
 // A read or a write under way: the far end of its pipe is with the backend.
 class Transfer {
@@ -55,6 +57,18 @@ class Transfer {
   struct Shared;
   std::shared_ptr<Shared> shared_;
   Fd complete_;
+};
+
+// While it lives, `killer` (if any) cancels the transfer.
+class TransferKill {
+ public:
+  TransferKill(Killer* killer, Transfer& transfer);
+  ~TransferKill();
+  TransferKill(const TransferKill&) = delete;
+  TransferKill& operator=(const TransferKill&) = delete;
+
+ private:
+  Killer* killer_;
 };
 
 }  // namespace isogate::front

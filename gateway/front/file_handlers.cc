@@ -1,15 +1,11 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <boost/asio/write.hpp>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "gateway/front/byte_range.h"
-#include "gateway/front/file_calls.h"
+#include "gateway/front/file_request.h"
 #include "gateway/front/handlers.h"
-#include "gateway/front/http_text.h"
 #include "gateway/front/json_answer.h"
 #include "gateway/front/json_in.h"
 #include "gateway/front/router.h"
@@ -20,38 +16,6 @@ namespace {
 
 using ipc::FileVerb;
 using nlohmann::json;
-
-constexpr size_t kSpliceAtOnce = 1 << 20;
-
-ApiError invalid_file(std::string message) {
-  return {.code = Code::kInvalidRequest, .message = std::move(message)};
-}
-
-void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply) {
-  app.backends.judge(*lease.backend, reply);
-  if (reply.status == ISOGATE_OK) return;
-  if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST)
-    app.sandboxes.lost(*lease.sandbox, reply.status);
-  ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
-  if (reply.status == ISOGATE_LOST)
-    error.message = "contact with the backend was lost during the call: " + reply.message;
-  throw error;
-}
-
-uint32_t parse_scope(std::string_view scope) {
-  if (scope == "workspace") return ISOGATE_SCOPE_WORKSPACE;
-  if (scope == "sandbox") return ISOGATE_SCOPE_SANDBOX;
-  throw invalid_file("`scope` must be workspace or sandbox");
-}
-
-uint32_t parse_mode(std::string_view text) {
-  uint32_t mode = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
-  if (error != std::errc() || end != text.data() + text.size() || mode > 0777 || text.empty()) {
-    throw invalid_file("`mode` must be octal permission bits like \"0644\", at most 0777");
-  }
-  return mode;
-}
 
 std::string_view type_name(uint32_t type) {
   switch (type) {
@@ -91,26 +55,11 @@ void append_entry(std::string& out, const ipc::Entry& entry) {
       .append("}");
 }
 
-// Names that a terminal or a log would act on are refused; an exec may still make them.
-void check_path(std::string_view name, std::string_view path) {
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      throw invalid_file("`" + std::string(name) + "` holds a control character: " + printable(path, 200));
-    }
-  }
-}
-
 struct FileBody {
   json body;
   FileTarget target;
   Wanted wanted;
 };
-
-uint64_t needs(const FileTarget& target) {
-  return (target.scope == ISOGATE_SCOPE_SANDBOX ? ISOGATE_CAP_SCOPE_SANDBOX : 0) |
-         (target.user.empty() ? 0 : ISOGATE_CAP_USER);
-}
 
 FileBody parse_file_body(const App& app, const Exchange& exchange, std::string_view text) {
   FileBody parsed;
@@ -127,7 +76,7 @@ FileBody parse_file_body(const App& app, const Exchange& exchange, std::string_v
                    .agent = agent_of(app, exchange, text_field(parsed.body, "agent_id")),
                    .backend = {},
                    .min_isolation = {},
-                   .capabilities = needs(target),
+                   .capabilities = needed_capabilities(target),
                    .request_id = exchange.request_id};
   return parsed;
 }
@@ -173,9 +122,12 @@ Task<void> read_json(App& app, Exchange& exchange, FileBody& file) {
   file.target.limit = count_field(file.body, "limit", 0, cap).value_or(cap + 1);
   Lease lease = co_await app.sandboxes.acquire(file.wanted);
   Transfer transfer(lease, FileVerb::kRead, file.target);
+  Killer killer;
+  exchange.on_gone([&killer] { killer.kill(); });
+  const TransferKill kill(&killer, transfer);
   const std::string bytes = co_await gather(transfer, cap, exchange.memory);
   const ipc::Reply reply = co_await transfer.reply();
-  throw_unless_ok(app, lease, reply);
+  throw_unless_ok(app, lease, reply, killer.killed());
   const bool as_text = encoding == "auto" ? goes_as_text(bytes) : encoding == "utf-8";
   if (encoding == "utf-8" && !is_utf8(bytes))
     throw invalid_file("the file is not UTF-8; ask for encoding base64");
@@ -230,7 +182,10 @@ Task<void> list_json(App& app, Exchange& exchange, FileBody& file) {
                       .recursive = bool_field(file.body, "recursive").value_or(false),
                       .limit = count_field(file.body, "limit", 1, most).value_or(most)};
   Lease lease = co_await app.sandboxes.acquire(file.wanted);
-  const Listing listing = co_await list_files(lease, std::move(request), exchange.memory);
+  Killer killer;
+  exchange.on_gone([&killer] { killer.kill(); });
+  const Listing listing = co_await list_files(lease, std::move(request), exchange.memory, &killer);
+  if (killer.killed()) throw ClientGone{};
   if (listing.status != ISOGATE_OK && !listing.truncated)
     throw from_backend({listing.status, 0, listing.message});
   JsonAnswer out(exchange);
@@ -276,69 +231,6 @@ Task<void> plain_json(App& app, Exchange& exchange, FileBody& file) {
   co_await exchange.send(200, "application/json", out + "\n");
 }
 
-// What the raw calls take from the query string: scope, user, mode, append, durable, exclusive, parents,
-// recursive.
-FileTarget target_of(const Exchange& exchange) {
-  FileTarget target{.path = exchange.path_param, .request_id = exchange.request_id};
-  check_path("path", target.path);
-  const auto flag = [&exchange](std::string_view name, bool otherwise) {
-    const auto value = query_parameter(exchange.query, name);
-    if (!value) return otherwise;
-    if (*value != "true" && *value != "false")
-      throw invalid_file("`" + std::string(name) + "` must be true or false");
-    return *value == "true";
-  };
-  target.scope = parse_scope(query_parameter(exchange.query, "scope").value_or("workspace"));
-  if (target.scope == ISOGATE_SCOPE_SANDBOX && !target.path.starts_with('/')) target.path.insert(0, 1, '/');
-  target.user = query_parameter(exchange.query, "user").value_or("");
-  if (const auto mode = query_parameter(exchange.query, "mode")) {
-    target.mode = parse_mode(*mode);
-    target.flags |= ISOGATE_FILE_MODE_GIVEN;
-  }
-  if (flag("append", false)) target.flags |= ISOGATE_FILE_APPEND;
-  if (flag("durable", false)) target.flags |= ISOGATE_FILE_DURABLE;
-  if (flag("exclusive", false)) target.flags |= ISOGATE_FILE_EXCLUSIVE;
-  if (flag("recursive", false)) target.flags |= ISOGATE_FILE_RECURSIVE;
-  if (flag("parents", true)) target.flags |= ISOGATE_FILE_PARENTS;
-  return target;
-}
-
-Wanted wanted_by(const App& app, const Exchange& exchange, const FileTarget& target) {
-  return {.tenant = exchange.principal.tenant,
-          .agent = agent_of(app, exchange, std::nullopt),
-          .backend = {},
-          .min_isolation = {},
-          .capabilities = needs(target),
-          .request_id = exchange.request_id};
-}
-
-Headers download_headers(const ipc::Entry& entry) {
-  return {{"Accept-Ranges", "bytes"},
-          {"Content-Disposition", "attachment"},
-          {"Content-Security-Policy", "sandbox"},
-          {"ETag", "\"" + std::to_string(entry.mtime_ns) + "-" + std::to_string(entry.size) + "\""}};
-}
-
-Task<void> send_range(Exchange& exchange, Lease& lease, FileTarget target, const ByteRange& range) {
-  target.offset = range.offset;
-  target.limit = range.length;
-  Transfer transfer(lease, FileVerb::kRead, std::move(target));
-  exchange.on_gone([&transfer] { transfer.cancel(); });
-  uint64_t left = range.length;
-  try {
-    while (left > 0) {
-      const size_t n =
-          co_await exchange.write_from_pipe(transfer.pipe, std::min<uint64_t>(left, kSpliceAtOnce));
-      if (n == 0) break;
-      left -= n;
-    }
-  } catch (...) {
-    exchange.on_gone({});
-    throw;
-  }
-  exchange.on_gone({});
-}
-
 }  // namespace
 
 Task<void> handle_file_json(App& app, Exchange& exchange) {
@@ -352,63 +244,6 @@ Task<void> handle_file_json(App& app, Exchange& exchange) {
   } else {
     co_await plain_json(app, exchange, file);
   }
-}
-
-Task<void> handle_file_get(App& app, Exchange& exchange) {
-  const FileTarget target = target_of(exchange);
-  const Wanted wanted = wanted_by(app, exchange, target);
-  Lease lease = co_await app.sandboxes.acquire(wanted);
-  // An empty read says what a read would say: a symlink that leaves the workspace, a FIFO, a directory.
-  FileTarget peek = target;
-  peek.limit = 0;
-  Transfer transfer(lease, FileVerb::kRead, std::move(peek));
-  const ipc::Reply reply = co_await transfer.reply();
-  throw_unless_ok(app, lease, reply);
-  const auto& entry = std::get<ipc::Entry>(reply.value);
-  Headers headers = download_headers(entry);
-  const auto range = parse_range(exchange.header("Range"), entry.size);
-  if (!range) {
-    throw ApiError{
-        .code = Code::kRangeNotSatisfiable,
-        .message = "the file has " + std::to_string(entry.size) + " bytes; the Range lies outside"};
-  }
-  if (range->partial) {
-    headers.emplace_back("Content-Range", "bytes " + std::to_string(range->offset) + "-" +
-                                              std::to_string(range->offset + range->length - 1) + "/" +
-                                              std::to_string(entry.size));
-  }
-  co_await exchange.begin(range->partial ? 206 : 200, "application/octet-stream", range->length, headers);
-  if (exchange.route == Route::kFileGet && range->length > 0)
-    co_await send_range(exchange, lease, target, *range);
-  co_await exchange.finish();
-}
-
-Task<void> handle_file_put(App& app, Exchange& exchange) {
-  FileTarget target = target_of(exchange);
-  const Wanted wanted = wanted_by(app, exchange, target);
-  Lease lease = co_await app.sandboxes.acquire(wanted);
-  Transfer transfer(lease, FileVerb::kWrite, std::move(target));
-  try {
-    while (co_await exchange.read_body_to_pipe(transfer.pipe) > 0) {
-    }
-    transfer.complete();
-  } catch (const PipeClosed&) {  // the backend refused early; its reply says why
-    transfer.cancel();
-  }
-  const ipc::Reply reply = co_await transfer.reply();
-  throw_unless_ok(app, lease, reply);
-  co_await exchange.send(
-      200, "application/json",
-      "{\"bytes_written\":" + std::to_string(std::get<ipc::Written>(reply.value).bytes) + "}\n");
-}
-
-Task<void> handle_file_delete(App& app, Exchange& exchange) {
-  FileTarget target = target_of(exchange);
-  const Wanted wanted = wanted_by(app, exchange, target);
-  Lease lease = co_await app.sandboxes.acquire(wanted);
-  const ipc::Reply reply = co_await plain_file_call(lease, FileVerb::kRemove, std::move(target));
-  throw_unless_ok(app, lease, reply);
-  co_await exchange.send(200, "application/json", "{}\n");
 }
 
 }  // namespace isogate::front

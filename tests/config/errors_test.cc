@@ -323,14 +323,14 @@ TEST(Policy, RefusesDefaultsAboveTheirBounds) {
 }
 
 TEST(Policy, RefusesWhatNoCallerCouldEverGet) {
-  EXPECT_THAT(refusal({"limits: {max_held_bytes: 50331646}"}),
-              HasSubstr("`limits.max_json_bytes`: with half as much again"));
-  EXPECT_THAT(refusal({"limits: {max_held_bytes: 16777216, max_json_bytes: 1024, tenant_share_percent: 99}"}),
-              HasSubstr("`exec.max_max_output_bytes`: twice as much"));
-  EXPECT_EQ(
-      test::loaded({"limits: {max_held_bytes: 16777216, max_json_bytes: 1024, tenant_share_percent: 100}"})
-          .config.limits.max_held_bytes,
-      16777216u);
+  EXPECT_THAT(refusal({"limits: {max_held_bytes: 67108862}"}),
+              HasSubstr("`limits.max_held_bytes`: one tenant's share of it, 33554431 bytes, is less than"));
+  EXPECT_THAT(refusal({"limits: {max_held_bytes: 33554432, tenant_share_percent: 99}"}),
+              HasSubstr("`limits.max_held_bytes`"));
+  EXPECT_THAT(refusal({"limits: {max_json_bytes: 1073741824}"}), HasSubstr("`limits.max_held_bytes`"));
+  EXPECT_EQ(test::loaded({"limits: {max_held_bytes: 33554432, tenant_share_percent: 100}"})
+                .config.limits.max_held_bytes,
+            33554432u);
 }
 
 TEST(Errors, ComeAllAtOnce) {

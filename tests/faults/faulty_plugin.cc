@@ -1,6 +1,7 @@
 // A backend that runs nothing and fails as argv[0] or its configuration says. It isolates nothing and says
 // so.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -26,6 +27,12 @@ void fail_as_told(std::string_view how) {
   if (how == "thread_throws") std::thread([] { throw 1; }).join();
 }
 
+// Until it is cancelled.
+void wait_if_told(const sdk::Call& call, std::string_view how) {
+  if (how != "wait") return;
+  [[maybe_unused]] const bool ready = call.wait(call.cancel_fd(), POLLIN);
+}
+
 class FaultySandbox final : public sdk::Sandbox {
  public:
   void exec(const sdk::Call& call, const isogate_exec_request& request,
@@ -40,8 +47,12 @@ class FaultySandbox final : public sdk::Sandbox {
       result.term_signal = SIGKILL;
     }
   }
-  void read(const sdk::Call&, const isogate_file_request& request, isogate_entry&) override {
+  void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry&) override {
+    wait_if_told(call, sdk::view(request.path));
     fail_as_told(sdk::view(request.path));
+  }
+  void list(const sdk::Call& call, const isogate_file_request& request, const sdk::EntrySink&) override {
+    wait_if_told(call, sdk::view(request.path));
   }
 };
 
@@ -53,14 +64,21 @@ class FaultyBackend final : public sdk::Backend {
     if (config.find("\"create\":\"segv\"") != config.npos) ::raise(SIGSEGV);
   }
   // Fails as long as a file says so.
-  void probe(const sdk::Call&, isogate_probe& probe) override {
+  void probe(const sdk::Call& call, isogate_probe& probe) override {
     probe.verdict = ISOGATE_PROBE_AVAILABLE;
     probe.locality = ISOGATE_LOCALITY_PROCESS;
     char how[32];
     const int fd = probe_file_.empty() ? -1 : ::open(probe_file_.c_str(), O_RDONLY | O_CLOEXEC);
     const ssize_t n = fd < 0 ? 0 : ::read(fd, how, sizeof how);
     if (fd >= 0) ::close(fd);
-    if (n > 0) fail_as_told({how, static_cast<size_t>(n)});
+    if (n <= 0) return;
+    const std::string_view told(how, static_cast<size_t>(n));
+    if (told == "gone") probe.verdict = ISOGATE_PROBE_UNAVAILABLE;
+    if (told == "slow") {
+      pollfd cancelled{call.cancel_fd(), POLLIN, 0};
+      ::poll(&cancelled, 1, 8000);
+    }
+    fail_as_told(told);
   }
   std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec& spec,
                                      isogate_sandbox_info&) override {

@@ -1,6 +1,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <thread>
 
 #include "tests/faults/faults.h"
 
@@ -171,6 +172,54 @@ TEST_F(PluginFails, AProbeThatNeverEndsIsEnded) {
   place.file("how", "");
   EXPECT_TRUE(up_within(20, *gateway)) << "it does not come back when its plugin does";
   witness.expect_unhurt();
+}
+
+TEST_F(PluginFails, ASlowProbeHoldsUpNoOtherBackendS) {
+  const TemporaryDirectory place;
+  const std::string slow = place.file("slow", ""), other = place.file("other", "");
+  const std::string plugin = "plugin: " ISOGATE_BUILD_DIR "/test_plugins/faulty.so";
+  const auto gateway = start("allow_unisolated: true\nprobe_interval_sec: 1\nbackends:\n  - {name: slow, " +
+                             plugin + ", config: {probe_file: " + slow + "}}\n  - {name: other, " + plugin +
+                             ", config: {probe_file: " + other + "}}\n");
+  const Caller me(*gateway, "");
+  ASSERT_TRUE(eventually(10, [&] {
+    return backend_row(me, "slow").at("eligible") == true && backend_row(me, "other").at("eligible") == true;
+  }));
+  place.file("slow", "slow");
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // its probe, of 8 s, has begun
+  place.file("other", "gone");
+  EXPECT_TRUE(eventually(3, [&] { return backend_row(me, "other").at("eligible") == false; }))
+      << "it waits for the slow one";
+  EXPECT_EQ(backend_row(me, "slow").at("eligible"), true) << "slow is not gone";
+  place.file("slow", "");
+}
+
+// A backend that takes its time with a file is told when nobody waits for it any more.
+TEST_F(PluginFails, AFileCallWhoseClientHasGoneIsCancelled) {
+  const auto gateway = start(yaml());
+  ASSERT_TRUE(up_within(10, *gateway));
+  const Caller me(*gateway, "faulty");
+  const auto leave = [&](const std::string& method, const std::string& path, const std::string& body) {
+    HttpConnection connection(gateway->url(), 10);
+    Headers headers = me.headers();
+    if (!body.empty()) headers.emplace_back("Content-Length", std::to_string(body.size()));
+    connection.send_request_head(method, path, headers);
+    connection.send(body);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the backend has it
+  };
+  const std::string body = R"({"agent_id":"faulty","path":"wait"})";
+  leave("POST", "/workspace/read", body);
+  leave("POST", "/workspace/list", body);
+  leave("GET", "/workspace/files/faulty/wait", "");
+  for (const char* operation : {"readFile", "listDirectory", "downloadFile"})
+    EXPECT_TRUE(eventually(5,
+                           [&] {
+                             const std::string log = gateway->log();
+                             const size_t at = log.find("\"operation\":\"" + std::string(operation));
+                             return at != std::string::npos &&
+                                    log.substr(at, 200).find("\"complete\":false") != std::string::npos;
+                           }))
+        << operation << " goes on for nobody\n";
 }
 
 TEST_F(PluginFails, ACallThatIgnoresItsCancellationIsAnswered) {

@@ -1,5 +1,6 @@
 // Bodies that end too early, come too slowly or were not asked for. An upload is whole or not at all, and no
 // byte of a body is ever a request.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <thread>
@@ -45,6 +46,25 @@ TEST_F(Bodies, ACutUploadCommitsNothing) {
     EXPECT_LE(said.answers(), 1);
     EXPECT_TRUE(said.status() == 0 || said.status() == 400) << said.bytes;
     old_content_is_there();
+  }
+}
+
+// RFC 9110, 10.1.1: who speaks HTTP/1.0 would take it for the answer.
+TEST_F(Bodies, AnHttp10ClientIsNotToldToContinue) {
+  const std::string body = R"({"command":"echo old","agent_id":"a"})";
+  for (const char* version : {"1.0", "1.1"}) {
+    HttpConnection connection(gateway().url(), 10);
+    connection.send("POST /exec HTTP/" + std::string(version) +
+                    "\r\nHost: gw\r\nConnection: close\r\nAuthorization: Bearer " + gateway().key() +
+                    "\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " +
+                    std::to_string(body.size()) + "\r\n\r\n");
+    pollfd said{connection.fd(), POLLIN, 0};
+    const int told = ::poll(&said, 1, 500);
+    EXPECT_EQ(told, version == std::string("1.1") ? 1 : 0) << version;
+    connection.send(body);
+    const std::string answer = connection.read_until_closed();
+    EXPECT_EQ(answer.find(" 100 ") != std::string::npos, told == 1) << answer;
+    EXPECT_NE(answer.find(R"("stdout":"old\n")"), std::string::npos) << answer;
   }
 }
 

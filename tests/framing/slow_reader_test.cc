@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 
 #include <thread>
+#include <utility>
 
 #include "tests/framing/framing.h"
 
@@ -107,10 +108,52 @@ TEST_F(SlowReader, AStalledStreamCanBeCancelled) {
   end.join();
 }
 
+// A Unix socket takes a fixed amount: with that many answers nobody reads, the stream's head has to wait, and
+// after 15 s of that a ping is due.
+TEST_F(SlowReader, NoPingOvertakesTheStartOfItsStream) {
+  if (!slow_tests()) GTEST_SKIP() << "takes 18 s: set ISOGATE_SLOW_TESTS=1";
+  gateway_ = nullptr;
+  gateway_ = std::make_unique<Gateway>("allow_unisolated: true\nbackends: [{name: local}]\n");
+  const auto many = [](size_t count) {
+    std::string requests;
+    while (count-- > 0) requests += "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+    return requests;
+  };
+  const auto answered = [&] {
+    const std::string log = gateway_->log();
+    size_t count = 0;
+    for (size_t at = 0; (at = log.find("\"peer\":\"uid", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  const size_t before = answered();
+  HttpConnection measure(gateway_->unix_url(), 60);
+  measure.send(many(1000));
+  size_t room = 0;
+  ASSERT_TRUE(eventually(10, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    return room == std::exchange(room, answered() - before) && room > 0;
+  }));
+  ASSERT_LT(room, 1000u);
+
+  HttpConnection connection(gateway_->unix_url(), 60);
+  connection.send(many(room));
+  const std::string body = R"({"agent_id":"a","command":"echo hi"})";
+  connection.send_request_head(
+      "POST", "/exec-stream",
+      {{"Content-Type", "application/json"}, {"Content-Length", std::to_string(body.size())}});
+  connection.send(body);
+  std::this_thread::sleep_for(std::chrono::milliseconds(16500));
+  for (size_t i = 0; i < room; ++i) ASSERT_EQ(connection.read_response().status, 200) << i;
+  ASSERT_EQ(connection.read_head("POST").status, 200);
+  EXPECT_EQ(Json::parse(connection.read_line()).at("event"), "start");
+  std::string last;
+  for (std::string line; !(line = connection.read_line()).empty();) last = line;
+  EXPECT_EQ(Json::parse(last).value("outcome", ""), "exited") << last;
+}
+
 // The reader decides the speed; not a byte is lost.
 TEST_F(SlowReader, ASlowReaderSlowsTheProgram) {
-  const Json request{{"agent_id", "a"},
-                     {"command", "head -c 3000000 /dev/zero | tr '\\0' x; echo done >&2"}};
+  const Json request{{"agent_id", "a"}, {"command", "head -c 3000000 /dev/zero | tr '\\0' x; echo done >&2"}};
   ExecStream stream(me(), request, 60);
   size_t bytes = 0;
   std::string outcome;
