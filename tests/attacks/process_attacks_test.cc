@@ -176,7 +176,7 @@ TEST(SharedUidAttack, AThiefOfOutputHoldsUpNobody) {
   EXPECT_GT(std::stol(bytes_of(*loot, "data")), 0) << "nothing was left to take";
   std::vector<Json> events;
   const double took = seconds_of([&] { events = victim.rest(); });
-  EXPECT_LT(took, 10) << "the end waited for bytes that somebody else had taken";
+  EXPECT_LT(took, 30) << "the end waited for bytes that somebody else had taken";
   ASSERT_FALSE(events.empty());
   EXPECT_EQ(events.back().at("outcome"), "timed_out");
 }
