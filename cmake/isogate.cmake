@@ -25,7 +25,11 @@ if(ISOGATE_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-maybe-uninitialized)  # instrumented code confuses it (GCC bug 105562)
   endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND ISOGATE_SANITIZE STREQUAL "thread")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)  # Asio has fences, which it does not follow
+  endif()
   add_link_options(-fsanitize=${ISOGATE_SANITIZE})
+  set(ISOGATE_SANITIZER_OPTIONS ${CMAKE_SOURCE_DIR}/cmake/sanitizer_options.c)
 endif()
 
 # isogate_library(name sources… LINK libs…): a static library of one folder.
@@ -57,7 +61,7 @@ endfunction()
 # isogate_test(name sources… LINK libs…): one GoogleTest binary, registered with ctest.
 function(isogate_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "LINK" ${ARGN})
-  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS} ${ISOGATE_SANITIZER_OPTIONS})
   target_link_libraries(${name} PRIVATE isogate_flags GTest::gtest GTest::gmock GTest::gtest_main ${ARG_LINK})
   target_compile_definitions(${name} PRIVATE ISOGATE_BUILD_DIR="${CMAKE_BINARY_DIR}"
     ISOGATE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

@@ -161,8 +161,8 @@ void an_error_tells_nothing_of_the_host(World& w) {
         w.me.post("/workspace/move", {{"path", "absent"}, {"to", "y"}}),
         w.me.post("/workspace/remove", {{"path", "absent"}})}) {
     EXPECT_GE(answer.status, 400);
-    for (const std::string& secret :
-         {w.gateway.state_dir(), std::string("isg-"), std::string("/sandboxes/"), std::string(ISOGATE_SOURCE_DIR "/")})
+    for (const std::string& secret : {w.gateway.state_dir(), std::string("isg-"), std::string("/sandboxes/"),
+                                      std::string(ISOGATE_SOURCE_DIR "/")})
       EXPECT_EQ(answer.text.find(secret), std::string::npos) << answer.text;
   }
   const Answer escaped = w.me.read("a\x1b[31m\r\nlevel=error");

@@ -103,7 +103,7 @@ void a_file_that_is_too_large_for_json_is_413(World& w) {
   EXPECT_EQ(part.body.at("size"), 1ull << 40);
   EXPECT_EQ(w.me.read("sparse", {{"offset", 1ull << 39}, {"limit", 3}}).body.at("content"),
             std::string(3, '\0'));
-  EXPECT_LT(resident_kib(front) - before, 64 << 10) << "KiB more in the front";
+  EXPECT_LT(resident_kib(front) - before, kib_bound(64 << 10)) << "KiB more in the front";
 }
 
 void scope_sandbox_reaches_what_an_exec_reaches(World& w) {

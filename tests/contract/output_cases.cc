@@ -80,7 +80,7 @@ void a_flood_is_counted_in_little_memory(World& w) {
   EXPECT_EQ(result.at("stdout_bytes"), 400000000);
   EXPECT_EQ(result.at("stderr_bytes"), 50000000);
   EXPECT_EQ(result.at("exit_code"), 0);
-  EXPECT_LT(resident_kib(front) - before, 4096) << "KiB more in the front";
+  EXPECT_LT(resident_kib(front) - before, kib_bound(4096)) << "KiB more in the front";
 }
 
 void floods_of_one_stream_or_both_do_not_deadlock(World& w) {

@@ -174,7 +174,7 @@ void large_files_are_byte_exact_in_little_memory(World& w) {
   EXPECT_EQ(w.me.out("sha256sum < large").substr(0, 64), sha256_hex(bytes));
   const Answer down = w.me.call("GET", w.me.file_url("large"));
   EXPECT_TRUE(down.text == bytes) << "64 MiB went in, " << down.text.size() << " bytes came back, or others";
-  EXPECT_LT(resident_kib(front) - before, 8192) << "KiB more in the front";
+  EXPECT_LT(resident_kib(front) - before, kib_bound(8192)) << "KiB more in the front";
 }
 
 void a_download_that_is_left_leaves_nothing(World& w) {

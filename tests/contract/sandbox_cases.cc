@@ -122,8 +122,7 @@ void a_lost_workspace_is_said_to_be_lost(World& w) {
 void deleting_does_not_wait_for_a_stalled_download(World& w) {
   ASSERT_EQ(w.me.run("head -c 64M /dev/zero > big").at("exit_code"), 0);
   HttpConnection reader(w.gateway.url());
-  reader.send_request_head("GET", w.me.file_url("big"),
-                           {{"Authorization", "Bearer " + w.gateway.key()}});
+  reader.send_request_head("GET", w.me.file_url("big"), {{"Authorization", "Bearer " + w.gateway.key()}});
   EXPECT_EQ(reader.read_head().status, 200);
   const double took = seconds_of(
       [&] { EXPECT_TRUE(succeeded(w.me.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=true"))); });

@@ -111,8 +111,8 @@ void backends_tell_why(World& w) {
   const auto own = w.another("backends:\n  - name: gone\n    plugin: no-such-plugin\n  - name: " + w.backend +
                              "\n  - name: spare\n    plugin: " + w.backend);
   Caller me(*own, "");
-  ASSERT_TRUE(eventually(
-      10, [&] { return me.get("/backends").body.at("backends").at(2).at("verdict") != "starting"; }));
+  ASSERT_TRUE(
+      eventually(10, [&] { return me.get("/backends").text.find("\"starting\"") == std::string::npos; }));
   const Answer answer = me.get("/backends");
   ASSERT_TRUE(succeeded(answer));
   EXPECT_EQ(answer.body.at("policy"),

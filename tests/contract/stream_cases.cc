@@ -189,7 +189,7 @@ void a_slow_reader_holds_the_program(World& w) {
                          }))
       << "the program is not held: it wrote " << held << " blocks";
   EXPECT_LT(held, 128) << "blocks of 128 KiB are somewhere between the program and its reader";
-  EXPECT_LT(resident_kib(front) - before, 4096) << "KiB more in the front";
+  EXPECT_LT(resident_kib(front) - before, kib_bound(4096)) << "KiB more in the front";
   size_t got = 0;
   long grown = 0;
   for (size_t sampled = 0; got < most;) {
@@ -201,7 +201,7 @@ void a_slow_reader_holds_the_program(World& w) {
     sampled = got;
     grown = std::max(grown, resident_kib(front) - before);
   }
-  EXPECT_LT(grown, 4096) << "KiB more in the front";
+  EXPECT_LT(grown, kib_bound(4096)) << "KiB more in the front";
   if (!slow_tests()) return;  // the rest is not waited for
   EXPECT_EQ(got, most);
   EXPECT_EQ(stream.rest().back().at("stdout_bytes"), most);

@@ -36,8 +36,11 @@ void expect_lost(ExecStream& stream) {
   try {
     const auto events = stream.rest();
     if (!events.empty() && events.back().at("event") == "exit") {
-      EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
-      EXPECT_TRUE(events.back().at("exit_code").is_null()) << events.back();
+      const Json& end = events.back();
+      const bool unknown = end.at("outcome") == "unknown" && end.at("exit_code").is_null();
+      const bool killed =
+          end.at("outcome") == "killed" && end.at("exit_code") == 137;  // its host outlived the rest
+      EXPECT_TRUE(unknown || killed) << end;
     }
   } catch (const std::runtime_error&) {  // cut off in the middle
   }

@@ -99,7 +99,7 @@ TEST_P(Survivors, SlowReadersCostLittleAndCanLeave) {
       EXPECT_FALSE(stream->connection.read_some().empty());
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-  EXPECT_LT(resident_kib(front) - before, 8 * 1024) << "KiB more for 8 streams";
+  EXPECT_LT(resident_kib(front) - before, kib_bound(8 * 1024)) << "KiB more for 8 streams";
   streams.clear();
   EXPECT_TRUE(gone_within(1, mark)) << "the programs of readers that left still run";
 }

@@ -102,6 +102,14 @@ std::string status_field(pid_t pid, const std::string& name) {
   return {};
 }
 
+long kib_bound(long kib) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 64 * kib;
+#else
+  return kib;
+#endif
+}
+
 long resident_kib(pid_t pid) {
   const std::string text = status_field(pid, "VmRSS");
   return text.empty() ? -1 : std::stol(text);

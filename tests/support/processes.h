@@ -17,6 +17,8 @@ std::vector<pid_t> descendants_of(pid_t pid);
 std::string command_line(pid_t pid);                             // spaces between; empty: no such process
 std::string status_field(pid_t pid, const std::string& name);    // of /proc/<pid>/status; empty: none
 long resident_kib(pid_t pid);                                    // VmRSS; -1: no such process
+// What a process may take: under a sanitizer, which keeps freed memory for a while, 64 times as much.
+long kib_bound(long kib);
 std::vector<std::pair<int, std::string>> open_files(pid_t pid);  // descriptor and what it links to
 
 // The gateway's own processes; -1: there is none (now).
