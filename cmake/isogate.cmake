@@ -2,7 +2,7 @@
 
 add_library(isogate_flags INTERFACE)
 # A designated initializer leaves the other members at their defaults on purpose.
-target_compile_options(isogate_flags INTERFACE -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor
+target_compile_options(isogate_flags INTERFACE -Wall -Wextra -Werror -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
   -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in std::string where there are none (GCC bug 105651).

@@ -14,8 +14,3 @@ int main(int argc, char** argv) {
   if (std::strcmp(role, "_describe") == 0) return isogate::describe_child_main();
   return isogate::cli::cli_main(argc, argv);
 }
-
-#if defined(__SANITIZE_ADDRESS__)
-// The leak check at exit traces this process by system calls that the front's filter refuses.
-extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
-#endif
