@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -118,6 +119,11 @@ Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnS
   plan.uid = identity.uid;
   plan.gid = identity.gid;
   plan.copy_memory = true;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    plan.hard_files = std::min<uint64_t>(files.rlim_max, plan.hard_files);
+    plan.soft_files = std::min(plan.hard_files, plan.soft_files);
+  }
   plan.stack = stack.program;
   plan.stack_size = SpawnStack::kSize;
   plan.report = stack.report;

@@ -145,7 +145,8 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
 }
 
-Result<void> Workspace::purge(const std::string& sandboxes_dir, const std::string& sandbox_id) {
+Result<void> Workspace::purge(const std::string& sandboxes_dir, const std::string& sandbox_id,
+                              int cancel_fd) {
   if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");
   auto sandboxes = open_state_directory(sandboxes_dir);
   if (!sandboxes) return sandboxes.error();
@@ -153,7 +154,7 @@ Result<void> Workspace::purge(const std::string& sandboxes_dir, const std::strin
   if (!sandbox && sandbox.error().os_errno == ENOENT) return {};
   if (!sandbox) return sandbox.error();
   for (const char* name : {kWorkspace, kStaging}) {
-    auto removed = remove_tree(sandbox->get(), name, -1);
+    auto removed = remove_tree(sandbox->get(), name, cancel_fd);
     if (!removed)
       removed.error().message =
           std::string("cannot purge the sandbox's `") + name + "`: " + removed.error().message;

@@ -74,7 +74,8 @@ class Workspace {
 
   // Removes workspace, staging and the sandbox's directory; fd-relative, survives a racing tenant. Absent
   // is OK: it may be repeated after a failure.
-  static Result<void> purge(const std::string& sandboxes_dir, const std::string& sandbox_id);
+  static Result<void> purge(const std::string& sandboxes_dir, const std::string& sandbox_id,
+                            int cancel_fd = -1);
   // Whether the sandbox's directory is there, with its workspace or without.
   static Result<bool> exists(const std::string& sandboxes_dir, const std::string& sandbox_id);
   // The ids of the sandboxes that open() made here for this backend.

@@ -12,8 +12,8 @@
 namespace isogate {
 namespace {
 
-constexpr size_t kMaxFrames = 64;  // deeper directories are moved up to the top and removed from there
-constexpr int kMaxPasses = 1000;   // over one directory that somebody keeps filling
+constexpr size_t kMaxFrames = 8;  // deeper directories are moved up to the top and removed from there
+constexpr int kMaxPasses = 1000;  // over one directory that somebody keeps filling
 
 class Remover {
  public:

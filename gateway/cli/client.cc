@@ -41,21 +41,22 @@ Result<std::string> checked(std::string key, const std::string& origin) {
   return key;
 }
 
-Result<std::string> find_key(const ClientOptions& options, const Endpoint& endpoint) {
+Result<std::string> find_key(const ClientOptions& options, const Endpoint& endpoint, bool named) {
   if (!options.key_file.empty()) {
     auto key = read_key(options.key_file, true);
     return key.ok() ? checked(*key, "`" + options.key_file + "`") : key;
   }
   if (std::string key = environment("ISOGATE_KEY"); !key.empty()) return checked(key, "ISOGATE_KEY");
-  // The socket knows its peer. What lies in local.key may be left from before keys were configured.
-  if (!endpoint.on_this_machine() || !endpoint.unix_path.empty()) return std::string();
+  // The socket knows its peer. What lies in local.key may be left from before keys were configured. And who
+  // listens on a port that nobody named may be anybody.
+  if (!named || !endpoint.on_this_machine() || !endpoint.unix_path.empty()) return std::string();
   std::string path = state_dir_of(options) + "/local.key";
   auto key = read_key(path, false);
   return key.ok() && !key->empty() ? checked(*key, "`" + path + "`") : key;
 }
 
-Result<HttpClient> client_of(const ClientOptions& options, const Endpoint& endpoint) {
-  auto key = find_key(options, endpoint);
+Result<HttpClient> client_of(const ClientOptions& options, const Endpoint& endpoint, bool named) {
+  auto key = find_key(options, endpoint, named);
   if (!key.ok()) return key.error();
   return HttpClient(endpoint, *key);
 }
@@ -117,7 +118,7 @@ Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& opti
   }
   Endpoint endpoint{"", 0, state_dir_of(options) + "/isogate.sock"};
   if (!socket_answers(endpoint.unix_path)) return std::optional<HttpClient>();
-  auto client = client_of(options, endpoint);
+  auto client = client_of(options, endpoint, false);
   if (!client.ok()) return client.error();
   return std::optional<HttpClient>(*client);
 }
@@ -132,7 +133,7 @@ Result<HttpClient> find_gateway(const ClientOptions& options) {
   } else if (std::string path = state_dir_of(options) + "/isogate.sock"; socket_answers(path)) {
     endpoint = Endpoint{"", 0, path};
   }
-  return client_of(options, endpoint);
+  return client_of(options, endpoint, !named_url(options).empty());
 }
 
 Result<HttpAnswer> post_json(const ClientOptions& options, const std::string& path, const std::string& body) {

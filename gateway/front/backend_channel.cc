@@ -1,9 +1,9 @@
 #include "gateway/front/backend_channel.h"
 
+#include <fcntl.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <cerrno>
-#include <fcntl.h>
 
 #include "gateway/base/log.h"
 #include "gateway/ipc/channel.h"
@@ -17,7 +17,7 @@ ipc::CallHeader& header_of(ipc::Call& call) {
   return std::visit([](auto& each) -> ipc::CallHeader& { return each.call; }, call);
 }
 
-constexpr int kMostAbandoned = 16;
+constexpr size_t kMostAbandoned = 16;
 
 std::chrono::seconds longest(const ipc::Call& call) {
   if (std::holds_alternative<ipc::ProbeCall>(call)) return std::chrono::seconds(10);
@@ -85,12 +85,13 @@ bool BackendChannel::receive_one(const HelloCallback& on_hello) {
     pending->reply = std::move(reply);
     pending->done.set();
     close_if_idle();
+  } else {
+    abandoned_.erase(reply.id);
   }
   return open_;
 }
 
-asio::awaitable<bool> BackendChannel::send(const ipc::Call& call) {
-  const ipc::Encoded record = ipc::encode(call);
+asio::awaitable<bool> BackendChannel::send(const ipc::Encoded& record) {
   while (open_) {
     const auto sent = ipc::send_record(socket_.native_handle(), record.bytes, record.fds, ipc::Wait::kDont);
     if (sent) co_return true;
@@ -120,11 +121,15 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   header.cancel = Fd(::fcntl(cancel->event(), F_DUPFD_CLOEXEC, 0));
   if (!header.cancel) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, "the gateway is out of descriptors");
   if (!open()) co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host is not running");
+  const ipc::Encoded record = ipc::encode(call);
+  if (record.bytes.empty())
+    co_return failure(id, ISOGATE_INVALID_ARGUMENT,
+                      "a path, a name or a list is longer than a backend takes");
   const bool probe = std::holds_alternative<ipc::ProbeCall>(call);
   const auto pending = std::make_shared<Pending>(executor_);
   pending_.emplace(id, pending);
   cancel->begin([self, id, probe] { self->abandon(id, probe); });
-  pending->sent = co_await send(call);
+  pending->sent = co_await send(record);
   if (!pending->sent) {
     pending_.erase(id);
     cancel->end();
@@ -144,7 +149,8 @@ void BackendChannel::abandon(uint64_t id, bool probe) {
   pending->reply = failure(id, ISOGATE_LOST, "the backend did not let go of the call after its cancellation");
   pending->done.set();
   log::error("backend_call_abandoned", {{"call", id}, {"probe", probe}});
-  given_up_ = probe || !pending->sent || ++abandoned_ >= kMostAbandoned;
+  abandoned_.insert(id);
+  given_up_ = probe || !pending->sent || abandoned_.size() >= kMostAbandoned;
   if (given_up_) end();
   close_if_idle();
 }

@@ -15,9 +15,11 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "gateway/front/cancel.h"
 #include "gateway/front/event.h"
+#include "gateway/ipc/codec.h"
 #include "gateway/ipc/messages.h"
 #include "runner/fd.h"
 
@@ -33,7 +35,8 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   void start(HelloCallback on_hello, EndCallback on_end);
 
   // Sends the call, whose descriptors are closed here once sent, and waits for its reply. Without a `cancel`
-  // of the caller's the call is cancelled when it takes longer than its kind may.
+  // of the caller's the call is cancelled when it takes longer than its kind may. What is too large to be
+  // sent is ISOGATE_INVALID_ARGUMENT: nothing is wrong with the backend then.
   boost::asio::awaitable<ipc::Reply> call(ipc::Call call, std::shared_ptr<Cancel> cancel = nullptr);
 
   // No further calls; the socket is closed when the last reply is in, which ends that host.
@@ -55,7 +58,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
 
   boost::asio::awaitable<void> receive_loop(HelloCallback on_hello);
   bool receive_one(const HelloCallback& on_hello);
-  boost::asio::awaitable<bool> send(const ipc::Call& call);
+  boost::asio::awaitable<bool> send(const ipc::Encoded& record);
   void abandon(uint64_t id, bool probe);
   void end();
   void close_if_idle();
@@ -67,7 +70,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   bool open_ = true;
   bool retired_ = false;
   bool given_up_ = false;
-  int abandoned_ = 0;
+  std::unordered_set<uint64_t> abandoned_;  // that the host still works on
   std::unordered_map<uint64_t, std::shared_ptr<Pending>> pending_;
   EndCallback on_end_;
 };

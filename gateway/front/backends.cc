@@ -203,6 +203,8 @@ Decision Backends::decide(const SelectRequest& request) const {
 }
 
 void Backends::judge(Backend& backend, const ipc::Reply& reply) {
+  const bool up = backend.channel && backend.channel->open();
+  if (reply.status == ISOGATE_LOST && up) return;  // one call went wrong, and its program may be why
   if (reply.status == ISOGATE_UNAVAILABLE || reply.status == ISOGATE_LOST) {
     backend.breaker.failed(std::chrono::steady_clock::now(), reply.message);
   } else {

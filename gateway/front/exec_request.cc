@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "gateway/front/file_request.h"
 #include "gateway/front/handlers.h"
 #include "gateway/front/json_in.h"
 #include "gateway/front/router.h"
@@ -16,6 +17,7 @@ using nlohmann::json;
 constexpr size_t kMaxArgument = 131071;  // MAX_ARG_STRLEN less its NUL
 constexpr size_t kMaxArguments =
     1500 * 1024;  // all of argv and env: below what execve takes with its default stack
+constexpr size_t kMaxArgumentCount = 100000;
 constexpr size_t kMaxEnv = 4096;
 constexpr uint64_t kMiB = 1 << 20;
 constexpr size_t kShown = 200;
@@ -47,9 +49,12 @@ void read_program(const App& app, const json& body, ExecSpec& spec) {
 }
 
 void read_env(const App& app, const json& body, ExecSpec& spec) {
-  spec.env = app.config.exec.env;
   const auto env = body.find("env");
-  if (env == body.end() || env->is_null()) return;
+  const bool none = env == body.end() || env->is_null();
+  for (const auto& configured : app.config.exec.env) {
+    if (none || !env->is_object() || !env->contains(configured.first)) spec.env.push_back(configured);
+  }
+  if (none) return;
   if (!env->is_object()) throw invalid_exec("`env` must be an object of strings");
   if (env->size() > kMaxEnv) throw invalid_exec("`env` has over " + std::to_string(kMaxEnv) + " variables");
   for (const auto& item : env->items()) {
@@ -59,12 +64,20 @@ void read_env(const App& app, const json& body, ExecSpec& spec) {
     }
     if (!item.value().is_string())
       throw invalid_exec("env." + printable(item.key(), 80) + " must be a string");
-    std::erase_if(spec.env, [&](const auto& pair) { return pair.first == item.key(); });
     spec.env.emplace_back(item.key(), item.value().get<std::string>());
   }
 }
 
+void check_names(const ExecSpec& spec) {
+  if (spec.cwd.size() > kMaxPath)
+    throw invalid_exec("`cwd` is longer than " + std::to_string(kMaxPath) + " bytes");
+  if (spec.user.size() > kMaxUser)
+    throw invalid_exec("`user` is longer than " + std::to_string(kMaxUser) + " bytes");
+}
+
 void check_sizes(const ExecSpec& spec) {
+  if (spec.argv.size() > kMaxArgumentCount)
+    throw invalid_exec("`argv` has over " + std::to_string(kMaxArgumentCount) + " arguments");
   size_t total = 0;
   const auto add = [&total](size_t size, const std::string& what) {
     if (size > kMaxArgument) {
@@ -143,6 +156,7 @@ ParsedExec parse_exec(const App& app, const Exchange& exchange, std::string_view
   spec.timeout_sec = read_timeout(app, body);
   spec.cwd = text_field(body, "cwd").value_or("");
   spec.user = text_field(body, "user").value_or("");
+  check_names(spec);
   spec.artifact_dir = text_field(body, "artifact_dir");
   spec.backend = text_field(body, "backend");
   if (const auto floor = text_field(body, "min_isolation")) {

@@ -38,6 +38,8 @@ uint32_t parse_mode(std::string_view text) {
   return mode;
 }
 void check_path(std::string_view name, std::string_view path) {
+  if (path.size() > kMaxPath)
+    throw invalid_file("`" + std::string(name) + "` is longer than " + std::to_string(kMaxPath) + " bytes");
   for (const char c : path) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
@@ -47,6 +49,8 @@ void check_path(std::string_view name, std::string_view path) {
 }
 
 uint64_t needed_capabilities(const FileTarget& target) {
+  if (target.user.size() > kMaxUser)
+    throw invalid_file("`user` is longer than " + std::to_string(kMaxUser) + " bytes");
   return (target.scope == ISOGATE_SCOPE_SANDBOX ? ISOGATE_CAP_SCOPE_SANDBOX : 0) |
          (target.user.empty() ? 0 : ISOGATE_CAP_USER);
 }

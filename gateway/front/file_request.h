@@ -10,6 +10,9 @@
 
 namespace isogate::front {
 
+inline constexpr size_t kMaxPath = 4095;  // PATH_MAX less its NUL
+inline constexpr size_t kMaxUser = 255;
+
 ApiError invalid_file(std::string message);
 
 uint32_t parse_scope(std::string_view scope);

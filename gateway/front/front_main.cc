@@ -8,6 +8,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <csignal>
+#include <cstdlib>
 #include <optional>
 
 #include "gateway/base/log.h"
@@ -124,6 +125,8 @@ class Front {
     asio::co_spawn(io_, app_.backends.probe_loop(), asio::detached);
     asio::co_spawn(io_, serve(), asio::detached);
     io_.run();
+    if (const auto flushed = app_.state->flush(); !flushed)
+      log::error("state_flush_failed", {{"reason", flushed.error().message}});
     return exit_code_;
   }
 
@@ -314,7 +317,9 @@ int front_main() {
       Authenticator::make(authenticator_options(order->config, order->local_key_sha256, order->peer_uids));
   if (!authenticator) return fatal(authenticator.error().message);
   Front front(std::move(*order), std::move(*state), std::move(*authenticator), root);
-  return front.run();
+  const int code = front.run();
+  log::flush();
+  std::_Exit(code);  // what still waits in coroutines is not unwound: it would look for what is gone already
 }
 
 }  // namespace isogate

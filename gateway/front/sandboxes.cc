@@ -344,6 +344,7 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
       }
     }
     if (!gone) {
+      const auto place = backend->gate.enter(tenant);
       ipc::CloseCall call;
       call.call.request_id = request_id;
       call.sandbox_id = id;
@@ -370,11 +371,12 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
 // Of a backend that is not configured any more: nobody is left who could close it.
 void Sandboxes::forget_abandoned(Sandbox& sandbox, bool purge) {
   if (purge) {
-    throw ApiError{.code = Code::kBackendUnavailable,
-                   .message = "only backend `" + sandbox.row.backend +
-                              "`, which is no longer configured, can remove this sandbox's files: configure it "
-                              "again, or delete without purge to forget the sandbox and leave its files there",
-                   .permanent = true};
+    throw ApiError{
+        .code = Code::kBackendUnavailable,
+        .message = "only backend `" + sandbox.row.backend +
+                   "`, which is no longer configured, can remove this sandbox's files: configure it "
+                   "again, or delete without purge to forget the sandbox and leave its files there",
+        .permanent = true};
   }
   log::warn("sandbox_forgotten", {{"sandbox_id", sandbox.row.sandbox_id},
                                   {"tenant", sandbox.row.tenant},

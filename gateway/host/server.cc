@@ -58,9 +58,16 @@ int Server::run() {
 }
 
 bool Server::serve(ipc::Received received) {
-  auto call = ipc::decode_call(received.bytes, std::move(received.fds));
-  if (!call) return false;
-  ipc::Reply reply = answer(std::move(*call));
+  ipc::Reply reply;
+  if (received.fds_lost) {
+    received.fds.clear();
+    reply = refusal(ipc::call_id(received.bytes),
+                    {ISOGATE_RESOURCE_EXHAUSTED, EMFILE, "the backend host is out of descriptors"});
+  } else {
+    auto call = ipc::decode_call(received.bytes, std::move(received.fds));
+    if (!call) return false;
+    reply = answer(std::move(*call));
+  }
   auto sent = ipc::send_record(front_.get(), ipc::encode(reply).bytes, {}, ipc::Wait::kBlock);
   if (!sent && sent.error().os_errno != EPIPE)
     log::warn("reply not sent", {{"call", reply.id}, {"message", sent.error().message}});

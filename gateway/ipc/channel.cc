@@ -96,7 +96,7 @@ std::vector<Fd> own_descriptors(msghdr& message, bool& foreign) {
   return fds;
 }
 
-Result<Received> open_sealed(std::string_view head, std::vector<Fd> fds) {
+Result<Received> open_sealed(std::string_view head, std::vector<Fd> fds, bool lost) {
   if (head.size() != kMemfdRecordBytes || fds.empty()) return invalid("a record in a memfd came without it");
   uint64_t size = 0;
   std::memcpy(&size, head.data() + 1, sizeof size);
@@ -108,7 +108,7 @@ Result<Received> open_sealed(std::string_view head, std::vector<Fd> fds) {
   if (::fstat(memfd.get(), &info) != 0) return os_error("cannot look at the memfd of a record", errno);
   if (size == 0 || size > kMaxPayloadBytes || static_cast<uint64_t>(info.st_size) != size)
     return invalid("a record in a memfd of another size than it says");
-  Received received{std::string(size, '\0'), std::move(fds)};
+  Received received{std::string(size, '\0'), std::move(fds), lost};
   for (size_t done = 0; done < size;) {
     ssize_t n = ::pread(memfd.get(), received.bytes.data() + done, size - done, static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
@@ -161,12 +161,14 @@ Result<Received> receive_record(int socket, Wait wait) {
   bool foreign = false;
   std::vector<Fd> fds = own_descriptors(message, foreign);
   if (n == 0) return os_error("the channel has ended", ECONNRESET);
-  if (foreign || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+  if (foreign || (message.msg_flags & MSG_TRUNC) != 0 || fds.size() > kMaxChannelFds)
     return invalid("a record came truncated or with foreign control data");
+  const bool lost = (message.msg_flags & MSG_CTRUNC) != 0;
   std::string_view record(buffer.data(), static_cast<size_t>(n));
-  if (record[0] == kMemfd) return open_sealed(record, std::move(fds));
+  if (record[0] == kMemfd && fds.empty() && lost) return Received{"", {}, true};
+  if (record[0] == kMemfd) return open_sealed(record, std::move(fds), lost);
   if (record[0] != kInline || n == 1) return invalid("a record of an unknown kind");
-  return Received{std::string(record.substr(1)), std::move(fds)};
+  return Received{std::string(record.substr(1)), std::move(fds), lost};
 }
 
 }  // namespace isogate::ipc

@@ -23,7 +23,8 @@ Result<SocketPair> make_socket_pair();  // SOCK_SEQPACKET, close-on-exec, blocki
 
 struct Received {
   std::string bytes;
-  std::vector<Fd> fds;  // close-on-exec
+  std::vector<Fd> fds;    // close-on-exec
+  bool fds_lost = false;  // this process had no room for all of them
 };
 
 enum class Wait { kBlock, kDont };

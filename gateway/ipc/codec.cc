@@ -349,6 +349,14 @@ Encoded encode(const Reply& reply) {
   return {wire.take(kMaxRecordBytes), {}};
 }
 
+uint64_t call_id(std::string_view bytes) {
+  Reader wire(bytes);
+  uint8_t version = 0, type = 0, descriptors = 0;
+  uint64_t id = 0;
+  numbers(wire, version, type, descriptors, id);
+  return wire.ok() && version == kVersion ? id : 0;
+}
+
 Result<Call> decode_call(std::string_view bytes, std::vector<Fd> fds) {
   if (bytes.size() > kMaxRecordBytes) return malformed("over its cap");
   if (fds.size() > kMaxRecordFds) return malformed("too many descriptors");

@@ -35,6 +35,8 @@ Encoded encode(const Reply& reply);
 // Takes the descriptors; those that a refused record brought are closed. What the strings and
 // numbers mean is not looked at: that is for who acts on them.
 Result<Call> decode_call(std::string_view bytes, std::vector<Fd> fds);
+// The id of a call whose descriptors were lost, for a refusal; 0: not even that can be read.
+uint64_t call_id(std::string_view bytes);
 
 // What a host may send. A reply with a status other than OK carries no value, one with OK no message.
 using FromHost = std::variant<Hello, Reply>;

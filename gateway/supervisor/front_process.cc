@@ -108,6 +108,8 @@ bool FrontProcess::ended(pid_t pid, int wait_status) {
     how += ", for the forbidden system call `" + name + "`";
   }
   if (!retired_) crashed(how);
+  if (retired_ && WIFSIGNALED(wait_status) && killed_.empty())
+    log::error("front crashed while it stopped", {{"reason", how}});
   return true;
 }
 

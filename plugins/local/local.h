@@ -49,7 +49,7 @@ class Sandbox {
 
   Result<isogate_exec_result> exec(const isogate_call& call, const isogate_exec_request& request);
   Result<isogate_evidence> evidence();
-  Result<void> close(uint32_t mode);
+  Result<void> close(uint32_t mode, int cancel_fd);
 
   // The workspace as this user: the sandbox's own when it is empty, or `other`, which then holds the view.
   Result<Workspace*> files(const isogate_str& user, std::unique_ptr<Workspace>& other);

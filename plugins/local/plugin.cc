@@ -47,9 +47,10 @@ isogate_status open(isogate_backend* backend, const isogate_call*, const isogate
   });
 }
 
-isogate_status close(isogate_sandbox* sandbox, const isogate_call*, uint32_t mode, isogate_error* error) {
+isogate_status close(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
+                     isogate_error* error) {
   return guarded(error, [&]() -> Result<void> {
-    auto closed = sandbox->it->close(mode);
+    auto closed = sandbox->it->close(mode, taken(call).cancel_fd);
     if (closed) delete sandbox;
     return closed;
   });

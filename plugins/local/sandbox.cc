@@ -86,14 +86,14 @@ Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogat
 Result<isogate_evidence> Sandbox::evidence() { return backend_.runner_->measure(user_.identity); }
 
 // Execs end themselves; what escaped from one still has the sandbox's uid, where it has one of its own.
-Result<void> Sandbox::close(uint32_t mode) {
+Result<void> Sandbox::close(uint32_t mode, int cancel_fd) {
   if (mode > ISOGATE_CLOSE_PURGE) return invalid("the close mode is unknown");
   if (mode == ISOGATE_CLOSE_DETACH) return {};
   if (user_.identity.change) {
     if (auto ended = end_processes(user_.identity.uid); !ended) return ended;
   }
   if (mode == ISOGATE_CLOSE_STOP) return {};
-  if (auto purged = Workspace::purge(backend_.sandboxes_dir_, id_); !purged) return purged;
+  if (auto purged = Workspace::purge(backend_.sandboxes_dir_, id_, cancel_fd); !purged) return purged;
   return user_.identity.change ? backend_.registry_.release(id_, user_.identity.uid) : Result<void>();
 }
 

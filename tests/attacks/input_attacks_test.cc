@@ -255,5 +255,20 @@ TEST_F(InputAttack, T123_NoAgentGetsAUidThatMeansSomething) {
   }
 }
 
+// What cannot be sent to a backend says nothing about that backend.
+TEST_F(InputAttack, OversizedNamesCostNobodyTheBackend) {
+  x().run("true");
+  const std::string path(70000, 'p');
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(refused(x().read(path), 400, "invalid_request"));
+    EXPECT_TRUE(refused(x().exec("true", {{"cwd", path}}), 400, "invalid_request"));
+    EXPECT_TRUE(refused(x().exec("true", {{"user", std::string(5000, 'u')}}), 400, "invalid_request"));
+    const std::vector<std::string> many(140000, "");
+    EXPECT_TRUE(refused(x().post("/exec", {{"argv", many}}), 400, "invalid_request"));
+  }
+  EXPECT_EQ(y().run("echo served").at("stdout"), "served\n");
+  EXPECT_EQ(x().get("/readyz").status, 200);
+}
+
 }  // namespace
 }  // namespace isogate::test

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -193,6 +194,30 @@ TEST_F(Channel, ServesManyThreadsOnOneSocket) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(got, kEach * kThreads);
+}
+
+// A peer that is out of descriptors keeps the channel: this record came without all of them, the next is
+// whole.
+TEST_F(Channel, DescriptorsThatFindNoRoomAreToldAsLost) {
+  const Fd event_fd = event();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const size_t size : {size_t{100}, size_t{100000}}) {
+    const std::string bytes(size, 'x');
+    ASSERT_TRUE(send_record(pair_.a.get(), bytes, {event_fd.get(), event_fd.get()}, Wait::kDont).ok());
+    const Fd next(::dup(event_fd.get()));
+    const rlimit full{static_cast<rlim_t>(next.get()), before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &full), 0);
+    auto received = receive_record(pair_.b.get(), Wait::kDont);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    ASSERT_TRUE(received.ok()) << received.error().message;
+    EXPECT_TRUE(received->fds_lost);
+  }
+  ASSERT_TRUE(send_record(pair_.a.get(), "after", {event_fd.get()}, Wait::kDont).ok());
+  const auto received = receive_record(pair_.b.get(), Wait::kDont);
+  ASSERT_TRUE(received.ok());
+  EXPECT_FALSE(received->fds_lost);
+  EXPECT_EQ(received->fds.size(), 1u);
 }
 
 }  // namespace

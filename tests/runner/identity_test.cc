@@ -1,7 +1,11 @@
 // What a program with an identity of its own is, and what it finds.
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -13,6 +17,16 @@ namespace isogate::test {
 namespace {
 
 constexpr uint32_t kUid = 61998, kGid = 61999;
+
+// As a host has them: none with which a limit could be raised.
+bool leave_host_capabilities() {
+  __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[2] = {};
+  if (::syscall(SYS_capget, &head, sets) != 0) return false;
+  sets[0].effective &= ~(1U << CAP_SYS_RESOURCE);
+  sets[0].permitted &= ~(1U << CAP_SYS_RESOURCE);
+  return ::syscall(SYS_capset, &head, sets) == 0;
+}
 
 class IdentityTest : public RunnerTest {
  protected:
@@ -34,6 +48,22 @@ TEST_P(IdentityTest, program_has_the_ids_no_group_and_no_capability) {
                 none + "CapPrm:\t" + none + "CapEff:\t" + none + "CapBnd:\t" + none + "CapAmb:\t" + none +
                 "NoNewPrivs:\t1\n")
       << output.err;
+}
+
+TEST_P(IdentityTest, a_host_of_few_descriptors_measures_too) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit few{400, 400};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    if (!leave_host_capabilities()) ::_exit(2);
+    RunnerOptions options;
+    options.use_leaf = GetParam() == Kind::leaf;
+    const auto runner = Runner::make(options);
+    ::_exit(runner->measure({true, kUid, kGid}).ok() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // A host with a thousand sandboxes has more descriptors than one of its programs may open.

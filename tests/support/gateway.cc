@@ -151,6 +151,8 @@ void Gateway::stop(double timeout_sec) {
     ADD_FAILURE() << "the gateway still runs " << timeout_sec << " s after SIGTERM:\n" << log();
     program_->signal(SIGKILL);
     program_->wait(5);
+  } else if (log().find("front crashed while it stopped") != std::string::npos) {
+    ADD_FAILURE() << "the front crashed while it stopped:\n" << log();
   } else if (program_->result.exit_code != 0) {
     ADD_FAILURE() << "the gateway ended with exit code " << program_->result.exit_code << ":\n" << log();
   }
