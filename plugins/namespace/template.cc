@@ -1,0 +1,258 @@
+#include "plugins/namespace/template.h"
+
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "plugins/namespace/etc.h"
+#include "plugins/namespace/landlock.h"
+#include "plugins/namespace/mounts.h"
+#include "runner/apart.h"
+
+namespace isogate::ns {
+namespace {
+
+// Directly below / of the host: links are made anew, directories mounted read-only.
+constexpr const char* kSystem[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+constexpr const char* kDirectories[] = {"dev",  "etc", "home", "mnt", "opt",
+                                        "proc", "run", "tmp",  "var", "workspace"};
+
+struct Device {
+  const char* name;
+  unsigned major, minor;
+};
+constexpr Device kDevices[] = {{"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+                               {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
+
+struct Link {
+  const char *name, *target;
+};
+constexpr Link kDeviceLinks[] = {{"fd", "/proc/self/fd"},
+                                 {"stdin", "/proc/self/fd/0"},
+                                 {"stdout", "/proc/self/fd/1"},
+                                 {"stderr", "/proc/self/fd/2"},
+                                 {"ptmx", "pts/ptmx"}};
+
+Result<void> make_directory(int parent, const std::string& name, mode_t mode = 0755) {
+  if (::mkdirat(parent, name.c_str(), mode) != 0 && errno != EEXIST)
+    return os_error("cannot make `" + name + "` in a sandbox's root", errno);
+  return {};
+}
+
+// All of a path without a slash in front.
+Result<void> make_path(int root, const std::string& path) {
+  for (size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
+    if (auto made = make_directory(root, path.substr(0, slash)); !made) return made;
+    if (slash == std::string::npos) return {};
+  }
+}
+
+Result<void> set_read_only(int fd, const char* path, unsigned flags) {
+  mount_attr attributes = {};
+  attributes.attr_set = MOUNT_ATTR_RDONLY;
+  if (::syscall(SYS_mount_setattr, fd, path, flags, &attributes, sizeof attributes) != 0)
+    return os_error("cannot make a mount of the sandbox read-only", errno);
+  return {};
+}
+
+// As the host has it: `bin` is usually a link to usr/bin.
+Result<void> add_system(int root, const char* name) {
+  const std::string path = std::string("/") + name;
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return {};
+  if (S_ISLNK(info.st_mode)) {
+    char target[256];
+    const ssize_t size = ::readlink(path.c_str(), target, sizeof target - 1);
+    if (size < 0) return os_error("cannot read the link `" + path + "`", errno);
+    target[size] = '\0';
+    if (::symlinkat(target, root, name) != 0) return os_error("cannot make `" + path + "`", errno);
+    return {};
+  }
+  if (!S_ISDIR(info.st_mode)) return {};
+  const Fd source(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!source) return os_error("cannot open `" + path + "`", errno);
+  if (auto made = make_directory(root, name); !made) return made;
+  auto mount = clone_mount(source.get(), Access::kReadOnly, true, "`" + path + "`");
+  if (!mount) return mount.error();
+  return attach(*mount, root, name, "`" + path + "`");
+}
+
+Result<void> make_device(int dev, const Device& device) {
+  struct stat made {};
+  if (::mknodat(dev, device.name, S_IFCHR | 0666, makedev(device.major, device.minor)) != 0 ||
+      ::fchmodat(dev, device.name, 0666, 0) != 0 ||
+      ::fstatat(dev, device.name, &made, AT_SYMLINK_NOFOLLOW) != 0)
+    return os_error(std::string("cannot make the sandbox's /dev/") + device.name, errno);
+  if (S_ISCHR(made.st_mode) && made.st_rdev == makedev(device.major, device.minor)) return {};
+  return Error{ISOGATE_INTERNAL, 0, std::string("the sandbox's /dev/") + device.name + " is another device"};
+}
+
+// No `nodev` here, and nobody may add to it.
+Result<void> add_dev(int root) {
+  auto dev = fresh_mount("tmpfs", "size=64k,nr_inodes=64,mode=755", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+  if (!dev) return dev.error();
+  for (const Device& device : kDevices) {
+    if (auto made = make_device(dev->get(), device); !made) return made;
+  }
+  for (const Link& link : kDeviceLinks) {
+    if (::symlinkat(link.target, dev->get(), link.name) != 0)
+      return os_error(std::string("cannot make the sandbox's /dev/") + link.name, errno);
+  }
+  for (const char* name : {"pts", "shm"}) {
+    if (auto made = make_directory(dev->get(), name); !made) return made;
+  }
+  if (auto closed = set_read_only(dev->get(), "", AT_EMPTY_PATH); !closed) return closed;
+  return attach(*dev, root, "dev", "the sandbox's /dev");
+}
+
+Result<void> add_etc(int root, const std::string& host_name) {
+  const Fd etc(::openat(root, "etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!etc) return os_error("cannot open the sandbox's /etc", errno);
+  return fill_etc(etc.get(), host_name.c_str());
+}
+
+Result<void> add_read_only(int root, int source, const std::string& path, const std::string& what) {
+  if (auto made = make_path(root, path); !made) return made;
+  auto mount = clone_mount(source, Access::kReadOnly, false, what);
+  if (!mount) return mount.error();
+  return attach(*mount, root, path, what);
+}
+
+Result<void> add_operators(int root, const BaseOptions& options) {
+  for (const SharedDir& each : *options.shared_dirs) {
+    auto added = add_read_only(root, each.root.get(), "mnt/" + each.prefix,
+                               "the shared directory `" + each.prefix + "`");
+    if (!added) return added;
+  }
+  for (const std::string& path : options.toolchain) {
+    if (path.starts_with("/usr/") || path.starts_with("/bin") || path.starts_with("/sbin")) continue;
+    const Fd source(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!source) return os_error("cannot open `" + path + "` of toolchain_path", errno);
+    if (auto added = add_read_only(root, source.get(), path.substr(1), "`" + path + "` of toolchain_path");
+        !added)
+      return added;
+  }
+  return {};
+}
+
+Result<void> fill_root(int root, const BaseOptions& options) {
+  for (const char* name : kDirectories) {
+    if (auto made = make_directory(root, name); !made) return made;
+  }
+  if (::symlinkat("../tmp", root, "var/tmp") != 0)
+    return os_error("cannot make the sandbox's /var/tmp", errno);
+  for (const char* name : kSystem) {
+    if (auto added = add_system(root, name); !added) return added;
+  }
+  if (auto added = add_dev(root); !added) return added;
+  if (auto added = add_etc(root, options.host_name); !added) return added;
+  return add_operators(root, options);
+}
+
+// The root of the process becomes `root`, a mount point; the host's mounts go from this namespace.
+Result<void> change_root(int root) {
+  if (::fchdir(root) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0 || ::umount2(".", MNT_DETACH) != 0 ||
+      ::chdir("/") != 0)
+    return os_error("cannot change the root of a sandbox", errno);
+  return set_read_only(AT_FDCWD, "/", 0);
+}
+
+Result<void> build_base(const BaseOptions& options, Base& base) {
+  if (::unshare(CLONE_NEWNS) != 0) return os_error("cannot make a mount namespace", errno);
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    return os_error("cannot make a mount namespace private", errno);
+  base.mounts = Fd(::openat(base.proc.get(), "self/ns/mnt", O_RDONLY | O_CLOEXEC));
+  if (!base.mounts) return os_error("cannot open a mount namespace", errno);
+  auto root_mount =
+      fresh_mount("tmpfs", "size=16m,nr_inodes=16384,mode=755", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+  if (!root_mount) return root_mount.error();
+  if (auto attached = attach(*root_mount, AT_FDCWD, options.scratch, "a sandbox's root"); !attached)
+    return attached;
+  if (auto filled = fill_root(root_mount->get(), options); !filled) return filled;
+  return change_root(root_mount->get());
+}
+
+Result<void> raise_loopback() {
+  const Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request = {};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = IFF_UP;
+  if (!socket || ::ioctl(socket.get(), SIOCSIFFLAGS, &request) != 0)
+    return os_error("cannot bring up the loopback of a network namespace", errno);
+  return {};
+}
+
+Result<void> build_network(const Base& base, Template& result) {
+  if (::unshare(CLONE_NEWNET) != 0) return os_error("cannot make a network namespace", errno);
+  result.network = Fd(::openat(base.proc.get(), "self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (!result.network) return os_error("cannot open a network namespace", errno);
+  return raise_loopback();
+}
+
+struct OwnMount {
+  int source;
+  const char* path;
+  Access access;
+};
+
+Result<void> build_template(const Base& base, const TemplateParts& parts, Template& result) {
+  const OwnMount own[] = {{parts.workspace, "/workspace", Access::kReadWrite},
+                          {parts.scratch, "/tmp", Access::kReadWrite},
+                          {parts.identity, "/etc/isogate", Access::kReadOnly}};
+  std::vector<Fd> mounts;  // copied while this process is still where they are
+  for (const OwnMount& each : own) {
+    auto mount = each.source < 0 ? fresh_mount("tmpfs", "size=64k,nr_inodes=16,mode=755", MOUNT_ATTR_NOSUID)
+                                 : clone_mount(each.source, each.access, false,
+                                               std::string("the sandbox's ") + each.path);
+    if (!mount) return mount.error();
+    mounts.push_back(std::move(*mount));
+  }
+  if (::setns(base.mounts.get(), CLONE_NEWNS) != 0 || ::unshare(CLONE_NEWNS) != 0)
+    return os_error("cannot copy the base mount namespace", errno);
+  result.mounts = Fd(::openat(base.proc.get(), "self/ns/mnt", O_RDONLY | O_CLOEXEC));
+  if (!result.mounts) return os_error("cannot open a mount namespace", errno);
+  for (size_t i = 0; i < mounts.size(); ++i) {
+    if (auto attached = attach(mounts[i], AT_FDCWD, own[i].path, std::string("the sandbox's ") + own[i].path);
+        !attached)
+      return attached;
+  }
+  auto terminals = fresh_mount("devpts", "mode=620,ptmxmode=666", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+  if (!terminals) return terminals.error();
+  if (auto attached = attach(*terminals, AT_FDCWD, "/dev/pts", "the sandbox's /dev/pts"); !attached)
+    return attached;
+  result.root = Fd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!result.root) return os_error("cannot open a sandbox's root", errno);
+  auto ruleset = make_ruleset();
+  if (!ruleset) return ruleset.error();
+  result.landlock = std::move(*ruleset);
+  return build_network(base, result);
+}
+
+}  // namespace
+
+Result<Base> make_base(const BaseOptions& options) {
+  Base base;
+  base.proc = Fd(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!base.proc) return os_error("cannot open /proc", errno);
+  if (auto built = run_apart([&] { return build_base(options, base); }); !built) return built.error();
+  return base;
+}
+
+Result<Template> make_template(const Base& base, const TemplateParts& parts) {
+  Template result;
+  if (auto built = run_apart([&] { return build_template(base, parts, result); }); !built)
+    return built.error();
+  return result;
+}
+
+}  // namespace isogate::ns
