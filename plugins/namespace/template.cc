@@ -121,31 +121,45 @@ Result<void> add_etc(int root, const std::string& host_name) {
   return fill_etc(etc.get(), host_name.c_str());
 }
 
-Result<void> add_read_only(int root, int source, const std::string& path, const std::string& what) {
-  if (auto made = make_path(root, path); !made) return made;
+struct Brought {
+  Fd mount;
+  std::string path, what;  // below the root
+};
+
+Result<void> bring(int source, std::string path, std::string what, std::vector<Brought>& all) {
   auto mount = clone_mount(source, Access::kReadOnly, false, what);
   if (!mount) return mount.error();
-  return attach(*mount, root, path, what);
+  all.push_back({std::move(*mount), std::move(path), std::move(what)});
+  return {};
 }
 
-Result<void> add_operators(int root, const BaseOptions& options) {
+// What the operator wants inside, copied while this process still is where it lies.
+Result<std::vector<Brought>> operators_mounts(const BaseOptions& options) {
+  std::vector<Brought> all;
   for (const SharedDir& each : *options.shared_dirs) {
-    auto added = add_read_only(root, each.root.get(), "mnt/" + each.prefix,
-                               "the shared directory `" + each.prefix + "`");
-    if (!added) return added;
+    auto done =
+        bring(each.root.get(), "mnt/" + each.prefix, "the shared directory `" + each.prefix + "`", all);
+    if (!done) return done.error();
   }
   for (const std::string& path : options.toolchain) {
     if (path.starts_with("/usr/") || path.starts_with("/bin") || path.starts_with("/sbin")) continue;
     const Fd source(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!source) return os_error("cannot open `" + path + "` of toolchain_path", errno);
-    if (auto added = add_read_only(root, source.get(), path.substr(1), "`" + path + "` of toolchain_path");
-        !added)
-      return added;
+    if (auto done = bring(source.get(), path.substr(1), "`" + path + "` of toolchain_path", all); !done)
+      return done.error();
+  }
+  return all;
+}
+
+Result<void> add_operators(int root, const std::vector<Brought>& mounts) {
+  for (const Brought& each : mounts) {
+    if (auto made = make_path(root, each.path); !made) return made;
+    if (auto attached = attach(each.mount, root, each.path, each.what); !attached) return attached;
   }
   return {};
 }
 
-Result<void> fill_root(int root, const BaseOptions& options) {
+Result<void> fill_root(int root, const BaseOptions& options, const std::vector<Brought>& mounts) {
   for (const char* name : kDirectories) {
     if (auto made = make_directory(root, name); !made) return made;
   }
@@ -156,7 +170,7 @@ Result<void> fill_root(int root, const BaseOptions& options) {
   }
   if (auto added = add_dev(root); !added) return added;
   if (auto added = add_etc(root, options.host_name); !added) return added;
-  return add_operators(root, options);
+  return add_operators(root, mounts);
 }
 
 // The root of the process becomes `root`, a mount point; the host's mounts go from this namespace.
@@ -168,6 +182,8 @@ Result<void> change_root(int root) {
 }
 
 Result<void> build_base(const BaseOptions& options, Base& base) {
+  const auto mounts = operators_mounts(options);
+  if (!mounts) return mounts.error();
   if (::unshare(CLONE_NEWNS) != 0) return os_error("cannot make a mount namespace", errno);
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     return os_error("cannot make a mount namespace private", errno);
@@ -178,7 +194,7 @@ Result<void> build_base(const BaseOptions& options, Base& base) {
   if (!root_mount) return root_mount.error();
   if (auto attached = attach(*root_mount, AT_FDCWD, options.scratch, "a sandbox's root"); !attached)
     return attached;
-  if (auto filled = fill_root(root_mount->get(), options); !filled) return filled;
+  if (auto filled = fill_root(root_mount->get(), options, *mounts); !filled) return filled;
   return change_root(root_mount->get());
 }
 
