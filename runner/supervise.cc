@@ -71,6 +71,7 @@ void hear_init(Supervision& s) {
   if (s.init_report.end_ns != 0) s.result.end_ns = s.init_report.end_ns;
   s.result.cpu_ns = s.init_report.cpu_ns;
   s.result.max_rss_kib = s.init_report.max_rss_kib;
+  s.result.from_init = true;
 }
 
 void look_for_end(Supervision& s) {

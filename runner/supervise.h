@@ -39,6 +39,7 @@ struct SupervisionResult {
   bool out_of_memory = false;
   bool left_behind = false;  // something could not be killed in kKillPatienceNs
   bool leaf_spent = false;   // cgroup.kill was used: the leaf must be replaced
+  bool from_init = false;    // the figures are of an init's report
   bool init_lost = false;    // the init ended without a report
   bool init_reaped = false;  // it was waited for
   bool finished = false;     // the loop came to its end; false: the supervisor itself was killed
