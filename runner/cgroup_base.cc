@@ -148,6 +148,19 @@ Result<std::unique_ptr<CgroupBase>> CgroupBase::make(const CgroupHierarchy& hier
                "cannot make a group in `" + parent + "`: all names are taken"};
 }
 
+Result<std::unique_ptr<CgroupBase>> CgroupBase::nest(const CgroupBase& above, const std::string& name) {
+  std::unique_ptr<CgroupBase> base(new CgroupBase);
+  base->version_ = above.version_;
+  base->parent_ = Fd(::fcntl(above.fd(), F_DUPFD_CLOEXEC, 0));
+  if (!base->parent_) return os_error("cannot open `" + above.path_ + "`", errno);
+  auto directory = above.make_group(name);
+  if (!directory) return directory.error();
+  base->directory_ = std::move(*directory);
+  base->name_ = name;
+  base->path_ = above.path_ + "/" + name;
+  return base;
+}
+
 CgroupBase::~CgroupBase() {
   if (!name_.empty()) (void)remove_tree(parent_.get(), directory_.get(), name_);
 }

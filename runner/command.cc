@@ -73,7 +73,7 @@ void CommandRunner::plan(Supervision& s, const Command& command, const CgroupSlo
   s.start.stage = &stack.report->stage;
   s.plan.copy_memory = command.limits.memory_bytes != 0;
   for (size_t i = 0; i < slot.limits.size() && i < kMaxJoins; ++i) {
-    s.plan.join_fds[i] = slot.limits[i].procs.get();
+    s.plan.join_fds[i] = slot.limits[i].tasks.get();
   }
   s.start.cancel_fd = command.cancel_fd;
   s.control_fd = command.control_fd;

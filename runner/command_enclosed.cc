@@ -49,7 +49,7 @@ Result<std::vector<Fd>> groups_to_join(const CgroupSlot& slot) {
     groups.push_back(std::move(procs));
   }
   for (const auto& limit : slot.limits) {
-    Fd procs(::fcntl(limit.procs.get(), F_DUPFD_CLOEXEC, 0));
+    Fd procs(::fcntl(limit.tasks.get(), F_DUPFD_CLOEXEC, 0));
     if (!procs) return os_error("cannot open `cgroup.procs`", errno);
     groups.push_back(std::move(procs));
   }
@@ -85,8 +85,24 @@ Result<std::shared_ptr<Enclosure>> CommandRunner::enclose(EnclosureOptions optio
       keeper_ = std::move(keeper);
     }
   }
-  return std::make_shared<Enclosure>(std::move(options), init_image_.get(), bounding_,
-                                     [this](InitProcess init) { keeper_->bury(std::move(init)); });
+  std::unique_ptr<Cgroups> groups;
+  if (any(options.limits)) {
+    auto nested = nest(options);
+    if (!nested) return nested.error();
+    groups = std::move(*nested);
+  }
+  auto enclosure = std::make_shared<Enclosure>(std::move(options), init_image_.get(), bounding_,
+                                               [this](InitProcess init) { keeper_->bury(std::move(init)); });
+  enclosure->set_groups(std::move(groups));
+  return enclosure;
+}
+
+Result<std::unique_ptr<Cgroups>> CommandRunner::nest(const EnclosureOptions& options) {
+  if (options.limits.disk_bytes != 0 && !options.limits_best_effort)
+    return unsupported("the disk space of a sandbox cannot be limited here");
+  if (cgroups_ != nullptr) return cgroups_->nest(options.limits, options.limits_best_effort);
+  if (options.limits_best_effort) return std::unique_ptr<Cgroups>();
+  return unsupported("limits cannot be enforced here: cgroups are not used");
 }
 
 void CommandRunner::release(std::shared_ptr<Enclosure> enclosure) {
@@ -170,6 +186,7 @@ Result<Ending> CommandRunner::run_in_init(const Command& command, const std::str
   s.start.cancel_fd = command.cancel_fd;
   s.control_fd = command.control_fd;
   if (slot.oom_kills_one) s.oom_fd = slot.oom_events.get();
+  s.oom_before = slot.oom_before;
   {
     const std::optional<SigpipeGuard> guard =
         s.pump != nullptr ? std::optional<SigpipeGuard>(std::in_place) : std::nullopt;
@@ -196,16 +213,21 @@ Result<Ending> CommandRunner::run_enclosed(const Command& command, const Prepare
   if (order.size() > kInitMostBytes)
     return invalid(
         "the arguments and the environment are too long for the kernel (128 KiB each, 2 MiB in all)");
+  Cgroups* const groups = command.enclosure->groups() != nullptr ? command.enclosure->groups()
+                          : any(command.limits)                  ? cgroups_.get()
+                                                                 : nullptr;
+  if (groups == nullptr && any(command.limits))
+    return unsupported("limits cannot be enforced here: cgroups are not used");
   CgroupSlot slot;
-  if (any(command.limits)) {
-    auto acquired = acquire(command, false);
+  if (groups != nullptr) {
+    auto acquired = groups->acquire(command.limits, false);
     if (!acquired) return acquired.error();
     slot = std::move(*acquired);
   }
   auto ending = run_in_init(command, order, slot);
-  if (any(command.limits)) {
-    keeper_->drain();  // a group can be removed when its init has been reaped
-    cgroups_->release(std::move(slot));
+  if (groups != nullptr) {
+    if (any(command.limits)) keeper_->drain();  // a group can be removed when its init has been reaped
+    groups->release(std::move(slot));
   }
   if (command.enclosure->inits_ahead()) keeper_->keep_ready(command.enclosure);
   return ending;

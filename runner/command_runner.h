@@ -61,6 +61,7 @@ class CommandRunner final : public Runner {
   void plan(Supervision& supervision, const Command& command, const CgroupSlot& slot,
             const SpawnStack& stack);
   // command_enclosed.cc
+  Result<std::unique_ptr<Cgroups>> nest(const EnclosureOptions& options);
   Result<Ending> run_enclosed(const Command& command, const PreparedProgram& program);
   Result<Ending> run_in_init(const Command& command, const std::string& order, const CgroupSlot& slot);
   Result<InitProcess> make_init(Enclosure& place, const Identity& identity);

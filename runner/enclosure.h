@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/cgroup.h"
 #include "runner/command.h"
 #include "runner/enclosure_plan.h"
 
@@ -38,7 +39,9 @@ struct EnclosureOptions {
   std::shared_ptr<const EnclosureProfile> profile;
   Identity identity;
   Fd mounts, network;
-  Fd landlock;  // a ruleset; empty: none
+  Fd landlock;                      // a ruleset; empty: none
+  isogate_limits limits{};          // of all that runs in it together
+  bool limits_best_effort = false;  // what cannot be enforced is left out
 };
 
 struct InitProcess {
@@ -60,6 +63,8 @@ class Enclosure {
   [[nodiscard]] const EnclosurePlan& plan() const { return plan_; }
   [[nodiscard]] const Identity& identity() const { return options_.identity; }
   [[nodiscard]] bool is_of(const Identity& identity) const;
+  [[nodiscard]] Cgroups* groups() const { return groups_.get(); }                    // null: no limits
+  void set_groups(std::unique_ptr<Cgroups> groups) { groups_ = std::move(groups); }  // before its first run
   [[nodiscard]] bool inits_ahead() const { return options_.profile->inits_ahead; }
 
   // Any thread.
@@ -72,6 +77,7 @@ class Enclosure {
  private:
   EnclosureOptions options_;
   std::function<void(InitProcess)> bury_;
+  std::unique_ptr<Cgroups> groups_;
   sock_fprog filter_;
   std::vector<const char*> files_, directories_;
   EnclosurePlan plan_;

@@ -65,6 +65,7 @@ Result<isogate_evidence> CommandRunner::measure(const std::shared_ptr<Enclosure>
   auto evidence = evidence_from(portrait->self);
   if (!evidence) return evidence;
   evidence->flags |= ISOGATE_EVIDENCE_NETWORK;
+  if (enclosure->groups() != nullptr) evidence->limits = enclosure->groups()->in_force();
   for (size_t i = 0; i < addresses.parties().size(); ++i) {
     if (portrait->reached[i] != 0) continue;
     evidence->flags |= addresses.parties()[i] == Party::kGateway ? ISOGATE_EVIDENCE_REACHED_GATEWAY

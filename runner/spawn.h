@@ -55,7 +55,7 @@ struct SpawnPlan {
   bool change_identity = false;
   uint32_t uid = 0, gid = 0;
   int leaf_fd = -1;                            // a cgroup2 directory to be born in
-  int join_fds[kMaxJoins] = {-1, -1, -1, -1};  // cgroup.procs of v1 groups
+  int join_fds[kMaxJoins] = {-1, -1, -1, -1};  // tasks of v1 groups
   bool copy_memory = false;
   bool child_signal = false;  // tell the parent by SIGCHLD even before exec
   void* stack = nullptr;

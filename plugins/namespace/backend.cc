@@ -27,18 +27,6 @@ std::unique_ptr<Runner> make_runner(const isogate_host& host) {
   return Runner::make(std::move(options));
 }
 
-std::string asked_of_sandbox(const isogate_limits& limits) {
-  std::string names;
-  const auto add = [&](uint64_t value, const char* name) {
-    if (value != 0) names += (names.empty() ? "" : ", ") + std::string(name);
-  };
-  add(limits.memory_bytes, "memory");
-  add(limits.cpu_millis, "cpu");
-  add(limits.pids, "pids");
-  add(limits.disk_bytes, "disk");
-  return names;
-}
-
 Result<void> check_spec(const isogate_sandbox_spec& spec) {
   if ((spec.flags & ~(ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN)) != 0)
     return invalid("the sandbox's specification has unknown flags");
@@ -47,9 +35,10 @@ Result<void> check_spec(const isogate_sandbox_spec& spec) {
     return unsupported(
         "backend `namespace` gives a sandbox no network but its own loopback: choose another backend, or "
         "egress: deny");
-  const std::string asked = asked_of_sandbox(spec.limits);
-  if (!asked.empty() && (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) == 0)
-    return unsupported("backend `namespace` cannot limit a whole sandbox (asked for: " + asked + ")");
+  if (spec.limits.disk_bytes != 0 && (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) == 0)
+    return unsupported(
+        "backend `namespace` cannot limit the disk space of a sandbox: leave disk_mb out, write limits: "
+        "best_effort, or choose another backend");
   return {};
 }
 
@@ -126,7 +115,8 @@ Result<const Base*> Backend::base() {
 }
 
 Result<std::shared_ptr<Enclosure>> Backend::make_enclosure(const TemplateParts& parts,
-                                                           const Identity& identity, Fd* root) {
+                                                           const Identity& identity,
+                                                           const isogate_sandbox_spec& spec, Fd* root) {
   auto from = base();
   if (!from) return from.error();
   auto made = make_template(**from, parts);
@@ -138,6 +128,8 @@ Result<std::shared_ptr<Enclosure>> Backend::make_enclosure(const TemplateParts& 
   options.mounts = std::move(made->mounts);
   options.network = std::move(made->network);
   options.landlock = std::move(made->landlock);
+  options.limits = spec.limits;
+  options.limits_best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   return runner_->enclose(std::move(options));
 }
 
@@ -148,7 +140,7 @@ Result<void> Backend::prove() {
     if (proven_) return {};
   }
   Fd root;
-  auto enclosure = make_enclosure({-1, -1, -1}, {true, kNobody, kNobody}, &root);
+  auto enclosure = make_enclosure({-1, -1, -1}, {true, kNobody, kNobody}, {}, &root);
   if (!enclosure) return enclosure.error();
   auto evidence = runner_->measure(*enclosure, {});
   runner_->release(std::move(*enclosure));
@@ -204,6 +196,7 @@ Result<std::unique_ptr<Workspace>> Backend::open_workspace(const std::string& id
 }
 
 Result<std::shared_ptr<Enclosure>> Backend::enclosure_of(const std::string& id, const Identity& identity,
+                                                         const isogate_sandbox_spec& spec,
                                                          Workspace& workspace) {
   auto scratch = Workspace::beside(sandboxes_dir_, id, kScratch, identity, 01777);
   if (!scratch) return scratch.error();
@@ -211,7 +204,7 @@ Result<std::shared_ptr<Enclosure>> Backend::enclosure_of(const std::string& id, 
   if (!own) return own.error();
   if (auto written = write_identity(*own, identity); !written) return written.error();
   Fd root;
-  auto enclosure = make_enclosure({workspace.fd(), scratch->get(), own->get()}, identity, &root);
+  auto enclosure = make_enclosure({workspace.fd(), scratch->get(), own->get()}, identity, spec, &root);
   if (enclosure) workspace.set_view(std::move(root));
   return enclosure;
 }
@@ -240,7 +233,7 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
     (void)registry_.release(id, *uid).ok();  // refused once there are files
     return workspace.error();
   }
-  auto enclosure = enclosure_of(id, identity, **workspace);
+  auto enclosure = enclosure_of(id, identity, spec, **workspace);
   if (!enclosure) return enclosure.error();
   info.isolation = ISOGATE_ISOLATION_NAMESPACE;
   info.flags = (*workspace)->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;

@@ -40,9 +40,9 @@ class Backend {
   Result<std::unique_ptr<Workspace>> open_workspace(const std::string& id, const Identity& identity,
                                                     bool attach_only);
   Result<std::shared_ptr<Enclosure>> make_enclosure(const TemplateParts& parts, const Identity& identity,
-                                                    Fd* root);
+                                                    const isogate_sandbox_spec& spec, Fd* root);
   Result<std::shared_ptr<Enclosure>> enclosure_of(const std::string& id, const Identity& identity,
-                                                  Workspace& workspace);
+                                                  const isogate_sandbox_spec& spec, Workspace& workspace);
   void log(uint32_t level, const std::string& line) const;
 
   isogate_host host_;

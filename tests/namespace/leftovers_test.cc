@@ -108,7 +108,8 @@ TEST_F(Leftovers, PurgingFreesNamespacesAndUid) {
   EXPECT_TRUE(eventually(3, [&] { return open_files(host).size() <= before + 6; }))
       << before << " → " << open_files(host).size();
   const std::string left =
-      run_program({"find", own->state_dir() + "/uids", own->state_dir() + "/sandboxes", "-mindepth", "1"}).out;
+      run_program({"find", own->state_dir() + "/uids", own->state_dir() + "/sandboxes", "-mindepth", "1"})
+          .out;
   EXPECT_EQ(left, "");
 }
 
