@@ -9,11 +9,15 @@
 
 #include <functional>
 
-#include "runner/error.h"
+#include "runner/fd.h"
 
 namespace isogate {
 
 // What `work` answers, or why it could not be run. Exceptions become ISOGATE_INTERNAL. Any thread.
 Result<void> run_apart(const std::function<Result<void>()>& work);
+
+// A user namespace in which this process's user and group are all there is, under their own numbers: what an
+// ordinary user may make where the kernel lets him. Any thread.
+Result<Fd> make_user_namespace();
 
 }  // namespace isogate

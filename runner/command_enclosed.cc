@@ -127,6 +127,7 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   plan.enclosure = &place.plan();
   plan.namespaces = kOwnNamespaces;
   plan.init_socket = sockets->init.get();
+  plan.bridge_stack = stack->supervisor;
   int pidfd = -1;
   InitProcess init;
   uint64_t mask = 0;

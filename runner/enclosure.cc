@@ -44,6 +44,7 @@ Enclosure::Enclosure(EnclosureOptions options, int image, uint64_t bounding,
   const EnclosureProfile& profile = *options_.profile;
   filter_ = {static_cast<unsigned short>(profile.filter.size()),
              const_cast<sock_filter*>(profile.filter.data())};
+  plan_.user_fd = options_.user.get();
   plan_.mounts_fd = options_.mounts.get();
   plan_.network_fd = options_.network.get();
   plan_.landlock_fd = options_.landlock.get();
@@ -55,7 +56,7 @@ Enclosure::Enclosure(EnclosureOptions options, int image, uint64_t bounding,
   plan_.masked_directories = directories_.data();
   plan_.limits = profile.limits.data();
   plan_.limit_count = static_cast<int>(profile.limits.size());
-  plan_.bounding = bounding;
+  plan_.bounding = options_.user ? ~uint64_t{0} : bounding;  // entering one's own fills it
   plan_.filter = &filter_;
 }
 

@@ -38,6 +38,7 @@ struct EnclosureProfile {
 struct EnclosureOptions {
   std::shared_ptr<const EnclosureProfile> profile;
   Identity identity;
+  Fd user;  // a user namespace that the others belong to; empty: this process's own
   Fd mounts, network;
   Fd landlock;                      // a ruleset; empty: none
   isogate_limits limits{};          // of all that runs in it together

@@ -1,7 +1,8 @@
 // Raw code: see raw_syscall.h. From a child that shares the host's memory to the init of an enclosure.
 //
-// The order is the point: namespaces and mounts while there is privilege, Landlock while its descriptor is there;
-// then limits, identity and capabilities; the filter last, when nothing but the exec is left to be done.
+// The order is the point: namespaces and mounts while there is privilege, Landlock while its descriptor is
+// there; then limits, identity and capabilities; the filter last, when nothing but the exec is left to be
+// done.
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/filter.h>
@@ -67,7 +68,38 @@ void confine(const SpawnPlan& plan, const EnclosurePlan& place) {
   if (place.landlock_fd >= 0) check(plan, raw::call(SYS_landlock_restrict_self, place.landlock_fd, 0));
 }
 
+struct Bridge {
+  const CloneRequest* request;
+  int user_fd;
+  long result;
+};
+
+[[noreturn]] void cross(void* argument) {
+  Bridge& bridge = *static_cast<Bridge*>(argument);
+  bridge.result = raw::call(SYS_setns, bridge.user_fd, CLONE_NEWUSER);
+  if (bridge.result == 0) bridge.result = raw_clone(*bridge.request);
+  for (;;) raw::call(SYS_exit_group, 0);
+}
+
 }  // namespace
+
+long raw_clone_in_user_namespace(const CloneRequest& request, int user_fd, void* stack, size_t stack_size) {
+  CloneRequest child = request;
+  child.flags |= CLONE_PARENT;
+  Bridge bridge = {&child, user_fd, -ECHILD};
+  CloneRequest first = {};
+  first.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES;  // the pidfd comes to this process
+  first.leaf_fd = -1;
+  first.stack = stack;
+  first.stack_size = stack_size;
+  first.entry = cross;
+  first.argument = &bridge;
+  const long bridge_pid = raw_clone(first);
+  if (bridge_pid < 0) return bridge_pid;
+  while (raw::call(SYS_wait4, bridge_pid, 0, 0x40000000 /* __WALL */, 0) == -EINTR) {
+  }
+  return bridge.result;
+}
 
 void raw_enter_enclosure(const SpawnPlan& plan) {
   const EnclosurePlan& place = *plan.enclosure;
@@ -87,7 +119,12 @@ void raw_enter_enclosure(const SpawnPlan& plan) {
   reset_signals();
   limit(plan, place);
   check(plan, raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-  if (plan.change_identity) change_identity(plan, place.bounding);
+  if (plan.change_identity) {
+    change_identity(plan, place.bounding);
+  } else {
+    drop_capabilities(plan, place.bounding);
+    clear_capabilities(plan);
+  }
   plan.report->stage = kStageParent;
   check(plan, raw::call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
   plan.report->stage = kStageFilter;

@@ -2,6 +2,7 @@
 // the init of a place of its own. Laid out before the child exists, shared by all children of one enclosure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 struct sock_fprog;
@@ -29,6 +30,11 @@ struct EnclosurePlan {
   uint64_t bounding = ~uint64_t{0};  // what may still be in the bounding set
   const sock_fprog* filter = nullptr;
 };
+
+// Enters plan->user_fd and starts the child from there, as a child of this process: what a pid namespace
+// belongs to is decided by where it is made. As raw_clone. Raw code.
+struct CloneRequest;
+long raw_clone_in_user_namespace(const CloneRequest& request, int user_fd, void* stack, size_t stack_size);
 
 struct SpawnPlan;
 

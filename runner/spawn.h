@@ -69,6 +69,7 @@ struct SpawnPlan {
   const EnclosurePlan* enclosure = nullptr;
   uint64_t namespaces = 0;  // CLONE_NEW* of the clone
   int init_socket = -1;
+  void* bridge_stack = nullptr;  // of the same size, for an enclosure with a user namespace
 };
 
 // A child that runs entry(argument) on that stack. clone3, or clone where a filter answers ENOSYS and no leaf

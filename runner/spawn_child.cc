@@ -91,7 +91,10 @@ long raw_spawn(const SpawnPlan& plan, int* pidfd, int* pid) {
   request.stack_size = plan.stack_size;
   request.entry = born;
   request.argument = &birth;
-  const long child = raw_clone(request);
+  const int user_fd = plan.enclosure != nullptr ? plan.enclosure->user_fd : -1;
+  const long child = user_fd >= 0
+                         ? raw_clone_in_user_namespace(request, user_fd, plan.bridge_stack, plan.stack_size)
+                         : raw_clone(request);
   if (child < 0) {
     *pidfd = -1;  // the kernel may have left there what it has closed again
     return child;

@@ -53,6 +53,13 @@ static inline void drop_capabilities(const SpawnPlan& plan, uint64_t possible) {
   }
 }
 
+static inline void clear_capabilities(const SpawnPlan& plan) {
+  plan.report->stage = kStagePrivileges;
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  const __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
+  check(plan, raw::call(SYS_capset, &header, none));
+}
+
 static inline void change_identity(const SpawnPlan& plan, uint64_t possible) {
   plan.report->stage = kStagePrivileges;
   drop_capabilities(plan, possible);
@@ -60,10 +67,7 @@ static inline void change_identity(const SpawnPlan& plan, uint64_t possible) {
   check(plan, raw::call(SYS_setgroups, 0, 0));
   check(plan, raw::call(SYS_setresgid, plan.gid, plan.gid, plan.gid));
   check(plan, raw::call(SYS_setresuid, plan.uid, plan.uid, plan.uid));
-  plan.report->stage = kStagePrivileges;
-  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-  const __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
-  check(plan, raw::call(SYS_capset, &header, none));
+  clear_capabilities(plan);
 }
 
 }  // namespace isogate

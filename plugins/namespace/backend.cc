@@ -7,6 +7,7 @@
 #include "plugins/namespace/namespace.h"
 #include "plugins/namespace/privileges.h"
 #include "plugins/namespace/profile.h"
+#include "runner/cgroup_detect.h"
 #include "runner/plugin_abi.h"
 #include "runner/workspace_resolve.h"
 #include "runner/workspace_state.h"
@@ -43,7 +44,8 @@ Result<void> check_spec(const isogate_sandbox_spec& spec) {
 }
 
 Result<void> write_identity(const Fd& directory, const Identity& identity) {
-  const std::string uid = std::to_string(identity.uid), gid = std::to_string(identity.gid);
+  const std::string uid = std::to_string(identity.change ? identity.uid : ::geteuid());
+  const std::string gid = std::to_string(identity.change ? identity.gid : ::getegid());
   const std::pair<const char*, std::string> files[] = {
       {"passwd", "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:" + uid + ":" + gid +
                      ":agent:/workspace:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
@@ -58,11 +60,27 @@ Result<void> write_identity(const Fd& directory, const Identity& identity) {
   return {};
 }
 
+Result<void> check_trial(const isogate_evidence& found, uint32_t uid) {
+  std::string wrong;
+  const auto say = [&](bool is_wrong, const std::string& what) {
+    if (is_wrong) wrong += (wrong.empty() ? "" : ", ") + what;
+  };
+  const uint64_t held = found.cap_effective | found.cap_permitted | found.cap_inheritable | found.cap_ambient;
+  say(held != 0, "capabilities");
+  say(found.cap_bounding != 0, "a bounding set of capabilities");
+  say(found.no_new_privs != 1, "no no_new_privs");
+  say(found.seccomp_mode != 2, "no system call filter");
+  say(found.uid != uid, "uid " + std::to_string(found.uid));
+  if (wrong.empty()) return {};
+  return Error{ISOGATE_INTERNAL, 0, "its program has " + wrong};
+}
+
 }  // namespace
 
 Backend::Backend(const isogate_host& host, const Config& config)
     : host_(host),
       config_(config),
+      as_root_(::geteuid() == 0),
       name_(view(host.backend_name)),
       sandboxes_dir_(view(host.sandboxes_dir)),
       shell_(view(host.shell)),
@@ -80,7 +98,7 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   if (host.sandboxes_dir.len == 0 || host.backend_name.len == 0)
     return invalid("the host gave no state directory");
   std::unique_ptr<Backend> backend(new Backend(host, *config));
-  auto profile = make_profile(*config);
+  auto profile = make_profile(*config, ::geteuid() != 0);
   if (!profile) return profile.error();
   backend->profile_ = std::move(*profile);
   if (auto shared = backend->open_shared_dirs(); !shared) return shared.error();
@@ -102,7 +120,7 @@ Result<void> Backend::open_shared_dirs() {
 Result<const Base*> Backend::base() {
   const std::lock_guard lock(mutex_);
   if (base_) return &*base_;
-  BaseOptions options{sandboxes_dir_, profile_->host_name, &shared_dirs_, {}};
+  BaseOptions options{sandboxes_dir_, profile_->host_name, &shared_dirs_, {}, !as_root_};
   for (size_t at = 0; at < toolchain_.size();) {
     const size_t end = std::min(toolchain_.find(':', at), toolchain_.size());
     if (end > at) options.toolchain.push_back(toolchain_.substr(at, end - at));
@@ -125,6 +143,10 @@ Result<std::shared_ptr<Enclosure>> Backend::make_enclosure(const TemplateParts& 
   EnclosureOptions options;
   options.profile = profile_;
   options.identity = identity;
+  if ((*from)->user) {
+    options.user = Fd(::fcntl((*from)->user.get(), F_DUPFD_CLOEXEC, 0));
+    if (!options.user) return os_error("cannot copy a descriptor", errno);
+  }
   options.mounts = std::move(made->mounts);
   options.network = std::move(made->network);
   options.landlock = std::move(made->landlock);
@@ -140,20 +162,42 @@ Result<void> Backend::prove() {
     if (proven_) return {};
   }
   Fd root;
-  auto enclosure = make_enclosure({-1, -1, -1}, {true, kNobody, kNobody}, {}, &root);
+  auto enclosure = make_enclosure({-1, -1, -1}, {as_root_, kNobody, kNobody}, {}, &root);
   if (!enclosure) return enclosure.error();
   auto evidence = runner_->measure(*enclosure, {});
   runner_->release(std::move(*enclosure));
   if (!evidence) return evidence.error();
-  const uint64_t capabilities = evidence->cap_effective | evidence->cap_permitted | evidence->cap_bounding |
-                                evidence->cap_inheritable | evidence->cap_ambient;
-  if (capabilities != 0 || evidence->no_new_privs != 1 || evidence->seccomp_mode != 2 ||
-      evidence->uid != kNobody)
-    return Error{ISOGATE_INTERNAL, 0, "a program in a trial sandbox has privileges that it should not have"};
+  if (auto sound = check_trial(*evidence, as_root_ ? kNobody : ::geteuid()); !sound) return sound;
   const std::lock_guard lock(mutex_);
   proven_ = true;
   return {};
 }
+
+namespace {
+
+std::string first_line(const char* path) {
+  const std::string text = read_small_file(AT_FDCWD, path);
+  return text.substr(0, text.find('\n'));
+}
+
+// What an operator can do about it, where that is known.
+std::string advice(const Error& error) {
+  if (::geteuid() == 0 || (error.os_errno != EPERM && error.os_errno != EACCES && error.os_errno != ENOSPC))
+    return "";
+  if (first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0")
+    return " (user namespaces are closed to ordinary users: sysctl kernel.unprivileged_userns_clone=1, or "
+           "start the "
+           "gateway by root)";
+  if (first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1")
+    return " (AppArmor closes user namespaces to programs without a profile: sysctl "
+           "kernel.apparmor_restrict_unprivileged_userns=0, or start the gateway by root)";
+  if (first_line("/proc/sys/user/max_user_namespaces") == "0")
+    return " (there are no user namespaces: sysctl user.max_user_namespaces=15000, or start the gateway by "
+           "root)";
+  return " (start the gateway by root where ordinary users may not do this)";
+}
+
+}  // namespace
 
 isogate_probe Backend::probe() {
   isogate_probe result{};
@@ -162,8 +206,8 @@ isogate_probe Backend::probe() {
   result.isolation = ISOGATE_ISOLATION_NAMESPACE;
   result.locality = ISOGATE_LOCALITY_HOST;
   result.capabilities = abilities.capabilities | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT |
-                        ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_USER |
-                        ISOGATE_CAP_UID_PER_SANDBOX;
+                        ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_EGRESS_DENY;
+  if (as_root_) result.capabilities |= ISOGATE_CAP_USER | ISOGATE_CAP_UID_PER_SANDBOX;
   std::string detail =
       "one Linux user, mount template and network per sandbox; namespaces, init and filter per exec";
   if (landlock_version() < 2) detail += "; this kernel has no Landlock";
@@ -174,17 +218,18 @@ isogate_probe Backend::probe() {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
     detail = why;
   };
-  const std::string lacking = missing_capabilities(kKept);
-  if (::geteuid() != 0) {
-    lack("it has to be started by root");
-  } else if (!lacking.empty()) {
+  if (!as_root_)
+    detail += "; not started by root: all sandboxes share uid " + std::to_string(::geteuid()) +
+              " and are apart by their namespaces alone";
+  const std::string lacking = as_root_ ? missing_capabilities(kKept) : "";
+  if (!lacking.empty()) {
     lack("root without " + lacking + ": grant these to the gateway's unit or container");
   } else if (!have_openat2()) {
     lack("this kernel, or a filter around the gateway, has no openat2");
   } else if (const auto state = open_state_directory(sandboxes_dir_); !state) {
     lack(state.error().message);
   } else if (const auto proven = prove(); !proven) {
-    lack("a trial sandbox failed: " + proven.error().message);
+    lack("a trial sandbox failed: " + proven.error().message + advice(proven.error()));
   }
   set_text(result.detail, detail);
   return result;
@@ -209,6 +254,13 @@ Result<std::shared_ptr<Enclosure>> Backend::enclosure_of(const std::string& id, 
   return enclosure;
 }
 
+Result<Identity> Backend::identity_of(const isogate_sandbox_spec& spec) const {
+  if (!as_root_) return Identity{};
+  auto uid = registry_.assign(std::string(view(spec.sandbox_id)), view(spec.agent_id));
+  if (!uid) return uid.error();
+  return Identity{true, *uid, *uid};
+}
+
 Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec, isogate_sandbox_info& info) {
   if (auto checked = check_spec(spec); !checked) return checked.error();
   const std::string id(view(spec.sandbox_id));
@@ -225,21 +277,20 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
                    "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one"};
     if (!*present) return Error{ISOGATE_NO_SANDBOX, 0, "there is no such sandbox"};
   }
-  auto uid = registry_.assign(id, view(spec.agent_id));
-  if (!uid) return uid.error();
-  const Identity identity{true, *uid, *uid};
-  auto workspace = open_workspace(id, identity, attach_only);
+  auto identity = identity_of(spec);
+  if (!identity) return identity.error();
+  auto workspace = open_workspace(id, *identity, attach_only);
   if (!workspace) {
-    (void)registry_.release(id, *uid).ok();  // refused once there are files
+    if (as_root_) (void)registry_.release(id, identity->uid).ok();  // refused once there are files
     return workspace.error();
   }
-  auto enclosure = enclosure_of(id, identity, spec, **workspace);
+  auto enclosure = enclosure_of(id, *identity, spec, **workspace);
   if (!enclosure) return enclosure.error();
   info.isolation = ISOGATE_ISOLATION_NAMESPACE;
   info.flags = (*workspace)->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
-  info.uid = *uid;
+  info.uid = as_root_ ? identity->uid : ::geteuid();
   set_text(info.handle, id);
-  return std::make_unique<Sandbox>(*this, id, identity, std::move(*workspace), std::move(*enclosure));
+  return std::make_unique<Sandbox>(*this, id, *identity, std::move(*workspace), std::move(*enclosure));
 }
 
 Result<void> Backend::enumerate(const isogate_record_sink& sink) const {

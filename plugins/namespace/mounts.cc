@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 
 namespace isogate::ns {
 namespace {
@@ -38,13 +41,30 @@ Result<Fd> clone_mount(int fd, Access access, bool recursive, const std::string&
       call(::syscall(SYS_open_tree, fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | deep)));
   if (!mount) return os_error("cannot copy the mount of " + what, errno);
   mount_attr attributes = {};
-  attributes.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-  if (access == Access::kReadOnly) attributes.attr_set |= MOUNT_ATTR_RDONLY;
+  attributes.attr_set = MOUNT_ATTR_NOSUID;
+  if (access != Access::kDevice) attributes.attr_set |= MOUNT_ATTR_NODEV;
+  if (access != Access::kReadWrite) attributes.attr_set |= MOUNT_ATTR_RDONLY;
   attributes.propagation = 1UL << 18;  // MS_PRIVATE
   if (::syscall(SYS_mount_setattr, mount.get(), "", AT_EMPTY_PATH | deep, &attributes, sizeof attributes) !=
       0)
     return os_error("cannot restrict the mount of " + what, errno);
   return mount;
+}
+
+Result<Fd> find_here(int fd, const std::string& what) {
+  char path[PATH_MAX];
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t size = ::readlink(link.c_str(), path, sizeof path - 1);
+  if (size < 0) return os_error("cannot find the path of " + what, errno);
+  path[size] = '\0';
+  Fd here(::open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW));
+  struct stat one {};
+  struct stat two {};
+  if (!here || ::fstat(here.get(), &one) != 0 || ::fstat(fd, &two) != 0)
+    return os_error("cannot open " + what + " again", errno);
+  if (one.st_dev != two.st_dev || one.st_ino != two.st_ino)
+    return Error{ISOGATE_INTERNAL, 0, "another file is in the place of " + what};
+  return here;
 }
 
 Result<Fd> fresh_mount(const char* type, const std::string& options, uint64_t attributes) {

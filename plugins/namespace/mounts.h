@@ -8,11 +8,19 @@
 
 namespace isogate::ns {
 
-enum class Access { kReadOnly, kReadWrite };
+enum class Access {
+  kReadOnly,
+  kReadWrite,
+  kDevice
+};  // kDevice: read-only, and what it says is a device is one
 
 // A detached copy of the mount that `fd` lies in, from `fd` on down, with what is mounted below it where
 // `recursive`. Private, nosuid, nodev; `what` is for the message.
 Result<Fd> clone_mount(int fd, Access access, bool recursive, const std::string& what);
+
+// The same file again, as the mount namespace of the caller has it. ISOGATE_INTERNAL where another one is
+// there.
+Result<Fd> find_here(int fd, const std::string& what);
 
 // A fresh file system, detached. `options`: name=value, with commas between.
 Result<Fd> fresh_mount(const char* type, const std::string& options, uint64_t attributes);

@@ -37,6 +37,7 @@ class Backend {
   Result<void> open_shared_dirs();
   Result<void> prove();
   Result<const Base*> base();
+  Result<Identity> identity_of(const isogate_sandbox_spec& spec) const;
   Result<std::unique_ptr<Workspace>> open_workspace(const std::string& id, const Identity& identity,
                                                     bool attach_only);
   Result<std::shared_ptr<Enclosure>> make_enclosure(const TemplateParts& parts, const Identity& identity,
@@ -47,6 +48,7 @@ class Backend {
 
   isogate_host host_;
   Config config_;
+  bool as_root_;
   std::string name_, sandboxes_dir_, shell_, toolchain_;
   UidRegistry registry_;
   std::vector<SharedDir> shared_dirs_;

@@ -76,10 +76,12 @@ Result<void> Sandbox::close(uint32_t mode) {
   if (mode > ISOGATE_CLOSE_PURGE) return invalid("the close mode is unknown");
   if (enclosure_ != nullptr) backend_.runner_->release(std::move(enclosure_));
   if (mode == ISOGATE_CLOSE_DETACH) return {};
-  if (auto ended = end_processes(identity_.uid); !ended) return ended;
+  if (identity_.change) {
+    if (auto ended = end_processes(identity_.uid); !ended) return ended;
+  }
   if (mode == ISOGATE_CLOSE_STOP) return {};
   if (auto purged = Workspace::purge(backend_.sandboxes_dir_, id_); !purged) return purged;
-  return backend_.registry_.release(id_, identity_.uid);
+  return identity_.change ? backend_.registry_.release(id_, identity_.uid) : Result<void>();
 }
 
 }  // namespace isogate::ns

@@ -97,12 +97,31 @@ Result<void> make_device(int dev, const Device& device) {
   return Error{ISOGATE_INTERNAL, 0, std::string("the sandbox's /dev/") + device.name + " is another device"};
 }
 
+// Checked on this host, then brought in: who is not root makes no device.
+Result<void> bring_device(int dev, const Device& device) {
+  const Fd source(::open((std::string("/dev/") + device.name).c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
+  struct stat info {};
+  if (!source || ::fstat(source.get(), &info) != 0 || !S_ISCHR(info.st_mode) ||
+      info.st_rdev != makedev(device.major, device.minor))
+    return Error{ISOGATE_INTERNAL, 0, std::string("this host's /dev/") + device.name + " is not that device"};
+  const std::string what = std::string("/dev/") + device.name;
+  const Fd place(::openat(dev, device.name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!place) return os_error("cannot make the sandbox's " + what, errno);
+  auto mount = clone_mount(source.get(), Access::kDevice, false, what);
+  if (!mount) return mount.error();
+  return attach(*mount, dev, device.name, what);
+}
+
 // No `nodev` here, and nobody may add to it.
-Result<void> add_dev(int root) {
+Result<void> add_dev(int root, bool rootless) {
   auto dev = fresh_mount("tmpfs", "size=64k,nr_inodes=64,mode=755", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
   if (!dev) return dev.error();
+  if (rootless) {
+    if (auto attached = attach(*dev, root, "dev", "the sandbox's /dev"); !attached) return attached;
+  }
   for (const Device& device : kDevices) {
-    if (auto made = make_device(dev->get(), device); !made) return made;
+    auto made = rootless ? bring_device(dev->get(), device) : make_device(dev->get(), device);
+    if (!made) return made;
   }
   for (const Link& link : kDeviceLinks) {
     if (::symlinkat(link.target, dev->get(), link.name) != 0)
@@ -111,7 +130,7 @@ Result<void> add_dev(int root) {
   for (const char* name : {"pts", "shm"}) {
     if (auto made = make_directory(dev->get(), name); !made) return made;
   }
-  if (auto closed = set_read_only(dev->get(), "", AT_EMPTY_PATH); !closed) return closed;
+  if (auto closed = set_read_only(dev->get(), "", AT_EMPTY_PATH); !closed || rootless) return closed;
   return attach(*dev, root, "dev", "the sandbox's /dev");
 }
 
@@ -126,8 +145,17 @@ struct Brought {
   std::string path, what;  // below the root
 };
 
-Result<void> bring(int source, std::string path, std::string what, std::vector<Brought>& all) {
-  auto mount = clone_mount(source, Access::kReadOnly, false, what);
+// A copy of what `source` refers to: of this process's own mount namespace, or, where that is a fresh copy in
+// a user namespace, of what stands in the same place there.
+Result<Fd> copy_of(int source, bool rootless, Access access, const std::string& what) {
+  if (!rootless) return clone_mount(source, access, false, what);
+  auto here = find_here(source, what);
+  if (!here) return here;
+  return clone_mount(here->get(), access, true, what);
+}
+
+Result<void> bring(int source, bool rootless, std::string path, std::string what, std::vector<Brought>& all) {
+  auto mount = copy_of(source, rootless, Access::kReadOnly, what);
   if (!mount) return mount.error();
   all.push_back({std::move(*mount), std::move(path), std::move(what)});
   return {};
@@ -137,15 +165,17 @@ Result<void> bring(int source, std::string path, std::string what, std::vector<B
 Result<std::vector<Brought>> operators_mounts(const BaseOptions& options) {
   std::vector<Brought> all;
   for (const SharedDir& each : *options.shared_dirs) {
-    auto done =
-        bring(each.root.get(), "mnt/" + each.prefix, "the shared directory `" + each.prefix + "`", all);
+    auto done = bring(each.root.get(), options.rootless, "mnt/" + each.prefix,
+                      "the shared directory `" + each.prefix + "`", all);
     if (!done) return done.error();
   }
   for (const std::string& path : options.toolchain) {
     if (path.starts_with("/usr/") || path.starts_with("/bin") || path.starts_with("/sbin")) continue;
     const Fd source(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!source) return os_error("cannot open `" + path + "` of toolchain_path", errno);
-    if (auto done = bring(source.get(), path.substr(1), "`" + path + "` of toolchain_path", all); !done)
+    if (auto done =
+            bring(source.get(), options.rootless, path.substr(1), "`" + path + "` of toolchain_path", all);
+        !done)
       return done.error();
   }
   return all;
@@ -159,6 +189,19 @@ Result<void> add_operators(int root, const std::vector<Brought>& mounts) {
   return {};
 }
 
+// In a user namespace the kernel mounts a /proc only where another one is to be seen whole. Each run mounts
+// its own on top of this one, before any tenant's program is there.
+Result<void> add_proc(int root) {
+  const Fd source(::open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!source) return os_error("cannot open /proc", errno);
+  auto mount = clone_mount(source.get(), Access::kReadWrite, true, "/proc");
+  if (!mount) return mount.error();
+  if (auto attached = attach(*mount, root, "proc", "/proc"); !attached) return attached;
+  auto cover = fresh_mount("tmpfs", "size=4k,nr_inodes=2,mode=555", MOUNT_ATTR_NOSUID | MOUNT_ATTR_RDONLY);
+  if (!cover) return cover.error();
+  return attach(*cover, root, "proc", "the cover of /proc");
+}
+
 Result<void> fill_root(int root, const BaseOptions& options, const std::vector<Brought>& mounts) {
   for (const char* name : kDirectories) {
     if (auto made = make_directory(root, name); !made) return made;
@@ -168,8 +211,11 @@ Result<void> fill_root(int root, const BaseOptions& options, const std::vector<B
   for (const char* name : kSystem) {
     if (auto added = add_system(root, name); !added) return added;
   }
-  if (auto added = add_dev(root); !added) return added;
+  if (auto added = add_dev(root, options.rootless); !added) return added;
   if (auto added = add_etc(root, options.host_name); !added) return added;
+  if (options.rootless) {
+    if (auto added = add_proc(root); !added) return added;
+  }
   return add_operators(root, mounts);
 }
 
@@ -181,12 +227,28 @@ Result<void> change_root(int root) {
   return set_read_only(AT_FDCWD, "/", 0);
 }
 
-Result<void> build_base(const BaseOptions& options, Base& base) {
-  const auto mounts = operators_mounts(options);
-  if (!mounts) return mounts.error();
+Result<void> enter_user(const Base& base) {
+  if (!base.user || ::setns(base.user.get(), CLONE_NEWUSER) == 0) return {};
+  return os_error("cannot enter the user namespace", errno);
+}
+
+Result<void> leave_mounts() {
   if (::unshare(CLONE_NEWNS) != 0) return os_error("cannot make a mount namespace", errno);
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     return os_error("cannot make a mount namespace private", errno);
+  return {};
+}
+
+Result<void> build_base(const BaseOptions& options, Base& base) {
+  if (auto entered = enter_user(base); !entered) return entered;
+  if (options.rootless) {
+    if (auto left = leave_mounts(); !left) return left;
+  }
+  const auto mounts = operators_mounts(options);
+  if (!mounts) return mounts.error();
+  if (!options.rootless) {
+    if (auto left = leave_mounts(); !left) return left;
+  }
   base.mounts = Fd(::openat(base.proc.get(), "self/ns/mnt", O_RDONLY | O_CLOEXEC));
   if (!base.mounts) return os_error("cannot open a mount namespace", errno);
   auto root_mount =
@@ -225,11 +287,16 @@ Result<void> build_template(const Base& base, const TemplateParts& parts, Templa
   const OwnMount own[] = {{parts.workspace, "/workspace", Access::kReadWrite},
                           {parts.scratch, "/tmp", Access::kReadWrite},
                           {parts.identity, "/etc/isogate", Access::kReadOnly}};
+  const bool rootless = static_cast<bool>(base.user);
+  if (auto entered = enter_user(base); !entered) return entered;
+  if (rootless) {
+    if (auto left = leave_mounts(); !left) return left;
+  }
   std::vector<Fd> mounts;  // copied while this process is still where they are
   for (const OwnMount& each : own) {
-    auto mount = each.source < 0 ? fresh_mount("tmpfs", "size=64k,nr_inodes=16,mode=755", MOUNT_ATTR_NOSUID)
-                                 : clone_mount(each.source, each.access, false,
-                                               std::string("the sandbox's ") + each.path);
+    auto mount = each.source < 0
+                     ? fresh_mount("tmpfs", "size=64k,nr_inodes=16,mode=755", MOUNT_ATTR_NOSUID)
+                     : copy_of(each.source, rootless, each.access, std::string("the sandbox's ") + each.path);
     if (!mount) return mount.error();
     mounts.push_back(std::move(*mount));
   }
@@ -258,6 +325,11 @@ Result<void> build_template(const Base& base, const TemplateParts& parts, Templa
 
 Result<Base> make_base(const BaseOptions& options) {
   Base base;
+  if (options.rootless) {
+    auto user = make_user_namespace();
+    if (!user) return user.error();
+    base.user = std::move(*user);
+  }
   base.proc = Fd(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!base.proc) return os_error("cannot open /proc", errno);
   if (auto built = run_apart([&] { return build_base(options, base); }); !built) return built.error();

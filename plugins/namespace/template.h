@@ -20,9 +20,11 @@ struct BaseOptions {
   std::string host_name;
   const std::vector<SharedDir>* shared_dirs = nullptr;
   std::vector<std::string> toolchain;  // directories
+  bool rootless = false;               // in a user namespace: devices are the host's own, mounted
 };
 
 struct Base {
+  Fd user;  // empty: this process's own
   Fd mounts;
   Fd proc;  // this host's
 };
