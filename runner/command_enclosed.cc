@@ -158,6 +158,7 @@ Result<Ending> CommandRunner::run_in_init(const Command& command, const std::str
   auto groups = groups_to_join(slot);
   if (!groups) return groups.error();
   Supervision s;
+  s.result.start_ns = raw::now_ns();
   const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
   for (int i = 0; i < 3; ++i) s.plan.streams[i] = streams[i] < 0 ? null_device_.get() : streams[i];
   std::unique_ptr<Terminal> terminal;

@@ -48,7 +48,7 @@ struct InitReport {
   int32_t os_errno;  // 0: the program was started
   int32_t status;    // wait status
   uint32_t alone;    // 1: nothing but the init was left when this was sent
-  uint64_t start_ns, end_ns, cpu_ns, max_rss_kib;
+  uint64_t end_ns, cpu_ns, max_rss_kib;
 };
 
 }  // namespace isogate

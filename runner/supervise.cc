@@ -67,7 +67,6 @@ void hear_init(Supervision& s) {
   s.result.status = size <= 0 ? SIGKILL : s.init_report.status;
   s.result.end_ns = raw::now_ns();
   if (size <= 0) return;
-  if (s.init_report.start_ns != 0) s.result.start_ns = s.init_report.start_ns;
   if (s.init_report.end_ns != 0) s.result.end_ns = s.init_report.end_ns;
   s.result.cpu_ns = s.init_report.cpu_ns;
   s.result.max_rss_kib = s.init_report.max_rss_kib;
@@ -325,10 +324,7 @@ void raw_supervise_leaf(Supervision& s) {
   s.result.finished = true;
 }
 
-void raw_supervise_init(Supervision& s) {
-  s.result.start_ns = raw::now_ns();
-  run(s);
-}
+void raw_supervise_init(Supervision& s) { run(s); }
 
 long raw_supervise_child(Supervision& s, void* stack, size_t stack_size) {
   CloneRequest request = {};

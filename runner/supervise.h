@@ -74,7 +74,7 @@ struct Supervision {
 };
 
 void raw_supervise_leaf(Supervision& supervision);
-void raw_supervise_init(Supervision& supervision);
+void raw_supervise_init(Supervision& supervision);  // result.start_ns is set
 
 // 0, or -errno when there could be no supervisor. Blocks until it has ended and been reaped.
 long raw_supervise_child(Supervision& supervision, void* stack, size_t stack_size);

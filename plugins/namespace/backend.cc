@@ -5,6 +5,7 @@
 
 #include "plugins/namespace/landlock.h"
 #include "plugins/namespace/namespace.h"
+#include "plugins/namespace/operator_paths.h"
 #include "plugins/namespace/privileges.h"
 #include "plugins/namespace/profile.h"
 #include "runner/cgroup_detect.h"
@@ -98,7 +99,7 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   if (host.sandboxes_dir.len == 0 || host.backend_name.len == 0)
     return invalid("the host gave no state directory");
   std::unique_ptr<Backend> backend(new Backend(host, *config));
-  auto profile = make_profile(*config, ::geteuid() != 0);
+  auto profile = make_profile(*config);
   if (!profile) return profile.error();
   backend->profile_ = std::move(*profile);
   if (auto shared = backend->open_shared_dirs(); !shared) return shared.error();
@@ -107,12 +108,32 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   return backend;
 }
 
+// The gateway's directories; the state directory is the one above that of the uids.
+std::vector<std::string> Backend::own_places() const {
+  const std::string uids(view(host_.uids_dir));
+  std::vector<std::string> own = {sandboxes_dir_};
+  if (const size_t slash = uids.rfind('/'); slash != std::string::npos && slash > 0)
+    own.push_back(uids.substr(0, slash));
+  return own;
+}
+
 Result<void> Backend::open_shared_dirs() {
   for (uint64_t i = 0; i < host_.shared_dir_count; ++i) {
     const std::string prefix(view(host_.shared_dirs[i].prefix)), path(view(host_.shared_dirs[i].path));
+    if (auto checked = check_shown(path, own_places(), "the shared directory `" + prefix + "`"); !checked)
+      return checked;
     Fd root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!root) return os_error("cannot open the shared directory `" + prefix + "`", errno);
     shared_dirs_.push_back({prefix, std::move(root)});
+  }
+  for (size_t at = 0; at < toolchain_.size();) {
+    const size_t end = std::min(toolchain_.find(':', at), toolchain_.size());
+    const std::string path = toolchain_.substr(at, end - at);
+    at = end + 1;
+    if (path.empty()) continue;
+    if (auto checked = check_in_place(path, own_places(), "`" + path + "` of toolchain_path"); !checked)
+      return checked;
+    toolchain_dirs_.push_back(path);
   }
   return {};
 }
@@ -120,13 +141,7 @@ Result<void> Backend::open_shared_dirs() {
 Result<const Base*> Backend::base() {
   const std::lock_guard lock(mutex_);
   if (base_) return &*base_;
-  BaseOptions options{sandboxes_dir_, profile_->host_name, &shared_dirs_, {}, !as_root_};
-  for (size_t at = 0; at < toolchain_.size();) {
-    const size_t end = std::min(toolchain_.find(':', at), toolchain_.size());
-    if (end > at) options.toolchain.push_back(toolchain_.substr(at, end - at));
-    at = end + 1;
-  }
-  auto made = make_base(options);
+  auto made = make_base({sandboxes_dir_, profile_->host_name, &shared_dirs_, toolchain_dirs_, !as_root_});
   if (!made) return made.error();
   base_ = std::move(*made);
   return &*base_;
@@ -209,7 +224,8 @@ isogate_probe Backend::probe() {
                         ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_EGRESS_DENY;
   if (as_root_) result.capabilities |= ISOGATE_CAP_USER | ISOGATE_CAP_UID_PER_SANDBOX;
   std::string detail =
-      "one Linux user, mount template and network per sandbox; namespaces, init and filter per exec";
+      std::string(as_root_ ? "a Linux user, " : "") +
+      "a root file system and a network for each sandbox; namespaces and an init for each exec";
   if (landlock_version() < 2) detail += "; this kernel has no Landlock";
   if (!abilities.missing.empty()) detail += "; limits lack " + abilities.missing;
   if (const std::string relaxed = relaxations_of(config_); !relaxed.empty())

@@ -33,7 +33,7 @@ inline constexpr const char* kConfigSchema = R"({
       "minimum": 16,
       "maximum": 4194304,
       "default": 4096,
-      "description": "processes and threads of one sandbox, in all its execs together (RLIMIT_NPROC); a limit of cgroups may be lower"
+      "description": "processes and threads of one sandbox, in all its execs together (RLIMIT_NPROC); of all sandboxes together where the gateway was not started by root"
     },
     "shm_mb": {
       "type": "integer",

@@ -34,6 +34,7 @@ class Backend {
   friend class Sandbox;
   Backend(const isogate_host& host, const Config& config);
   Result<void> prepare_profile();
+  [[nodiscard]] std::vector<std::string> own_places() const;
   Result<void> open_shared_dirs();
   Result<void> prove();
   Result<const Base*> base();
@@ -52,6 +53,7 @@ class Backend {
   std::string name_, sandboxes_dir_, shell_, toolchain_;
   UidRegistry registry_;
   std::vector<SharedDir> shared_dirs_;
+  std::vector<std::string> toolchain_dirs_;
   std::shared_ptr<const EnclosureProfile> profile_;
   std::unique_ptr<Runner> runner_;
   std::mutex mutex_;

@@ -16,9 +16,9 @@ uint64_t at_most_ours(int resource, uint64_t wanted) {
   return std::min<uint64_t>(wanted, own.rlim_max);
 }
 
-std::vector<EnclosureLimit> limits_of(const Config& config, bool rootless) {
+std::vector<EnclosureLimit> limits_of(const Config& config) {
   const uint64_t files = at_most_ours(RLIMIT_NOFILE, kHardFiles);
-  const uint64_t processes = at_most_ours(RLIMIT_NPROC, rootless ? RLIM64_INFINITY : config.max_processes);
+  const uint64_t processes = at_most_ours(RLIMIT_NPROC, config.max_processes);
   const uint64_t locked = at_most_ours(RLIMIT_MEMLOCK, kLocked);
   const uint64_t signals = at_most_ours(RLIMIT_SIGPENDING, kSignals);
   return {
@@ -35,12 +35,12 @@ std::vector<EnclosureLimit> limits_of(const Config& config, bool rootless) {
 
 }  // namespace
 
-Result<std::shared_ptr<const EnclosureProfile>> make_profile(const Config& config, bool rootless) {
+Result<std::shared_ptr<const EnclosureProfile>> make_profile(const Config& config) {
   auto filter = make_filter(config.profile);
   if (!filter) return filter.error();
   auto profile = std::make_shared<EnclosureProfile>();
   profile->shm_options = "mode=1777,size=" + std::to_string(config.shm_mb) + "m,nr_inodes=65536";
-  profile->limits = limits_of(config, rootless);
+  profile->limits = limits_of(config);
   profile->filter = std::move(*filter);
   profile->inits_ahead = config.inits_ahead;
   for (const Masked& each : kMasked) {

@@ -37,8 +37,7 @@ inline constexpr Masked kMasked[] = {
     {"timer_stats", "pids of others"},
 };
 
-// `rootless`: all sandboxes share a user with others of this host, whose processes are not to be counted.
 // ISOGATE_INTERNAL where the filter's table contradicts itself.
-Result<std::shared_ptr<const EnclosureProfile>> make_profile(const Config& config, bool rootless);
+Result<std::shared_ptr<const EnclosureProfile>> make_profile(const Config& config);
 
 }  // namespace isogate::ns

@@ -276,7 +276,6 @@ void run(Init& init) {
   lay_out(init, program);
   join_groups(init, 3);
   watch_children(init);
-  init.report.start_ns = raw::now_ns();
   init.program = start(program_main, &program);
   if (init.program < 0) refuse(init, kStageInit, init.program);
   init.report.stage = program.stage;
