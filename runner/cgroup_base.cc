@@ -56,7 +56,8 @@ bool remove_tree(int parent_fd, int directory_fd, const std::string& name) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     for (const auto& group : subdirectories(directory_fd)) {
       kill_group(directory_fd, group);
-      (void)remove_directory(directory_fd, group);
+      const Fd below(::openat(directory_fd, group.c_str(), kDirectory));
+      if (below) (void)remove_tree(directory_fd, below.get(), group);
     }
     if (remove_directory(parent_fd, name)) return true;
   }

@@ -117,6 +117,17 @@ TEST_F(Limits, NothingIsLeftOfTheGroups) {
     own->stop();
   }
   EXPECT_TRUE(eventually(3, [&] { return count() == before; })) << before << " → " << count();
+  {
+    const auto own = limited("memory_mb: 64, max_pids: 50", "memory");
+    const std::string mark = new_mark();
+    ExecStream running(Caller(*own, "a"),
+                       {{"command", "sleep " + mark + " & sleep " + mark}, {"timeout_sec", 60}});
+    ASSERT_TRUE(there_within(5, mark, 2));
+    own->signal(SIGKILL);
+    EXPECT_TRUE(gone_within(1, mark)) << "a killed gateway's programs live on";
+    own->wait(10);
+  }
+  EXPECT_TRUE(eventually(3, [&] { return count() == before; })) << before << " → " << count();
 }
 
 }  // namespace
