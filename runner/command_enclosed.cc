@@ -17,6 +17,7 @@
 namespace isogate {
 namespace {
 
+constexpr std::chrono::seconds kReleasePatience{10};
 constexpr uint64_t kOwnNamespaces = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
 
 // What the bounding set of this process holds: all that a child has to drop.
@@ -106,8 +107,10 @@ Result<std::unique_ptr<Cgroups>> CommandRunner::nest(const EnclosureOptions& opt
 }
 
 void CommandRunner::release(std::shared_ptr<Enclosure> enclosure) {
+  const auto tally = enclosure->tally();
   enclosure.reset();
-  if (keeper_ != nullptr) keeper_->drain();
+  if (!tally->wait_for_none(kReleasePatience))
+    notice("an init of a closed sandbox is held back by the kernel");
 }
 
 Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& identity) {
@@ -135,6 +138,8 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   const long failed = raw_spawn(plan, &pidfd, &init.pid);
   raw::restore_signals(&mask);
   if (failed < 0) return os_error("cannot start a process", static_cast<int>(-failed));
+  init.tally = place.tally();
+  init.tally->add();
   init.pidfd = Fd(pidfd);
   init.socket = std::move(sockets->host);
   if (stack->report->os_errno == 0 && stack->report->stage == kStageInit) return init;
@@ -198,9 +203,11 @@ Result<Ending> CommandRunner::run_in_init(const Command& command, const std::str
   if (s.result.left_behind)
     notice("a killed program is held back by the kernel; its processes are still there");
   if (s.result.init_reaped) {
-    init->pid = -1;
-  } else {
+    init->tally->remove();
+  } else if (slot.limits.empty() && slot.leaf == nullptr) {
     keeper_->bury(std::move(*init));
+  } else {
+    keeper_->bury_now(std::move(*init));  // its groups can be removed then
   }
   const SpawnReport report = {s.result.init_lost ? kStageExec : s.init_report.stage, s.init_report.os_errno};
   if (report.os_errno != 0 && report.stage != kStageExec) return enclosed_failure(command, report);
@@ -227,10 +234,7 @@ Result<Ending> CommandRunner::run_enclosed(const Command& command, const Prepare
     slot = std::move(*acquired);
   }
   auto ending = run_in_init(command, order, slot);
-  if (groups != nullptr) {
-    if (any(command.limits)) keeper_->drain();  // a group can be removed when its init has been reaped
-    groups->release(std::move(slot));
-  }
+  if (groups != nullptr) groups->release(std::move(slot));
   if (command.enclosure->inits_ahead()) keeper_->keep_ready(command.enclosure);
   return ending;
 }

@@ -35,6 +35,17 @@ std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
 
 }  // namespace
 
+void InitTally::change(int by) {
+  const std::lock_guard lock(mutex_);
+  count_ += by;
+  if (count_ == 0) none_.notify_all();
+}
+
+bool InitTally::wait_for_none(std::chrono::seconds patience) {
+  std::unique_lock lock(mutex_);
+  return none_.wait_for(lock, patience, [this] { return count_ == 0; });
+}
+
 Enclosure::Enclosure(EnclosureOptions options, int image, uint64_t bounding,
                      std::function<void(InitProcess)> bury)
     : options_(std::move(options)),
@@ -77,8 +88,19 @@ bool Enclosure::wants_ready() {
   return ready_.pid < 0;
 }
 
+bool Enclosure::ask_for_ready() {
+  const std::lock_guard lock(mutex_);
+  return ready_.pid < 0 && !std::exchange(asked_, true);
+}
+
+void Enclosure::stop_asking() {
+  const std::lock_guard lock(mutex_);
+  asked_ = false;
+}
+
 void Enclosure::put_ready(InitProcess init) {
   const std::lock_guard lock(mutex_);
+  asked_ = false;
   ready_ = std::move(init);
   ready_since_ = Clock::now();
 }

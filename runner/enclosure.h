@@ -14,6 +14,7 @@
 #include <linux/filter.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,9 +46,24 @@ struct EnclosureOptions {
   bool limits_best_effort = false;  // what cannot be enforced is left out
 };
 
+// How many inits of one enclosure are there, zombies too.
+class InitTally {
+ public:
+  void add() { change(1); }
+  void remove() { change(-1); }
+  bool wait_for_none(std::chrono::seconds patience);  // false: some are held back by the kernel
+
+ private:
+  void change(int by);
+  std::mutex mutex_;
+  std::condition_variable none_;
+  int count_ = 0;
+};
+
 struct InitProcess {
   int pid = -1;
   Fd pidfd, socket;
+  std::shared_ptr<InitTally> tally;
 };
 
 class Enclosure {
@@ -62,6 +78,7 @@ class Enclosure {
   Enclosure& operator=(const Enclosure&) = delete;
 
   [[nodiscard]] const EnclosurePlan& plan() const { return plan_; }
+  [[nodiscard]] const std::shared_ptr<InitTally>& tally() const { return tally_; }
   [[nodiscard]] const Identity& identity() const { return options_.identity; }
   [[nodiscard]] bool is_of(const Identity& identity) const;
   [[nodiscard]] Cgroups* groups() const { return groups_.get(); }                    // null: no limits
@@ -71,6 +88,8 @@ class Enclosure {
   // Any thread.
   InitProcess take_ready();  // pid -1: there is none
   bool wants_ready();        // false: one is there
+  bool ask_for_ready();      // true: nobody has asked since put_ready() or stop_asking()
+  void stop_asking();
   void put_ready(InitProcess init);
   InitProcess take_idle(Clock::time_point before);  // one that waits since then
   Clock::time_point idle_since();                   // max(): nothing is waiting
@@ -79,11 +98,13 @@ class Enclosure {
   EnclosureOptions options_;
   std::function<void(InitProcess)> bury_;
   std::unique_ptr<Cgroups> groups_;
+  std::shared_ptr<InitTally> tally_ = std::make_shared<InitTally>();
   sock_fprog filter_;
   std::vector<const char*> files_, directories_;
   EnclosurePlan plan_;
   std::mutex mutex_;
   InitProcess ready_;
+  bool asked_ = false;
   Clock::time_point ready_since_;
 };
 

@@ -107,8 +107,6 @@ void raw_enter_enclosure(const SpawnPlan& plan) {
   enter_namespaces(plan, place);
   mount_own(plan, place);
   confine(plan, place);
-  plan.report->stage = kStageTerminal;
-  check(plan, raw::call(SYS_setsid));
   plan.report->stage = kStageStreams;
   static_assert(kInitSocket == 3);
   const int descriptors[5] = {plan.streams[0], plan.streams[1], plan.streams[2], plan.init_socket,

@@ -14,7 +14,26 @@ namespace isogate {
 namespace {
 
 constexpr std::chrono::seconds kIdle{10};
-constexpr int kPatienceMs = 10'000;
+constexpr std::chrono::milliseconds kTick{500};
+constexpr int kPatienceMs = 100;
+
+// False: the kernel holds it back (a stuck disk).
+bool reap(InitProcess& init) {
+  init.socket.reset();
+  pollfd slot = {init.pidfd.get(), POLLIN, 0};
+  int ready = 0;
+  for (int tries = 0; tries < 2 && ready == 0; ++tries) {
+    do {
+      ready = ::poll(&slot, 1, kPatienceMs);
+    } while (ready < 0 && errno == EINTR);
+    if (ready == 0) ::syscall(SYS_pidfd_send_signal, init.pidfd.get(), SIGKILL, nullptr, 0);
+  }
+  if (ready == 0) return false;
+  while (::waitpid(init.pid, nullptr, __WALL | WNOHANG) < 0 && errno == EINTR) {
+  }
+  if (init.tally != nullptr) init.tally->remove();
+  return true;
+}
 
 }  // namespace
 
@@ -37,6 +56,7 @@ InitKeeper::~InitKeeper() {
 }
 
 void InitKeeper::keep_ready(const std::shared_ptr<Enclosure>& enclosure) {
+  if (!enclosure->ask_for_ready()) return;
   {
     const std::lock_guard lock(mutex_);
     wanted_.emplace_back(enclosure);
@@ -54,26 +74,15 @@ void InitKeeper::bury(InitProcess init) {
   changed_.notify_one();
 }
 
-void InitKeeper::drain() {
-  std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return dead_.empty() && !busy_; });
-}
-
-// What cannot be ended in a while is held back by the kernel (a stuck disk): it stays a zombie of this
-// process.
-void InitKeeper::reap(InitProcess init) {
-  init.socket.reset();
-  pollfd slot = {init.pidfd.get(), POLLIN, 0};
-  while (::poll(&slot, 1, kPatienceMs) < 0 && errno == EINTR) {
-  }
-  ::syscall(SYS_pidfd_send_signal, init.pidfd.get(), SIGKILL, nullptr, 0);
-  while (::waitpid(init.pid, nullptr, __WALL | WNOHANG) < 0 && errno == EINTR) {
-  }
+void InitKeeper::bury_now(InitProcess init) {
+  if (init.pid >= 0 && !reap(init)) bury(std::move(init));
 }
 
 void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {
   const auto enclosure = place.lock();
-  if (enclosure == nullptr || !enclosure->wants_ready()) return;
+  if (enclosure == nullptr) return;
+  enclosure->stop_asking();
+  if (!enclosure->wants_ready()) return;
   auto init = make_(*enclosure);
   if (!init) return;  // the next run meets the same, and says so
   enclosure->put_ready(std::move(*init));
@@ -81,51 +90,52 @@ void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {
   if (std::none_of(watched_.begin(), watched_.end(), same)) watched_.push_back(place);
 }
 
+void InitKeeper::reap_dead(std::deque<InitProcess> dead) {
+  for (InitProcess& init : dead) {
+    if (!reap(init)) late_.push_back(std::move(init));
+  }
+}
+
 void InitKeeper::throw_away_idle() {
-  std::erase_if(watched_, [](const auto& place) {
+  std::erase_if(watched_, [this](const auto& place) {
     const auto enclosure = place.lock();
     if (enclosure == nullptr) return true;
-    if (auto init = enclosure->take_idle(Clock::now() - kIdle); init.pid >= 0) reap(std::move(init));
+    if (InitProcess init = enclosure->take_idle(Clock::now() - kIdle); init.pid >= 0 && !reap(init))
+      late_.push_back(std::move(init));
     return enclosure->wants_ready();
   });
+  reap_dead(std::exchange(late_, {}));
 }
 
 void InitKeeper::work() {
   sigset_t all;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  Clock::time_point next_look = Clock::now() + kTick;
   std::unique_lock lock(mutex_);
   while (!ending_ || !dead_.empty()) {
-    if (wanted_.empty() && dead_.empty()) {
-      idle_.notify_all();
-      const auto woken = [this] { return ending_ || !wanted_.empty() || !dead_.empty(); };
-      if (watched_.empty()) {
-        changed_.wait(lock, woken);
-      } else {
-        changed_.wait_for(lock, kIdle / 4, woken);
-      }
-    }
-    busy_ = true;
-    if (!wanted_.empty() && !ending_) {
-      const auto place = std::move(wanted_.front());
-      wanted_.pop_front();
-      lock.unlock();
-      prepare(place);
-      lock.lock();
-    } else if (!dead_.empty()) {
-      InitProcess init = std::move(dead_.front());
-      dead_.pop_front();
-      lock.unlock();
-      reap(std::move(init));
-      lock.lock();
+    const auto woken = [this] { return ending_ || !wanted_.empty() || !dead_.empty(); };
+    if (watched_.empty() && late_.empty()) {
+      changed_.wait(lock, woken);
     } else {
-      lock.unlock();
-      throw_away_idle();
-      lock.lock();
+      changed_.wait_until(lock, next_look, woken);
     }
-    busy_ = false;
+    std::weak_ptr<Enclosure> place;
+    if (!wanted_.empty()) {
+      place = std::move(wanted_.front());
+      wanted_.pop_front();
+    }
+    std::deque<InitProcess> dead = std::exchange(dead_, {});
+    const bool ending = ending_;
+    lock.unlock();
+    if (!ending) prepare(place);  // first: somebody may be waiting for it, and nobody for these
+    reap_dead(std::move(dead));
+    if (Clock::now() >= next_look) {
+      throw_away_idle();
+      next_look = Clock::now() + kTick;
+    }
+    lock.lock();
   }
-  idle_.notify_all();
 }
 
 }  // namespace isogate

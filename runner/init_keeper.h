@@ -22,23 +22,27 @@ class InitKeeper {
   InitKeeper& operator=(const InitKeeper&) = delete;
 
   void keep_ready(const std::shared_ptr<Enclosure>& enclosure);
-  void bury(InitProcess init);  // its socket is closed, which ends it
-  void drain();                 // returns when all that was to be buried is
+  // Its socket is closed, which ends it; it is reaped later.
+  void bury(InitProcess init);
+  // The same at once. What the kernel holds back is buried.
+  void bury_now(InitProcess init);
 
  private:
   using Clock = Enclosure::Clock;
   void work();
   void prepare(const std::weak_ptr<Enclosure>& place);
+  void reap_dead(std::deque<InitProcess> dead);
   void throw_away_idle();
-  static void reap(InitProcess init);
 
   Make make_;
   std::mutex mutex_;
-  std::condition_variable changed_, idle_;
+  std::condition_variable changed_;
   std::deque<InitProcess> dead_;
   std::deque<std::weak_ptr<Enclosure>> wanted_;
-  std::vector<std::weak_ptr<Enclosure>> watched_;  // the keeper's thread only
-  bool busy_ = false, ending_ = false;
+  bool ending_ = false;
+  // The keeper's thread only:
+  std::vector<std::weak_ptr<Enclosure>> watched_;
+  std::deque<InitProcess> late_;  // killed, and held back by the kernel
   std::thread thread_;
 };
 
