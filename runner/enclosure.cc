@@ -117,8 +117,12 @@ Enclosure::Clock::time_point Enclosure::idle_since() {
 }
 
 Result<Fd> init_image() {
-  Fd image(::memfd_create("init", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!image) return os_error("cannot make the memory file of the init", errno);
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  constexpr unsigned kExecutable = 0x10;  // MFD_EXEC, Linux 6.3: before that all are
+  Fd image(::memfd_create("init", kFlags | kExecutable));
+  if (!image && errno == EINVAL) image = Fd(::memfd_create("init", kFlags));
+  if (!image)
+    return os_error("cannot make the memory file of the init (is sysctl vm.memfd_noexec 2?)", errno);
   const auto size = static_cast<size_t>(isogate_init_end - isogate_init_begin);
   if (::write(image.get(), isogate_init_begin, size) != static_cast<ssize_t>(size))
     return os_error("cannot write the memory file of the init", errno);
