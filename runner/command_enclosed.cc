@@ -58,11 +58,18 @@ Result<std::vector<Fd>> groups_to_join(const CgroupSlot& slot) {
   return groups;
 }
 
-// Where it failed, in words. A working directory is the caller's to mend.
-Error enclosed_failure(const Command& command, const SpawnReport& report) {
-  Error error = describe_failure(report, command.identity);
-  if (report.stage == kStageDirectory) error.status = ISOGATE_INVALID_ARGUMENT;
-  return error;
+// Where it failed, in words: a working directory is the caller's to mend. Otherwise as any other run's.
+Result<Ending> enclosed_ending(const Command& command, const Supervision& s, const CgroupSlot& slot) {
+  const SpawnReport report = {s.result.init_lost ? kStageExec : s.init_report.stage, s.init_report.os_errno};
+  if (report.os_errno != 0 && report.stage != kStageExec) {
+    Error error = describe_failure(report, command.identity);
+    if (report.stage == kStageDirectory) error.status = ISOGATE_INVALID_ARGUMENT;
+    return error;
+  }
+  auto ending = ending_of(command, s, report, slot);
+  if (ending && s.result.init_lost && !ending->killed && !ending->oom_killed)
+    return Error{ISOGATE_LOST, 0, "the init of the program's namespace was killed"};
+  return ending;
 }
 
 bool any(const isogate_limits& limits) {
@@ -108,6 +115,7 @@ Result<std::unique_ptr<Cgroups>> CommandRunner::nest(const EnclosureOptions& opt
 
 void CommandRunner::release(std::shared_ptr<Enclosure> enclosure) {
   const auto tally = enclosure->tally();
+  enclosure->close();
   enclosure.reset();
   if (!tally->wait_for_none(kReleasePatience))
     notice("an init of a closed sandbox is held back by the kernel");
@@ -158,6 +166,33 @@ Result<InitProcess> CommandRunner::take_init(const Command& command, bool fresh)
   return make_init(place, command.identity);
 }
 
+// An init that has its order. One that was killed while it waited is replaced: nothing has run in it.
+Result<InitProcess> CommandRunner::instruct_init(const Command& command, const std::string& order,
+                                                 const std::vector<int>& descriptors) {
+  for (const bool fresh : {false, true}) {
+    auto init = take_init(command, fresh);
+    if (!init) return init;
+    const auto told = send_order(init->socket.get(), kInitRun, order, descriptors, command.cancel_fd);
+    if (told) return init;
+    keeper_->bury(std::move(*init));
+    if (fresh || told.error().os_errno != EPIPE) return told.error();
+  }
+  return Error{ISOGATE_INTERNAL, 0, "cannot start the program in any way"};
+}
+
+// It has reported, or is dead.
+void CommandRunner::dismiss_init(InitProcess init, const Supervision& s, const CgroupSlot& slot) {
+  if (s.result.left_behind)
+    notice("a killed program is held back by the kernel; its processes are still there");
+  if (s.result.init_reaped) {
+    init.tally->remove();
+  } else if (slot.limits.empty() && slot.leaf == nullptr) {
+    keeper_->bury(std::move(init));
+  } else {
+    keeper_->bury_now(std::move(init));  // its groups can be removed then
+  }
+}
+
 Result<Ending> CommandRunner::run_in_init(const Command& command, const std::string& order,
                                           const CgroupSlot& slot) {
   auto groups = groups_to_join(slot);
@@ -174,19 +209,8 @@ Result<Ending> CommandRunner::run_in_init(const Command& command, const std::str
   }
   std::vector<int> descriptors(s.plan.streams, s.plan.streams + 3);
   for (const Fd& group : *groups) descriptors.push_back(group.get());
-  Result<InitProcess> init = take_init(command, false);
+  auto init = instruct_init(command, order, descriptors);
   if (!init) return init.error();
-  Result<void> told = send_order(init->socket.get(), kInitRun, order, descriptors, command.cancel_fd);
-  if (!told && told.error().os_errno == EPIPE) {  // it was killed while it waited
-    keeper_->bury(std::move(*init));
-    init = take_init(command, true);
-    if (!init) return init.error();
-    told = send_order(init->socket.get(), kInitRun, order, descriptors, command.cancel_fd);
-  }
-  if (!told) {
-    keeper_->bury(std::move(*init));
-    return told.error();
-  }
   s.init_socket = init->socket.get();
   s.start.pidfd = init->pidfd.get();
   s.result.pid = init->pid;
@@ -200,21 +224,8 @@ Result<Ending> CommandRunner::run_in_init(const Command& command, const std::str
     raw_supervise_init(s);
   }
   if (terminal != nullptr && terminal->pump.slave < 0) terminal->pty.slave.release();  // closed by the loop
-  if (s.result.left_behind)
-    notice("a killed program is held back by the kernel; its processes are still there");
-  if (s.result.init_reaped) {
-    init->tally->remove();
-  } else if (slot.limits.empty() && slot.leaf == nullptr) {
-    keeper_->bury(std::move(*init));
-  } else {
-    keeper_->bury_now(std::move(*init));  // its groups can be removed then
-  }
-  const SpawnReport report = {s.result.init_lost ? kStageExec : s.init_report.stage, s.init_report.os_errno};
-  if (report.os_errno != 0 && report.stage != kStageExec) return enclosed_failure(command, report);
-  auto ending = ending_of(command, s, report, slot);
-  if (ending && s.result.init_lost && !ending->killed && !ending->oom_killed)
-    return Error{ISOGATE_LOST, 0, "the init of the program's namespace was killed"};
-  return ending;
+  dismiss_init(std::move(*init), s, slot);
+  return enclosed_ending(command, s, slot);
 }
 
 Result<Ending> CommandRunner::run_enclosed(const Command& command, const PreparedProgram& program) {

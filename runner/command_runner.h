@@ -64,6 +64,9 @@ class CommandRunner final : public Runner {
   Result<std::unique_ptr<Cgroups>> nest(const EnclosureOptions& options);
   Result<Ending> run_enclosed(const Command& command, const PreparedProgram& program);
   Result<Ending> run_in_init(const Command& command, const std::string& order, const CgroupSlot& slot);
+  Result<InitProcess> instruct_init(const Command& command, const std::string& order,
+                                    const std::vector<int>& descriptors);
+  void dismiss_init(InitProcess init, const Supervision& supervision, const CgroupSlot& slot);
   Result<InitProcess> make_init(Enclosure& place, const Identity& identity);
   Result<InitProcess> take_init(const Command& command, bool fresh);
 

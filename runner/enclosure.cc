@@ -93,14 +93,21 @@ bool Enclosure::ask_for_ready() {
   return ready_.pid < 0 && !std::exchange(asked_, true);
 }
 
-void Enclosure::stop_asking() {
+bool Enclosure::begin_making() {
   const std::lock_guard lock(mutex_);
   asked_ = false;
+  if (closed_ || ready_.pid >= 0) return false;
+  tally_->add();
+  return true;
+}
+
+void Enclosure::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
 }
 
 void Enclosure::put_ready(InitProcess init) {
   const std::lock_guard lock(mutex_);
-  asked_ = false;
   ready_ = std::move(init);
   ready_since_ = Clock::now();
 }

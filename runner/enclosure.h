@@ -88,8 +88,10 @@ class Enclosure {
   // Any thread.
   InitProcess take_ready();  // pid -1: there is none
   bool wants_ready();        // false: one is there
-  bool ask_for_ready();      // true: nobody has asked since put_ready() or stop_asking()
-  void stop_asking();
+  bool ask_for_ready();      // true: nobody has asked since begin_making()
+  bool begin_making();       // counts in the tally until end_making(); false: one is there, or it is closed
+  void end_making() { tally_->remove(); }
+  void close();  // nothing is made any more
   void put_ready(InitProcess init);
   InitProcess take_idle(Clock::time_point before);  // one that waits since then
   Clock::time_point idle_since();                   // max(): nothing is waiting
@@ -104,7 +106,7 @@ class Enclosure {
   EnclosurePlan plan_;
   std::mutex mutex_;
   InitProcess ready_;
-  bool asked_ = false;
+  bool asked_ = false, closed_ = false;
   Clock::time_point ready_since_;
 };
 

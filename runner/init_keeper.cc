@@ -80,12 +80,10 @@ void InitKeeper::bury_now(InitProcess init) {
 
 void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {
   const auto enclosure = place.lock();
-  if (enclosure == nullptr) return;
-  enclosure->stop_asking();
-  if (!enclosure->wants_ready()) return;
+  if (enclosure == nullptr || !enclosure->begin_making()) return;
   auto init = make_(*enclosure);
-  if (!init) return;  // the next run meets the same, and says so
-  enclosure->put_ready(std::move(*init));
+  if (init) enclosure->put_ready(std::move(*init));  // else the next run meets the same, and says so
+  enclosure->end_making();
   const auto same = [&](const auto& other) { return other.lock() == enclosure; };
   if (std::none_of(watched_.begin(), watched_.end(), same)) watched_.push_back(place);
 }
