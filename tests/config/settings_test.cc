@@ -149,7 +149,8 @@ TEST_P(Samples, FitThePublishedSchemaByAnotherValidator) {
   EXPECT_EQ(::system(command.c_str()), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Samples, ::testing::Values("local-dev.yaml", "production.yaml", "single-host.yaml"));
+INSTANTIATE_TEST_SUITE_P(All, Samples,
+                         ::testing::Values("local-dev.yaml", "production.yaml", "single-host.yaml"));
 
 TEST(Samples, SayWhatTheyAreFor) {
   LoadOptions options;
