@@ -9,7 +9,7 @@
 // sandbox's uid, 0700), staging/ (root's, 0700) with files/ in it (the sandbox's uid, 0700: where a write
 // lives until it is renamed into place, out of the tenant's reach and with the tenant's ownership and quota),
 // `backend` (whose sandbox it is) and `uid` (see uid_registry.h). workspace/ is made last: once it is there,
-// all is.
+// all is. A backend may have further directories beside it: beside().
 #pragma once
 
 #include <memory>
