@@ -17,9 +17,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Gateway:
-    """`isogate serve` in a directory of its own, with the local backend."""
+    """`isogate serve` in a directory of its own, with one backend."""
 
-    def __init__(self, build, options=""):
+    def __init__(self, build, options="", backend="local"):
         # Under the build directory: a plugin or a state directory below /tmp may be refused.
         self.dir = tempfile.mkdtemp(prefix="bench-", dir=build)
         os.chmod(self.dir, 0o755)
@@ -30,7 +30,7 @@ class Gateway:
         with open(config, "w") as out:
             out.write(
                 f"listen: ['127.0.0.1:{self.port}']\nstate_dir: {self.dir}/state\nallow_unisolated: true\n"
-                f"plugin_dir: {build}/plugins\nbackends:\n  - name: local\n{options}"
+                f"plugin_dir: {build}/plugins\nbackends:\n  - name: {backend}\n{options}"
             )
         self.log = open(os.path.join(self.dir, "log"), "w")
         self.binary = os.path.join(build, "bin", "isogate")
@@ -108,6 +108,35 @@ def bench_latency(build, scale):
         "shell": exec_http(build, "latency", gateway.port, gateway.key, SHELL, n, 0, "/bin/bash", "-c", "true"),
     }
     gateway.stop()
+    return result
+
+
+PYTHON = '{"argv":["/usr/bin/python3","-c","pass"]}'
+
+
+def bench_namespace(build, scale):
+    """the same on the backend namespace, at 1, 8 and 64 clients; python3 -c pass; without HTTP, with its peers"""
+    if os.geteuid() != 0:
+        return {"skipped": "only root's gateway gives each sandbox a user"}
+    gateway = Gateway(build, backend="namespace")
+    n = 3000 // scale
+    result = {
+        "true": exec_http(build, "latency", gateway.port, gateway.key, TRUE, n, 0, "/bin/true"),
+        "python": exec_http(
+            build, "latency", gateway.port, gateway.key, PYTHON, n // 10, 0, "/usr/bin/python3", "-c", "pass"
+        ),
+    }
+    for clients in (8, 64):
+        result[str(clients)] = exec_http(
+            build, "throughput", gateway.port, gateway.key, TRUE, clients, 3 / scale, "/bin/true"
+        )
+    gateway.stop()
+    for agents in (1, 1000 // scale):
+        out = subprocess.run(
+            [os.path.join(build, "bin", "namespace_cost"), os.path.join(build, "plugins", "namespace.so"), str(n // 3),
+             str(agents)], check=True, capture_output=True, text=True,
+        ).stdout
+        result[f"{agents} agents"] = out.splitlines()
     return result
 
 

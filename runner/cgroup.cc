@@ -101,6 +101,7 @@ void Cgroups::find_controller(int kind, size_t index) {
 }
 
 Cgroups::~Cgroups() {
+  free_v1_.clear();
   for (const auto& leaf : free_) (void)bases_[static_cast<size_t>(leaf_base_)]->remove_group(leaf->name);
 }
 
@@ -201,6 +202,20 @@ Result<void> Cgroups::limit_in_leaf(CgroupSlot& slot, const isogate_limits& limi
   return {};
 }
 
+Result<CgroupLimit> Cgroups::make_limit(const CgroupBase& base) {
+  CgroupLimit limit{&base, next_name(), {}, {}};
+  auto directory = base.make_group(limit.name);
+  if (!directory) return directory.error();
+  limit.directory = std::move(*directory);
+  auto tasks = open_in(limit.directory, "tasks", O_WRONLY);
+  if (!tasks) {
+    remove(base, limit.name);
+    return tasks.error();
+  }
+  limit.tasks = std::move(*tasks);
+  return limit;
+}
+
 Result<void> Cgroups::limit_in_v1(CgroupSlot& slot, const isogate_limits& limits) {
   for (int kind = 0; kind < kKinds; ++kind) {
     const int index = controllers_[kind].base;
@@ -209,14 +224,9 @@ Result<void> Cgroups::limit_in_v1(CgroupSlot& slot, const isogate_limits& limits
     auto limit =
         std::find_if(slot.limits.begin(), slot.limits.end(), [&](auto& l) { return l.base == base; });
     if (limit == slot.limits.end()) {
-      CgroupLimit fresh{base, next_name(), {}, {}};
-      auto directory = base->make_group(fresh.name);
-      if (!directory) return directory.error();
-      fresh.directory = std::move(*directory);
-      limit = slot.limits.insert(slot.limits.end(), std::move(fresh));
-      auto procs = open_in(limit->directory, "cgroup.procs", O_WRONLY);
-      if (!procs) return procs.error();
-      limit->procs = std::move(*procs);
+      auto fresh = make_limit(*base);
+      if (!fresh) return fresh.error();
+      limit = slot.limits.insert(slot.limits.end(), std::move(*fresh));
     }
     if (auto done = set(kind, limit->directory.get(), 1, asked(limits, kind)); !done.ok()) return done;
     if (kind != kMemory) continue;
@@ -229,7 +239,7 @@ Result<void> Cgroups::limit_in_v1(CgroupSlot& slot, const isogate_limits& limits
 }
 
 Result<void> Cgroups::fill(CgroupSlot& slot, const isogate_limits& limits, bool want_leaf) {
-  const bool fresh = in_leaf(limits);
+  const bool fresh = in_leaf(limits) || in_leaf(shared_);
   if (fresh || (want_leaf && has_leaf())) {
     auto leaf = take_leaf(fresh);
     if (leaf) {
@@ -241,7 +251,8 @@ Result<void> Cgroups::fill(CgroupSlot& slot, const isogate_limits& limits, bool 
     }
   }
   if (auto limited = limit_in_leaf(slot, limits); !limited.ok()) return limited;
-  return limit_in_v1(slot, limits);
+  if (auto limited = limit_in_v1(slot, limits); !limited.ok()) return limited;
+  return join_shared(slot);
 }
 
 Result<CgroupSlot> Cgroups::acquire(const isogate_limits& limits, bool want_leaf) {
@@ -255,7 +266,14 @@ Result<CgroupSlot> Cgroups::acquire(const isogate_limits& limits, bool want_leaf
 }
 
 void Cgroups::release(CgroupSlot slot) {
-  for (auto& limit : slot.limits) remove(*limit.base, std::move(limit.name));
+  for (auto& limit : slot.limits) {
+    if (limit.pooled) {
+      const std::lock_guard lock(mutex_);
+      free_v1_.push_back(std::move(limit));
+    } else if (!limit.name.empty()) {
+      remove(*limit.base, std::move(limit.name));
+    }
+  }
   if (!slot.leaf) return;
   if (!slot.leaf->pooled) {
     remove(*bases_[static_cast<size_t>(v2_base_)], std::move(slot.leaf->name));

@@ -28,8 +28,9 @@ struct CgroupLeaf {
 
 struct CgroupLimit {  // a v1 group of one run
   const CgroupBase* base = nullptr;
-  std::string name;
-  Fd directory, procs;
+  std::string name;     // empty: the base itself
+  Fd directory, tasks;  // a single thread joins by `tasks` without a lock that all of the host shares
+  bool pooled = false;  // without limits of its own: it tells whose memory ran out
 };
 
 struct CgroupSlot {                  // what one run lives in
@@ -37,6 +38,7 @@ struct CgroupSlot {                  // what one run lives in
   std::string leaf_failure;          // why there is none although there should be
   std::vector<CgroupLimit> limits;
   Fd oom_events;               // its oom_kill counter; none without a memory limit
+  uint64_t oom_before = 0;     // what that said before
   bool oom_kills_one = false;  // v1: the rest of the tree is ours to kill
 };
 
@@ -44,6 +46,12 @@ class Cgroups {
  public:
   static std::unique_ptr<Cgroups> make(const std::string& group, bool want_leaf);
   ~Cgroups();
+
+  // Groups below this one's: `limits` bind all runs in them together. A limit that cannot be enforced is
+  // ISOGATE_UNSUPPORTED, or left out with best_effort. Outlived by this one.
+  Result<std::unique_ptr<Cgroups>> nest(const isogate_limits& limits, bool best_effort);
+  // Of nest(), read back.
+  [[nodiscard]] isogate_limits in_force() const;
 
   [[nodiscard]] uint64_t capabilities() const;  // ISOGATE_CAP_LIMIT_*
   [[nodiscard]] bool has_leaf() const { return leaf_base_ >= 0; }
@@ -73,6 +81,10 @@ class Cgroups {
   Result<std::unique_ptr<CgroupLeaf>> take_leaf(bool fresh);
   Result<void> limit_in_leaf(CgroupSlot& slot, const isogate_limits& limits);
   Result<void> limit_in_v1(CgroupSlot& slot, const isogate_limits& limits);
+  Result<void> limit_all(int kind, uint64_t value);
+  Result<void> join_shared(CgroupSlot& slot);
+  Result<void> join_shared_memory(CgroupSlot& slot, size_t base);
+  Result<CgroupLimit> make_limit(const CgroupBase& base);
   Result<void> fill(CgroupSlot& slot, const isogate_limits& limits, bool want_leaf);
   bool in_leaf(const isogate_limits& limits) const;
   void remove(const CgroupBase& base, std::string name);
@@ -86,6 +98,8 @@ class Cgroups {
   std::atomic<uint64_t> next_{0};
   std::mutex mutex_;
   std::vector<std::unique_ptr<CgroupLeaf>> free_;
+  isogate_limits shared_{};                                        // of nest()
+  std::vector<CgroupLimit> free_v1_;                               // of nest(), for memory
   std::vector<std::pair<const CgroupBase*, std::string>> undead_;  // still busy; tried again at each release
 };
 

@@ -56,7 +56,8 @@ bool remove_tree(int parent_fd, int directory_fd, const std::string& name) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     for (const auto& group : subdirectories(directory_fd)) {
       kill_group(directory_fd, group);
-      (void)remove_directory(directory_fd, group);
+      const Fd below(::openat(directory_fd, group.c_str(), kDirectory));
+      if (below) (void)remove_tree(directory_fd, below.get(), group);
     }
     if (remove_directory(parent_fd, name)) return true;
   }
@@ -146,6 +147,19 @@ Result<std::unique_ptr<CgroupBase>> CgroupBase::make(const CgroupHierarchy& hier
   }
   return Error{ISOGATE_RESOURCE_EXHAUSTED, EEXIST,
                "cannot make a group in `" + parent + "`: all names are taken"};
+}
+
+Result<std::unique_ptr<CgroupBase>> CgroupBase::nest(const CgroupBase& above, const std::string& name) {
+  std::unique_ptr<CgroupBase> base(new CgroupBase);
+  base->version_ = above.version_;
+  base->parent_ = Fd(::fcntl(above.fd(), F_DUPFD_CLOEXEC, 0));
+  if (!base->parent_) return os_error("cannot open `" + above.path_ + "`", errno);
+  auto directory = above.make_group(name);
+  if (!directory) return directory.error();
+  base->directory_ = std::move(*directory);
+  base->name_ = name;
+  base->path_ = above.path_ + "/" + name;
+  return base;
 }
 
 CgroupBase::~CgroupBase() {

@@ -17,6 +17,8 @@ class CgroupBase {
  public:
   // Sweeps the bases of dead Runners first: kills what runs in them (v2) and removes them.
   static Result<std::unique_ptr<CgroupBase>> make(const CgroupHierarchy& hierarchy, const std::string& group);
+  // A group of that name below another base, as a base.
+  static Result<std::unique_ptr<CgroupBase>> nest(const CgroupBase& above, const std::string& name);
   ~CgroupBase();  // kills what is left in it, and removes it
   CgroupBase(const CgroupBase&) = delete;
   CgroupBase& operator=(const CgroupBase&) = delete;

@@ -87,4 +87,22 @@ Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis) {
   return set_exactly(group_fd, "cpu.cfs_quota_us", quota);
 }
 
+uint64_t read_memory_limit(int group_fd, int version) {
+  return number(first_line(group_fd, version == 1 ? "memory.limit_in_bytes" : "memory.max")).value_or(0);
+}
+
+uint64_t read_pids_limit(int group_fd) { return number(first_line(group_fd, "pids.max")).value_or(0); }
+
+uint64_t read_cpu_limit(int group_fd, int version) {
+  std::string quota = first_line(group_fd, version == 1 ? "cpu.cfs_quota_us" : "cpu.max"), period;
+  if (version == 1) {
+    period = first_line(group_fd, "cpu.cfs_period_us");
+  } else if (const size_t space = quota.find(' '); space != std::string::npos) {
+    period = quota.substr(space + 1);
+    quota.resize(space);
+  }
+  const auto used = number(quota), of = number(period);
+  return used && of && *of > 0 ? *used * 1000 / *of : 0;
+}
+
 }  // namespace isogate

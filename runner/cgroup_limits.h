@@ -13,4 +13,9 @@ Result<void> set_memory_limit(int group_fd, int version, uint64_t bytes);
 Result<void> set_pids_limit(int group_fd, int version, uint64_t pids);
 Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis);
 
+// What is in force now; 0: none, or it cannot be read.
+uint64_t read_memory_limit(int group_fd, int version);
+uint64_t read_pids_limit(int group_fd);
+uint64_t read_cpu_limit(int group_fd, int version);
+
 }  // namespace isogate

@@ -22,10 +22,7 @@ bool any(const isogate_limits& limits) {
   return limits.memory_bytes != 0 || limits.cpu_millis != 0 || limits.pids != 0 || limits.disk_bytes != 0;
 }
 
-struct Terminal {
-  Pty pty;
-  PtyPump pump;
-};
+}  // namespace
 
 Result<std::unique_ptr<Terminal>> attach_terminal(const Command& command, Supervision& s) {
   auto opened = open_pty(command.identity, command.rows, command.cols);
@@ -43,8 +40,6 @@ Result<std::unique_ptr<Terminal>> attach_terminal(const Command& command, Superv
   s.pump = &pump;
   return terminal;
 }
-
-}  // namespace
 
 void CommandRunner::notice(const std::string& line) const {
   if (options_.notice) options_.notice(line);
@@ -78,7 +73,7 @@ void CommandRunner::plan(Supervision& s, const Command& command, const CgroupSlo
   s.start.stage = &stack.report->stage;
   s.plan.copy_memory = command.limits.memory_bytes != 0;
   for (size_t i = 0; i < slot.limits.size() && i < kMaxJoins; ++i) {
-    s.plan.join_fds[i] = slot.limits[i].procs.get();
+    s.plan.join_fds[i] = slot.limits[i].tasks.get();
   }
   s.start.cancel_fd = command.cancel_fd;
   s.control_fd = command.control_fd;
@@ -146,6 +141,7 @@ Result<Ending> CommandRunner::run(const Command& command) {
   }
   auto program = PreparedProgram::make(command);
   if (!program) return program.error();
+  if (command.enclosure != nullptr) return run_enclosed(command, *program);
   reap_strays();
   for (const bool want_leaf : {true, false}) {
     auto slot = acquire(command, want_leaf);

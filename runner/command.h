@@ -30,6 +30,9 @@ struct Identity {
   uint32_t uid = 0, gid = 0;  // groups are emptied, every capability dropped, the bounding set too
 };
 
+class Enclosure;  // enclosure.h
+struct EnclosureOptions;
+
 struct Command {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> env;  // exact
@@ -38,8 +41,11 @@ struct Command {
   int stdin_fd = -1, stdout_fd = -1, stderr_fd = -1;  // -1: /dev/null
   bool pty = false;                                   // stdin_fd and stdout_fd are the terminal's bytes
   uint16_t rows = 0, cols = 0;
-  int control_fd = -1;      // isogate_control records
-  int cancel_fd = -1;       // readable: kill the tree
+  int control_fd = -1;  // isogate_control records
+  int cancel_fd = -1;   // readable: kill the tree
+  // Where it runs; null: in the surroundings of this process. Then cwd_fd is not looked at.
+  std::shared_ptr<Enclosure> enclosure;
+  std::string cwd;          // in the enclosure; relative: beneath the workspace, whatever links there are
   isogate_limits limits{};  // a group of its own; what cannot be enforced is ISOGATE_UNSUPPORTED
 };
 
@@ -77,6 +83,14 @@ class Runner {
   // What one program run with this identity finds about itself, measured in a child that went through
   // the same preparation as run()'s.
   virtual Result<isogate_evidence> measure(const Identity& identity) = 0;
+
+  // See enclosure.h.
+  virtual Result<std::shared_ptr<Enclosure>> enclose(EnclosureOptions options) = 0;
+  // When this returns nothing of it is left, provided that none of its runs is under way.
+  virtual void release(std::shared_ptr<Enclosure> enclosure) = 0;
+  // What a program in that enclosure finds about itself. Before its first run() only.
+  virtual Result<isogate_evidence> measure(const std::shared_ptr<Enclosure>& enclosure,
+                                           const isogate_evidence_request& request) = 0;
 
   struct Abilities {
     uint64_t capabilities = 0;  // ISOGATE_CAP_LIMIT_*, ISOGATE_CAP_PTY

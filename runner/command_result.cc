@@ -34,7 +34,8 @@ void tell_stderr(const Command& command, int os_errno) {
   [[maybe_unused]] const ssize_t written = ::write(fd, line.data(), line.size());
 }
 
-// ru_maxrss starts at the peak of the address space that was exec'd from, which is this one.
+// ru_maxrss starts at the peak of the address space that was exec'd from, which is this one; an init is
+// small.
 uint64_t known_peak(uint64_t max_rss_kib) {
   rusage own{};
   if (::getrusage(RUSAGE_SELF, &own) != 0) return 0;
@@ -60,7 +61,8 @@ Ending ending_from(const SupervisionResult& result, const CgroupSlot& slot) {
   Ending ending;
   ending.killed = result.killed;
   ending.left_behind = result.left_behind;
-  ending.oom_killed = result.out_of_memory || (slot.oom_events && raw_oom_kills(slot.oom_events.get()) > 0);
+  ending.oom_killed =
+      result.out_of_memory || (slot.oom_events && raw_oom_kills(slot.oom_events.get()) > slot.oom_before);
   if (!result.ended) {  // killed, and held back by the kernel
     ending.term_signal = SIGKILL;
   } else if (WIFSIGNALED(result.status)) {
@@ -70,7 +72,7 @@ Ending ending_from(const SupervisionResult& result, const CgroupSlot& slot) {
   }
   ending.wall_ns = result.ended ? result.end_ns - result.start_ns : 0;
   ending.cpu_ns = result.cpu_ns;
-  ending.max_rss_bytes = known_peak(result.max_rss_kib);
+  ending.max_rss_bytes = result.from_init ? result.max_rss_kib * 1024 : known_peak(result.max_rss_kib);
   return ending;
 }
 

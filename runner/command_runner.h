@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "runner/cgroup.h"
+#include "runner/init_keeper.h"
 #include "runner/spawn_stack.h"
 #include "runner/supervise.h"
 
@@ -27,12 +28,23 @@ class BorrowedStack {
   SpawnStack stack_;
 };
 
+struct Terminal {
+  Pty pty;
+  PtyPump pump;
+};
+// A terminal in place of the three streams of the plan, pumped by the loop.
+Result<std::unique_ptr<Terminal>> attach_terminal(const Command& command, Supervision& supervision);
+
 class CommandRunner final : public Runner {
  public:
   explicit CommandRunner(RunnerOptions options);
   ~CommandRunner() override;
   Result<Ending> run(const Command& command) override;
   Result<isogate_evidence> measure(const Identity& identity) override;
+  Result<std::shared_ptr<Enclosure>> enclose(EnclosureOptions options) override;
+  void release(std::shared_ptr<Enclosure> enclosure) override;
+  Result<isogate_evidence> measure(const std::shared_ptr<Enclosure>& enclosure,
+                                   const isogate_evidence_request& request) override;
   const Abilities& abilities() const override { return abilities_; }
 
  private:
@@ -48,6 +60,16 @@ class CommandRunner final : public Runner {
   void supervise(Supervision& supervision, const SpawnStack& stack);
   void plan(Supervision& supervision, const Command& command, const CgroupSlot& slot,
             const SpawnStack& stack);
+  // command_enclosed.cc
+  Result<std::unique_ptr<Cgroups>> nest(const EnclosureOptions& options);
+  Result<Ending> run_enclosed(const Command& command, const PreparedProgram& program);
+  Result<Ending> run_in_init(const Command& command, const std::string& order, const CgroupSlot& slot);
+  Result<InitProcess> instruct_init(const Command& command, const std::string& order,
+                                    const std::vector<int>& descriptors);
+  void dismiss_init(InitProcess init, const Supervision& supervision, const CgroupSlot& slot);
+  Result<InitProcess> make_init(Enclosure& place, const Identity& identity);
+  Result<InitProcess> take_init(const Command& command, bool fresh);
+
   void keep_stray(const Supervision& supervision);
   void reap_strays();
 
@@ -56,13 +78,16 @@ class CommandRunner final : public Runner {
   std::optional<Error> broken_;  // nothing can be run here
   Fd null_device_, host_pidfd_, child_signals_;
   uint64_t soft_files_ = 1024, hard_files_ = 1024;
+  Fd init_image_;
+  uint64_t bounding_ = ~uint64_t{0};
   TreeWalk walk_ = TreeWalk::children;
   SpawnStackPool stacks_;
   SpawnRescuer rescuer_;
   std::unique_ptr<Cgroups> cgroups_;
   pid_t watcher_ = -1;
   std::mutex strays_mutex_;
-  std::vector<pid_t> strays_;  // killed, not ended yet: to be reaped later
+  std::vector<pid_t> strays_;           // killed, not ended yet: to be reaped later
+  std::unique_ptr<InitKeeper> keeper_;  // made with the first enclosure; its thread uses what is above
 };
 
 }  // namespace isogate

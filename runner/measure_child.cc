@@ -1,7 +1,7 @@
 // Raw code: see raw_syscall.h.
 #include <fcntl.h>
 
-#include "runner/measure.h"
+#include "runner/measure_portrait.h"
 #include "runner/raw_syscall.h"
 
 namespace isogate {

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "runner/init_protocol.h"
+
 namespace isogate {
 namespace {
 
@@ -76,11 +78,34 @@ void PreparedProgram::fill(SpawnPlan& plan) const {
   plan.candidates = candidates_.data();
 }
 
+std::string PreparedProgram::packed(const Command& command) const {
+  InitRun head = {};
+  head.terminal = command.pty ? 1 : 0;
+  head.cwd_beneath = command.cwd.starts_with('/') ? 0 : 1;
+  head.candidates = static_cast<uint32_t>(paths_.size());
+  head.arguments = static_cast<uint32_t>(command.argv.size());
+  head.variables = static_cast<uint32_t>(strings_.size());
+  std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
+  bytes.append(command.cwd).append(1, '\0');
+  for (const auto* texts : {&paths_, &command.argv, &strings_}) {
+    for (const auto& text : *texts) bytes.append(text).append(1, '\0');
+  }
+  return bytes;
+}
+
 Error describe_failure(const SpawnReport& report, const Identity& identity) {
   const int error = report.os_errno;
   switch (report.stage) {
     case kStageGroup:
       return os_error("cannot put the program into its cgroup", error);
+    case kStageNamespaces:
+      return os_error("cannot enter the sandbox's namespaces", error);
+    case kStageMounts:
+      return os_error("cannot mount what each program has of its own (/proc, /dev/shm)", error);
+    case kStageFilter:
+      return os_error("cannot install the system call filter", error);
+    case kStageInit:
+      return os_error("cannot start the sandbox's init", error);
     case kStageTerminal:
       return os_error("cannot give the program a terminal", error);
     case kStageStreams:

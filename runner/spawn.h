@@ -19,15 +19,21 @@
 
 namespace isogate {
 
+struct EnclosurePlan;
+
 enum SpawnStage : int32_t {
   kStageBorn,
   kStageGroup,
+  kStageNamespaces,
+  kStageMounts,
   kStageTerminal,
   kStageStreams,
   kStagePrivileges,
   kStageIdentity,
   kStageParent,
   kStageDirectory,
+  kStageFilter,
+  kStageInit,
   kStageExec,
 };
 
@@ -49,7 +55,7 @@ struct SpawnPlan {
   bool change_identity = false;
   uint32_t uid = 0, gid = 0;
   int leaf_fd = -1;                            // a cgroup2 directory to be born in
-  int join_fds[kMaxJoins] = {-1, -1, -1, -1};  // cgroup.procs of v1 groups
+  int join_fds[kMaxJoins] = {-1, -1, -1, -1};  // tasks of v1 groups
   bool copy_memory = false;
   bool child_signal = false;  // tell the parent by SIGCHLD even before exec
   void* stack = nullptr;
@@ -58,6 +64,12 @@ struct SpawnPlan {
   // What runs instead of exec, after the same preparation (measure.h). Does not return.
   void (*instead)(void* argument) = nullptr;
   void* instead_argument = nullptr;
+  // A place of its own to be made on the way (enclosure_plan.h): what is executed is its init, and argv, envp
+  // and candidates are not looked at.
+  const EnclosurePlan* enclosure = nullptr;
+  uint64_t namespaces = 0;  // CLONE_NEW* of the clone
+  int init_socket = -1;
+  void* bridge_stack = nullptr;  // of the same size, for an enclosure with a user namespace
 };
 
 // A child that runs entry(argument) on that stack. clone3, or clone where a filter answers ENOSYS and no leaf
@@ -87,6 +99,8 @@ class PreparedProgram {
  public:
   static Result<PreparedProgram> make(const Command& command);
   void fill(SpawnPlan& plan) const;
+  // The body of the order to an enclosure's init.
+  [[nodiscard]] std::string packed(const Command& command) const;
 
  private:
   std::vector<std::string> strings_, paths_;

@@ -1,16 +1,10 @@
 // Raw code: see raw_syscall.h. What a program goes through between clone and exec.
-#include <fcntl.h>
-#include <linux/capability.h>
-#include <linux/prctl.h>
 #include <linux/sched.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 
-#include <cerrno>
-
-#include "runner/raw_syscall.h"
-#include "runner/spawn.h"
+#include "runner/enclosure_plan.h"
+#include "runner/spawn_steps.h"
 
 namespace isogate {
 namespace {
@@ -20,59 +14,10 @@ struct Birth {
   long parent;
 };
 
-[[noreturn]] void give_up(const SpawnPlan& plan, long error) {
-  plan.report->os_errno = static_cast<int32_t>(-error);
-  for (;;) raw::call(SYS_exit_group, 127);
-}
-
-void check(const SpawnPlan& plan, long result) {
-  if (result < 0) give_up(plan, result);
-}
-
 void join_groups(const SpawnPlan& plan) {
   for (const int fd : plan.join_fds) {
     if (fd >= 0) check(plan, raw::call(SYS_write, fd, "0", 1));
   }
-}
-
-void reset_signals() {
-  const uint64_t by_default[4] = {0, 0, 0, 0};  // struct sigaction of the kernel: SIG_DFL, no flags
-  for (int signal = 1; signal <= 64; ++signal) {
-    if (signal != SIGKILL && signal != SIGSTOP) raw::call(SYS_rt_sigaction, signal, by_default, 0, 8);
-  }
-}
-
-void connect_streams(const SpawnPlan& plan) {
-  int sources[3];
-  for (int target = 0; target < 3; ++target) {
-    sources[target] = plan.streams[target];
-    if (sources[target] < 3) {  // about to be overwritten, or in place with close-on-exec set
-      sources[target] = static_cast<int>(raw::call(SYS_fcntl, sources[target], F_DUPFD, 3));
-      check(plan, sources[target]);
-    }
-  }
-  for (int target = 0; target < 3; ++target) check(plan, raw::call(SYS_dup3, sources[target], target, 0));
-}
-
-void drop_capabilities(const SpawnPlan& plan) {
-  for (long bit = 0; bit < 64; ++bit) {
-    const long held = raw::call(SYS_prctl, PR_CAPBSET_READ, bit, 0, 0, 0);
-    if (held == -EINVAL) break;
-    if (held != 0) check(plan, raw::call(SYS_prctl, PR_CAPBSET_DROP, bit, 0, 0, 0));
-  }
-}
-
-void change_identity(const SpawnPlan& plan) {
-  plan.report->stage = kStagePrivileges;
-  drop_capabilities(plan);
-  plan.report->stage = kStageIdentity;
-  check(plan, raw::call(SYS_setgroups, 0, 0));
-  check(plan, raw::call(SYS_setresgid, plan.gid, plan.gid, plan.gid));
-  check(plan, raw::call(SYS_setresuid, plan.uid, plan.uid, plan.uid));
-  plan.report->stage = kStagePrivileges;
-  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-  const __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
-  check(plan, raw::call(SYS_capset, &header, none));
 }
 
 // After the identity: setresuid clears the signal. The parent is the thread or supervisor that waits
@@ -98,13 +43,14 @@ long exec_first(const SpawnPlan& plan) {
 [[noreturn]] void born(void* argument) {
   const Birth& birth = *static_cast<const Birth*>(argument);
   const SpawnPlan& plan = *birth.plan;
+  if (plan.enclosure != nullptr) raw_enter_enclosure(plan);
   plan.report->stage = kStageGroup;
   join_groups(plan);
   plan.report->stage = kStageTerminal;
   check(plan, raw::call(SYS_setsid));
   if (plan.terminal) check(plan, raw::call(SYS_ioctl, plan.streams[0], TIOCSCTTY, 0));
   plan.report->stage = kStageStreams;
-  connect_streams(plan);
+  connect_streams(plan, plan.streams);
   plan.report->stage = kStagePrivileges;
   reset_signals();
   raw::call(SYS_umask, 022);
@@ -113,7 +59,7 @@ long exec_first(const SpawnPlan& plan) {
   const rlimit64 files = {plan.soft_files, plan.hard_files};
   check(plan, raw::call(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, 0));
   check(plan, raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-  if (plan.change_identity) change_identity(plan);
+  if (plan.change_identity) change_identity(plan, ~uint64_t{0});
   die_with_parent(plan, birth.parent);
   plan.report->stage = kStageDirectory;
   if (plan.cwd_fd >= 0) check(plan, raw::call(SYS_fchdir, plan.cwd_fd));
@@ -137,7 +83,7 @@ long raw_spawn(const SpawnPlan& plan, int* pidfd, int* pid) {
   plan.report->stage = kStageBorn;
   plan.report->os_errno = 0;
   CloneRequest request = {};
-  request.flags = CLONE_VFORK | (plan.copy_memory ? 0 : CLONE_VM);
+  request.flags = CLONE_VFORK | (plan.copy_memory ? 0 : CLONE_VM) | plan.namespaces;
   request.exit_signal = plan.child_signal ? SIGCHLD : 0;
   request.leaf_fd = plan.leaf_fd;
   request.pidfd = pidfd;
@@ -145,7 +91,10 @@ long raw_spawn(const SpawnPlan& plan, int* pidfd, int* pid) {
   request.stack_size = plan.stack_size;
   request.entry = born;
   request.argument = &birth;
-  const long child = raw_clone(request);
+  const int user_fd = plan.enclosure != nullptr ? plan.enclosure->user_fd : -1;
+  const long child = user_fd >= 0
+                         ? raw_clone_in_user_namespace(request, user_fd, plan.bridge_stack, plan.stack_size)
+                         : raw_clone(request);
   if (child < 0) {
     *pidfd = -1;  // the kernel may have left there what it has closed again
     return child;

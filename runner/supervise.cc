@@ -6,6 +6,7 @@
 #include <linux/sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -55,7 +56,25 @@ long reap(Supervision& s, long which) {
   return pid;
 }
 
+void hear_init(Supervision& s) {
+  char* const to = reinterpret_cast<char*>(&s.init_report) + s.init_heard;
+  const long size = raw::call(SYS_read, s.init_socket, to, sizeof(InitReport) - s.init_heard);
+  if (size == -EINTR || size == -EAGAIN) return;
+  if (size > 0) s.init_heard += static_cast<uint32_t>(size);
+  if (size > 0 && s.init_heard < sizeof(InitReport)) return;
+  s.result.ended = true;
+  s.result.init_lost = size <= 0;
+  s.result.status = size <= 0 ? SIGKILL : s.init_report.status;
+  s.result.end_ns = raw::now_ns();
+  if (size <= 0) return;
+  if (s.init_report.end_ns != 0) s.result.end_ns = s.init_report.end_ns;
+  s.result.cpu_ns = s.init_report.cpu_ns;
+  s.result.max_rss_kib = s.init_report.max_rss_kib;
+  s.result.from_init = true;
+}
+
 void look_for_end(Supervision& s) {
+  if (s.init_socket >= 0) return hear_init(s);
   if (!s.supervisor) {
     if (reap(s, s.result.pid) == -ECHILD) s.result.ended = s.result.status_lost = true;
     return;
@@ -120,7 +139,34 @@ void empty_leaf(Supervision& s) {
   }
 }
 
+void kill_init(Supervision& s) {
+  if (s.kill_began_ns != 0) return;
+  s.kill_began_ns = raw::now_ns();
+  raw::call(SYS_pidfd_send_signal, s.start.pidfd, SIGKILL, 0, 0);
+}
+
+// The init's way. What reports to be alone has nothing left to be waited for; else the end of the init is the
+// end of all that its pid namespace held.
+void end_init(Supervision& s) {
+  if (!s.result.init_lost && s.init_report.alone == 1) return;
+  kill_init(s);
+  const uint64_t until = s.kill_began_ns + kKillPatienceNs;
+  pollfd slot;
+  watch(slot, s.start.pidfd);
+  for (uint64_t now = raw::now_ns(); now < until; now = raw::now_ns()) {
+    if (wait_for(&slot, 1, until - now) > 0) break;
+  }
+  int status = 0;
+  rusage usage;
+  const long pid = raw::call(SYS_wait4, s.result.pid, &status, WNOHANG | __WALL, &usage);
+  s.result.init_reaped = pid != 0;
+  s.result.left_behind = pid == 0;
+  if (pid <= 0) return;
+  s.result.cpu_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+}
+
 void kill_everything(Supervision& s) {
+  if (s.init_socket >= 0) return kill_init(s);
   if (s.supervisor) {
     end_tree(s);
   } else {
@@ -135,7 +181,11 @@ void kill_everything(Supervision& s) {
 }
 
 void obey(const Supervision& s, const isogate_control& order) {
-  if (order.type == ISOGATE_CONTROL_SIGNAL && order.a >= 1 && order.a <= 64) {
+  const bool signal = order.type == ISOGATE_CONTROL_SIGNAL && order.a >= 1 && order.a <= 64;
+  if (signal && s.init_socket >= 0) {
+    const InitOrder passed_on = {kInitSignal, 0, order.a, 0};
+    raw::call(SYS_sendto, s.init_socket, &passed_on, sizeof passed_on, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+  } else if (signal) {
     raw::call(SYS_kill, -static_cast<long>(s.result.pid), order.a);
   } else if (order.type == ISOGATE_CONTROL_RESIZE && s.pump != nullptr) {
     raw_pump_resize(*s.pump, order.a, order.b);
@@ -173,7 +223,7 @@ void take_notice(Supervision& s, const pollfd* slots) {
   if (slots[kCancel].revents != 0) {
     s.cancelled = s.result.killed = true;
     kill_everything(s);
-  } else if (s.oom_fd >= 0 && s.kill_began_ns == 0 && raw_oom_kills(s.oom_fd) > 0) {
+  } else if (s.oom_fd >= 0 && s.kill_began_ns == 0 && raw_oom_kills(s.oom_fd) > s.oom_before) {
     s.result.out_of_memory = true;
     kill_everything(s);
   }
@@ -184,7 +234,7 @@ void take_notice(Supervision& s, const pollfd* slots) {
 void watch_program(Supervision& s) {
   pollfd slots[kSlots];
   while (!s.result.ended && !s.result.left_behind) {
-    watch(slots[kEnd], s.supervisor ? s.child_signal_fd : s.start.pidfd);
+    watch(slots[kEnd], s.init_socket >= 0 ? s.init_socket : s.supervisor ? s.child_signal_fd : s.start.pidfd);
     watch(slots[kCancel], s.cancelled ? -1 : s.start.cancel_fd);
     watch(slots[kControl], s.control_fd);
     watch(slots[kHost], s.host_pidfd);
@@ -235,7 +285,9 @@ void attribute(Supervision& s) {
 void run(Supervision& s) {
   watch_program(s);
   attribute(s);
-  if (s.supervisor) {
+  if (s.init_socket >= 0) {
+    end_init(s);
+  } else if (s.supervisor) {
     end_tree(s);
   } else {
     empty_leaf(s);
@@ -271,6 +323,8 @@ void raw_supervise_leaf(Supervision& s) {
   if (s.result.spawn_error == 0) run(s);
   s.result.finished = true;
 }
+
+void raw_supervise_init(Supervision& s) { run(s); }
 
 long raw_supervise_child(Supervision& s, void* stack, size_t stack_size) {
   CloneRequest request = {};

@@ -1,8 +1,11 @@
-// The one loop that every run goes through, and the two ways to be in it.
+// The one loop that every run goes through, and the three ways to be in it.
 //
 // The loop spawns the program, waits for its end, for the cancel descriptor, control records, the
 // terminal, and makes sure that nothing is left. It is raw code (raw_syscall.h), because it runs either
-//   - on the calling thread, when the program is born in a cgroup2 leaf: raw_supervise_leaf(), or
+//   - on the calling thread, when the program is born in a cgroup2 leaf: raw_supervise_leaf(),
+//   - on the calling thread, when an enclosure's init (init_protocol.h) runs the program:
+//   raw_supervise_init(): the
+//     kernel ends all of its pid namespace with it, or
 //   - in a supervisor, raw_supervise_child(): a child that shares this address space and these
 //     descriptors while the calling thread is suspended (CLONE_VM | CLONE_FILES | CLONE_VFORK), so that it
 //     writes its findings straight into `result`. It is the subreaper of everything the program
@@ -16,6 +19,7 @@
 #include <cstdint>
 
 #include "isogate/backend.h"
+#include "runner/init_protocol.h"
 #include "runner/pty.h"
 #include "runner/spawn.h"
 #include "runner/spawn_rescue.h"
@@ -35,6 +39,9 @@ struct SupervisionResult {
   bool out_of_memory = false;
   bool left_behind = false;  // something could not be killed in kKillPatienceNs
   bool leaf_spent = false;   // cgroup.kill was used: the leaf must be replaced
+  bool from_init = false;    // the figures are of an init's report
+  bool init_lost = false;    // the init ended without a report
+  bool init_reaped = false;  // it was waited for
   bool finished = false;     // the loop came to its end; false: the supervisor itself was killed
   uint64_t start_ns = 0, end_ns = 0, cpu_ns = 0, max_rss_kib = 0;
 };
@@ -51,8 +58,13 @@ struct Supervision {
   int host_pidfd = -1;
   int child_signal_fd = -1;  // a signalfd for SIGCHLD; it answers for whoever polls it
   TreeWalk walk = TreeWalk::children;
+  // With an init, which has its order already:
+  int init_socket = -1;
+  InitReport init_report = {};
+  uint32_t init_heard = 0;  // bytes of it
   // With a memory limit that kills one task of the tree, not all of it (cgroup v1):
-  int oom_fd = -1;  // memory.oom_control
+  int oom_fd = -1;          // memory.oom_control
+  uint64_t oom_before = 0;  // what its counter said before
 
   char control[sizeof(isogate_control) * 16];
   uint32_t control_length = 0;
@@ -62,6 +74,7 @@ struct Supervision {
 };
 
 void raw_supervise_leaf(Supervision& supervision);
+void raw_supervise_init(Supervision& supervision);  // result.start_ns is set
 
 // 0, or -errno when there could be no supervisor. Blocks until it has ended and been reaped.
 long raw_supervise_child(Supervision& supervision, void* stack, size_t stack_size);

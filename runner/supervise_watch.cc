@@ -89,7 +89,9 @@ void drop_memory(const void* inside) {
   raw::call(SYS_close, maps);
 }
 
-void remove_children(int directory) {
+constexpr int kLevels = 2;  // groups of sandboxes, and of runs in them
+
+void remove_children(int directory, int levels) {
   alignas(8) char buffer[2048];
   raw::call(SYS_lseek, directory, 0, 0);
   for (;;) {
@@ -98,6 +100,13 @@ void remove_children(int directory) {
     for (long at = 0; at < size;) {  // d_ino 8, d_off 8, d_reclen 2, d_type 1, d_name
       const char* const entry = buffer + at;
       if (entry[18] == DT_DIR && entry[19] != '.') {
+        const long below =
+            levels > 1 ? raw::call(SYS_openat, directory, entry + 19, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                       : -1;
+        if (below >= 0) {
+          remove_children(static_cast<int>(below), levels - 1);
+          raw::call(SYS_close, below);
+        }
         raw::call(SYS_unlinkat, directory, entry + 19, AT_REMOVEDIR);
       }
       at += *reinterpret_cast<const uint16_t*>(entry + 16);
@@ -108,7 +117,7 @@ void remove_children(int directory) {
 // False: something is still in it.
 bool remove_base(const WatchedBase& base) {
   if (base.kill_fd >= 0) raw::call(SYS_write, base.kill_fd, "1", 1);
-  remove_children(base.dir_fd);
+  remove_children(base.dir_fd, kLevels);
   const long result = raw::call(SYS_unlinkat, base.parent_fd, base.name, AT_REMOVEDIR);
   return result == 0 || result == -ENOENT;
 }

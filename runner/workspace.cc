@@ -145,6 +145,16 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
 }
 
+Result<Fd> Workspace::beside(const std::string& sandboxes_dir, const std::string& sandbox_id,
+                             const char* name, const Identity& owner, uint32_t mode) {
+  if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");
+  auto sandboxes = open_state_directory(sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  auto sandbox = open_sandbox_directory(sandboxes->get(), sandbox_id);
+  if (!sandbox) return sandbox.error();
+  return own_directory(sandbox->get(), name, owner, mode);
+}
+
 Result<void> Workspace::purge(const std::string& sandboxes_dir, const std::string& sandbox_id,
                               int cancel_fd) {
   if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");

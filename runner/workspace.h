@@ -9,7 +9,7 @@
 // sandbox's uid, 0700), staging/ (root's, 0700) with files/ in it (the sandbox's uid, 0700: where a write
 // lives until it is renamed into place, out of the tenant's reach and with the tenant's ownership and quota),
 // `backend` (whose sandbox it is) and `uid` (see uid_registry.h). workspace/ is made last: once it is there,
-// all is.
+// all is. A backend may have further directories beside it: beside().
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ class Workspace {
     std::string sandboxes_dir, sandbox_id;
     Identity identity;
     const std::vector<SharedDir>* shared_dirs = nullptr;  // read-only trees under their prefixes; outlives us
-    bool host_view = false;  // ISOGATE_SCOPE_SANDBOX means this host's files, as identity
+    bool host_view = false;  // ISOGATE_SCOPE_SANDBOX means this host's files, as identity; see set_view()
     std::string backend;  // recorded at the first open; another backend's sandbox is refused. Empty: not kept
   };
   // Makes the directories unless attach_only. Errors: ISOGATE_NO_SANDBOX when attach_only finds nothing,
@@ -47,6 +47,11 @@ class Workspace {
   // The same files through another identity; shares everything with this one and may outlive it.
   [[nodiscard]] virtual std::unique_ptr<Workspace> as(const Identity& identity) const = 0;
 
+  // The workspace itself, O_PATH; borrowed.
+  [[nodiscard]] virtual int fd() const = 0;
+  // From now on ISOGATE_SCOPE_SANDBOX means what is below this O_PATH directory, as identity. Before the
+  // first verb.
+  virtual void set_view(Fd root) = 0;
   // An O_PATH directory for fchdir; `cwd` as in isogate_exec_request, relative or /workspace/… only. Every
   // fault of the path (absent, a file, a way out) is ISOGATE_INVALID_ARGUMENT.
   virtual Result<Fd> directory(std::string_view cwd) const = 0;
@@ -72,6 +77,9 @@ class Workspace {
   // RECURSIVE removes any depth, opens what is closed to its owner (mode 000), never enters another mount.
   virtual Result<void> remove(const isogate_file_request& request, int cancel_fd) = 0;
 
+  // An O_PATH directory beside the workspace of a sandbox that is there, with exactly this owner and mode.
+  static Result<Fd> beside(const std::string& sandboxes_dir, const std::string& sandbox_id, const char* name,
+                           const Identity& owner, uint32_t mode);
   // Removes workspace, staging and the sandbox's directory; fd-relative, survives a racing tenant. Absent
   // is OK: it may be repeated after a failure.
   static Result<void> purge(const std::string& sandboxes_dir, const std::string& sandbox_id,

@@ -32,6 +32,8 @@ class WorkspaceImpl final : public Workspace {
 
   [[nodiscard]] bool attached() const override { return state_->attached; }
   [[nodiscard]] std::unique_ptr<Workspace> as(const Identity& identity) const override;
+  [[nodiscard]] int fd() const override { return state_->root.get(); }
+  void set_view(Fd root) override { state_->host_root = std::move(root); }
   Result<Fd> directory(std::string_view cwd) const override;
   Result<isogate_entry> read(const isogate_file_request& request, int cancel_fd) override;
   Result<uint64_t> write(const isogate_file_request& request, int cancel_fd) override;

@@ -83,7 +83,7 @@ bool have_openat2() {
 int resolve(const Tree& tree, const std::string& path, int flags, bool follow) {
   if (!have_openat2()) return resolve_by_walking(tree, path, flags, follow);
   uint64_t how = RESOLVE_NO_MAGICLINKS;
-  if (tree.confined) how |= RESOLVE_BENEATH | RESOLVE_NO_XDEV;
+  how |= tree.confined ? RESOLVE_BENEATH | RESOLVE_NO_XDEV : RESOLVE_IN_ROOT;
   if (!follow) how |= RESOLVE_NO_SYMLINKS;
   return openat2(tree.fd, path.c_str(), flags, how);
 }

@@ -14,8 +14,8 @@
 namespace isogate {
 
 struct Tree {
-  int fd = -1;             // O_PATH directory; borrowed
-  bool confined = true;    // false: this host's own root, where links may lead anywhere
+  int fd = -1;           // O_PATH directory; borrowed
+  bool confined = true;  // false: a root, this host's or a sandbox's, where links may lead anywhere below it
   bool read_only = false;  // a shared directory
   const char* name = "the workspace";
 };

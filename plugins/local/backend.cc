@@ -3,9 +3,9 @@
 
 #include <cerrno>
 
-#include "plugins/local/abi.h"
 #include "plugins/local/local.h"
 #include "plugins/local/privileges.h"
+#include "runner/plugin_abi.h"
 #include "runner/workspace_resolve.h"
 #include "runner/workspace_state.h"
 
@@ -113,7 +113,7 @@ isogate_probe Backend::probe() const {
   if (!abilities.missing.empty()) detail += " (" + abilities.missing + ")";
   if (!have_openat2()) detail += "; this kernel has no openat2, so that file calls refuse every symlink";
   if (!as_root_) detail += "; not started by root: all agents share uid " + std::to_string(::geteuid());
-  const std::string lacking = as_root_ ? missing_capabilities() : "";
+  const std::string lacking = as_root_ ? missing_capabilities(kKept) : "";
   if (!lacking.empty()) {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
     detail = "root without " + lacking + ": grant these, or start the gateway as an ordinary user";

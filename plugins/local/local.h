@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "plugins/local/config.h"
-#include "plugins/local/environment.h"
-#include "plugins/local/users.h"
+#include "runner/environment.h"
 #include "runner/uid_registry.h"
+#include "runner/users.h"
 #include "runner/workspace.h"
 
 namespace isogate::local {
@@ -48,7 +48,7 @@ class Sandbox {
       : backend_(backend), id_(std::move(id)), user_(std::move(user)), workspace_(std::move(workspace)) {}
 
   Result<isogate_exec_result> exec(const isogate_call& call, const isogate_exec_request& request);
-  Result<isogate_evidence> evidence();
+  Result<isogate_evidence> evidence(const isogate_evidence_request& request);
   Result<void> close(uint32_t mode, int cancel_fd);
 
   // The workspace as this user: the sandbox's own when it is empty, or `other`, which then holds the view.

@@ -1,15 +1,26 @@
 #include "tests/attacks/attack.h"
 
+#include <cstdlib>
+
 namespace isogate::test {
 
 std::unique_ptr<Gateway> Attack::gateway_;
+
+const std::string& Attack::backend() {
+  static const std::string name = [] {
+    const char* chosen = ::getenv("ISOGATE_ATTACKED_BACKEND");
+    return std::string(chosen == nullptr ? "local" : chosen);
+  }();
+  return name;
+}
 
 Gateway& Attack::gateway() { return *gateway_; }
 
 void Attack::SetUpTestSuite() {
   if (is_root() && !root_gateway_obstacle().empty()) return;
   GatewayOptions options;
-  options.yaml = "allow_unisolated: true\nbackends: [{name: local}]\nexec: {max_timeout_sec: 100}";
+  options.yaml = isolates() ? "" : "allow_unisolated: true\n";
+  options.yaml += "backends: [{name: " + backend() + "}]\nexec: {max_timeout_sec: 100}";
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
   gateway_ = std::make_unique<Gateway>(options);
 }

@@ -1,6 +1,7 @@
-// What a tenant or a caller may try, against a gateway with the backend `local`, and what must happen. The
-// gateway is root's where this test is, else the test's own user's. After every case it has to answer
-// /healthz within a second and to run a later exec of the same agent.
+// What a tenant or a caller may try, against a gateway with one backend on this host, and what must happen.
+// That is `local` unless ISOGATE_ATTACKED_BACKEND names another, which then has to isolate. The gateway is
+// root's where this test is, else the test's own user's. After every case it has to answer /healthz within a
+// second and to run a later exec of the same agent.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,6 +24,8 @@ class Attack : public testing::Test {
   void TearDown() override;
 
   static Gateway& gateway();
+  static const std::string& backend();
+  static bool isolates() { return backend() != "local"; }
   // An agent of this test's own.
   Caller x() const { return {gateway(), "X-" + name()}; }
   Caller y() const { return {gateway(), "Y-" + name()}; }

@@ -130,7 +130,7 @@ TEST_F(FileAttack, F11_F12_OtherProcessesKeepTheirSecrets) {
       "2>/dev/null; done; cat /proc/1/maps /proc/1/mem 2>/dev/null; true");
   EXPECT_EQ(all.find("the-gateway-s-own-secret"), std::string::npos);
   EXPECT_EQ(all.find("root:"), std::string::npos);
-  for (const pid_t pid : {gateway().pid(), front_of(gateway()), host_of(gateway(), "local")}) {
+  for (const pid_t pid : {gateway().pid(), front_of(gateway()), host_of(gateway(), backend())}) {
     const std::string p = "/proc/" + std::to_string(pid);
     const Json tried = x().run("cat " + p + "/environ; cat " + p + "/maps; ls " + p + "/fd; ls " + p +
                                "/root/; dd if=" + p + "/mem bs=1 count=1; cat " + p + "/stack");

@@ -71,7 +71,7 @@ TEST_F(ProcessAttack, P47_KillingEverybodyReachesOneself) {
     GTEST_SKIP() << "as an ordinary user, agents and gateway share one uid: " << kNoIsolation;
   ExecStream neighbour(y(), {{"command", "echo up; read x; sleep 3; echo alive"}, {"timeout_sec", 30}});
   ASSERT_EQ(neighbour.next()->at("event"), "start");
-  const std::vector<pid_t> before = {gateway().pid(), front_of(gateway()), host_of(gateway(), "local")};
+  const std::vector<pid_t> before = {gateway().pid(), front_of(gateway()), host_of(gateway(), backend())};
   for (const char* command :
        {"kill -9 -1; sleep 0.2", "kill -9 1; kill -9 $PPID; exit 3", "kill -STOP -1; sleep 0.2"}) {
     const Answer answer = x().exec(command, {{"timeout_sec", 5}});
@@ -80,7 +80,7 @@ TEST_F(ProcessAttack, P47_KillingEverybodyReachesOneself) {
   const std::string pids =
       std::to_string(before[0]) + " " + std::to_string(before[1]) + " " + std::to_string(before[2]);
   EXPECT_NE(x().run("kill -9 " + pids).at("exit_code"), 0);
-  EXPECT_EQ(before, (std::vector<pid_t>{gateway().pid(), front_of(gateway()), host_of(gateway(), "local")}))
+  EXPECT_EQ(before, (std::vector<pid_t>{gateway().pid(), front_of(gateway()), host_of(gateway(), backend())}))
       << "a process of the gateway was replaced";
   const auto events = neighbour.rest();
   EXPECT_EQ(data_of(events, "stdout"), "up\nalive\n") << "another agent's program was hit";
@@ -106,7 +106,7 @@ TEST_F(ProcessAttack, P49_NobodyIsTraced) {
       "import ctypes,sys\nlibc=ctypes.CDLL(None,use_errno=True)\nfor p in sys.argv[1:]:\n  "
       "print(libc.ptrace(16,int(p),0,0), ctypes.get_errno() in (1,3))\n";
   std::vector<std::string> argv = {"/usr/bin/python3", "-c", attach, "1"};
-  for (const pid_t pid : {gateway().pid(), front_of(gateway()), host_of(gateway(), "local")})
+  for (const pid_t pid : {gateway().pid(), front_of(gateway()), host_of(gateway(), backend())})
     argv.push_back(std::to_string(pid));
   for (const pid_t pid : marked(mark)) argv.push_back(std::to_string(pid));
   const std::string said = x().run_argv(argv).at("stdout");
@@ -116,12 +116,19 @@ TEST_F(ProcessAttack, P49_NobodyIsTraced) {
     EXPECT_NE(x().run("cat /proc/" + std::to_string(pid) + "/mem").at("exit_code"), 0);
 }
 
-TEST_F(ProcessAttack, P50_ExecsOfOneAgentSeeEachOther) {
-  GTEST_SKIP() << kNoIsolation << ": there is one pid namespace";
+TEST_F(ProcessAttack, P50_ExecsOfOneAgentDoNotSeeEachOther) {
+  if (!isolates()) GTEST_SKIP() << kNoIsolation << ": there is one pid namespace";
+  const std::string mark = new_mark();
+  ExecStream first(x(), {{"command", "sleep " + mark}, {"timeout_sec", 30}});
+  ASSERT_TRUE(there_within(5, mark));
+  const std::string pattern = mark.substr(0, mark.size() - 1) + "[" + mark.back() + "]";  // not this command
+  EXPECT_EQ(x().run("grep -l '" + pattern + "' /proc/[0-9]*/cmdline").at("stdout"), "");
+  x().run("kill -9 -1; for i in $(seq 2 400); do kill -9 $i; done");
+  EXPECT_FALSE(marked(mark).empty()) << "another exec's program was hit";
 }
 
 TEST_F(ProcessAttack, P51_AClientThatLeavesFreesEverything) {
-  const pid_t front = front_of(gateway()), host = host_of(gateway(), "local");
+  const pid_t front = front_of(gateway()), host = host_of(gateway(), backend());
   x().run("true");
   const size_t of_front = open_files(front).size(), of_host = open_files(host).size();
   const std::string mark = new_mark();

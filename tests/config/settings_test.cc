@@ -149,7 +149,8 @@ TEST_P(Samples, FitThePublishedSchemaByAnotherValidator) {
   EXPECT_EQ(::system(command.c_str()), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Samples, ::testing::Values("local-dev.yaml", "production.yaml"));
+INSTANTIATE_TEST_SUITE_P(All, Samples,
+                         ::testing::Values("local-dev.yaml", "production.yaml", "single-host.yaml"));
 
 TEST(Samples, SayWhatTheyAreFor) {
   LoadOptions options;
@@ -164,6 +165,11 @@ TEST(Samples, SayWhatTheyAreFor) {
   ASSERT_TRUE(production);
   EXPECT_TRUE(production->config.require_remote);
   EXPECT_TRUE(production->relaxations.empty());
+  options.file = source_file("configs/single-host.yaml");
+  auto host = load_config(options);
+  ASSERT_TRUE(host);
+  EXPECT_EQ(host->config.min_isolation, ISOGATE_ISOLATION_NAMESPACE);
+  EXPECT_TRUE(host->relaxations.empty());
 }
 
 // ---- the document and back ----

@@ -7,6 +7,10 @@
 #include <filesystem>
 #include <thread>
 
+#ifndef ISOGATE_TESTED_PLUGIN  // another folder's tests may drive their plugin by this
+#define ISOGATE_TESTED_PLUGIN "local"
+#endif
+
 namespace isogate::test {
 namespace {
 
@@ -17,7 +21,8 @@ isogate_error no_error() {
 }
 
 const isogate_plugin* load() {
-  static void* library = ::dlopen(ISOGATE_BUILD_DIR "/plugins/local.so", RTLD_NOW | RTLD_LOCAL);
+  static void* library =
+      ::dlopen(ISOGATE_BUILD_DIR "/plugins/" ISOGATE_TESTED_PLUGIN ".so", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(::dlerror());
   const auto entry = reinterpret_cast<isogate_plugin_entry_fn>(::dlsym(library, ISOGATE_PLUGIN_ENTRY_NAME));
   return entry(ISOGATE_ABI_MAJOR, ISOGATE_ABI_MINOR);

@@ -174,9 +174,14 @@ TEST(SweepTest, what_runs_in_a_dead_ones_leaf_is_killed) {
   const std::string mark = new_mark();
   const pid_t host = start_host(Kind::leaf, mark, kDetached);
   ASSERT_TRUE(there_within(mark, 6, 30));
-  ::kill(child_named(host, "isogate-watch"), SIGKILL);  // now nobody watches
+  const pid_t watcher = child_named(host, "isogate-watch");
+  ::kill(watcher, SIGKILL);  // now nobody watches
   ::kill(host, SIGKILL);
   ::waitpid(host, nullptr, 0);
+  // It holds the lock of the base until it is gone, a zombie at least: those have no program.
+  const std::string program = "/proc/" + std::to_string(watcher) + "/exe";
+  char ignored[8];
+  for (int i = 0; i < 500 && ::readlink(program.c_str(), ignored, sizeof ignored) > 0; ++i) ::usleep(10'000);
   EXPECT_FALSE(marked(mark).empty());
   RunnerOptions options;
   options.group = "isogate-death";

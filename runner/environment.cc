@@ -1,8 +1,8 @@
-#include "plugins/local/environment.h"
+#include "runner/environment.h"
 
 #include <algorithm>
 
-namespace isogate::local {
+namespace isogate {
 namespace {
 
 constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -35,4 +35,4 @@ Result<Environment> complete(Environment given, const Surroundings& around) {
   return given;
 }
 
-}  // namespace isogate::local
+}  // namespace isogate

@@ -6,7 +6,7 @@
 
 #include "runner/command.h"
 
-namespace isogate::local {
+namespace isogate {
 
 struct User {
   Identity identity;
@@ -20,4 +20,4 @@ Result<User> find_user(std::string_view name_or_number);
 // The passwd name of this process's own user; "agent" where it has none.
 std::string own_name();
 
-}  // namespace isogate::local
+}  // namespace isogate

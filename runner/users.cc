@@ -1,4 +1,4 @@
-#include "plugins/local/users.h"
+#include "runner/users.h"
 
 #include <pwd.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-namespace isogate::local {
+namespace isogate {
 namespace {
 
 using Lookup = std::function<int(passwd*, char*, size_t, passwd**)>;
@@ -62,4 +62,4 @@ std::string own_name() {
   return found && found->has_value() ? (*found)->name : "agent";
 }
 
-}  // namespace isogate::local
+}  // namespace isogate

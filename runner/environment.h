@@ -7,7 +7,7 @@
 
 #include "runner/error.h"
 
-namespace isogate::local {
+namespace isogate {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
@@ -21,4 +21,4 @@ struct Surroundings {
 // ISOGATE_INVALID_ARGUMENT for a name that is empty or holds `=`, and for a NUL anywhere.
 Result<Environment> complete(Environment given, const Surroundings& around);
 
-}  // namespace isogate::local
+}  // namespace isogate

@@ -10,7 +10,7 @@
 #include "isogate/backend.h"
 #include "runner/error.h"
 
-namespace isogate::local {
+namespace isogate {
 
 inline std::string_view view(const isogate_str& text) { return {text.ptr, text.len}; }
 inline isogate_str str(std::string_view text) { return {text.data(), text.size()}; }
@@ -61,4 +61,4 @@ isogate_status guarded(isogate_error* out, Body body) noexcept {
   }
 }
 
-}  // namespace isogate::local
+}  // namespace isogate

@@ -1,0 +1,323 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "plugins/namespace/landlock.h"
+#include "plugins/namespace/namespace.h"
+#include "plugins/namespace/operator_paths.h"
+#include "plugins/namespace/privileges.h"
+#include "plugins/namespace/profile.h"
+#include "runner/cgroup_detect.h"
+#include "runner/plugin_abi.h"
+#include "runner/workspace_resolve.h"
+#include "runner/workspace_state.h"
+
+namespace isogate::ns {
+namespace {
+
+constexpr uint32_t kNobody = 65534;
+constexpr const char* kScratch = "tmp";
+constexpr const char* kIdentity = "identity";
+
+std::unique_ptr<Runner> make_runner(const isogate_host& host) {
+  RunnerOptions options;
+  options.use_leaf = false;  // an init's end is the end of its tree
+  options.notice = [host](const std::string& line) {
+    if (host.log != nullptr) host.log(host.ctx, ISOGATE_LOG_WARN, str(line));
+  };
+  return Runner::make(std::move(options));
+}
+
+Result<void> check_spec(const isogate_sandbox_spec& spec) {
+  if ((spec.flags & ~(ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN)) != 0)
+    return invalid("the sandbox's specification has unknown flags");
+  if (spec.egress > ISOGATE_EGRESS_ALLOW) return invalid("the sandbox's specification has an unknown egress");
+  if (spec.egress == ISOGATE_EGRESS_ALLOW || spec.egress == ISOGATE_EGRESS_PROXY)
+    return unsupported(
+        "backend `namespace` gives a sandbox no network but its own loopback: choose another backend, or "
+        "egress: deny");
+  if (spec.limits.disk_bytes != 0 && (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) == 0)
+    return unsupported(
+        "backend `namespace` cannot limit the disk space of a sandbox: leave disk_mb out, write limits: "
+        "best_effort, or choose another backend");
+  return {};
+}
+
+Result<void> write_identity(const Fd& directory, const Identity& identity) {
+  const std::string uid = std::to_string(identity.change ? identity.uid : ::geteuid());
+  const std::string gid = std::to_string(identity.change ? identity.gid : ::getegid());
+  const std::pair<const char*, std::string> files[] = {
+      {"passwd", "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:" + uid + ":" + gid +
+                     ":agent:/workspace:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
+      {"group", "root:x:0:\ntty:x:5:\nagent:x:" + gid + ":\nnogroup:x:65534:\n"}};
+  for (const auto& [name, text] : files) {
+    const Fd file(
+        ::openat(directory.get(), name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (!file || ::fchmod(file.get(), 0644) != 0 ||
+        ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+      return os_error(std::string("cannot write the sandbox's ") + name, errno);
+  }
+  return {};
+}
+
+Result<void> check_trial(const isogate_evidence& found, uint32_t uid) {
+  std::string wrong;
+  const auto say = [&](bool is_wrong, const std::string& what) {
+    if (is_wrong) wrong += (wrong.empty() ? "" : ", ") + what;
+  };
+  const uint64_t held = found.cap_effective | found.cap_permitted | found.cap_inheritable | found.cap_ambient;
+  say(held != 0, "capabilities");
+  say(found.cap_bounding != 0, "a bounding set of capabilities");
+  say(found.no_new_privs != 1, "no no_new_privs");
+  say(found.seccomp_mode != 2, "no system call filter");
+  say(found.uid != uid, "uid " + std::to_string(found.uid));
+  if (wrong.empty()) return {};
+  return Error{ISOGATE_INTERNAL, 0, "its program has " + wrong};
+}
+
+}  // namespace
+
+Backend::Backend(const isogate_host& host, const Config& config)
+    : host_(host),
+      config_(config),
+      as_root_(::geteuid() == 0),
+      name_(view(host.backend_name)),
+      sandboxes_dir_(view(host.sandboxes_dir)),
+      shell_(view(host.shell)),
+      toolchain_(view(host.toolchain_path)),
+      registry_({.uids_dir = std::string(view(host.uids_dir)), .sandboxes_dir = sandboxes_dir_}),
+      runner_(make_runner(host)) {}
+
+void Backend::log(uint32_t level, const std::string& line) const {
+  if (host_.log != nullptr) host_.log(host_.ctx, level, str(line));
+}
+
+Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::string_view config_json) {
+  auto config = parse_config(config_json);
+  if (!config) return config.error();
+  if (host.sandboxes_dir.len == 0 || host.backend_name.len == 0)
+    return invalid("the host gave no state directory");
+  std::unique_ptr<Backend> backend(new Backend(host, *config));
+  auto profile = make_profile(*config);
+  if (!profile) return profile.error();
+  backend->profile_ = std::move(*profile);
+  if (auto shared = backend->open_shared_dirs(); !shared) return shared.error();
+  if (const std::string relaxed = relaxations_of(*config); !relaxed.empty())
+    backend->log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
+  return backend;
+}
+
+// The gateway's directories; the state directory is the one above that of the uids.
+std::vector<std::string> Backend::own_places() const {
+  const std::string uids(view(host_.uids_dir));
+  std::vector<std::string> own = {sandboxes_dir_};
+  if (const size_t slash = uids.rfind('/'); slash != std::string::npos && slash > 0)
+    own.push_back(uids.substr(0, slash));
+  return own;
+}
+
+Result<void> Backend::open_shared_dirs() {
+  for (uint64_t i = 0; i < host_.shared_dir_count; ++i) {
+    const std::string prefix(view(host_.shared_dirs[i].prefix)), path(view(host_.shared_dirs[i].path));
+    if (auto checked = check_shown(path, own_places(), "the shared directory `" + prefix + "`"); !checked)
+      return checked;
+    Fd root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!root) return os_error("cannot open the shared directory `" + prefix + "`", errno);
+    shared_dirs_.push_back({prefix, std::move(root)});
+  }
+  for (size_t at = 0; at < toolchain_.size();) {
+    const size_t end = std::min(toolchain_.find(':', at), toolchain_.size());
+    const std::string path = toolchain_.substr(at, end - at);
+    at = end + 1;
+    if (path.empty()) continue;
+    if (auto checked = check_in_place(path, own_places(), "`" + path + "` of toolchain_path"); !checked)
+      return checked;
+    toolchain_dirs_.push_back(path);
+  }
+  return {};
+}
+
+Result<const Base*> Backend::base() {
+  const std::lock_guard lock(mutex_);
+  if (base_) return &*base_;
+  auto made = make_base({sandboxes_dir_, profile_->host_name, &shared_dirs_, toolchain_dirs_, !as_root_});
+  if (!made) return made.error();
+  base_ = std::move(*made);
+  return &*base_;
+}
+
+Result<std::shared_ptr<Enclosure>> Backend::make_enclosure(const TemplateParts& parts,
+                                                           const Identity& identity,
+                                                           const isogate_sandbox_spec& spec, Fd* root) {
+  auto from = base();
+  if (!from) return from.error();
+  auto made = make_template(**from, parts);
+  if (!made) return made.error();
+  *root = std::move(made->root);
+  EnclosureOptions options;
+  options.profile = profile_;
+  options.identity = identity;
+  if ((*from)->user) {
+    options.user = Fd(::fcntl((*from)->user.get(), F_DUPFD_CLOEXEC, 0));
+    if (!options.user) return os_error("cannot copy a descriptor", errno);
+  }
+  options.mounts = std::move(made->mounts);
+  options.network = std::move(made->network);
+  options.landlock = std::move(made->landlock);
+  options.limits = spec.limits;
+  options.limits_best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
+  return runner_->enclose(std::move(options));
+}
+
+// A real program of ours in a real enclosure, once; after a failure again at the next probe.
+Result<void> Backend::prove() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (proven_) return {};
+  }
+  Fd root;
+  auto enclosure = make_enclosure({-1, -1, -1}, {as_root_, kNobody, kNobody}, {}, &root);
+  if (!enclosure) return enclosure.error();
+  auto evidence = runner_->measure(*enclosure, {});
+  runner_->release(std::move(*enclosure));
+  if (!evidence) return evidence.error();
+  if (auto sound = check_trial(*evidence, as_root_ ? kNobody : ::geteuid()); !sound) return sound;
+  const std::lock_guard lock(mutex_);
+  proven_ = true;
+  return {};
+}
+
+namespace {
+
+std::string first_line(const char* path) {
+  const std::string text = read_small_file(AT_FDCWD, path);
+  return text.substr(0, text.find('\n'));
+}
+
+// What an operator can do about it, where that is known.
+std::string advice(const Error& error) {
+  if (::geteuid() == 0 || (error.os_errno != EPERM && error.os_errno != EACCES && error.os_errno != ENOSPC))
+    return "";
+  if (first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0")
+    return " (user namespaces are closed to ordinary users: sysctl kernel.unprivileged_userns_clone=1, or "
+           "start the "
+           "gateway by root)";
+  if (first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1")
+    return " (AppArmor closes user namespaces to programs without a profile: sysctl "
+           "kernel.apparmor_restrict_unprivileged_userns=0, or start the gateway by root)";
+  if (first_line("/proc/sys/user/max_user_namespaces") == "0")
+    return " (there are no user namespaces: sysctl user.max_user_namespaces=15000, or start the gateway by "
+           "root)";
+  return " (start the gateway by root where ordinary users may not do this)";
+}
+
+}  // namespace
+
+isogate_probe Backend::probe() {
+  isogate_probe result{};
+  const auto& abilities = runner_->abilities();
+  result.verdict = ISOGATE_PROBE_AVAILABLE;
+  result.isolation = ISOGATE_ISOLATION_NAMESPACE;
+  result.locality = ISOGATE_LOCALITY_HOST;
+  result.capabilities = abilities.capabilities | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT |
+                        ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_EGRESS_DENY;
+  if (as_root_) result.capabilities |= ISOGATE_CAP_USER | ISOGATE_CAP_UID_PER_SANDBOX;
+  std::string detail =
+      std::string(as_root_ ? "a Linux user, " : "") +
+      "a root file system and a network for each sandbox; namespaces and an init for each exec";
+  if (landlock_version() < 2) detail += "; this kernel has no Landlock";
+  if (!abilities.missing.empty()) detail += "; limits lack " + abilities.missing;
+  if (const std::string relaxed = relaxations_of(config_); !relaxed.empty())
+    detail += "; relaxed: " + relaxed;
+  const auto lack = [&](const std::string& why) {
+    result.verdict = ISOGATE_PROBE_UNAVAILABLE;
+    detail = why;
+  };
+  if (!as_root_)
+    detail += "; not started by root: all sandboxes share uid " + std::to_string(::geteuid()) +
+              " and are apart by their namespaces alone";
+  const std::string lacking = as_root_ ? missing_capabilities(kKept) : "";
+  if (!lacking.empty()) {
+    lack("root without " + lacking + ": grant these to the gateway's unit or container");
+  } else if (!have_openat2()) {
+    lack("this kernel, or a filter around the gateway, has no openat2");
+  } else if (const auto state = open_state_directory(sandboxes_dir_); !state) {
+    lack(state.error().message);
+  } else if (const auto proven = prove(); !proven) {
+    lack("a trial sandbox failed: " + proven.error().message + advice(proven.error()));
+  }
+  set_text(result.detail, detail);
+  return result;
+}
+
+Result<std::unique_ptr<Workspace>> Backend::open_workspace(const std::string& id, const Identity& identity,
+                                                           bool attach_only) {
+  return Workspace::open({sandboxes_dir_, id, identity, &shared_dirs_, false, name_}, attach_only);
+}
+
+Result<std::shared_ptr<Enclosure>> Backend::enclosure_of(const std::string& id, const Identity& identity,
+                                                         const isogate_sandbox_spec& spec,
+                                                         Workspace& workspace) {
+  auto scratch = Workspace::beside(sandboxes_dir_, id, kScratch, identity, 01777);
+  if (!scratch) return scratch.error();
+  auto own = Workspace::beside(sandboxes_dir_, id, kIdentity, {}, 0755);
+  if (!own) return own.error();
+  if (auto written = write_identity(*own, identity); !written) return written.error();
+  Fd root;
+  auto enclosure = make_enclosure({workspace.fd(), scratch->get(), own->get()}, identity, spec, &root);
+  if (enclosure) workspace.set_view(std::move(root));
+  return enclosure;
+}
+
+Result<Identity> Backend::identity_of(const isogate_sandbox_spec& spec) const {
+  if (!as_root_) return Identity{};
+  auto uid = registry_.assign(std::string(view(spec.sandbox_id)), view(spec.agent_id));
+  if (!uid) return uid.error();
+  return Identity{true, *uid, *uid};
+}
+
+Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec, isogate_sandbox_info& info) {
+  if (auto checked = check_spec(spec); !checked) return checked.error();
+  const std::string id(view(spec.sandbox_id));
+  if (!is_sandbox_id(id)) return invalid("the sandbox id is malformed");
+  if (spec.handle.len != 0 && view(spec.handle) != id)
+    return Error{ISOGATE_SANDBOX_LOST, 0, "the handle is not one of this sandbox"};
+  const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
+  const bool attach_only = known || (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
+  if (attach_only) {  // before a uid is taken for it
+    auto present = Workspace::exists(sandboxes_dir_, id);
+    if (!present) return present.error();
+    if (!*present && known)
+      return Error{ISOGATE_SANDBOX_LOST, 0,
+                   "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one"};
+    if (!*present) return Error{ISOGATE_NO_SANDBOX, 0, "there is no such sandbox"};
+  }
+  auto identity = identity_of(spec);
+  if (!identity) return identity.error();
+  auto workspace = open_workspace(id, *identity, attach_only);
+  if (!workspace) {
+    if (as_root_) (void)registry_.release(id, identity->uid).ok();  // refused once there are files
+    return workspace.error();
+  }
+  auto enclosure = enclosure_of(id, *identity, spec, **workspace);
+  if (!enclosure) return enclosure.error();
+  info.isolation = ISOGATE_ISOLATION_NAMESPACE;
+  info.flags = (*workspace)->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
+  info.uid = as_root_ ? identity->uid : ::geteuid();
+  set_text(info.handle, id);
+  return std::make_unique<Sandbox>(*this, id, *identity, std::move(*workspace), std::move(*enclosure));
+}
+
+Result<void> Backend::enumerate(const isogate_record_sink& sink) const {
+  auto found = Workspace::enumerate(sandboxes_dir_, name_);
+  if (!found) return found.error();
+  for (const std::string& id : *found) {
+    const isogate_record record{sizeof record, 0, str(id), str(id)};
+    if (const isogate_status status = sink.add(sink.ctx, &record); status != ISOGATE_OK)
+      return Error{status, 0, "the enumeration was stopped by its receiver"};
+  }
+  return {};
+}
+
+}  // namespace isogate::ns

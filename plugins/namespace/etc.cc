@@ -1,0 +1,147 @@
+#include "plugins/namespace/etc.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace isogate::ns {
+namespace {
+
+constexpr int kDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
+constexpr uint64_t kMostBytes = 12u << 20;
+constexpr int kDeepest = 16;
+
+struct DirCloser {
+  void operator()(DIR* dir) const { ::closedir(dir); }
+};
+
+struct Copy {
+  uint64_t bytes = 0;
+};
+
+std::vector<std::string> names_in(int directory) {
+  std::vector<std::string> names;
+  const int own = ::openat(directory, ".", kDirectory);
+  const std::unique_ptr<DIR, DirCloser> listing(own < 0 ? nullptr : ::fdopendir(own));
+  while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
+    const std::string_view name(entry->d_name);
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  return names;
+}
+
+Result<void> write_text(int to, const char* name, const std::string& text) {
+  const Fd file(::openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return os_error(std::string("cannot write the sandbox's /etc/") + name, errno);
+  return {};
+}
+
+Result<void> copy_file(int from, int to, const std::string& name, const struct stat& info, Copy& copy) {
+  copy.bytes += static_cast<uint64_t>(info.st_size);
+  if (copy.bytes > kMostBytes)
+    return Error{ISOGATE_RESOURCE_EXHAUSTED, 0, "what is copied of this host's /etc is larger than 12 MiB"};
+  const Fd source(::openat(from, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!source) return {};
+  const Fd target(::openat(to, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!target) return os_error("cannot write the sandbox's /etc", errno);
+  for (ssize_t sent = 1; sent > 0;) {
+    sent = ::sendfile(target.get(), source.get(), nullptr, 1u << 20);
+    if (sent < 0) return os_error("cannot copy `" + name + "` of /etc", errno);
+  }
+  if (::fchmod(target.get(), (info.st_mode & 0555) | 0200) != 0)
+    return os_error("cannot write the sandbox's /etc", errno);
+  return {};
+}
+
+Result<void> copy_link(int from, int to, const std::string& name) {
+  char text[PATH_MAX];
+  const ssize_t size = ::readlinkat(from, name.c_str(), text, sizeof text - 1);
+  if (size < 0) return {};
+  text[size] = '\0';
+  if (::symlinkat(text, to, name.c_str()) != 0 && errno != EEXIST)
+    return os_error("cannot write the sandbox's /etc", errno);
+  return {};
+}
+
+// What others may not read is left out, as is what is neither file, link nor directory.
+Result<void> copy_any(int from, int to, const std::string& name, Copy& copy, int depth) {
+  struct stat info {};
+  if (depth > kDeepest || ::fstatat(from, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return {};
+  if (S_ISLNK(info.st_mode)) return copy_link(from, to, name);
+  if ((info.st_mode & S_IROTH) == 0) return {};
+  if (S_ISREG(info.st_mode)) return copy_file(from, to, name, info, copy);
+  if (!S_ISDIR(info.st_mode)) return {};
+  const Fd source(::openat(from, name.c_str(), kDirectory));
+  if (!source) return {};
+  if (::mkdirat(to, name.c_str(), 0755) != 0 && errno != EEXIST)
+    return os_error("cannot write the sandbox's /etc", errno);
+  const Fd target(::openat(to, name.c_str(), kDirectory));
+  if (!target) return os_error("cannot write the sandbox's /etc", errno);
+  for (const auto& each : names_in(source.get())) {
+    if (auto done = copy_any(source.get(), target.get(), each, copy, depth + 1); !done) return done;
+  }
+  return {};
+}
+
+Result<void> copy_entry(int from, int to, std::string_view name, Copy& copy) {
+  const size_t slash = name.find('/');
+  if (slash != std::string_view::npos) {
+    const std::string parent(name.substr(0, slash));
+    const Fd source(::openat(from, parent.c_str(), kDirectory));
+    if (!source) return {};
+    if (::mkdirat(to, parent.c_str(), 0755) != 0 && errno != EEXIST)
+      return os_error("cannot write the sandbox's /etc", errno);
+    const Fd target(::openat(to, parent.c_str(), kDirectory));
+    return copy_entry(source.get(), target.get(), name.substr(slash + 1), copy);
+  }
+  if (!name.ends_with('*')) return copy_any(from, to, std::string(name), copy, 0);
+  name.remove_suffix(1);
+  for (const auto& each : names_in(from)) {
+    if (!each.starts_with(name)) continue;
+    if (auto done = copy_any(from, to, each, copy, 0); !done) return done;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> fill_etc(int to, const char* host_name) {
+  const Fd from(::open("/etc", kDirectory));
+  if (!from) return os_error("cannot open /etc", errno);
+  Copy copy;
+  for (const Copied& each : kCopied) {
+    if (auto done = copy_entry(from.get(), to, each.name, copy); !done) return done;
+  }
+  const std::string name(host_name);
+  const std::pair<const char*, std::string> texts[] = {
+      {"hostname", name + "\n"},
+      {"hosts", "127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost\n"},
+      {"resolv.conf", "# this sandbox has no network but its own loopback\n"},
+      {"nsswitch.conf",
+       "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n"
+       "protocols: files\nnetworks: files\n"},
+      {"shells", "/bin/sh\n/bin/bash\n"},
+      {"fstab", ""},
+  };
+  for (const auto& [file, text] : texts) {
+    if (auto written = write_text(to, file, text); !written) return written;
+  }
+  const std::pair<const char*, const char*> links[] = {
+      {"isogate/passwd", "passwd"}, {"isogate/group", "group"}, {"/proc/self/mounts", "mtab"}};
+  for (const auto& [target, link] : links) {
+    if (::symlinkat(target, to, link) != 0) return os_error("cannot write the sandbox's /etc", errno);
+  }
+  if (::mkdirat(to, "isogate", 0755) != 0) return os_error("cannot write the sandbox's /etc", errno);
+  return {};
+}
+
+}  // namespace isogate::ns

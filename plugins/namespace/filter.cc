@@ -1,0 +1,165 @@
+#include "plugins/namespace/filter.h"
+
+#include <linux/audit.h>
+#include <linux/seccomp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <string>
+
+#include "plugins/namespace/filter_table.h"
+
+namespace isogate::ns {
+namespace {
+
+#if defined(__x86_64__)
+constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64, kFirstForeign = 0x40000000;  // x32
+#elif defined(__aarch64__)
+constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64, kFirstForeign = 0;
+#endif
+
+using Code = std::vector<sock_filter>;
+
+constexpr uint32_t kNewNamespaces = 0x7E020000;  // CLONE_NEW* but TIME, which clone(2) cannot be asked for
+constexpr uint32_t kTypeIntoTerminal = 0x5412, kTypeIntoConsole = 0x541C;
+
+constexpr uint32_t error(uint32_t number) { return SECCOMP_RET_ERRNO | number; }
+sock_filter load(size_t offset) { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset)); }
+sock_filter low(int argument) {
+  return load(offsetof(seccomp_data, args) + sizeof(uint64_t) * static_cast<size_t>(argument));
+}
+sock_filter answer(uint32_t verdict) { return BPF_STMT(BPF_RET | BPF_K, verdict); }
+sock_filter mask(uint32_t bits) { return BPF_STMT(BPF_ALU | BPF_AND | BPF_K, bits); }
+// Goes on by that many instructions, whether it holds or not.
+sock_filter equal(uint32_t value, uint8_t yes, uint8_t no) {
+  return BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, yes, no);
+}
+sock_filter any_bit(uint32_t bits, uint8_t yes, uint8_t no) {
+  return BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, yes, no);
+}
+
+Code no_device(int argument) {
+  return {low(argument),        mask(S_IFMT),         equal(S_IFCHR, 1, 0),
+          equal(S_IFBLK, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
+}
+
+Code code_for(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kAllow:
+      return {answer(SECCOMP_RET_ALLOW)};
+    case Verdict::kAbsent:
+      return {answer(error(ENOSYS))};
+    case Verdict::kPretend:
+      return {answer(error(0))};
+    case Verdict::kClone:
+      return {low(0), any_bit(kNewNamespaces, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
+    case Verdict::kSocket:
+      return {low(0),
+              equal(AF_UNIX, 6, 0),
+              equal(AF_INET, 5, 0),
+              equal(AF_INET6, 4, 0),
+              equal(AF_NETLINK, 0, 2),
+              low(2),
+              equal(0 /* NETLINK_ROUTE */, 1, 0),
+              answer(error(EAFNOSUPPORT)),
+              answer(SECCOMP_RET_ALLOW)};
+    case Verdict::kIoctl:
+      return {low(1), equal(kTypeIntoTerminal, 1, 0), equal(kTypeIntoConsole, 0, 1), answer(error(EPERM)),
+              answer(SECCOMP_RET_ALLOW)};
+    case Verdict::kPersonality:
+      return {low(0), equal(0, 2, 0), equal(0xFFFFFFFF, 1, 0), answer(error(EPERM)),
+              answer(SECCOMP_RET_ALLOW)};
+    case Verdict::kSeccomp:
+      return {low(1), any_bit(SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, 1), answer(error(EPERM)),
+              answer(SECCOMP_RET_ALLOW)};
+    case Verdict::kMakeNode2:
+      return no_device(1);
+    case Verdict::kMakeNode3:
+      return no_device(2);
+    case Verdict::kRefuse:
+    case Verdict::kDebugOnly:
+      break;
+  }
+  return {answer(error(EPERM))};
+}
+
+struct Range {  // of numbers, up to the next range's first
+  uint32_t first;
+  Verdict verdict;
+};
+
+void append(Code& code, const Code& more) { code.insert(code.end(), more.begin(), more.end()); }
+
+// Left of `middle` or not; the longer jump that a tree this size may need is a JA.
+Code tree(const std::vector<Range>& ranges, size_t begin, size_t end) {
+  if (end - begin == 1) return code_for(ranges[begin].verdict);
+  const size_t middle = begin + (end - begin) / 2;
+  const Code left = tree(ranges, begin, middle), right = tree(ranges, middle, end);
+  Code code;
+  if (left.size() <= 255) {
+    code.push_back(
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, ranges[middle].first, static_cast<uint8_t>(left.size()), 0));
+  } else {
+    code.push_back(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, ranges[middle].first, 0, 1));
+    code.push_back(BPF_STMT(BPF_JMP | BPF_JA, static_cast<uint32_t>(left.size())));
+  }
+  append(code, left);
+  append(code, right);
+  return code;
+}
+
+using Numbers = std::vector<std::pair<uint32_t, Verdict>>;
+
+Result<Numbers> numbers_of(Profile profile) {
+  Numbers numbers;
+  for (const FilterRow& row : filter_table()) {
+    Verdict verdict = row.verdict;
+    if (verdict == Verdict::kDebugOnly)
+      verdict = profile == Profile::kDebug ? Verdict::kAllow : Verdict::kRefuse;
+    for (const int number : row.numbers) numbers.emplace_back(static_cast<uint32_t>(number), verdict);
+  }
+  std::sort(numbers.begin(), numbers.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 1; i < numbers.size(); ++i) {
+    if (numbers[i].first == numbers[i - 1].first)
+      return Error{ISOGATE_INTERNAL, 0,
+                   "system call " + std::to_string(numbers[i].first) + " is twice in the filter's table"};
+  }
+  return numbers;
+}
+
+std::vector<Range> ranges_of(const Numbers& numbers) {
+  std::vector<Range> ranges;
+  uint32_t next = 0;
+  const auto add = [&](uint32_t first, Verdict verdict) {
+    if (ranges.empty() || ranges.back().verdict != verdict) ranges.push_back({first, verdict});
+  };
+  for (const auto& [number, verdict] : numbers) {
+    if (number > next) add(next, Verdict::kRefuse);
+    add(number, verdict);
+    next = number + 1;
+  }
+  add(next, Verdict::kAbsent);
+  return ranges;
+}
+
+}  // namespace
+
+Result<std::vector<sock_filter>> make_filter(Profile profile) {
+  auto numbers = numbers_of(profile);
+  if (!numbers) return numbers.error();
+  const std::vector<Range> ranges = ranges_of(*numbers);
+  Code code = {load(offsetof(seccomp_data, arch)), equal(kArchitecture, 1, 0),
+               answer(SECCOMP_RET_KILL_PROCESS), load(offsetof(seccomp_data, nr))};
+  if (kFirstForeign != 0) {
+    code.push_back(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kFirstForeign, 0, 1));
+    code.push_back(answer(SECCOMP_RET_KILL_PROCESS));
+  }
+  append(code, tree(ranges, 0, ranges.size()));
+  if (code.size() > BPF_MAXINSNS) return Error{ISOGATE_INTERNAL, 0, "the system call filter is too long"};
+  return code;
+}
+
+}  // namespace isogate::ns

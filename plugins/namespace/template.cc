@@ -1,0 +1,346 @@
+#include "plugins/namespace/template.h"
+
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "plugins/namespace/etc.h"
+#include "plugins/namespace/landlock.h"
+#include "plugins/namespace/mounts.h"
+#include "runner/apart.h"
+
+namespace isogate::ns {
+namespace {
+
+// Directly below / of the host: links are made anew, directories mounted read-only.
+constexpr const char* kSystem[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+constexpr const char* kDirectories[] = {"dev",  "etc", "home", "mnt", "opt",
+                                        "proc", "run", "tmp",  "var", "workspace"};
+
+struct Device {
+  const char* name;
+  unsigned major, minor;
+};
+constexpr Device kDevices[] = {{"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+                               {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
+
+struct Link {
+  const char *name, *target;
+};
+constexpr Link kDeviceLinks[] = {{"fd", "/proc/self/fd"},
+                                 {"stdin", "/proc/self/fd/0"},
+                                 {"stdout", "/proc/self/fd/1"},
+                                 {"stderr", "/proc/self/fd/2"},
+                                 {"ptmx", "pts/ptmx"}};
+
+Result<void> make_directory(int parent, const std::string& name, mode_t mode = 0755) {
+  if (::mkdirat(parent, name.c_str(), mode) != 0 && errno != EEXIST)
+    return os_error("cannot make `" + name + "` in a sandbox's root", errno);
+  return {};
+}
+
+// All of a path without a slash in front.
+Result<void> make_path(int root, const std::string& path) {
+  for (size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
+    if (auto made = make_directory(root, path.substr(0, slash)); !made) return made;
+    if (slash == std::string::npos) return {};
+  }
+}
+
+Result<void> set_read_only(int fd, const char* path, unsigned flags) {
+  mount_attr attributes = {};
+  attributes.attr_set = MOUNT_ATTR_RDONLY;
+  if (::syscall(SYS_mount_setattr, fd, path, flags, &attributes, sizeof attributes) != 0)
+    return os_error("cannot make a mount of the sandbox read-only", errno);
+  return {};
+}
+
+// As the host has it: `bin` is usually a link to usr/bin.
+Result<void> add_system(int root, const char* name) {
+  const std::string path = std::string("/") + name;
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return {};
+  if (S_ISLNK(info.st_mode)) {
+    char target[256];
+    const ssize_t size = ::readlink(path.c_str(), target, sizeof target - 1);
+    if (size < 0) return os_error("cannot read the link `" + path + "`", errno);
+    target[size] = '\0';
+    if (::symlinkat(target, root, name) != 0) return os_error("cannot make `" + path + "`", errno);
+    return {};
+  }
+  if (!S_ISDIR(info.st_mode)) return {};
+  const Fd source(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!source) return os_error("cannot open `" + path + "`", errno);
+  if (auto made = make_directory(root, name); !made) return made;
+  auto mount = clone_mount(source.get(), Access::kReadOnly, true, "`" + path + "`");
+  if (!mount) return mount.error();
+  return attach(*mount, root, name, "`" + path + "`");
+}
+
+Result<void> make_device(int dev, const Device& device) {
+  struct stat made {};
+  if (::mknodat(dev, device.name, S_IFCHR | 0666, makedev(device.major, device.minor)) != 0 ||
+      ::fchmodat(dev, device.name, 0666, 0) != 0 ||
+      ::fstatat(dev, device.name, &made, AT_SYMLINK_NOFOLLOW) != 0)
+    return os_error(std::string("cannot make the sandbox's /dev/") + device.name, errno);
+  if (S_ISCHR(made.st_mode) && made.st_rdev == makedev(device.major, device.minor)) return {};
+  return Error{ISOGATE_INTERNAL, 0, std::string("the sandbox's /dev/") + device.name + " is another device"};
+}
+
+// Checked on this host, then brought in: who is not root makes no device.
+Result<void> bring_device(int dev, const Device& device) {
+  const Fd source(::open((std::string("/dev/") + device.name).c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
+  struct stat info {};
+  if (!source || ::fstat(source.get(), &info) != 0 || !S_ISCHR(info.st_mode) ||
+      info.st_rdev != makedev(device.major, device.minor))
+    return Error{ISOGATE_INTERNAL, 0, std::string("this host's /dev/") + device.name + " is not that device"};
+  const std::string what = std::string("/dev/") + device.name;
+  const Fd place(::openat(dev, device.name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!place) return os_error("cannot make the sandbox's " + what, errno);
+  auto mount = clone_mount(source.get(), Access::kDevice, false, what);
+  if (!mount) return mount.error();
+  return attach(*mount, dev, device.name, what);
+}
+
+// No `nodev` here, and nobody may add to it.
+Result<void> add_dev(int root, bool rootless) {
+  auto dev = fresh_mount("tmpfs", "size=64k,nr_inodes=64,mode=755", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+  if (!dev) return dev.error();
+  if (rootless) {
+    if (auto attached = attach(*dev, root, "dev", "the sandbox's /dev"); !attached) return attached;
+  }
+  for (const Device& device : kDevices) {
+    auto made = rootless ? bring_device(dev->get(), device) : make_device(dev->get(), device);
+    if (!made) return made;
+  }
+  for (const Link& link : kDeviceLinks) {
+    if (::symlinkat(link.target, dev->get(), link.name) != 0)
+      return os_error(std::string("cannot make the sandbox's /dev/") + link.name, errno);
+  }
+  for (const char* name : {"pts", "shm"}) {
+    if (auto made = make_directory(dev->get(), name); !made) return made;
+  }
+  if (auto closed = set_read_only(dev->get(), "", AT_EMPTY_PATH); !closed || rootless) return closed;
+  return attach(*dev, root, "dev", "the sandbox's /dev");
+}
+
+Result<void> add_etc(int root, const std::string& host_name) {
+  const Fd etc(::openat(root, "etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!etc) return os_error("cannot open the sandbox's /etc", errno);
+  return fill_etc(etc.get(), host_name.c_str());
+}
+
+struct Brought {
+  Fd mount;
+  std::string path, what;  // below the root
+};
+
+// A copy of what `source` refers to: of this process's own mount namespace, or, where that is a fresh copy in
+// a user namespace, of what stands in the same place there.
+Result<Fd> copy_of(int source, bool rootless, Access access, const std::string& what) {
+  if (!rootless) return clone_mount(source, access, false, what);
+  auto here = find_here(source, what);
+  if (!here) return here;
+  return clone_mount(here->get(), access, true, what);
+}
+
+Result<void> bring(int source, bool rootless, std::string path, std::string what, std::vector<Brought>& all) {
+  auto mount = copy_of(source, rootless, Access::kReadOnly, what);
+  if (!mount) return mount.error();
+  all.push_back({std::move(*mount), std::move(path), std::move(what)});
+  return {};
+}
+
+// What the operator wants inside, copied while this process still is where it lies.
+Result<std::vector<Brought>> operators_mounts(const BaseOptions& options) {
+  std::vector<Brought> all;
+  for (const SharedDir& each : *options.shared_dirs) {
+    auto done = bring(each.root.get(), options.rootless, "mnt/" + each.prefix,
+                      "the shared directory `" + each.prefix + "`", all);
+    if (!done) return done.error();
+  }
+  for (const std::string& path : options.toolchain) {
+    if (path.starts_with("/usr/") || path.starts_with("/bin") || path.starts_with("/sbin")) continue;
+    const Fd source(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!source) return os_error("cannot open `" + path + "` of toolchain_path", errno);
+    if (auto done =
+            bring(source.get(), options.rootless, path.substr(1), "`" + path + "` of toolchain_path", all);
+        !done)
+      return done.error();
+  }
+  return all;
+}
+
+Result<void> add_operators(int root, const std::vector<Brought>& mounts) {
+  for (const Brought& each : mounts) {
+    if (auto made = make_path(root, each.path); !made) return made;
+    if (auto attached = attach(each.mount, root, each.path, each.what); !attached) return attached;
+  }
+  return {};
+}
+
+// In a user namespace the kernel mounts a /proc only where another one is to be seen whole. Each run mounts
+// its own on top of this one, before any tenant's program is there.
+Result<void> add_proc(int root) {
+  const Fd source(::open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!source) return os_error("cannot open /proc", errno);
+  auto mount = clone_mount(source.get(), Access::kReadWrite, true, "/proc");
+  if (!mount) return mount.error();
+  if (auto attached = attach(*mount, root, "proc", "/proc"); !attached) return attached;
+  auto cover = fresh_mount("tmpfs", "size=4k,nr_inodes=2,mode=555", MOUNT_ATTR_NOSUID | MOUNT_ATTR_RDONLY);
+  if (!cover) return cover.error();
+  return attach(*cover, root, "proc", "the cover of /proc");
+}
+
+Result<void> fill_root(int root, const BaseOptions& options, const std::vector<Brought>& mounts) {
+  for (const char* name : kDirectories) {
+    if (auto made = make_directory(root, name); !made) return made;
+  }
+  if (::symlinkat("../tmp", root, "var/tmp") != 0)
+    return os_error("cannot make the sandbox's /var/tmp", errno);
+  for (const char* name : kSystem) {
+    if (auto added = add_system(root, name); !added) return added;
+  }
+  if (auto added = add_dev(root, options.rootless); !added) return added;
+  if (auto added = add_etc(root, options.host_name); !added) return added;
+  if (options.rootless) {
+    if (auto added = add_proc(root); !added) return added;
+  }
+  return add_operators(root, mounts);
+}
+
+// The root of the process becomes `root`, a mount point; the host's mounts go from this namespace.
+Result<void> change_root(int root) {
+  if (::fchdir(root) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0 || ::umount2(".", MNT_DETACH) != 0 ||
+      ::chdir("/") != 0)
+    return os_error("cannot change the root of a sandbox", errno);
+  return set_read_only(AT_FDCWD, "/", 0);
+}
+
+Result<void> enter_user(const Base& base) {
+  if (!base.user || ::setns(base.user.get(), CLONE_NEWUSER) == 0) return {};
+  return os_error("cannot enter the user namespace", errno);
+}
+
+Result<void> leave_mounts() {
+  if (::unshare(CLONE_NEWNS) != 0) return os_error("cannot make a mount namespace", errno);
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    return os_error("cannot make a mount namespace private", errno);
+  return {};
+}
+
+Result<void> build_base(const BaseOptions& options, Base& base) {
+  if (auto entered = enter_user(base); !entered) return entered;
+  if (options.rootless) {
+    if (auto left = leave_mounts(); !left) return left;
+  }
+  const auto mounts = operators_mounts(options);
+  if (!mounts) return mounts.error();
+  if (!options.rootless) {
+    if (auto left = leave_mounts(); !left) return left;
+  }
+  base.mounts = Fd(::openat(base.proc.get(), "self/ns/mnt", O_RDONLY | O_CLOEXEC));
+  if (!base.mounts) return os_error("cannot open a mount namespace", errno);
+  auto root_mount =
+      fresh_mount("tmpfs", "size=16m,nr_inodes=16384,mode=755", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+  if (!root_mount) return root_mount.error();
+  if (auto attached = attach(*root_mount, AT_FDCWD, options.scratch, "a sandbox's root"); !attached)
+    return attached;
+  if (auto filled = fill_root(root_mount->get(), options, *mounts); !filled) return filled;
+  return change_root(root_mount->get());
+}
+
+Result<void> raise_loopback() {
+  const Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request = {};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = IFF_UP;
+  if (!socket || ::ioctl(socket.get(), SIOCSIFFLAGS, &request) != 0)
+    return os_error("cannot bring up the loopback of a network namespace", errno);
+  return {};
+}
+
+Result<void> build_network(const Base& base, Template& result) {
+  if (::unshare(CLONE_NEWNET) != 0) return os_error("cannot make a network namespace", errno);
+  result.network = Fd(::openat(base.proc.get(), "self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (!result.network) return os_error("cannot open a network namespace", errno);
+  return raise_loopback();
+}
+
+struct OwnMount {
+  int source;
+  const char* path;
+  Access access;
+};
+
+Result<void> build_template(const Base& base, const TemplateParts& parts, Template& result) {
+  const OwnMount own[] = {{parts.workspace, "/workspace", Access::kReadWrite},
+                          {parts.scratch, "/tmp", Access::kReadWrite},
+                          {parts.identity, "/etc/isogate", Access::kReadOnly}};
+  const bool rootless = static_cast<bool>(base.user);
+  if (auto entered = enter_user(base); !entered) return entered;
+  if (rootless) {
+    if (auto left = leave_mounts(); !left) return left;
+  }
+  std::vector<Fd> mounts;  // copied while this process is still where they are
+  for (const OwnMount& each : own) {
+    auto mount = each.source < 0
+                     ? fresh_mount("tmpfs", "size=64k,nr_inodes=16,mode=755", MOUNT_ATTR_NOSUID)
+                     : copy_of(each.source, rootless, each.access, std::string("the sandbox's ") + each.path);
+    if (!mount) return mount.error();
+    mounts.push_back(std::move(*mount));
+  }
+  if (::setns(base.mounts.get(), CLONE_NEWNS) != 0 || ::unshare(CLONE_NEWNS) != 0)
+    return os_error("cannot copy the base mount namespace", errno);
+  result.mounts = Fd(::openat(base.proc.get(), "self/ns/mnt", O_RDONLY | O_CLOEXEC));
+  if (!result.mounts) return os_error("cannot open a mount namespace", errno);
+  for (size_t i = 0; i < mounts.size(); ++i) {
+    if (auto attached = attach(mounts[i], AT_FDCWD, own[i].path, std::string("the sandbox's ") + own[i].path);
+        !attached)
+      return attached;
+  }
+  auto terminals = fresh_mount("devpts", "mode=620,ptmxmode=666", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+  if (!terminals) return terminals.error();
+  if (auto attached = attach(*terminals, AT_FDCWD, "/dev/pts", "the sandbox's /dev/pts"); !attached)
+    return attached;
+  result.root = Fd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!result.root) return os_error("cannot open a sandbox's root", errno);
+  auto ruleset = make_ruleset();
+  if (!ruleset) return ruleset.error();
+  result.landlock = std::move(*ruleset);
+  return build_network(base, result);
+}
+
+}  // namespace
+
+Result<Base> make_base(const BaseOptions& options) {
+  Base base;
+  if (options.rootless) {
+    auto user = make_user_namespace();
+    if (!user) return user.error();
+    base.user = std::move(*user);
+  }
+  base.proc = Fd(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!base.proc) return os_error("cannot open /proc", errno);
+  if (auto built = run_apart([&] { return build_base(options, base); }); !built) return built.error();
+  return base;
+}
+
+Result<Template> make_template(const Base& base, const TemplateParts& parts) {
+  Template result;
+  if (auto built = run_apart([&] { return build_template(base, parts, result); }); !built)
+    return built.error();
+  return result;
+}
+
+}  // namespace isogate::ns

@@ -1,0 +1,43 @@
+// The mount namespaces that programs get copies of: one base for the backend, built once from this host, and
+// from it one template for each sandbox, which costs the same however many mounts this host has.
+//
+// A template holds: / (tmpfs, read-only), /usr and what is beside it in the root of the host (read-only), a
+// /etc of few files (etc.h), /dev with six devices and its own /dev/pts, the shared directories at
+// /mnt/<prefix>, the toolchain at its own path, and of the sandbox alone /workspace, /tmp (/var/tmp leads
+// there) and /etc/isogate. /proc and /dev/shm are empty: each run mounts its own. No /sys, no cgroups.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runner/fd.h"
+#include "runner/workspace.h"
+
+namespace isogate::ns {
+
+struct BaseOptions {
+  std::string scratch;  // any directory of ours: the new root is mounted there for a moment
+  std::string host_name;
+  const std::vector<SharedDir>* shared_dirs = nullptr;
+  std::vector<std::string> toolchain;  // directories
+  bool rootless = false;               // in a user namespace: devices are the host's own, mounted
+};
+
+struct Base {
+  Fd user;  // empty: this process's own
+  Fd mounts;
+  Fd proc;  // this host's
+};
+Result<Base> make_base(const BaseOptions& options);
+
+struct TemplateParts {  // O_PATH directories on this host; -1: an empty one, for a trial
+  int workspace, scratch, identity;
+};
+struct Template {
+  Fd mounts, network;
+  Fd root;      // O_PATH, for file calls in the sandbox's own view
+  Fd landlock;  // empty: none
+};
+Result<Template> make_template(const Base& base, const TemplateParts& parts);
+
+}  // namespace isogate::ns

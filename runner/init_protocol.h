@@ -1,0 +1,54 @@
+// What the host and the init of an enclosure (enclosure.h) say to each other, over one stream socket.
+//
+// The init is pid 1 of a pid namespace. It waits for one InitOrder of kind run or measure, does it in one
+// child, and answers with one InitReport; then it exits, and with it whatever else is in its namespace. The
+// end of the socket, the host's death that is, ends it too. The host believes nothing of a report that its
+// tenant could have forged to its own advantage: only the tenant's own result is in it.
+//
+// Raw layout, shared by two programs of one build: no versions.
+#pragma once
+
+#include <cstdint>
+
+namespace isogate {
+
+constexpr int kInitSocket = 3;     // the descriptor that the init is started with
+constexpr int kInitMostJoins = 8;  // cgroup.procs to be joined before the program is started
+constexpr uint32_t kInitMostBytes = 16u << 20;
+
+enum InitOrderKind : uint32_t { kInitRun = 1, kInitMeasure = 2, kInitSignal = 3, kInitJoin = 4 };
+
+// `size` bytes follow. Run brings three descriptors, the program's streams, then those of the groups to join;
+// join brings the latter alone; measure brings none.
+struct InitOrder {
+  uint32_t kind;
+  uint32_t size;
+  uint32_t value;  // signal: its number, to the program's process group
+  uint32_t descriptors;
+};
+
+// Run: this, then NUL-terminated strings: the working directory, the candidates, argv, envp.
+struct InitRun {
+  uint32_t terminal;     // the streams are one: make it the controlling terminal
+  uint32_t cwd_beneath;  // the working directory may not lead out of the workspace
+  uint32_t candidates, arguments, variables;
+  uint32_t reserved;
+};
+
+// Measure: addresses to be tried, at most kInitMostAddresses.
+constexpr uint32_t kInitMostAddresses = 8;
+struct InitAddress {
+  uint32_t family;  // AF_INET, AF_INET6
+  uint32_t port;
+  uint8_t bytes[16];
+};
+
+struct InitReport {
+  int32_t stage;     // SpawnStage; with os_errno: where it failed
+  int32_t os_errno;  // 0: the program was started
+  int32_t status;    // wait status
+  uint32_t alone;    // 1: nothing but the init was left when this was sent
+  uint64_t end_ns, cpu_ns, max_rss_kib;
+};
+
+}  // namespace isogate

@@ -1,0 +1,54 @@
+// An exec as the ABI has it, and as the runner does.
+#pragma once
+
+#include "runner/command.h"
+#include "runner/environment.h"
+#include "runner/plugin_abi.h"
+
+namespace isogate {
+
+inline isogate_exec_result result_of(const Ending& ending) {
+  isogate_exec_result result{};
+  if (ending.oom_killed) result.flags |= ISOGATE_RESULT_OOM_KILLED;
+  if (ending.killed) result.flags |= ISOGATE_RESULT_KILLED;
+  if (!ending.started) result.flags |= ISOGATE_RESULT_NOT_STARTED;
+  result.exit_code = ending.exit_code;
+  result.term_signal = ending.term_signal;
+  result.os_errno = ending.os_errno;
+  result.wall_ns = ending.wall_ns;
+  result.cpu_ns = ending.cpu_ns;
+  result.max_rss_bytes = ending.max_rss_bytes;
+  return result;
+}
+
+inline Environment environment_of(const isogate_exec_request& request) {
+  Environment env;
+  for (uint64_t i = 0; i < request.envc; ++i)
+    env.emplace_back(view(request.env[i].key), view(request.env[i].value));
+  return env;
+}
+
+inline Command command_of(const isogate_exec_request& request, int cancel_fd) {
+  Command command;
+  for (uint64_t i = 0; i < request.argc; ++i) command.argv.emplace_back(view(request.argv[i]));
+  command.stdin_fd = request.stdin_fd;
+  command.stdout_fd = request.stdout_fd;
+  command.stderr_fd = request.stderr_fd;
+  command.pty = (request.flags & ISOGATE_EXEC_PTY) != 0;
+  command.rows = request.rows;
+  command.cols = request.cols;
+  command.control_fd = request.control_fd;
+  command.cancel_fd = cancel_fd;
+  command.limits = request.limits;
+  return command;
+}
+
+inline Result<void> check_request(const isogate_exec_request& request, const std::string& backend) {
+  if ((request.flags & ~ISOGATE_EXEC_PTY) != 0) return invalid("the request has unknown flags");
+  if (request.argc == 0) return invalid("argv is empty");
+  if (request.limits.disk_bytes != 0)
+    return unsupported("backend `" + backend + "` cannot limit the disk space of an exec");
+  return {};
+}
+
+}  // namespace isogate

@@ -1,0 +1,189 @@
+// The functions of the ABI for a backend on this host whose files are a Workspace: what crosses the edge is
+// checked and copied here, once for all such plugins.
+//
+// Backend has: static Result<unique_ptr<Backend>> create(host, config_json), isogate_probe probe(),
+//   Result<unique_ptr<Sandbox>> open(spec, info), Result<void> enumerate(sink).
+// Sandbox has: Result<isogate_exec_result> exec(call, request), Result<isogate_evidence> evidence(request),
+//   Result<void> close(mode, cancel_fd), Result<Workspace*> files(user, other).
+#pragma once
+
+#include <memory>
+
+#include "runner/plugin_abi.h"
+#include "runner/workspace.h"
+
+namespace isogate {
+
+template <typename Backend, typename Sandbox>
+struct PluginVerbs {
+  static Backend* at(isogate_backend* backend) { return reinterpret_cast<Backend*>(backend); }
+  static Sandbox* at(isogate_sandbox* sandbox) { return reinterpret_cast<Sandbox*>(sandbox); }
+
+  static isogate_status create(const isogate_host* host, isogate_str config_json, isogate_backend** out,
+                               isogate_error* error) {
+    return guarded(error, [&]() -> Result<void> {
+      auto backend = Backend::create(taken(host), view(config_json));
+      if (!backend) return backend.error();
+      *out = reinterpret_cast<isogate_backend*>(backend->release());
+      return {};
+    });
+  }
+
+  static void destroy(isogate_backend* backend) { delete at(backend); }
+
+  static isogate_status probe(isogate_backend* backend, const isogate_call*, isogate_probe* out,
+                              isogate_error* error) {
+    return guarded(error, [&]() -> Result<void> {
+      hand_out(out, at(backend)->probe());
+      return {};
+    });
+  }
+
+  static isogate_status open(isogate_backend* backend, const isogate_call*, const isogate_sandbox_spec* spec,
+                             isogate_sandbox** out, isogate_sandbox_info* info, isogate_error* error) {
+    return guarded(error, [&]() -> Result<void> {
+      isogate_sandbox_info answer{};
+      auto sandbox = at(backend)->open(taken(spec), answer);
+      if (!sandbox) return sandbox.error();
+      *out = reinterpret_cast<isogate_sandbox*>(sandbox->release());
+      hand_out(info, answer);
+      return {};
+    });
+  }
+
+  static isogate_status close(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
+                              isogate_error* error) {
+    return guarded(error, [&]() -> Result<void> {
+      auto closed = at(sandbox)->close(mode, taken(call).cancel_fd);
+      if (closed) delete at(sandbox);
+      return closed;
+    });
+  }
+
+  static isogate_status enumerate(isogate_backend* backend, const isogate_call*,
+                                  const isogate_record_sink* sink, isogate_error* error) {
+    return guarded(error, [&] { return at(backend)->enumerate(*sink); });
+  }
+
+  static isogate_status exec(isogate_sandbox* sandbox, const isogate_call* call,
+                             const isogate_exec_request* request, isogate_exec_result* result,
+                             isogate_error* error) {
+    return guarded(error, [&]() -> Result<void> {
+      auto done = at(sandbox)->exec(taken(call), taken(request));
+      if (!done) return done.error();
+      hand_out(result, *done);
+      return {};
+    });
+  }
+
+  // Runs one file verb on the workspace as the request's user.
+  template <typename Verb>
+  static isogate_status with_files(isogate_sandbox* sandbox, const isogate_file_request* request,
+                                   isogate_error* error, Verb verb) {
+    return guarded(error, [&]() -> Result<void> {
+      const isogate_file_request known = taken(request);
+      std::unique_ptr<Workspace> other;
+      auto files = at(sandbox)->files(known.user, other);
+      if (!files) return files.error();
+      return verb(**files, known);
+    });
+  }
+
+  static isogate_status read(isogate_sandbox* sandbox, const isogate_call* call,
+                             const isogate_file_request* request, isogate_entry* entry,
+                             isogate_error* error) {
+    return with_files(sandbox, request, error,
+                      [&](Workspace& files, const isogate_file_request& known) -> Result<void> {
+                        auto done = files.read(known, taken(call).cancel_fd);
+                        if (!done) return done.error();
+                        hand_out(entry, *done);
+                        return {};
+                      });
+  }
+
+  static isogate_status write(isogate_sandbox* sandbox, const isogate_call* call,
+                              const isogate_file_request* request, uint64_t* written, isogate_error* error) {
+    return with_files(sandbox, request, error,
+                      [&](Workspace& files, const isogate_file_request& known) -> Result<void> {
+                        auto done = files.write(known, taken(call).cancel_fd);
+                        if (!done) return done.error();
+                        *written = *done;
+                        return {};
+                      });
+  }
+
+  static isogate_status list(isogate_sandbox* sandbox, const isogate_call* call,
+                             const isogate_file_request* request, const isogate_entry_sink* sink,
+                             isogate_error* error) {
+    return with_files(sandbox, request, error, [&](Workspace& files, const isogate_file_request& known) {
+      return files.list(known, *sink, taken(call).cancel_fd);
+    });
+  }
+
+  static isogate_status stat(isogate_sandbox* sandbox, const isogate_call*,
+                             const isogate_file_request* request, isogate_entry* entry,
+                             isogate_error* error) {
+    return with_files(sandbox, request, error,
+                      [&](Workspace& files, const isogate_file_request& known) -> Result<void> {
+                        auto done = files.stat(known);
+                        if (!done) return done.error();
+                        hand_out(entry, *done);
+                        return {};
+                      });
+  }
+
+  static isogate_status mkdir(isogate_sandbox* sandbox, const isogate_call*,
+                              const isogate_file_request* request, isogate_error* error) {
+    return with_files(sandbox, request, error,
+                      [](Workspace& files, const isogate_file_request& known) { return files.mkdir(known); });
+  }
+
+  static isogate_status move(isogate_sandbox* sandbox, const isogate_call*,
+                             const isogate_file_request* request, isogate_error* error) {
+    return with_files(sandbox, request, error,
+                      [](Workspace& files, const isogate_file_request& known) { return files.move(known); });
+  }
+
+  static isogate_status remove(isogate_sandbox* sandbox, const isogate_call* call,
+                               const isogate_file_request* request, isogate_error* error) {
+    return with_files(sandbox, request, error, [&](Workspace& files, const isogate_file_request& known) {
+      return files.remove(known, taken(call).cancel_fd);
+    });
+  }
+
+  static isogate_status evidence(isogate_sandbox* sandbox, const isogate_call*,
+                                 const isogate_evidence_request* request, isogate_evidence* out,
+                                 isogate_error* error) {
+    return guarded(error, [&]() -> Result<void> {
+      auto measured = at(sandbox)->evidence(taken(request));
+      if (!measured) return measured.error();
+      hand_out(out, *measured);
+      return {};
+    });
+  }
+};
+
+template <typename Backend, typename Sandbox>
+constexpr isogate_backend_api backend_api() {
+  using Verbs = PluginVerbs<Backend, Sandbox>;
+  return {sizeof(isogate_backend_api),
+          0,
+          Verbs::create,
+          Verbs::destroy,
+          Verbs::probe,
+          Verbs::open,
+          Verbs::close,
+          Verbs::enumerate,
+          Verbs::exec,
+          Verbs::read,
+          Verbs::write,
+          Verbs::list,
+          Verbs::stat,
+          Verbs::mkdir,
+          Verbs::move,
+          Verbs::remove,
+          Verbs::evidence,
+          nullptr};
+}
+
+}  // namespace isogate

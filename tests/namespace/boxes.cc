@@ -1,0 +1,41 @@
+#include "tests/namespace/boxes.h"
+
+namespace isogate::test {
+
+std::unique_ptr<Gateway> Boxes::gateway_;
+
+std::unique_ptr<Gateway> Boxes::another(const std::string& backend_yaml) {
+  GatewayOptions options;
+  options.yaml = "backends:\n  - name: namespace\n" + backend_yaml + "\nexec: {max_timeout_sec: 200}";
+  options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
+  return std::make_unique<Gateway>(options);
+}
+
+void Boxes::SetUp() {
+  if (!root_gateway_obstacle().empty()) GTEST_SKIP() << root_gateway_obstacle();
+  if (!gateway_) gateway_ = another("");
+}
+
+void Boxes::TearDown() {
+  if (!gateway_) return;
+  const double took =
+      seconds_of([] { EXPECT_EQ(http_call(gateway().url(), "GET", "/healthz").status, 200); });
+  EXPECT_LT(took, 1.0) << "/healthz is slow";
+  try {
+    EXPECT_EQ(x().run("echo works").at("stdout"), "works\n");
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "a later exec of the same agent: " << error.what();
+  }
+}
+
+std::vector<std::string> python(const std::string& code) {
+  return {"/usr/bin/python3", "-c",
+          "import ctypes,os,sys,errno,socket,struct\n"
+          "libc=ctypes.CDLL(None,use_errno=True)\n"
+          "def call(*a):\n"
+          "  r=libc.syscall(*[ctypes.c_long(x) if isinstance(x,int) else x for x in a])\n"
+          "  return r if r!=-1 else -ctypes.get_errno()\n" +
+              code};
+}
+
+}  // namespace isogate::test

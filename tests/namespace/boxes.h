@@ -1,0 +1,33 @@
+// A gateway of root's with the backend `namespace` alone, and agents in it. After every case it has to answer
+// /healthz within a second and to run a later exec of the same agent.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "tests/support/api.h"
+#include "tests/support/processes.h"
+
+namespace isogate::test {
+
+class Boxes : public testing::Test {
+ protected:
+  static void TearDownTestSuite() { gateway_.reset(); }
+  void SetUp() override;
+  void TearDown() override;
+
+  static Gateway& gateway() { return *gateway_; }
+  static std::unique_ptr<Gateway> another(const std::string& backend_yaml);
+  Caller x() const { return {gateway(), "X-" + name()}; }
+  Caller y() const { return {gateway(), "Y-" + name()}; }
+  static std::string name() { return testing::UnitTest::GetInstance()->current_test_info()->name(); }
+
+ private:
+  static std::unique_ptr<Gateway> gateway_;
+};
+
+// A program for `python3 -c`: call(number, …) makes a system call and answers its result or -errno.
+std::vector<std::string> python(const std::string& code);
+
+}  // namespace isogate::test

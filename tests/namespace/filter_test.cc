@@ -1,0 +1,107 @@
+#include "plugins/namespace/filter.h"
+
+#include <gtest/gtest.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <set>
+
+#include "plugins/namespace/config.h"
+#include "plugins/namespace/filter_table.h"
+
+namespace isogate::ns {
+namespace {
+
+// What a child under the filter says.
+int under(Profile profile, const std::function<int()>& inside) {
+  const auto code = make_filter(profile);
+  EXPECT_TRUE(code.ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const sock_fprog program = {static_cast<unsigned short>(code->size()),
+                                const_cast<sock_filter*>(code->data())};
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0)
+      ::_exit(99);
+    ::_exit(inside());
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+int error_of(long number, long a = -1, long b = 0, long c = 0) {
+  return ::syscall(number, a, b, c, 0, 0, 0) < 0 ? errno : 0;
+}
+
+// Every number of the table, by the kernel's own judgement of the program.
+TEST(Filter, DecidesEveryNumberAsItsTableSays) {
+  std::set<int> allowed, all;
+  for (const FilterRow& row : filter_table()) {
+    EXPECT_GT(std::string(row.reason).size(), 5u);
+    for (const int number : row.numbers) {
+      EXPECT_TRUE(all.insert(number).second) << number << " stands twice";
+      if (row.verdict != Verdict::kRefuse && row.verdict != Verdict::kAbsent &&
+          row.verdict != Verdict::kDebugOnly)
+        continue;
+      const int wanted = row.verdict == Verdict::kAbsent ? ENOSYS : EPERM;
+      EXPECT_EQ(under(Profile::kDefault, [&] { return error_of(number); }), wanted) << number;
+    }
+  }
+  EXPECT_GT(all.size(), 300u);
+}
+
+TEST(Filter, GapsAreRefusedAndTheFutureIsAbsent) {
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_kexec_file_load); }), EPERM);
+  for (const long number : {500L, 1000L, 100000L})
+    EXPECT_EQ(under(Profile::kDefault, [&] { return error_of(number); }), ENOSYS) << number;
+}
+
+TEST(Filter, LooksAtArguments) {
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_personality, 0x0040000); }), EPERM);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_personality, 0xffffffff); }), 0);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 40, 1, 0); }), EAFNOSUPPORT);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 16, 3, 12); }), EAFNOSUPPORT);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 16, 3, 0); }), 0);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 1, 1, 0); }), 0);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_ioctl, 0, 0x5412L | 1L << 32, 0); }), EPERM);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_clone, 0x10000000, 0, 0); }), EPERM);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sync); }), 0);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0020666); }), EPERM);
+  EXPECT_NE(under(Profile::kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0010666); }), EPERM);
+}
+
+TEST(Filter, DebugAllowsTracingAndNothingElse) {
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_ptrace, 0); }), EPERM);
+  EXPECT_EQ(under(Profile::kDebug, [] { return error_of(SYS_ptrace, 0); }), 0);
+  EXPECT_EQ(under(Profile::kDebug, [] { return error_of(SYS_unshare, 0x10000000); }), EPERM);
+}
+
+TEST(Filter, IsShort) {
+  const auto code = make_filter(Profile::kDefault);
+  ASSERT_TRUE(code.ok());
+  EXPECT_LT(code->size(), 400u);
+}
+
+TEST(Config, IsStrict) {
+  for (const char* bad :
+       {"[]", "x", R"({"profil": "debug"})", R"({"profile": "strict"})", R"({"max_processes": 1})",
+        R"({"max_processes": "64"})", R"({"max_processes": 64.5})", R"({"shm_mb": 0})",
+        R"({"inits_ahead": 1})", R"({"shm_mb": -1})"})
+    EXPECT_FALSE(parse_config(bad).ok()) << bad;
+  const auto config =
+      parse_config(R"({"profile": "debug", "max_processes": 64, "shm_mb": 8, "inits_ahead": false})");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->max_processes, 64u);
+  EXPECT_EQ(config->shm_mb, 8u);
+  EXPECT_FALSE(config->inits_ahead);
+  EXPECT_FALSE(relaxations_of(*config).empty());
+  EXPECT_TRUE(relaxations_of(*parse_config("")).empty());
+}
+
+}  // namespace
+}  // namespace isogate::ns

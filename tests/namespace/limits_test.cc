@@ -1,0 +1,134 @@
+#include "tests/namespace/boxes.h"
+
+// Limits of a whole sandbox: enforced over all its execs together, or refused by name.
+namespace isogate::test {
+namespace {
+
+class Limits : public Boxes {
+ protected:
+  // Skips where this host has no such controller for us: then the refusal has to name it.
+  std::unique_ptr<Gateway> limited(const std::string& limits, const std::string& controller) {
+    auto own = another("    limits: {" + limits + "}");
+    const Answer backends = Caller(*own, "").get("/backends");
+    if (backends.text.find("limit_" + controller) != std::string::npos) return own;
+    const Answer refusal = Caller(*own, "a").exec("true");
+    EXPECT_NE(refusal.status, 200);
+    EXPECT_NE(refusal.text.find(controller), std::string::npos) << refusal.text;
+    return nullptr;
+  }
+};
+
+TEST_F(Limits, MemoryIsSharedAndWhoRunsOutIsTold) {
+  const auto own = limited("memory_mb: 128", "memory");
+  if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";
+  const Caller me(*own, "a");
+  ExecStream holder(me, {{"argv",
+                          {"/usr/bin/python3", "-c",
+                           "import time; x=b'x'*(20<<20); print('up',flush=True); "
+                           "time.sleep(4); print('alive')"}},
+                         {"timeout_sec", 30}});
+  ASSERT_EQ(holder.next()->at("event"), "start");
+  ASSERT_EQ(holder.next()->at("data"), "up\n");
+  const Json small = me.run("echo fits");
+  EXPECT_EQ(small.at("outcome"), "exited");
+  const Json big = me.run_argv({"/usr/bin/python3", "-c", "x=b'x'*(300<<20)"}, {{"timeout_sec", 30}});
+  EXPECT_EQ(big.at("outcome"), "oom_killed") << big;
+  EXPECT_EQ(big.at("exit_code"), 137);
+  const Json end = holder.rest().back();
+  EXPECT_EQ(end.at("outcome"), "exited") << "another exec of the sandbox was hit: " << end;
+  EXPECT_EQ(me.run("head -c 1M /dev/zero | tail -c 1M | wc -c").at("stdout"), "1048576\n");
+  EXPECT_EQ(me.run("true").at("outcome"), "exited") << "an earlier out-of-memory is not this one's";
+  // Y has its own.
+  EXPECT_EQ(Caller(*own, "b").run_argv({"/usr/bin/python3", "-c", "x=b'x'*(60<<20)"}).at("outcome"),
+            "exited");
+}
+
+TEST_F(Limits, AShellThatOutlivesItsChildIsKilledToo) {
+  const auto own = limited("memory_mb: 64", "memory");
+  if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";
+  const Json ended = Caller(*own, "a").run("/usr/bin/python3 -c \"x=b'x'*(300<<20)\"; sleep 5; echo survived",
+                                           {{"timeout_sec", 30}});
+  EXPECT_EQ(ended.at("outcome"), "oom_killed");
+  EXPECT_EQ(ended.at("stdout"), "");
+}
+
+TEST_F(Limits, ProcessesAreSharedByAllExecs) {
+  const auto own = limited("max_pids: 30", "pids");
+  if (!own) GTEST_SKIP() << "no pids controller here; the refusal named it";
+  const Caller me(*own, "a");
+  const std::string mark = new_mark();
+  const std::string fill = "for i in $(seq 20); do sleep " + mark + " & done; wait";
+  ExecStream first(me, {{"argv", {"sh", "-c", fill}}, {"timeout_sec", 20}});
+  ASSERT_TRUE(there_within(5, mark, 20));
+  const Json second =
+      me.run_argv({"sh", "-c", "for i in $(seq 20); do sleep 3 & done; echo all"}, {{"timeout_sec", 10}});
+  EXPECT_EQ(second.at("stdout"), "") << "40 processes came into being under a limit of 30";
+  EXPECT_EQ(Caller(*own, "b")
+                .run_argv({"sh", "-c", "for i in $(seq 20); do sleep 0.1 & done; echo all"})
+                .at("stdout"),
+            "all\n");
+}
+
+TEST_F(Limits, TheProcessorIsShared) {
+  const auto own = limited("cpu_percent: 20", "cpu");
+  if (!own) GTEST_SKIP() << "no cpu controller here; the refusal named it";
+  const Json spun = Caller(*own, "a").run("while :; do :; done & while :; do :; done", {{"timeout_sec", 2}});
+  EXPECT_EQ(spun.at("outcome"), "timed_out");
+  EXPECT_LT(spun.at("cpu_ms").get<double>(), 0.45 * spun.at("duration_ms").get<double>());
+}
+
+TEST_F(Limits, AnExecsOwnLimitsHoldWithin) {
+  const auto own = limited("memory_mb: 512, cpu_percent: 200, max_pids: 300", "memory");
+  if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";
+  const Caller me(*own, "a");
+  const Json inner =
+      me.run_argv({"/usr/bin/python3", "-c", "x=b'x'*(200<<20)"}, {{"cgroup", {{"memory_mb", 64}}}});
+  EXPECT_EQ(inner.at("outcome"), "oom_killed");
+  EXPECT_EQ(me.run_argv({"/usr/bin/python3", "-c", "x=b'x'*(200<<20)"}).at("outcome"), "exited");
+  EXPECT_EQ(me.run("cut -d: -f3 /proc/self/cgroup | grep -v '^/$' | grep -vE "
+                   "'^/isogate[.][0-9.]+/s[0-9]+(/e[0-9]+)?$'")
+                .at("stdout"),
+            "")
+      << "no path of the host";
+}
+
+TEST_F(Limits, DiskIsRefusedByName) {
+  const auto strict = another("    limits: {disk_mb: 64}");
+  const Answer refusal = Caller(*strict, "a").exec("true");
+  EXPECT_TRUE(refused(refusal, 501, "unsupported"));
+  EXPECT_NE(refusal.text.find("disk"), std::string::npos);
+  const auto lenient = another("    limits: {disk_mb: 64, mode: best_effort}");
+  EXPECT_EQ(Caller(*lenient, "a").out("echo served"), "served\n");
+}
+
+TEST_F(Limits, NothingIsLeftOfTheGroups) {
+  const auto count = [] {
+    return run_program({"sh", "-c", "find /sys/fs/cgroup -name 'isogate.*' -type d | wc -l"}).out;
+  };
+  const std::string before = count();
+  {
+    const auto own = limited("memory_mb: 64, max_pids: 50", "memory");
+    if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";
+    for (int i = 0; i < 3; ++i) {
+      const Caller me(*own, "a" + std::to_string(i));
+      me.run("sleep 100 &");
+      me.run("true", {{"cgroup", {{"memory_mb", 32}}}});
+    }
+    own->stop();
+  }
+  EXPECT_TRUE(eventually(3, [&] { return count() == before; })) << before << " → " << count();
+  {
+    const auto own = limited("memory_mb: 64, max_pids: 50", "memory");
+    const std::string mark = new_mark();
+    ExecStream running(Caller(*own, "a"),
+                       {{"command", "sleep " + mark + " & sleep " + mark}, {"timeout_sec", 60}});
+    ASSERT_TRUE(there_within(5, mark, 2));
+    own->signal(SIGKILL);
+    EXPECT_TRUE(gone_within(1, mark)) << "a killed gateway's programs live on";
+    own->wait(10);
+  }
+  EXPECT_TRUE(eventually(3, [&] { return count() == before; })) << before << " → " << count();
+}
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,173 @@
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "plugins/namespace/privileges.h"
+#include "tests/namespace/boxes.h"
+
+// What the operator brings in, what the host keeps, and what file calls see.
+namespace isogate::test {
+namespace {
+
+class Place : public Boxes {
+ protected:
+  static std::unique_ptr<Gateway> with(const std::string& yaml, bool ready = true) {
+    GatewayOptions options;
+    options.yaml = "backends:\n  - name: namespace\n" + yaml;
+    options.wait_ready = ready;
+    return std::make_unique<Gateway>(options);
+  }
+};
+
+uint64_t capabilities(pid_t pid, const std::string& set) {
+  return std::stoull(status_field(pid, set), nullptr, 16);
+}
+
+TEST_F(Place, TheHostKeepsWhatItUsesAndTheFrontNothing) {
+  const pid_t host = host_of(gateway(), "namespace"), front = front_of(gateway());
+  for (const char* set : {"CapEff", "CapPrm", "CapBnd"})
+    EXPECT_EQ(capabilities(host, set), bits_of(ns::kKept)) << set;
+  for (const char* set : {"CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb"})
+    EXPECT_EQ(capabilities(front, set), 0u) << set;
+  EXPECT_EQ(status_field(host, "NoNewPrivs"), "1");
+}
+
+TEST_F(Place, SharedDirectoriesAndTheToolchainAreInsideReadOnly) {
+  const TemporaryDirectory shared;
+  const std::string tools = ISOGATE_BUILD_DIR "/toolchain-of-a-test";
+  ::mkdir(tools.c_str(), 0755);
+  ASSERT_EQ(::chmod(shared.path().c_str(), 0755), 0);
+  shared.file("hello", "of the operator\n");
+  std::ofstream(tools + "/mytool") << "#!/bin/sh\necho from the toolchain\n";
+  ASSERT_EQ(::chmod((tools + "/mytool").c_str(), 0755), 0);
+  const auto own =
+      with("shared_dirs: [{prefix: docs/more, path: " + shared.path() + "}]\ntoolchain_path: " + tools);
+  const Caller me(*own, "a");
+  EXPECT_EQ(me.out("cat /mnt/docs/more/hello; mytool; command -v mytool"),
+            "of the operator\nfrom the toolchain\n" + tools + "/mytool\n");
+  EXPECT_EQ(me.content("docs/more/hello"), "of the operator\n");
+  for (const std::string& command : std::vector<std::string>{
+           "touch /mnt/docs/more/x", "echo x >> /mnt/docs/more/hello", "rm " + tools + "/mytool",
+           "touch " + tools + "/x", "chmod 777 /mnt/docs/more/hello"})
+    EXPECT_NE(me.run(command).at("exit_code"), 0) << command;
+}
+
+TEST_F(Place, WhatNoSandboxMaySeeIsRefused) {
+  const TemporaryDirectory good, with_socket;
+  const std::string path = with_socket.path() + "/socket";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::symlink("/proc", (good.path() + "/link").c_str()), 0);
+  for (const std::string& bad :
+       {std::string("/"), std::string("/proc"), std::string("/run"), std::string("/proc/sys"),
+        gateway().state_dir(), gateway().state_dir() + "/sandboxes", good.path() + "/link",
+        with_socket.path()}) {
+    for (const std::string& yaml :
+         {"shared_dirs: [{prefix: s, path: " + bad + "}]", "toolchain_path: " + bad}) {
+      // Of the gateway's own: the state directory is that of the one that is started.
+      GatewayOptions options;
+      const TemporaryDirectory state;
+      ASSERT_EQ(::chmod(state.path().c_str(), 0711), 0);
+      const bool of_gateway = bad.starts_with(gateway().state_dir());
+      options.state_dir = of_gateway ? state.path() : "";
+      std::string text = yaml;
+      if (of_gateway)
+        text.replace(text.find(gateway().state_dir()), gateway().state_dir().size(), state.path());
+      options.yaml = "backends:\n  - name: namespace\n" + text;
+      options.wait_ready = false;
+      try {
+        Gateway own(options);
+        const Caller me(own, "a");
+        EXPECT_TRUE(eventually(10, [&] {
+          return me.get("/backends").body.at("backends").at(0).at("verdict") == "down";
+        })) << yaml;
+        EXPECT_NE(me.exec("true").status, 200) << yaml;
+      } catch (const std::runtime_error& error) {
+        SUCCEED() << "the configuration itself was refused: " << error.what();
+      }
+    }
+  }
+  ::close(listener);
+}
+
+TEST_F(Place, FileCallsInTheSandboxsViewReachWhatAnExecReaches) {
+  const Json view{{"scope", "sandbox"}};
+  x().run(
+      "echo scratch > /tmp/f; ln -s /etc/hostname /tmp/link; ln -s ../../../../../../etc/hostname up; ln -s "
+      "/ root");
+  EXPECT_EQ(x().read("/tmp/f", view).body.at("content"), "scratch\n");
+  EXPECT_EQ(x().read("/etc/hostname", view).body.at("content"), "sandbox\n") << "its own, not this host's";
+  for (const char* path : {"/tmp/link", "/workspace/up", "/workspace/root/etc/hostname", "/var/tmp/link"})
+    EXPECT_EQ(x().read(path, view).body.at("content"), "sandbox\n") << path;
+  EXPECT_TRUE(succeeded(x().write("/tmp/g", "from outside", view)));
+  EXPECT_EQ(x().out("cat /tmp/g; stat -c %U /tmp/g"), "from outsideagent\n");
+  for (const char* path :
+       {"/etc/passwd", "/usr/x", "/x", "/dev/x", "/workspace/root/usr/x", "/etc/isogate/passwd"})
+    EXPECT_GE(x().write(path, "x", view).status, 400) << path;
+  for (const char* path :
+       {"/etc/shadow", "/root/.bashrc", "/proc/1/environ", "/sys/kernel/vmcoreinfo", "/run/isogate.sock"})
+    EXPECT_EQ(x().read(path, view).status, 404) << path;
+  EXPECT_EQ(x().read("/dev/zero", view).status, 400) << "never opened";
+  const std::string host_name = run_program({"cat", "/etc/hostname"}).out;
+  EXPECT_NE(host_name, "sandbox\n") << "this test needs a host of another name";
+}
+
+// A directory that keeps turning into a link to the root: never this host's.
+TEST_F(Place, ARaceOfLinksStaysInTheView) {
+  const TemporaryDirectory outside;
+  ASSERT_EQ(::chmod(outside.path().c_str(), 0777), 0);
+  outside.file("f", "OUTSIDE", 0666);
+  const std::string swap =
+      "import ctypes,os,time\nlibc=ctypes.CDLL(None)\nos.makedirs('d',exist_ok=True); "
+      "open('d/f','w').write('INSIDE')\n"
+      "os.symlink('" +
+      outside.path() + "','lnk'); os.symlink('../../../../../../../../../.." + outside.path() +
+      "','lnk2')\n"
+      "end=time.time()+4\n"
+      "while time.time()<end:\n"
+      "  for _ in range(200): libc.syscall(316,-100,b'd',-100,b'lnk',2); "
+      "libc.syscall(316,-100,b'lnk',-100,b'lnk2',2)\n";
+  ASSERT_TRUE(succeeded(x().write("swap.py", swap)));
+  ExecStream racing(x(), {{"argv", {"/usr/bin/python3", "swap.py"}}, {"timeout_sec", 20}});
+  ASSERT_EQ(racing.next()->at("event"), "start");
+  ASSERT_TRUE(eventually(5, [&] { return x().read("d/f").status != 404; }));
+  int inside = 0, held = 0;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  for (int i = 0; std::chrono::steady_clock::now() < until; ++i) {
+    const Answer read = x().read("/workspace/d/f", {{"scope", "sandbox"}});
+    ++(read.status == 200 ? inside : held);
+    ASSERT_EQ(read.text.find("OUTSIDE"), std::string::npos) << read.text;
+    x().write("/workspace/d/w" + std::to_string(i), "x", {{"scope", "sandbox"}});
+    x().exec("pwd > p", {{"cwd", "d"}});
+  }
+  racing.rest();
+  EXPECT_GT(inside, 0) << "the race was not run";
+  EXPECT_GT(held, 0) << "the race was not run";
+  EXPECT_EQ(run_program({"ls", outside.path()}).out, "f\n") << "made outside of the sandbox";
+}
+
+TEST_F(Place, AnotherUserIsThatUserAndRootNever) {
+  const auto own = with("", true);
+  GatewayOptions options;
+  options.yaml = "backends:\n  - name: namespace\n    users: [daemon, root]";
+  try {
+    Gateway allowed(options);
+    const Caller me(allowed, "a");
+    me.run("chmod 755 .");
+    EXPECT_EQ(me.run("id -u", {{"user", "daemon"}}).at("stdout"), run_program({"id", "-u", "daemon"}).out);
+    EXPECT_TRUE(refused(me.exec("id", {{"user", "root"}}), 403, "permission_denied"));
+    EXPECT_TRUE(refused(me.read("x", {{"user", "root"}}), 403, "permission_denied"));
+  } catch (const std::runtime_error& error) {
+    FAIL() << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace isogate::test

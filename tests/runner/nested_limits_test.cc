@@ -1,0 +1,85 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runner/cgroup.h"
+
+// Groups of a whole sandbox, and the groups of its runs in them.
+namespace isogate::test {
+namespace {
+
+class NestedLimits : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    groups_ = Cgroups::make("isogate-nested", false);
+    const uint64_t all = ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS;
+    if ((groups_->capabilities() & all) != all) GTEST_SKIP() << groups_->missing();
+  }
+  std::unique_ptr<Cgroups> groups_;
+};
+
+TEST_F(NestedLimits, AreInForceAsAsked) {
+  const auto nested = groups_->nest({64u << 20, 1500, 32, 0}, false);
+  ASSERT_TRUE(nested.ok()) << nested.error().message;
+  const isogate_limits found = (*nested)->in_force();
+  EXPECT_EQ(found.memory_bytes, 64u << 20);
+  EXPECT_EQ(found.cpu_millis, 1500u);
+  EXPECT_EQ(found.pids, 32u);
+}
+
+TEST_F(NestedLimits, OnlyWhatWasAskedForIsSet) {
+  const auto nested = groups_->nest({0, 0, 16, 0}, false);
+  ASSERT_TRUE(nested.ok());
+  const isogate_limits found = (*nested)->in_force();
+  EXPECT_EQ(found.pids, 16u);
+  EXPECT_EQ(found.memory_bytes + found.cpu_millis, 0u);
+  auto slot = (*nested)->acquire({}, false);
+  ASSERT_TRUE(slot.ok());
+  EXPECT_EQ(slot->limits.size() + (slot->leaf ? 1 : 0), 1u) << "one hierarchy is to be joined";
+  (*nested)->release(std::move(*slot));
+}
+
+// The counter that tells whose memory ran out is of the run's own group, used again by later runs.
+TEST_F(NestedLimits, ARunHasItsOwnCounter) {
+  const auto nested = groups_->nest({64u << 20, 0, 0, 0}, false);
+  ASSERT_TRUE(nested.ok());
+  auto one = (*nested)->acquire({}, false), two = (*nested)->acquire({}, false);
+  ASSERT_TRUE(one.ok() && two.ok());
+  ASSERT_TRUE(one->oom_events && two->oom_events);
+  if (!one->limits.empty()) {
+    EXPECT_NE(one->limits[0].name, two->limits[0].name);
+    const std::string name = one->limits[0].name;
+    (*nested)->release(std::move(*one));
+    auto three = (*nested)->acquire({}, false);
+    ASSERT_TRUE(three.ok());
+    EXPECT_EQ(three->limits[0].name, name);
+    (*nested)->release(std::move(*three));
+  } else {
+    (*nested)->release(std::move(*one));
+  }
+  (*nested)->release(std::move(*two));
+}
+
+TEST_F(NestedLimits, DiskIsRefusedOrLeftOut) {
+  EXPECT_TRUE(groups_->nest({0, 0, 16, 0}, true).ok());
+  EXPECT_FALSE(groups_->check({0, 0, 0, 1}).ok());
+}
+
+TEST_F(NestedLimits, TheyGoWithTheirOwner) {
+  std::string path;
+  {
+    const auto nested = groups_->nest({64u << 20, 1000, 32, 0}, false);
+    ASSERT_TRUE(nested.ok());
+    path = (*nested)->bases().front()->path();
+    auto slot = (*nested)->acquire({16u << 20, 0, 8, 0}, false);
+    ASSERT_TRUE(slot.ok()) << slot.error().message;
+    EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+    (*nested)->release(std::move(*slot));
+  }
+  EXPECT_NE(::access(path.c_str(), F_OK), 0) << path;
+}
+
+}  // namespace
+}  // namespace isogate::test
