@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <climits>
 
 #include "runner/raw_syscall.h"
 #include "runner/spawn.h"
@@ -83,16 +84,46 @@ void die_with_parent(const SpawnPlan& plan, long parent) {
   if (raw::call(SYS_getppid) != parent) give_up(plan, -ESRCH);
 }
 
-long exec_first(const SpawnPlan& plan) {
-  long result = -ENOENT;
+size_t length_until(const char* text, char end) {
+  size_t length = 0;
+  while (text[length] != '\0' && text[length] != end) ++length;
+  return length;
+}
+
+// directory/name, where that is a path that the kernel takes. An empty element of PATH is the working
+// directory.
+bool join(char (&path)[PATH_MAX], const char* directory, size_t directory_size, const char* name,
+          size_t name_size) {
+  if (directory_size == 0) directory = ".", directory_size = 1;
+  if (directory_size + name_size + 2 > sizeof path) return false;
+  for (size_t i = 0; i < directory_size; ++i) path[i] = directory[i];
+  path[directory_size] = '/';
+  for (size_t i = 0; i <= name_size; ++i) path[directory_size + 1 + i] = name[i];
+  return true;
+}
+
+// As execvp does it: the first that can be executed, and a path that is too long is no place to look.
+long exec_found(const SpawnPlan& plan) {
+  const char* const name = plan.argv[0];
+  const size_t name_size = length_until(name, '\0');
+  if (name_size > NAME_MAX) return -ENAMETOOLONG;
   bool refused = false;
-  for (const char* const* path = plan.candidates; *path != nullptr; ++path) {
-    result = raw::call(SYS_execve, *path, plan.argv, plan.envp);
-    if (result == -EACCES) refused = true;
-    if (result != -EACCES && result != -ENOENT && result != -ENOTDIR) return result;
+  for (const char* rest = plan.search;; ++rest) {
+    const size_t size = length_until(rest, ':');
+    char path[PATH_MAX];
+    if (join(path, rest, size, name, name_size)) {
+      const long result = raw::call(SYS_execve, path, plan.argv, plan.envp);
+      if (result == -EACCES) refused = true;
+      if (result != -EACCES && result != -ENOENT && result != -ENOTDIR) return result;
+    }
+    rest += size;
+    if (*rest == '\0') return refused ? -EACCES : -ENOENT;
   }
-  const bool searched = plan.candidates[0] != nullptr && plan.candidates[1] != nullptr;
-  return refused ? -EACCES : searched ? -ENOENT : result;
+}
+
+long exec_program(const SpawnPlan& plan) {
+  if (plan.search != nullptr) return exec_found(plan);
+  return raw::call(SYS_execve, plan.argv[0], plan.argv, plan.envp);
 }
 
 [[noreturn]] void born(void* argument) {
@@ -123,7 +154,7 @@ long exec_first(const SpawnPlan& plan) {
   if (plan.instead != nullptr) plan.instead(plan.instead_argument);
   const uint64_t no_signal = 0;
   raw::restore_signals(&no_signal);
-  give_up(plan, exec_first(plan));
+  give_up(plan, exec_program(plan));
 }
 
 }  // namespace
