@@ -316,6 +316,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
 
 uint64_t ExecSpec::bytes() const {
   uint64_t sum = stdin_bytes ? stdin_bytes->size() : 0;
+  sum += cwd.size() + user.size() + (artifact_dir ? artifact_dir->size() : 0);
   for (const std::string& each : argv) sum += sizeof each + each.size();
   for (const auto& each : env) sum += sizeof each + each.first.size() + each.second.size();
   return sum;

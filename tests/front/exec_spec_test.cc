@@ -1,0 +1,26 @@
+#include <gtest/gtest.h>
+
+#include "gateway/front/exec.h"
+
+namespace isogate::front {
+namespace {
+
+TEST(ExecSpec, CountsEachTextThatARequestCanMakeLong) {
+  const std::string text(100000, 'x');
+  const auto bytes = [](const auto& fill) {
+    ExecSpec spec;
+    fill(spec);
+    return spec.bytes();
+  };
+  EXPECT_EQ(ExecSpec().bytes(), 0u);
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.argv = {text}; }), text.size());
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.env = {{text, text}}; }), 2 * text.size());
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.cwd = text; }), text.size());
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.user = text; }), text.size());
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.artifact_dir = text; }), text.size());
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.stdin_bytes = std::make_shared<const std::string>(text); }),
+            text.size());
+}
+
+}  // namespace
+}  // namespace isogate::front
