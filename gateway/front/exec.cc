@@ -302,7 +302,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) {
     answer_.with_artifacts = true;
     try {
-      answer_.artifacts = co_await artifacts.after();
+      co_await artifacts.after(answer_);
     } catch (const ApiError& error) {
       answer_.message = "its artifacts could not be listed: " + error.message;
     }

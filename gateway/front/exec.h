@@ -35,7 +35,7 @@ struct ExecSpec {
 };
 
 struct Artifact {
-  std::string path;
+  std::string name;  // below artifact_dir
   uint64_t size = 0;
 };
 
@@ -49,7 +49,8 @@ struct ExecAnswer {
   uint64_t max_rss_bytes = 0;
   bool with_artifacts = false;
   std::vector<Artifact> artifacts;
-  std::string message;  // why, when unknown
+  std::string artifact_prefix;  // + name = path; once, since a directory's name may be 4,095 bytes
+  std::string message;          // why, when unknown
 };
 
 // Where the bytes go. Both calls may wait: the program is then held by its full pipe.

@@ -72,19 +72,19 @@ void trim_cut(std::string& kept, uint64_t total) {
   if (is_utf8(std::string_view(kept).substr(0, whole))) kept.resize(whole);
 }
 
-void append_artifact(std::string& out, const Artifact& artifact) {
+void append_artifact(std::string& out, const std::string& path, uint64_t size) {
   out += "{\"path\":";
-  append_json_string(out, is_utf8(artifact.path) ? artifact.path : printable(artifact.path, 4096));
-  append_number(out, "size", artifact.size);
-  append_text(out, "mime_type", mime_type(artifact.path));
+  append_json_string(out, is_utf8(path) ? path : printable(path, 4096));
+  append_number(out, "size", size);
+  append_text(out, "mime_type", mime_type(path));
   out += '}';
 }
 
-Task<void> write_artifacts(JsonAnswer& out, const std::vector<Artifact>& artifacts) {
+Task<void> write_artifacts(JsonAnswer& out, const ExecAnswer& answer) {
   out.text += R"(,"artifacts":[)";
-  for (size_t i = 0; i < artifacts.size(); ++i) {
+  for (size_t i = 0; i < answer.artifacts.size(); ++i) {
     if (i > 0) out.text += ',';
-    append_artifact(out.text, artifacts[i]);
+    append_artifact(out.text, answer.artifact_prefix + answer.artifacts[i].name, answer.artifacts[i].size);
     co_await out.write_if_much();
   }
   out.text += ']';
@@ -107,7 +107,7 @@ Task<void> write_end(JsonAnswer& out, const ExecAnswer& answer, bool truncated) 
   append_ms(text, "duration_ms", answer.duration_ms);
   append_ms(text, "cpu_ms", answer.cpu_ms);
   append_number(text, "max_rss_bytes", answer.max_rss_bytes);
-  co_await write_artifacts(out, answer.artifacts);
+  co_await write_artifacts(out, answer);
   append_text(text, "backend", answer.backend);
   append_text(text, "isolation", isolation_name(answer.isolation));
   if (!answer.message.empty()) append_text(text, "reason", answer.message);

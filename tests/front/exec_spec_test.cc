@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "gateway/front/artifacts.h"
 #include "gateway/front/exec.h"
 
 namespace isogate::front {
@@ -20,6 +21,15 @@ TEST(ExecSpec, CountsEachTextThatARequestCanMakeLong) {
   EXPECT_GE(bytes([&](ExecSpec& spec) { spec.artifact_dir = text; }), text.size());
   EXPECT_GE(bytes([&](ExecSpec& spec) { spec.stdin_bytes = std::make_shared<const std::string>(text); }),
             text.size());
+}
+
+TEST(ArtifactPrefix, HasNoDetours) {
+  for (const char* here : {"", ".", "./", "././/.", "./././"}) EXPECT_EQ(artifact_prefix(here), "") << here;
+  for (const char* out : {"out", "out/", "./out", "out//.", ".//out/./"})
+    EXPECT_EQ(artifact_prefix(out), "out/") << out;
+  EXPECT_EQ(artifact_prefix("a/.b/..c"), "a/.b/..c/");
+  EXPECT_EQ(artifact_prefix("/workspace/./out/"), "/workspace/out/");
+  EXPECT_EQ(artifact_prefix("/"), "/");
 }
 
 }  // namespace
