@@ -37,7 +37,12 @@ asio::awaitable<void> ArtifactWatch::before() {
 
 asio::awaitable<void> ArtifactWatch::after(ExecAnswer& answer) {
   Listing listing = co_await list_files(lease_, listing_of(spec_), memory_);
-  if (listing.status != ISOGATE_OK) co_return;
+  if (listing.status == ISOGATE_NOT_FOUND) co_return;
+  if (listing.status != ISOGATE_OK) {
+    answer.message = "its artifacts could not be listed: " + listing.message;
+    co_return;
+  }
+  if (listing.truncated) answer.message = "not all of its artifacts are listed: " + too_many();
   answer.artifact_prefix = artifact_prefix(*spec_.artifact_dir);
   for (auto& entry : listing.entries) {
     if (entry.type != ISOGATE_ENTRY_REGULAR || known_.contains(entry.name)) continue;

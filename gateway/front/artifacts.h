@@ -20,7 +20,7 @@ class ArtifactWatch {
   // A directory that is not there yet counts as empty. Throws ApiError for a refused path, and for a
   // directory too large to be compared.
   boost::asio::awaitable<void> before();
-  // Fills in the artifacts. Throws ApiError.
+  // Fills in the artifacts, and the message where some or all of them could not be seen. Throws ApiError.
   boost::asio::awaitable<void> after(ExecAnswer& answer);
 
  private:

@@ -50,7 +50,7 @@ struct ExecAnswer {
   bool with_artifacts = false;
   std::vector<Artifact> artifacts;
   std::string artifact_prefix;  // + name = path; once, since a directory's name may be 4,095 bytes
-  std::string message;          // why, when unknown
+  std::string message;          // why, when unknown; what is missing of the artifacts
 };
 
 // Where the bytes go. Both calls may wait: the program is then held by its full pipe.
