@@ -58,10 +58,11 @@ struct Stream {
 
   asio::awaitable<void> drain(Output& output, const std::function<void()>& kill) {
     static std::array<char, kChunk> scratch;  // one thread, and Output copies before it waits
+    const size_t most = std::min(scratch.size(), output.at_a_time());
     while (left > 0) {
       const bool unseen = gave_up || output.full(error);
       const ssize_t n = unseen ? discard_from_pipe(pipe.native_handle(), left)
-                               : ::read(pipe.native_handle(), scratch.data(), std::min(left, scratch.size()));
+                               : ::read(pipe.native_handle(), scratch.data(), std::min(left, most));
       if (n < 0 && errno == EINTR) continue;
       if (n == 0 || (n < 0 && (errno != EAGAIN || ended))) break;  // ended: somebody else has read the rest
       if (n < 0) {

@@ -61,6 +61,8 @@ class Output {
   virtual boost::asio::awaitable<void> started(const ExecAnswer& so_far) = 0;
   // `error` tells stderr from stdout. `data` is valid until the first wait. An exception kills the exec.
   virtual boost::asio::awaitable<void> bytes(bool error, std::string_view data) = 0;
+  // How many bytes it takes at a time.
+  [[nodiscard]] virtual size_t at_a_time() const { return SIZE_MAX; }
   // True: further bytes of this stream are only counted; they are drained without being looked at.
   [[nodiscard]] virtual bool full(bool error) const = 0;
 };
