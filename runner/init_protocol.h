@@ -27,11 +27,12 @@ struct InitOrder {
   uint32_t descriptors;
 };
 
-// Run: this, then NUL-terminated strings: the working directory, the candidates, argv, envp.
+// Run: this, then NUL-terminated strings: the working directory, with `searched` the PATH in which to
+// find argv[0], argv, envp.
 struct InitRun {
   uint32_t terminal;     // the streams are one: make it the controlling terminal
   uint32_t cwd_beneath;  // the working directory may not lead out of the workspace
-  uint32_t candidates, arguments, variables;
+  uint32_t searched, arguments, variables;
   uint32_t reserved;
 };
 

@@ -7,7 +7,7 @@
 namespace isogate {
 namespace {
 
-constexpr std::string_view kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+constexpr const char* kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
@@ -26,27 +26,14 @@ Result<void> check_command(const Command& command) {
   return {};
 }
 
-std::string_view search_path(const Command& command) {
-  for (const auto& [name, value] : command.env) {
-    if (name == "PATH") return value;
+// Where to search for the program; null: it is named by its path, or not at all.
+const char* search_path(const Command& command) {
+  const std::string& name = command.argv.front();
+  if (name.empty() || name.find('/') != std::string::npos) return nullptr;
+  for (const auto& [key, value] : command.env) {
+    if (key == "PATH") return value.c_str();
   }
   return kDefaultPath;
-}
-
-// As execvp does it: an empty element of PATH is the working directory.
-std::vector<std::string> candidate_paths(const Command& command) {
-  const std::string& name = command.argv.front();
-  if (name.empty() || name.find('/') != std::string::npos) return {name};
-  std::vector<std::string> paths;
-  std::string_view rest = search_path(command);
-  for (;;) {
-    const size_t colon = rest.find(':');
-    std::string path(rest.substr(0, colon));
-    path += path.empty() ? "./" : "/";
-    paths.push_back(path + name);
-    if (colon == std::string_view::npos) return paths;
-    rest.remove_prefix(colon + 1);
-  }
 }
 
 }  // namespace
@@ -66,28 +53,27 @@ Result<PreparedProgram> PreparedProgram::make(const Command& command) {
     program.envp_.push_back(entry.c_str());
   }
   program.envp_.push_back(nullptr);
-  program.paths_ = candidate_paths(command);
-  for (const auto& path : program.paths_) program.candidates_.push_back(path.c_str());
-  program.candidates_.push_back(nullptr);
+  program.search_ = search_path(command);
   return program;
 }
 
 void PreparedProgram::fill(SpawnPlan& plan) const {
   plan.argv = argv_.data();
   plan.envp = envp_.data();
-  plan.candidates = candidates_.data();
+  plan.search = search_;
 }
 
 std::string PreparedProgram::packed(const Command& command) const {
   InitRun head = {};
   head.terminal = command.pty ? 1 : 0;
   head.cwd_beneath = command.cwd.starts_with('/') ? 0 : 1;
-  head.candidates = static_cast<uint32_t>(paths_.size());
+  head.searched = search_ != nullptr ? 1 : 0;
   head.arguments = static_cast<uint32_t>(command.argv.size());
   head.variables = static_cast<uint32_t>(strings_.size());
   std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
   bytes.append(command.cwd).append(1, '\0');
-  for (const auto* texts : {&paths_, &command.argv, &strings_}) {
+  if (search_ != nullptr) bytes.append(search_).append(1, '\0');
+  for (const auto* texts : {&command.argv, &strings_}) {
     for (const auto& text : *texts) bytes.append(text).append(1, '\0');
   }
   return bytes;

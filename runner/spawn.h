@@ -47,8 +47,8 @@ constexpr int kMaxJoins = 4;
 struct SpawnPlan {
   const char* const* argv = nullptr;
   const char* const* envp = nullptr;
-  const char* const* candidates = nullptr;  // what to exec, in order
-  int streams[3] = {-1, -1, -1};            // no -1 any more; with a terminal all are its slave
+  const char* search = nullptr;   // a PATH in which to find argv[0]; null: argv[0] is the program's path
+  int streams[3] = {-1, -1, -1};  // no -1 any more; with a terminal all are its slave
   bool terminal = false;
   int cwd_fd = -1;
   uint64_t soft_files = 1024, hard_files = 1024;  // RLIMIT_NOFILE
@@ -94,7 +94,9 @@ void raw_succeed(void*);
 // the child runs.
 long raw_spawn(const SpawnPlan& plan, int* pidfd, int* pid);
 
-// argv, environment and candidates of one command as the kernel takes them. Borrows the command.
+// argv, environment and PATH of one command as the kernel takes them. Borrows the command. The paths to try
+// are made by the child, one after the other, on its stack: PATH may have 131,068 elements, and argv[0] be as
+// long.
 class PreparedProgram {
  public:
   static Result<PreparedProgram> make(const Command& command);
@@ -103,8 +105,9 @@ class PreparedProgram {
   [[nodiscard]] std::string packed(const Command& command) const;
 
  private:
-  std::vector<std::string> strings_, paths_;
-  std::vector<const char*> argv_, envp_, candidates_;
+  std::vector<std::string> strings_;
+  std::vector<const char*> argv_, envp_;
+  const char* search_ = nullptr;
 };
 
 // The error for a child that failed before exec.

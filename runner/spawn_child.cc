@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "runner/enclosure_plan.h"
+#include "runner/exec_search.h"
 #include "runner/spawn_steps.h"
 
 namespace isogate {
@@ -26,18 +27,6 @@ void die_with_parent(const SpawnPlan& plan, long parent) {
   plan.report->stage = kStageParent;
   check(plan, raw::call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
   if (raw::call(SYS_getppid) != parent) give_up(plan, -ESRCH);
-}
-
-long exec_first(const SpawnPlan& plan) {
-  long result = -ENOENT;
-  bool refused = false;
-  for (const char* const* path = plan.candidates; *path != nullptr; ++path) {
-    result = raw::call(SYS_execve, *path, plan.argv, plan.envp);
-    if (result == -EACCES) refused = true;
-    if (result != -EACCES && result != -ENOENT && result != -ENOTDIR) return result;
-  }
-  const bool searched = plan.candidates[0] != nullptr && plan.candidates[1] != nullptr;
-  return refused ? -EACCES : searched ? -ENOENT : result;
 }
 
 [[noreturn]] void born(void* argument) {
@@ -69,7 +58,7 @@ long exec_first(const SpawnPlan& plan) {
   if (plan.instead != nullptr) plan.instead(plan.instead_argument);
   const uint64_t no_signal = 0;
   raw::restore_signals(&no_signal);
-  give_up(plan, exec_first(plan));
+  give_up(plan, raw_exec(plan.search, plan.argv, plan.envp));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "gateway/front/artifacts.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "gateway/front/file_calls.h"
 
 namespace isogate::front {
@@ -13,34 +16,48 @@ ListRequest listing_of(const ExecSpec& spec) {
   return {.target = std::move(target), .recursive = true, .limit = kMostEntries};
 }
 
+std::string too_many() {
+  return "artifact_dir holds over " + std::to_string(kMostEntries) + " entries, or over 16 MiB of names";
+}
+
 }  // namespace
 
 asio::awaitable<void> ArtifactWatch::before() {
-  const Listing listing = co_await list_files(lease_, listing_of(spec_), memory_);
+  Listing listing = co_await list_files(lease_, listing_of(spec_), memory_);
   if (listing.status == ISOGATE_NOT_FOUND) co_return;
   if (listing.status != ISOGATE_OK)
     throw from_backend({listing.status, 0, "artifact_dir: " + listing.message});
   if (listing.truncated) {
-    throw ApiError{.code = Code::kInvalidRequest,
-                   .message = "artifact_dir holds over " + std::to_string(kMostEntries) +
-                              " entries, or over 16 MiB of names: too many to see what is new"};
+    throw ApiError{.code = Code::kInvalidRequest, .message = too_many() + ": too many to see what is new"};
   }
-  for (const auto& entry : listing.entries) {
-    if (entry.type == ISOGATE_ENTRY_REGULAR) known_.insert(entry.name);
+  for (auto& entry : listing.entries) {
+    if (entry.type == ISOGATE_ENTRY_REGULAR) known_.insert(std::move(entry.name));
   }
 }
 
-asio::awaitable<std::vector<Artifact>> ArtifactWatch::after() {
-  std::vector<Artifact> artifacts;
-  const Listing listing = co_await list_files(lease_, listing_of(spec_), memory_);
-  if (listing.status != ISOGATE_OK) co_return artifacts;
-  for (const auto& entry : listing.entries) {
-    if (entry.type != ISOGATE_ENTRY_REGULAR || known_.contains(entry.name)) continue;
-    const std::string& dir = *spec_.artifact_dir;
-    const std::string prefix = dir.empty() || dir == "." ? "" : dir.back() == '/' ? dir : dir + '/';
-    artifacts.push_back({prefix + entry.name, entry.size});
+asio::awaitable<void> ArtifactWatch::after(ExecAnswer& answer) {
+  Listing listing = co_await list_files(lease_, listing_of(spec_), memory_);
+  if (listing.status == ISOGATE_NOT_FOUND) co_return;
+  if (listing.status != ISOGATE_OK) {
+    answer.message = "its artifacts could not be listed: " + listing.message;
+    co_return;
   }
-  co_return artifacts;
+  if (listing.truncated) answer.message = "not all of its artifacts are listed: " + too_many();
+  answer.artifact_prefix = artifact_prefix(*spec_.artifact_dir);
+  for (auto& entry : listing.entries) {
+    if (entry.type != ISOGATE_ENTRY_REGULAR || known_.contains(entry.name)) continue;
+    answer.artifacts.push_back({std::move(entry.name), entry.size});
+  }
+}
+
+std::string artifact_prefix(std::string_view dir) {
+  std::string prefix = dir.starts_with('/') ? "/" : "";
+  while (!dir.empty()) {
+    const std::string_view part = dir.substr(0, dir.find('/'));
+    dir.remove_prefix(std::min(dir.size(), part.size() + 1));
+    if (!part.empty() && part != ".") prefix.append(part).append(1, '/');
+  }
+  return prefix;
 }
 
 }  // namespace isogate::front

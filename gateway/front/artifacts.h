@@ -5,7 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <set>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "gateway/front/exec.h"
 
@@ -20,7 +20,8 @@ class ArtifactWatch {
   // A directory that is not there yet counts as empty. Throws ApiError for a refused path, and for a
   // directory too large to be compared.
   boost::asio::awaitable<void> before();
-  boost::asio::awaitable<std::vector<Artifact>> after();
+  // Fills in the artifacts, and the message where some or all of them could not be seen. Throws ApiError.
+  boost::asio::awaitable<void> after(ExecAnswer& answer);
 
  private:
   Lease& lease_;
@@ -28,5 +29,9 @@ class ArtifactWatch {
   MemoryShare& memory_;
   std::set<std::string> known_;  // ordered: nobody can choose names that collide
 };
+
+// What stands before a name to make it a path again: the directory without `.` and doubled slashes, and a
+// slash behind it; empty for the workspace itself.
+std::string artifact_prefix(std::string_view dir);
 
 }  // namespace isogate::front

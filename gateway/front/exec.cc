@@ -58,10 +58,11 @@ struct Stream {
 
   asio::awaitable<void> drain(Output& output, const std::function<void()>& kill) {
     static std::array<char, kChunk> scratch;  // one thread, and Output copies before it waits
+    const size_t most = std::min(scratch.size(), output.at_a_time());
     while (left > 0) {
       const bool unseen = gave_up || output.full(error);
       const ssize_t n = unseen ? discard_from_pipe(pipe.native_handle(), left)
-                               : ::read(pipe.native_handle(), scratch.data(), std::min(left, scratch.size()));
+                               : ::read(pipe.native_handle(), scratch.data(), std::min(left, most));
       if (n < 0 && errno == EINTR) continue;
       if (n == 0 || (n < 0 && (errno != EAGAIN || ended))) break;  // ended: somebody else has read the rest
       if (n < 0) {
@@ -302,7 +303,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) {
     answer_.with_artifacts = true;
     try {
-      answer_.artifacts = co_await artifacts.after();
+      co_await artifacts.after(answer_);
     } catch (const ApiError& error) {
       answer_.message = "its artifacts could not be listed: " + error.message;
     }
@@ -316,6 +317,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
 
 uint64_t ExecSpec::bytes() const {
   uint64_t sum = stdin_bytes ? stdin_bytes->size() : 0;
+  sum += cwd.size() + user.size() + (artifact_dir ? artifact_dir->size() : 0);
   for (const std::string& each : argv) sum += sizeof each + each.size();
   for (const auto& each : env) sum += sizeof each + each.first.size() + each.second.size();
   return sum;

@@ -35,7 +35,7 @@ struct ExecSpec {
 };
 
 struct Artifact {
-  std::string path;
+  std::string name;  // below artifact_dir
   uint64_t size = 0;
 };
 
@@ -49,7 +49,8 @@ struct ExecAnswer {
   uint64_t max_rss_bytes = 0;
   bool with_artifacts = false;
   std::vector<Artifact> artifacts;
-  std::string message;  // why, when unknown
+  std::string artifact_prefix;  // + name = path; once, since a directory's name may be 4,095 bytes
+  std::string message;          // why, when unknown; what is missing of the artifacts
 };
 
 // Where the bytes go. Both calls may wait: the program is then held by its full pipe.
@@ -60,6 +61,8 @@ class Output {
   virtual boost::asio::awaitable<void> started(const ExecAnswer& so_far) = 0;
   // `error` tells stderr from stdout. `data` is valid until the first wait. An exception kills the exec.
   virtual boost::asio::awaitable<void> bytes(bool error, std::string_view data) = 0;
+  // How many bytes it takes at a time.
+  [[nodiscard]] virtual size_t at_a_time() const { return SIZE_MAX; }
   // True: further bytes of this stream are only counted; they are drained without being looked at.
   [[nodiscard]] virtual bool full(bool error) const = 0;
 };

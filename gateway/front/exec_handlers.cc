@@ -72,19 +72,19 @@ void trim_cut(std::string& kept, uint64_t total) {
   if (is_utf8(std::string_view(kept).substr(0, whole))) kept.resize(whole);
 }
 
-void append_artifact(std::string& out, const Artifact& artifact) {
+void append_artifact(std::string& out, const std::string& path, uint64_t size) {
   out += "{\"path\":";
-  append_json_string(out, is_utf8(artifact.path) ? artifact.path : printable(artifact.path, 4096));
-  append_number(out, "size", artifact.size);
-  append_text(out, "mime_type", mime_type(artifact.path));
+  append_json_string(out, is_utf8(path) ? path : printable(path, 4096));
+  append_number(out, "size", size);
+  append_text(out, "mime_type", mime_type(path));
   out += '}';
 }
 
-Task<void> write_artifacts(JsonAnswer& out, const std::vector<Artifact>& artifacts) {
+Task<void> write_artifacts(JsonAnswer& out, const ExecAnswer& answer) {
   out.text += R"(,"artifacts":[)";
-  for (size_t i = 0; i < artifacts.size(); ++i) {
+  for (size_t i = 0; i < answer.artifacts.size(); ++i) {
     if (i > 0) out.text += ',';
-    append_artifact(out.text, artifacts[i]);
+    append_artifact(out.text, answer.artifact_prefix + answer.artifacts[i].name, answer.artifacts[i].size);
     co_await out.write_if_much();
   }
   out.text += ']';
@@ -107,7 +107,7 @@ Task<void> write_end(JsonAnswer& out, const ExecAnswer& answer, bool truncated) 
   append_ms(text, "duration_ms", answer.duration_ms);
   append_ms(text, "cpu_ms", answer.cpu_ms);
   append_number(text, "max_rss_bytes", answer.max_rss_bytes);
-  co_await write_artifacts(out, answer.artifacts);
+  co_await write_artifacts(out, answer);
   append_text(text, "backend", answer.backend);
   append_text(text, "isolation", isolation_name(answer.isolation));
   if (!answer.message.empty()) append_text(text, "reason", answer.message);
@@ -149,7 +149,8 @@ void log_exec(const Exchange& exchange, const ExecSpec& spec, const ExecAnswer& 
                      {"ms", answer.duration_ms}});
 }
 
-// NDJSON events to the client, one at a time.
+// NDJSON events to the client, one at a time. What they take at the most is claimed before the program
+// starts.
 class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
  public:
   Streamed(Exchange& exchange, const asio::any_io_executor& executor, const ParsedExec& parsed)
@@ -160,6 +161,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
         silence_(executor) {}
 
   asio::awaitable<void> started(const ExecAnswer& so_far) override {
+    exchange_.memory.add(framer_.most_bytes());
     Headers headers;
     headers.emplace_back("X-Accel-Buffering", "no");
     co_await in_turn([&] { return exchange_.begin(200, "application/x-ndjson", std::nullopt, headers); });
@@ -174,16 +176,17 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
     uint64_t& used = error ? error_bytes_ : out_bytes_;
     data = data.substr(0, std::min<uint64_t>(data.size(), cap_ - used));
     used += data.size();
-    std::string events;
-    framer_.add(error, data, events);
-    co_await send(std::move(events));
+    framer_.add(error, data);
+    co_await send_kept(error);
   }
+  [[nodiscard]] size_t at_a_time() const override { return framer_.at_a_time(); }
 
   [[nodiscard]] bool full(bool error) const override { return (error ? error_bytes_ : out_bytes_) >= cap_; }
 
   asio::awaitable<void> end(const ExecAnswer& answer) {
+    framer_.finish();
+    for (const bool error : {false, true}) co_await send_kept(error);
     JsonAnswer last(exchange_);
-    framer_.flush(last.text);
     last.text += "{\"event\":\"exit\"";
     co_await write_end(last, answer, answer.stdout_bytes > out_bytes_ || answer.stderr_bytes > error_bytes_);
     last.text += "}\n";
@@ -222,6 +225,19 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
     } catch (const ClientGone&) {
       if (self->killer_ != nullptr) killer.kill();
     }
+  }
+
+  // The events of what the framer keeps: made in turn, so that there is one part of them at a time.
+  asio::awaitable<void> send_kept(bool error) {
+    bool more = true;
+    while (more) co_await in_turn([&] { return send_part(error, more); });
+    if (killer_ != nullptr) keep_alive(*killer_);
+  }
+
+  asio::awaitable<void> send_part(bool error, bool& more) {
+    std::string events;
+    more = framer_.next(error, events);
+    if (!events.empty()) co_await exchange_.write(events);
   }
 
   asio::awaitable<void> send(std::string events) {

@@ -125,7 +125,7 @@ Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
   const bool inward = verb == ipc::FileVerb::kWrite;
   if (inward) {
     complete_ = or_throw(make_event());
-    call.complete = Fd(::fcntl(complete_.get(), F_DUPFD_CLOEXEC, 0));
+    call.complete = duplicate(complete_);
   }
   call.body = std::move(inward ? ends.read : ends.write);
   pipe.assign((inward ? ends.write : ends.read).release());

@@ -17,29 +17,21 @@ void EventFramer::event(bool error, std::string_view data, bool partial, std::st
   events += partial ? ",\"partial\":true}\n" : "}\n";
 }
 
-void EventFramer::add(bool error, std::string_view data, std::string& events) {
+bool EventFramer::next(bool error, std::string& events) {
   std::string& held = held_[error ? 1 : 0];
-  if (lines_) {
-    held += data;
-    add_lines(error, events);
-    return;
-  }
-  if (held.empty()) {
-    const size_t whole = utf8_boundary(data);
-    if (whole > 0) event(error, data.substr(0, whole), false, events);
-    held = data.substr(whole);
-    return;
-  }
-  held += data;
-  const size_t whole = utf8_boundary(held);
+  if (lines_ && next_lines(error, events)) return true;
+  if (lines_ && !finished_) return false;
+  const size_t whole = finished_ ? held.size() : utf8_boundary(held);
   if (whole > 0) event(error, std::string_view(held).substr(0, whole), false, events);
   held.erase(0, whole);
+  return false;
 }
 
-void EventFramer::add_lines(bool error, std::string& events) {
+bool EventFramer::next_lines(bool error, std::string& events) {
   std::string& held = held_[error ? 1 : 0];
   std::string_view rest = held;
-  for (;;) {
+  bool more = true;
+  while (more && events.size() < kPart) {
     const size_t end = rest.find('\n');
     if (end != std::string_view::npos && end <= kMaxLine) {
       event(error, rest.substr(0, end), false, events);
@@ -49,18 +41,11 @@ void EventFramer::add_lines(bool error, std::string& events) {
       event(error, rest.substr(0, cut), true, events);
       rest.remove_prefix(cut);
     } else {
-      break;
+      more = false;
     }
   }
   held.erase(0, held.size() - rest.size());
-}
-
-void EventFramer::flush(std::string& events) {
-  for (const bool error : {false, true}) {
-    std::string& held = held_[error ? 1 : 0];
-    if (!held.empty()) event(error, held, false, events);
-    held.clear();
-  }
+  return more;
 }
 
 }  // namespace isogate::front

@@ -1,9 +1,11 @@
 // Output bytes to NDJSON events: text cut at UTF-8 boundaries, anything else as base64; with `lines`
 // one event per line, without its newline, longer ones in parts marked partial. One stream of bytes
-// each for stdout and stderr. Not thread-safe.
+// each for stdout and stderr. Events are a multiple of their bytes (a newline alone becomes 48), so they are
+// made a part at a time, as they are written. Not thread-safe.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -13,17 +15,27 @@ class EventFramer {
  public:
   explicit EventFramer(bool lines) : lines_(lines) {}
 
-  void add(bool error, std::string_view data, std::string& events);
-  void flush(std::string& events);  // at the end of the output: what was held back
+  // Of one add() at most, so that what is kept stays within most_bytes().
+  [[nodiscard]] size_t at_a_time() const { return lines_ ? 16384 : 32768; }
+  // What both streams and one part of events take, at the most and with room to grow.
+  [[nodiscard]] uint64_t most_bytes() const { return lines_ ? 512 * 1024 : 256 * 1024; }
+
+  // Keeps the bytes. To be followed by next() until it has no more.
+  void add(bool error, std::string_view data) { held_[error ? 1 : 0] += data; }
+  // Appends events of what is kept; about kPart bytes, or one event. False: there are no more for now.
+  bool next(bool error, std::string& events);
+  // At the end of the output: next() gives what was held back, too.
+  void finish() { finished_ = true; }
 
  private:
   static constexpr size_t kMaxLine = 65536;
+  static constexpr size_t kPart = 32768;
 
-  void add_lines(bool error, std::string& events);
+  bool next_lines(bool error, std::string& events);
   static void event(bool error, std::string_view data, bool partial, std::string& events);
 
-  bool lines_;
-  std::array<std::string, 2> held_;  // stdout, stderr: an incomplete character or line
+  bool lines_, finished_ = false;
+  std::array<std::string, 2> held_;  // stdout, stderr
 };
 
 }  // namespace isogate::front

@@ -82,12 +82,13 @@ Result<void> path_stays(const std::string& path, uint32_t scope, const char* fie
   return refused(std::string("`") + field + "` is absolute and not below /workspace");
 }
 
-Result<void> kind_of_cancel(int fd) {
-  if (fd < 0) return {};
+Result<void> kind_of_event(int fd, bool required, const char* field) {
+  if (fd < 0 && !required) return {};
+  if (fd < 0) return invalid(std::string("a record has no descriptor for `") + field + "`");
   struct stat info {};
   // An eventfd is an anonymous inode: no type at all.
   if (::fstat(fd, &info) == 0 && (info.st_mode & S_IFMT) == 0) return {};
-  return invalid("the cancel descriptor of a record is not an eventfd");
+  return invalid(std::string("the ") + field + " descriptor of a record is not an eventfd");
 }
 
 enum class Direction { kRead, kWrite };
@@ -107,7 +108,7 @@ Result<void> kind_of_stream(int fd, Direction direction, bool required, const ch
 Result<void> header_fits(const ipc::CallHeader& header) {
   if (header.request_id.size() > kMaxRequestIdBytes) return invalid("the request_id of a record is too long");
   if (auto fits = text_fits(header.request_id, "request_id"); !fits) return fits;
-  return kind_of_cancel(header.cancel.get());
+  return kind_of_event(header.cancel.get(), false, "cancel");
 }
 
 Result<void> argv_fits(const std::vector<std::string>& argv) {
@@ -134,10 +135,14 @@ Result<void> body_fits(const ipc::FileCall& call) {
   using ipc::FileVerb;
   bool reads = call.verb == FileVerb::kWrite;
   bool writes = call.verb == FileVerb::kRead || call.verb == FileVerb::kList;
-  if (reads || writes)
-    return kind_of_stream(call.body.get(), reads ? Direction::kRead : Direction::kWrite, true, "body");
-  if (call.body) return invalid("a record has a body that its verb does not use");
-  return {};
+  if (!reads && call.complete) return invalid("a record has a `complete` that its verb does not use");
+  if (!reads && !writes)
+    return call.body ? invalid("a record has a body that its verb does not use") : Result<void>();
+  return all(
+      [&] {
+        return kind_of_stream(call.body.get(), reads ? Direction::kRead : Direction::kWrite, true, "body");
+      },
+      [&] { return kind_of_event(call.complete.get(), reads, "complete"); });
 }
 
 }  // namespace

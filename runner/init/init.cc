@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "runner/exec_search.h"
 #include "runner/init/init.h"
 #include "runner/raw_syscall.h"
 #include "runner/spawn.h"
@@ -168,7 +169,7 @@ struct Program {
   Init* init;
   InitRun head;
   const char* cwd;
-  char** candidates;
+  const char* search;  // null: argv[0] is its path
   char** argv;
   char** envp;
   volatile int32_t stage;
@@ -196,17 +197,6 @@ long enter_directory(const Program& program) {
   return directory < 0 ? directory : raw::call(SYS_fchdir, directory);
 }
 
-long exec_first(const Program& program) {
-  long result = -ENOENT;
-  bool refused = false;
-  for (uint32_t i = 0; i < program.head.candidates; ++i) {
-    result = raw::call(SYS_execve, program.candidates[i], program.argv, program.envp);
-    if (result == -EACCES) refused = true;
-    if (result != -EACCES && result != -ENOENT && result != -ENOTDIR) return result;
-  }
-  return refused ? -EACCES : program.head.candidates > 1 ? -ENOENT : result;
-}
-
 [[noreturn]] void program_main(void* argument) {
   Program& program = *static_cast<Program*>(argument);
   const int* const streams = program.init->descriptors;
@@ -224,7 +214,7 @@ long exec_first(const Program& program) {
   program.stage = kStageExec;
   const uint64_t no_signal = 0;
   raw::restore_signals(&no_signal);
-  give_up(program, exec_first(program));
+  give_up(program, raw_exec(program.search, program.argv, program.envp));
 }
 
 // The pointers of `count` strings from `at` on, and a null at their end; moves `at` behind them.
@@ -245,7 +235,7 @@ void lay_out(Init& init, Program& program) {
   if (init.order.size < sizeof(InitRun) || init.order.descriptors < 3) leave(1);
   program.head = *reinterpret_cast<const InitRun*>(init.body);
   const InitRun& head = program.head;
-  const uint64_t count = uint64_t{head.candidates} + head.arguments + head.variables + 5;
+  const uint64_t count = uint64_t{head.arguments} + head.variables + 6;
   if (count > kInitMostBytes) leave(1);
   const long memory = raw::call(SYS_mmap, 0, count * sizeof(char*), PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -253,7 +243,7 @@ void lay_out(Init& init, Program& program) {
   char** pointers = reinterpret_cast<char**>(memory);
   char* at = init.body + sizeof(InitRun);
   program.cwd = *point_to(at, end, pointers, 1);
-  program.candidates = point_to(at, end, pointers, head.candidates);
+  if (head.searched != 0) program.search = *point_to(at, end, pointers, 1);
   program.argv = point_to(at, end, pointers, head.arguments);
   program.envp = point_to(at, end, pointers, head.variables);
 }

@@ -159,6 +159,29 @@ void an_artifact_directory_may_appear_during_the_exec(World& w) {
   EXPECT_EQ(w.me.run("true", {{"artifact_dir", "never"}}).at("artifacts"), Json::array());
 }
 
+void artifacts_are_named_without_detours(World& w) {
+  const Json result = w.me.run("mkdir -p dir; echo x > dir/file", {{"artifact_dir", ".//./dir/."}});
+  ASSERT_EQ(result.at("artifacts").size(), 1u) << result;
+  EXPECT_EQ(result.at("artifacts")[0].at("path"), "dir/file");
+}
+
+void artifacts_that_cannot_be_listed_are_not_none(World& w) {
+  const Json none = w.me.run("true", {{"artifact_dir", "place"}});
+  EXPECT_EQ(none.count("reason"), 0u) << none;
+  const Json result = w.me.run("echo x > place", {{"artifact_dir", "place"}});
+  EXPECT_EQ(result.at("exit_code"), 0);
+  EXPECT_EQ(result.at("artifacts"), Json::array());
+  EXPECT_NE(result.value("reason", "").find("artifacts could not be listed"), std::string::npos) << result;
+}
+
+void artifacts_beyond_the_limit_are_said_to_be_missing(World& w) {
+  const Json result = w.me.run("mkdir many; cd many; seq 100001 | xargs touch",
+                               {{"artifact_dir", "many"}, {"timeout_sec", 60}});
+  EXPECT_EQ(result.at("exit_code"), 0);
+  EXPECT_EQ(result.at("artifacts").size(), 100000u);
+  EXPECT_NE(result.value("reason", "").find("not all of its artifacts are listed"), std::string::npos);
+}
+
 void an_artifact_directory_outside_is_never_listed(World& w) {
   w.me.run("ln -s /etc out");
   for (const char* outside : {"../", "out", "/etc"}) {
@@ -193,6 +216,10 @@ const Case kCases[] = {
     {"a_user_that_was_not_admitted_is_refused", 9, a_user_that_was_not_admitted_is_refused},
     {"new_files_of_an_exec_are_its_artifacts", 5, new_files_of_an_exec_are_its_artifacts},
     {"an_artifact_directory_may_appear_during_the_exec", 5, an_artifact_directory_may_appear_during_the_exec},
+    {"artifacts_are_named_without_detours", 5, artifacts_are_named_without_detours},
+    {"artifacts_that_cannot_be_listed_are_not_none", 5, artifacts_that_cannot_be_listed_are_not_none},
+    {"artifacts_beyond_the_limit_are_said_to_be_missing", 5,
+     artifacts_beyond_the_limit_are_said_to_be_missing},
     {"an_artifact_directory_outside_is_never_listed", 5, an_artifact_directory_outside_is_never_listed},
     {"what_a_program_makes_the_next_one_finds", 5, what_a_program_makes_the_next_one_finds},
 };

@@ -162,5 +162,34 @@ TEST_F(Memory, AnAnswerNobodyTakesIsHeldUntilItIsDropped) {
   EXPECT_EQ(me.read("big").status, 200);
 }
 
+// A stream that nobody reads is held against its tenant with all that it can come to keep, and keeps no more.
+TEST_F(Memory, AStreamNobodyReadsCostsWhatWasClaimedForIt) {
+  const auto gateway = tight();
+  const Caller me = caller(*gateway, "a");
+  me.run("true", {{"max_output_bytes", 1000}});
+  const pid_t front = front_of(*gateway);
+  const std::string body = R"({"agent_id":"agent","command":"yes '' & yes '' >&2","lines":true})";
+  Headers headers = me.headers();
+  headers.emplace_back("Content-Length", std::to_string(body.size()));
+  const long before = resident_kib(front);
+  std::vector<std::unique_ptr<HttpConnection>> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.push_back(std::make_unique<HttpConnection>(gateway->url(), 20));
+    const int small = 4096;
+    ::setsockopt(readers.back()->fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    readers.back()->send_request_head("POST", "/exec-stream", headers);
+    readers.back()->send(body);
+  }
+  ASSERT_TRUE(eventually(10, [&] { return held(*gateway) >= static_cast<long>(3 * kMiB / 2); }))
+      << held(*gateway);
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // until their sockets are full
+  EXPECT_LT(resident_kib(front) - before, kib_bound(3 * 1024));
+  const Answer none = me.post("/exec-stream", {{"command", "touch ran"}, {"lines", true}});
+  EXPECT_TRUE(refused(none, 429, "rate_limited"));
+  readers.clear();
+  EXPECT_TRUE(eventually(10, [&] { return held(*gateway) == 0; })) << held(*gateway);
+  EXPECT_EQ(me.run("ls", {{"max_output_bytes", 1000}}).at("stdout"), "") << "a refused stream ran";
+}
+
 }  // namespace
 }  // namespace isogate::test

@@ -29,6 +29,27 @@ Seen collect(const std::string& events) {
   return seen;
 }
 
+// As a stream does it: no part of the events is large.
+void add(EventFramer& framer, bool error, std::string_view data, std::string& events) {
+  for (bool more = true; more;) {
+    const std::string_view bytes = data.substr(0, framer.at_a_time());
+    data.remove_prefix(bytes.size());
+    framer.add(error, bytes);
+    for (bool rest = true; rest;) {
+      std::string part;
+      rest = framer.next(error, part);
+      EXPECT_LE(part.size(), 170000u);
+      events += part;
+    }
+    more = !data.empty();
+  }
+}
+
+void flush(EventFramer& framer, std::string& events) {
+  framer.finish();
+  for (const bool error : {false, true}) add(framer, error, "", events);
+}
+
 TEST(EventFramer, KeepsEveryByteHoweverTheOutputIsCut) {
   std::mt19937 random(7);
   std::string bytes;
@@ -38,10 +59,10 @@ TEST(EventFramer, KeepsEveryByteHoweverTheOutputIsCut) {
   std::string events;
   for (size_t at = 0; at < bytes.size();) {
     const size_t n = std::min<size_t>(1 + random() % 97, bytes.size() - at);
-    framer.add(false, std::string_view(bytes).substr(at, n), events);
+    add(framer, false, std::string_view(bytes).substr(at, n), events);
     at += n;
   }
-  framer.flush(events);
+  flush(framer, events);
   EXPECT_EQ(collect(events).out, bytes);
 }
 
@@ -49,8 +70,8 @@ TEST(EventFramer, NeverCutsACharacter) {
   const std::string text = "a€b😀c";
   EventFramer framer(false);
   std::string events;
-  for (const char byte : text) framer.add(true, {&byte, 1}, events);
-  framer.flush(events);
+  for (const char byte : text) add(framer, true, {&byte, 1}, events);
+  flush(framer, events);
   const Seen seen = collect(events);
   EXPECT_EQ(seen.error, text);
   for (const auto& event : seen.events) EXPECT_EQ(event.at("encoding"), "utf-8");
@@ -59,10 +80,10 @@ TEST(EventFramer, NeverCutsACharacter) {
 TEST(EventFramer, GivesOneEventPerLineWithoutItsNewline) {
   EventFramer framer(true);
   std::string events;
-  framer.add(false, "one\ntw", events);
-  framer.add(true, "err", events);
-  framer.add(false, "o\n\nlast", events);
-  framer.flush(events);
+  add(framer, false, "one\ntw", events);
+  add(framer, true, "err", events);
+  add(framer, false, "o\n\nlast", events);
+  flush(framer, events);
   const Seen seen = collect(events);
   ASSERT_EQ(seen.events.size(), 5u);
   EXPECT_EQ(seen.events[0].at("data"), "one");
@@ -76,7 +97,7 @@ TEST(EventFramer, SplitsALongLineIntoPartialParts) {
   EventFramer framer(true);
   std::string events;
   const std::string line(200000, 'x');
-  framer.add(false, line + "\nshort\n", events);
+  add(framer, false, line + "\nshort\n", events);
   const Seen seen = collect(events);
   ASSERT_EQ(seen.events.size(), 5u);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(seen.events[i].value("partial", false));
@@ -85,10 +106,46 @@ TEST(EventFramer, SplitsALongLineIntoPartialParts) {
   EXPECT_EQ(seen.out, line + "short");
 }
 
+TEST(EventFramer, MakesEventsInPartsHoweverManyThereAre) {
+  EventFramer framer(true);
+  framer.add(false, std::string(framer.at_a_time(), '\n'));
+  size_t parts = 0, events = 0;
+  for (bool more = true; more; ++parts) {
+    std::string part;
+    more = framer.next(false, part);
+    EXPECT_LE(part.size(), 32768u + 64);
+    events += collect(part).events.size();
+  }
+  EXPECT_EQ(events, framer.at_a_time());
+  EXPECT_GT(parts, 10u);
+}
+
+// Text that JSON escapes six-fold, in lines of each length: what is kept at a time stays below what is
+// claimed.
+TEST(EventFramer, KeepsLessThanItClaims) {
+  for (const bool lines : {false, true}) {
+    for (const size_t length : {0, 1, 700, 4000, 16383, 65536, 200000}) {
+      EventFramer framer(lines);
+      std::string output;
+      while (output.size() < 400000) output.append(length, length % 2 == 0 ? '\x01' : '"').append(1, '\n');
+      size_t most = 0;
+      for (size_t at = 0; at < output.size(); at += framer.at_a_time()) {
+        framer.add(false, std::string_view(output).substr(at, framer.at_a_time()));
+        for (bool more = true; more;) {
+          std::string part;
+          more = framer.next(false, part);
+          most = std::max(most, part.capacity());
+        }
+      }
+      EXPECT_LE(most, framer.most_bytes() / 2) << length;
+    }
+  }
+}
+
 TEST(EventFramer, HoldsBackAtMostOneLine) {
   EventFramer framer(true);
   std::string events;
-  for (int i = 0; i < 1000; ++i) framer.add(false, std::string(4096, 'y'), events);
+  for (int i = 0; i < 1000; ++i) add(framer, false, std::string(4096, 'y'), events);
   EXPECT_GT(collect(events).out.size(), 4096u * 1000 - 65536 - 4096);
 }
 

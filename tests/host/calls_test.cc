@@ -118,13 +118,16 @@ TEST_F(Calls, ReadWriteAndLookAtFiles) {
   EXPECT_EQ(std::get<ipc::Entry>(reply.value).type, ISOGATE_ENTRY_OTHER);
   expect_refused(host_->file(FileVerb::kStat, "missing"), ISOGATE_NOT_FOUND, "cannot look at `missing`");
   auto pipe = make_pipe();
+  auto complete = make_event();
   ipc::FileCall write;
   write.verb = FileVerb::kWrite;
   write.sandbox_id = kBox;
   write.path = "f";
   write.body = std::move(pipe->read);
+  write.complete = Fd(::dup(complete->get()));
   uint64_t id = host_->send(std::move(write));
   ASSERT_EQ(::write(pipe->write.get(), "12345", 5), 5);
+  signal_event(complete->get());
   pipe->write.reset();
   EXPECT_EQ(std::get<ipc::Written>(host_->reply_to(id)->value).bytes, 5u);
 }
@@ -138,6 +141,7 @@ TEST_F(Calls, OfAWriteWhoseBodyIsCutOffAreCancelled) {
   write.sandbox_id = kBox;
   write.path = "f";
   write.body = std::move(pipe->read);
+  write.complete = std::move(*make_event());
   uint64_t id = host_->send(std::move(write));
   ASSERT_EQ(::write(pipe->write.get(), "123", 3), 3);
   signal_event(event->get());

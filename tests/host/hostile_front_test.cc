@@ -160,5 +160,24 @@ TEST_F(HostileFront, GetsNothingForDescriptorsOfTheWrongKind) {
   expect(ipc::EnumerateCall{}, ISOGATE_INVALID_ARGUMENT, "no descriptor for `out`");
 }
 
+// Without a way to say that the body is complete, one that is cut off would pass for the whole.
+TEST_F(HostileFront, GetsNoWriteThatCannotSayItsBodyIsComplete) {
+  auto pipe = make_pipe();
+  pipe->write.reset();
+  auto write = [&] {
+    ipc::FileCall call = stat("x");
+    call.verb = ipc::FileVerb::kWrite;
+    call.body = Fd(::dup(pipe->read.get()));
+    return call;
+  };
+  expect(write(), ISOGATE_INVALID_ARGUMENT, "no descriptor for `complete`");
+  ipc::FileCall wrong = write();
+  wrong.complete = Fd(::dup(pipe->read.get()));
+  expect(std::move(wrong), ISOGATE_INVALID_ARGUMENT, "the complete descriptor of a record is not an eventfd");
+  ipc::FileCall elsewhere = stat("x");
+  elsewhere.complete = std::move(*make_event());
+  expect(std::move(elsewhere), ISOGATE_INVALID_ARGUMENT, "`complete` that its verb does not use");
+}
+
 }  // namespace
 }  // namespace isogate

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -36,6 +38,13 @@ class Directory {
   }
   std::string path;
 };
+
+long peak_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stol(line.substr(6));
+  return -1;
+}
 
 TEST_P(CommandTest, exit_code_is_the_programs) {
   for (const int code : {0, 7, 255}) {
@@ -103,6 +112,49 @@ TEST_P(CommandTest, program_is_looked_up_in_the_path_it_is_given) {
   command.argv = {"true"};
   command.env = {};  // no PATH: the usual one
   EXPECT_EQ(run_captured(runner(), command).ending->exit_code, 0);
+}
+
+TEST_P(CommandTest, a_name_or_a_directory_too_long_for_the_kernel_is_no_program) {
+  const Directory directory;
+  const std::string name(NAME_MAX, 'n');
+  directory.file(name, "#!/bin/sh\necho found", 0755);
+  Command command;
+  command.argv = {name};
+  command.env = {{"PATH", "/" + std::string(PATH_MAX, 'd') + ":" + directory.path}};
+  EXPECT_EQ(run_captured(runner(), command).out, "found\n");
+  command.argv = {name + "n"};
+  const auto output = run_captured(runner(), command);
+  ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
+  EXPECT_EQ(output.ending->exit_code, 126);
+  EXPECT_EQ(output.ending->os_errno, ENAMETOOLONG);
+}
+
+TEST_P(CommandTest, an_empty_element_of_path_is_the_working_directory) {
+  const Directory directory;
+  directory.file("tool", "#!/bin/sh\necho here", 0755);
+  const Fd cwd(::open(directory.path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (const char* path : {"", ":/no/such/dir", "/no/such/dir:", "/no/such/dir::/no/such/dir"}) {
+    Command command;
+    command.argv = {"tool"};
+    command.env = {{"PATH", path}};
+    command.cwd_fd = cwd.get();
+    EXPECT_EQ(run_captured(runner(), command).out, "here\n") << path;
+  }
+}
+
+// What is searched for costs the host what was sent, whatever the product of PATH and argv[0].
+TEST_P(CommandTest, a_search_costs_the_host_nothing) {
+  for (const auto& [name, colons] : {std::pair<size_t, size_t>{20000, 40000}, {NAME_MAX, 131000}}) {
+    Command command;
+    command.argv = {std::string(name, 'n')};
+    command.env = {{"PATH", std::string(colons, ':')}};
+    { std::ofstream("/proc/self/clear_refs") << 5; }  // VmHWM begins anew
+    const long before = peak_kib();
+    const auto output = run_captured(runner(), command);
+    EXPECT_LT(peak_kib() - before, 8192) << "KiB";
+    ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
+    EXPECT_EQ(output.ending->exit_code, name > NAME_MAX ? 126 : 127);
+  }
 }
 
 TEST_P(CommandTest, environment_is_exactly_what_was_given) {
