@@ -65,7 +65,7 @@ struct SpawnPlan {
   void (*instead)(void* argument) = nullptr;
   void* instead_argument = nullptr;
   // A place of its own to be made on the way (enclosure_plan.h): what is executed is its init, and argv, envp
-  // and candidates are not looked at.
+  // and search are not looked at.
   const EnclosurePlan* enclosure = nullptr;
   uint64_t namespaces = 0;  // CLONE_NEW* of the clone
   int init_socket = -1;
