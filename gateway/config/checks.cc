@@ -101,8 +101,8 @@ void check_amounts(const Config& config, Problems& problems) {
   // What one call may ask for has to fit, or it would be refused for ever with "try again".
   const LimitsConfig& limits = config.limits;
   const uint64_t share = limits.tenant_share(limits.max_held_bytes);
-  const uint64_t most =
-      std::max(limits.max_json_bytes * 3 / 2, limits.max_json_bytes + 2 * config.exec.max_max_output_bytes);
+  const uint64_t output = std::max(config.exec.max_max_output_bytes, kStreamBytes);
+  const uint64_t most = std::max(limits.max_json_bytes * 3 / 2, limits.max_json_bytes + 2 * output);
   if (most > share)
     problems.at("limits.max_held_bytes",
                 "one tenant's share of it, " + std::to_string(share) +

@@ -65,6 +65,9 @@ struct LogConfig {
   bool access = true;          // a line per request
 };
 
+// What a stream holds of `limits.max_held_bytes`, whatever it carries; with `lines` twice as much.
+inline constexpr uint64_t kStreamBytes = 256 * 1024;
+
 struct LimitsConfig {
   uint32_t max_connections = 20000;
   uint32_t max_connections_per_peer = 0;  // 0: three quarters of what there may be

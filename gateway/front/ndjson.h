@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "gateway/config/config.h"
+
 namespace isogate::front {
 
 class EventFramer {
@@ -18,7 +20,7 @@ class EventFramer {
   // Of one add() at most, so that what is kept stays within most_bytes().
   [[nodiscard]] size_t at_a_time() const { return lines_ ? 16384 : 32768; }
   // What both streams and one part of events take, at the most and with room to grow.
-  [[nodiscard]] uint64_t most_bytes() const { return lines_ ? 512 * 1024 : 256 * 1024; }
+  [[nodiscard]] uint64_t most_bytes() const { return lines_ ? 2 * kStreamBytes : kStreamBytes; }
 
   // Keeps the bytes. To be followed by next() until it has no more.
   void add(bool error, std::string_view data) { held_[error ? 1 : 0] += data; }

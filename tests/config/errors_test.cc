@@ -328,6 +328,10 @@ TEST(Policy, RefusesWhatNoCallerCouldEverGet) {
   EXPECT_THAT(refusal({"limits: {max_held_bytes: 33554432, tenant_share_percent: 99}"}),
               HasSubstr("`limits.max_held_bytes`"));
   EXPECT_THAT(refusal({"limits: {max_json_bytes: 1073741824}"}), HasSubstr("`limits.max_held_bytes`"));
+  EXPECT_THAT(refusal({"limits: {max_held_bytes: 1048576, max_json_bytes: 1024}\n"
+                       "exec: {max_output_bytes: 1024, max_max_output_bytes: 1024}"}),
+              HasSubstr("524288 bytes, is less than"))
+      << "a stream with `lines` would never fit";
   EXPECT_EQ(test::loaded({"limits: {max_held_bytes: 33554432, tenant_share_percent: 100}"})
                 .config.limits.max_held_bytes,
             33554432u);
