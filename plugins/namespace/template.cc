@@ -234,8 +234,13 @@ Result<void> enter_user(const Base& base) {
 
 Result<void> leave_mounts() {
   if (::unshare(CLONE_NEWNS) != 0) return os_error("cannot make a mount namespace", errno);
-  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+    if (errno == EINVAL)
+      return Error{ISOGATE_UNAVAILABLE, EINVAL,
+                   "the gateway's / is no mount point, as in a chroot: bind the directory onto itself "
+                   "(mount --bind) before the chroot, or start the gateway outside"};
     return os_error("cannot make a mount namespace private", errno);
+  }
   return {};
 }
 

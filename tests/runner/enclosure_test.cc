@@ -4,10 +4,12 @@
 
 #include <fcntl.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,8 +172,13 @@ TEST_F(EnclosureTest, one_that_is_killed_while_it_waits_is_replaced) {
   ASSERT_TRUE(soon([] { return inits().size() == 1; })) << "one is made ahead";
   const pid_t waiting = inits().front();
   ::usleep(50'000);
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, waiting, 0)));
   ::kill(waiting, SIGKILL);
-  EXPECT_EQ(runner_->run(shell_in("exit 6"))->exit_code, 6);
+  pollfd dead = {process.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&dead, 1, 5000), 1);
+  const auto ending = runner_->run(shell_in("exit 6"));
+  ASSERT_TRUE(ending.ok()) << ending.error().message;
+  EXPECT_EQ(ending->exit_code, 6);
 }
 
 TEST_F(EnclosureTest, many_at_once) {
