@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "gateway/base/utf8.h"
 #include "gateway/config/checks.h"
@@ -252,8 +253,17 @@ class Loader {
     return "/usr/lib/isogate/plugins";
   }
 
+  // Nobody is there to be kept out by whoever has all.
+  static bool one_tenant(const Config& config) {
+    std::set<std::string> tenants;
+    for (const auto& key : config.keys) tenants.insert(key.tenant);
+    for (const auto& client : config.tls.clients) tenants.insert(client.tenant);
+    return tenants.size() < 2;
+  }
+
   void finish() {
     Config& config = loaded_.config;
+    if (one_tenant(config)) config.limits.tenant_share_percent = 100;
     if (by_default_ && !config.allow_unisolated)
       loaded_.warnings.push_back(
           std::string(loaded_.file.empty() ? "no configuration file" : "no `backends` configured") +

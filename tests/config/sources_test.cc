@@ -74,11 +74,28 @@ TEST(Defaults, FindPluginsBesideTheProgram) {
   ASSERT_TRUE(without);
   EXPECT_EQ(without->config.plugin_dir, "/usr/lib/isogate/plugins");
   std::filesystem::create_directories(directory.path() + "/lib/isogate/plugins");
-  EXPECT_EQ(load_config(options)->config.plugin_dir, directory.path() + "/lib/isogate/plugins") << "installed";
+  EXPECT_EQ(load_config(options)->config.plugin_dir, directory.path() + "/lib/isogate/plugins")
+      << "installed";
   std::filesystem::create_directory(directory.path() + "/plugins");
   auto beside = load_config(options);
   ASSERT_TRUE(beside);
   EXPECT_EQ(beside->config.plugin_dir, directory.path() + "/plugins");
+}
+
+// Two keys of these tenants.
+std::string keys_of(const std::string& one, const std::string& two) {
+  const std::string zeros(63, '0');
+  return "keys: [{name: a, tenant: " + one + ", sha256: '" + zeros + "1'}, {name: b, tenant: " + two +
+         ", sha256: '" + zeros + "2'}]";
+}
+
+TEST(TenantShare, CountsAmongSeveralTenants) {
+  const auto share = [](const std::string& yaml) {
+    return loaded({yaml}).config.limits.tenant_share_percent;
+  };
+  EXPECT_EQ(share("-"), 100u);
+  EXPECT_EQ(share(keys_of("one", "one")), 100u);
+  EXPECT_EQ(share(keys_of("one", "two")), 50u);
 }
 
 TEST(Precedence, IsFlagThenEnvironmentThenFileThenDefault) {
@@ -193,6 +210,7 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
 std::string needed_by(const std::string& path) {
   if (path == "tls.cert") return "tls: {key: /srv/k}";
   if (path == "tls.key") return "tls: {cert: /srv/c}";
+  if (path == "limits.tenant_share_percent") return keys_of("one", "two");
   if (path == "tls.client_ca") return "tls: {cert: /srv/c, key: /srv/k}";
   if (path == "tls.clients") return "tls: {cert: /srv/c, key: /srv/k, client_ca: /srv/a}";
   return "-";
@@ -222,6 +240,7 @@ TEST(Environment, ReachesEverySetting) {
     }
     by_variable[setting.path.substr(0, setting.path.find('.'))] =
         defaults[setting.path.substr(0, setting.path.find('.'))];
+    if (file.starts_with("keys:")) by_variable["keys"] = defaults["keys"];
     EXPECT_EQ(by_variable, defaults) << setting.path << " changes nothing else";
     ++tried;
   }
