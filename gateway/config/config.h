@@ -76,7 +76,7 @@ struct LimitsConfig {
   uint32_t max_headers = 100;
   uint64_t max_json_bytes = 16u << 20;  // body of a JSON call, and content of a JSON read
   uint64_t max_held_bytes = 1u << 30;   // of bodies and answers, in all
-  uint32_t tenant_share_percent = 50;
+  uint32_t tenant_share_percent = 0;  // 0: load_config() chooses by the tenants
   uint32_t header_timeout_sec = 10;  // from the first byte of a request, total
   uint32_t body_idle_timeout_sec = 30;
   uint32_t idle_timeout_sec = 300;   // a kept-alive connection between requests

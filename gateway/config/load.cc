@@ -20,7 +20,17 @@ extern char** environ;
 namespace isogate {
 namespace {
 
+constexpr uint32_t kTenantShare = 50;  // percent, where several tenants are configured
 constexpr size_t kMaxFile = 1 << 20;
+
+// One tenant alone has all: nobody is there to be kept out.
+void settle_tenant_share(Config& config) {
+  if (config.limits.tenant_share_percent != 0) return;
+  std::set<std::string> tenants;
+  for (const auto& key : config.keys) tenants.insert(key.tenant);
+  for (const auto& client : config.tls.clients) tenants.insert(client.tenant);
+  config.limits.tenant_share_percent = tenants.size() < 2 ? 100 : kTenantShare;
+}
 
 Result<std::string> read_file(const std::string& path) {
   std::string attempt = "cannot read the configuration `" + path + "`";
@@ -58,6 +68,7 @@ class Loader {
     lay_port();
     parse_config(document_, loaded_.config, problems_);
     fill_places();
+    settle_tenant_share(loaded_.config);
     problems_.values_read();
     check_together(loaded_.config, problems_);
     check_directories(loaded_.config, true, problems_);
@@ -253,17 +264,8 @@ class Loader {
     return "/usr/lib/isogate/plugins";
   }
 
-  // Nobody is there to be kept out by whoever has all.
-  static bool one_tenant(const Config& config) {
-    std::set<std::string> tenants;
-    for (const auto& key : config.keys) tenants.insert(key.tenant);
-    for (const auto& client : config.tls.clients) tenants.insert(client.tenant);
-    return tenants.size() < 2;
-  }
-
   void finish() {
     Config& config = loaded_.config;
-    if (one_tenant(config)) config.limits.tenant_share_percent = 100;
     if (by_default_ && !config.allow_unisolated)
       loaded_.warnings.push_back(
           std::string(loaded_.file.empty() ? "no configuration file" : "no `backends` configured") +
@@ -321,6 +323,7 @@ Result<Config> config_from_json(const std::string& document) {
   } catch (const nlohmann::json::exception& error) {
     return invalid(std::string("cannot read the effective configuration: ") + error.what());
   }
+  settle_tenant_share(config);
   problems.values_read();
   check_together(config, problems);
   check_directories(config, false, problems);

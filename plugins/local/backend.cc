@@ -6,6 +6,7 @@
 #include "plugins/local/local.h"
 #include "plugins/local/privileges.h"
 #include "runner/plugin_abi.h"
+#include "runner/plugin_open.h"
 #include "runner/workspace_resolve.h"
 #include "runner/workspace_state.h"
 
@@ -35,10 +36,7 @@ std::string asked_of_sandbox(const isogate_limits& limits) {
   return names;
 }
 
-Result<void> check_spec(const isogate_sandbox_spec& spec) {
-  if ((spec.flags & ~(ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN)) != 0)
-    return invalid("the sandbox's specification has unknown flags");
-  if (spec.egress > ISOGATE_EGRESS_ALLOW) return invalid("the sandbox's specification has an unknown egress");
+Result<void> check_asked(const isogate_sandbox_spec& spec) {
   if (spec.egress == ISOGATE_EGRESS_DENY || spec.egress == ISOGATE_EGRESS_PROXY)
     return unsupported(
         "backend `local` cannot restrict the network: choose another backend, or egress: allow");
@@ -133,25 +131,14 @@ Result<User> Backend::user_of(const isogate_sandbox_spec& spec) const {
 }
 
 Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec, isogate_sandbox_info& info) {
-  if (auto checked = check_spec(spec); !checked) return checked.error();
-  const std::string id(view(spec.sandbox_id));
-  if (!is_sandbox_id(id)) return invalid("the sandbox id is malformed");
-  if (spec.handle.len != 0 && view(spec.handle) != id)
-    return Error{ISOGATE_SANDBOX_LOST, 0, "the handle is not one of this sandbox"};
-  const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
-  const bool attach_only = known || (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
-  if (attach_only) {  // before a uid is taken for it
-    auto present = Workspace::exists(sandboxes_dir_, id);
-    if (!present) return present.error();
-    if (!*present && known)
-      return Error{ISOGATE_SANDBOX_LOST, 0,
-                   "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one"};
-    if (!*present) return Error{ISOGATE_NO_SANDBOX, 0, "there is no such sandbox"};
-  }
+  const auto call = check_open(spec, sandboxes_dir_);
+  if (!call) return call.error();
+  if (auto checked = check_asked(spec); !checked) return checked.error();
+  const std::string& id = call->id;
   auto user = user_of(spec);
   if (!user) return user.error();
   auto workspace =
-      Workspace::open({sandboxes_dir_, id, user->identity, &shared_dirs_, true, name_}, attach_only);
+      Workspace::open({sandboxes_dir_, id, user->identity, &shared_dirs_, true, name_}, call->attach_only);
   if (!workspace) {
     if (as_root_) (void)registry_.release(id, user->identity.uid).ok();  // refused once there are files
     return workspace.error();

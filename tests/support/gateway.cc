@@ -1,6 +1,5 @@
 #include "tests/support/gateway.h"
 
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -9,8 +8,6 @@
 #include <chrono>
 #include <fstream>
 #include <regex>
-#include <set>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -46,38 +43,7 @@ void give(const std::string& directory, uid_t uid) {
     throw std::runtime_error("cannot make " + directory + " for uid " + std::to_string(uid));
 }
 
-// Inode numbers of the sockets a process holds.
-std::set<std::string> sockets_of(pid_t pid) {
-  std::set<std::string> inodes;
-  std::string folder = "/proc/" + std::to_string(pid) + "/fd";
-  DIR* dir = ::opendir(folder.c_str());
-  if (dir == nullptr) return inodes;
-  while (dirent* entry = ::readdir(dir)) {
-    char target[128];
-    ssize_t n = ::readlink((folder + "/" + entry->d_name).c_str(), target, sizeof target - 1);
-    std::string link(target, n > 0 ? static_cast<size_t>(n) : 0);
-    if (link.rfind("socket:[", 0) == 0) inodes.insert(link.substr(8, link.size() - 9));
-  }
-  ::closedir(dir);
-  return inodes;
-}
-
-// The loopback TCP port this process listens on; 0: none yet.
-int listening_port(pid_t pid) {
-  std::set<std::string> inodes = sockets_of(pid);
-  std::ifstream table("/proc/net/tcp");
-  std::string line;
-  while (std::getline(table, line)) {
-    std::istringstream fields(line);
-    std::string slot, local, remote, state, queues, timer, retransmit, uid, timeout, inode;
-    fields >> slot >> local >> remote >> state >> queues >> timer >> retransmit >> uid >> timeout >> inode;
-    if (state == "0A" && inodes.count(inode) > 0)
-      return std::stoi(local.substr(local.find(':') + 1), nullptr, 16);
-  }
-  return 0;
-}
-
-// The same from the log, where /proc does not show an undumpable process to its own user.
+// The loopback TCP port the log tells; 0: none yet.
 int logged_port(const std::string& log) {
   static const std::regex listening("\"event\":\"listening\",\"listen\":\"127\\.0\\.0\\.1:([0-9]+)");
   std::smatch port;
@@ -114,7 +80,7 @@ Gateway::~Gateway() {
 void Gateway::discover_port(double timeout_sec) {
   auto start = Clock::now();
   int port = 0;
-  while ((port = logged_port(log())) == 0 && (port = listening_port(program_->pid())) == 0) {
+  while ((port = logged_port(log())) == 0) {
     if (program_->wait(0.01)) {
       stopped_ = true;
       throw std::runtime_error("the gateway ended with exit code " +

@@ -1,0 +1,36 @@
+#include "runner/plugin_open.h"
+
+#include "runner/plugin_abi.h"
+#include "runner/workspace.h"
+
+namespace isogate {
+namespace {
+
+Result<void> check_present(const std::string& sandboxes_dir, const std::string& id, bool known) {
+  auto present = Workspace::exists(sandboxes_dir, id);
+  if (!present) return present.error();
+  if (*present) return {};
+  if (known)
+    return Error{ISOGATE_SANDBOX_LOST, 0,
+                 "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one"};
+  return Error{ISOGATE_NO_SANDBOX, 0, "there is no such sandbox"};
+}
+
+}  // namespace
+
+Result<OpenCall> check_open(const isogate_sandbox_spec& spec, const std::string& sandboxes_dir) {
+  if ((spec.flags & ~(ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN)) != 0)
+    return invalid("the sandbox's specification has unknown flags");
+  if (spec.egress > ISOGATE_EGRESS_ALLOW) return invalid("the sandbox's specification has an unknown egress");
+  OpenCall call{std::string(view(spec.sandbox_id)), false};
+  if (!is_sandbox_id(call.id)) return invalid("the sandbox id is malformed");
+  if (spec.handle.len != 0 && view(spec.handle) != call.id)
+    return Error{ISOGATE_SANDBOX_LOST, 0, "the handle is not one of this sandbox"};
+  const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
+  call.attach_only = known || (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
+  if (!call.attach_only) return call;
+  if (auto present = check_present(sandboxes_dir, call.id, known); !present) return present.error();
+  return call;
+}
+
+}  // namespace isogate
