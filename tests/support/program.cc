@@ -161,11 +161,9 @@ ProgramResult run_isogate(std::vector<std::string> arguments, const ProgramOptio
   return run_program(arguments, options);
 }
 
-TemporaryDirectory::TemporaryDirectory() {
-  char name[] = "/tmp/isogate-test-XXXXXX";
-  if (::mkdtemp(name) == nullptr) throw std::runtime_error("cannot make a temporary directory");
-  path_ = name;
-  ::chmod(name, 0711);
+TemporaryDirectory::TemporaryDirectory(const std::string& above) : path_(above + "/isogate-test-XXXXXX") {
+  if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("cannot make a directory in " + above);
+  ::chmod(path_.c_str(), 0711);
 }
 
 TemporaryDirectory::~TemporaryDirectory() {

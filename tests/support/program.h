@@ -56,7 +56,7 @@ class Program {
 // A directory of its own, removed with all that is in it. Mode 0711: other users may pass through.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory();
+  explicit TemporaryDirectory(const std::string& above = "/tmp");
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
   ~TemporaryDirectory();

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Runs tests in a guest of Debian's own kernel that has cgroup v2 and nothing else, without KVM.
+
+usage: run.py BUILD_DIR CACHE_DIR
+
+The guest's files are this machine's: the tests, what they are linked with, and the packages below. Its kernel comes
+from Debian's package, unpacked into CACHE_DIR and never installed. A case that skips in there fails: what it needs is there.
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+PACKAGES = """bash coreutils dash findutils grep iproute2 libc-bin libpython3.11-minimal libpython3.11-stdlib mount
+    procps python3-minimal python3.11-minimal sed util-linux util-linux-extra""".split()
+PROGRAMS = ["isogate", "namespace_test", "runner_bomb", "runner_host", "runner_test"]
+# Of each program the cases that are about cgroups, or that a kernel of another age may end otherwise.
+CASES = {
+    "runner_test": "CgroupDetectTest.*:EnclosureTest.*:Each/HostDeathTest.*:Each/LimitsTest.*:NestedLimits.*:"
+                   "SweepTest.*:Each/TreeTest.*-*cpu_limit_is_in_force*",  # its 0.3% of a processor take minutes
+    "namespace_test": "KernelAttack.*:Leftovers.*:Limits.*:NetworkAttack.*",
+}
+TIMEOUT_SEC = 900
+MEMORY = "2048M"
+
+INIT = """#!/bin/bash
+export PATH=/usr/sbin:/usr/bin
+if [ "$1" != moved ]; then
+  mkdir -p /new && mount -t tmpfs -o size=1200m,mode=755 none /new
+  cp -a $(ls -A -d /* | grep -v -x /new) /new/
+  exec switch_root /new /init moved
+fi
+mount -t proc proc /proc && mount -t sysfs sysfs /sys && mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm && mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
+mount -t tmpfs shm /dev/shm && mount -t tmpfs run /run && mount -t tmpfs -o mode=1777 tmp /tmp
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+ip link set lo up
+echo "guest: $(uname -r), controllers: $(cat /sys/fs/cgroup/cgroup.controllers)"
+export HOME=/root
+"""
+
+
+def said(argv):
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+def kernel(cache):
+    """The kernel of Debian's smallest package for virtual machines, from the cache if it is there."""
+    package = re.search(r"Depends: (linux-image-\S+)", said(["apt-cache", "depends", "linux-image-cloud-amd64"])).group(1)
+    image = cache / package.replace("linux-image-", "vmlinuz-")
+    if image.exists():
+        return image
+    print(f"fetching {package}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(["apt-get", "download", "-q", package], check=True, cwd=scratch, stdout=subprocess.DEVNULL)
+        deb = next(pathlib.Path(scratch).glob("*.deb"))
+        subprocess.run(["dpkg-deb", "-x", str(deb), f"{scratch}/unpacked"], check=True)
+        cache.mkdir(parents=True, exist_ok=True)
+        part = image.with_suffix(".part")
+        shutil.copy(next(pathlib.Path(scratch).glob("unpacked/boot/vmlinuz-*")), part)
+        part.rename(image)
+    return image
+
+
+def files_of_packages():
+    files = set()
+    for line in said(["dpkg", "-L", *PACKAGES]).splitlines():
+        if os.path.isfile(line) and not line.startswith(("/usr/share/doc", "/usr/share/man", "/usr/share/locale")):
+            files.add(line)
+    return files
+
+
+def libraries_of(programs):
+    found = set()
+    for program in programs:
+        done = subprocess.run(["ldd", program], capture_output=True, text=True)
+        found.update(re.findall(r"(/\S+) \(0x", done.stdout))
+    return found
+
+
+def place(root, path, strip=False):
+    """Copies one file to the same place, the directories that are links to another (/bin) followed."""
+    real = os.path.realpath(os.path.dirname(path)) + "/" + os.path.basename(path)
+    target = root / real.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if strip:
+        subprocess.run(["strip", "--strip-debug", "-o", str(target), path], check=True)
+    elif not target.exists():
+        shutil.copy2(path, target, follow_symlinks=False)
+        if os.path.islink(path):
+            place(root, os.path.realpath(path))
+
+
+def fill(root, build):
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (root / name).symlink_to("usr/" + name)
+    for name in ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "var/lib",
+                 "var/tmp"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    for name in ("group", "ld.so.cache", "nsswitch.conf", "passwd"):
+        shutil.copy2("/etc/" + name, root / "etc" / name)
+    own = [str(build / "bin" / name) for name in PROGRAMS] + [str(path) for path in (build / "plugins").glob("*.so")]
+    for path in own:
+        place(root, path, strip=True)
+    files = files_of_packages()
+    programs = own + [path for path in files if os.access(path, os.X_OK) or ".so" in path]
+    for path in sorted(files | libraries_of(programs)):
+        place(root, path)
+    (root / "usr/bin/sh").symlink_to("dash")
+    lines = [INIT]
+    for name, cases in CASES.items():
+        command = shlex.join([str(build / "bin" / name), "--gtest_brief=0", "--gtest_filter=" + cases])
+        lines.append(f"{command}; echo \"guest: {name} ended with $?\"\n")
+    lines.append("echo o > /proc/sysrq-trigger\nsleep 60\n")
+    (root / "init").write_text("".join(lines))
+    (root / "init").chmod(0o755)
+
+
+def archive(root, image):
+    with open(image, "wb") as out:
+        find = subprocess.Popen(["find", ".", "-print0"], cwd=root, stdout=subprocess.PIPE)
+        subprocess.run(["cpio", "--null", "--create", "--format=newc", "--owner=0:0", "--quiet"], cwd=root, stdin=find.stdout, stdout=out, check=True)
+        find.wait()
+
+
+def run(image, initrd):
+    """What the guest's console shows, line by line as it comes."""
+    argv = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", MEMORY,
+            "-kernel", str(image), "-initrd", str(initrd), "-append", "console=ttyS0 quiet panic=-1 rdinit=/init",
+            "-no-reboot", "-nographic", "-monitor", "none", "-serial", "stdio", "-nic", "none"]
+    guest = subprocess.Popen(["timeout", "-k", "5", str(TIMEOUT_SEC), *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             text=True, errors="replace")
+    lines = []
+    for line in guest.stdout:
+        print(line.rstrip(), flush=True)
+        lines.append(line.strip())
+    guest.wait()
+    return lines
+
+
+def main():
+    build, cache = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
+    image = kernel(cache)
+    with tempfile.TemporaryDirectory(prefix="isogate-guest.") as scratch:
+        root = pathlib.Path(scratch) / "root"
+        root.mkdir(mode=0o755)
+        fill(root, build)
+        archive(root, f"{scratch}/initrd")
+        shutil.rmtree(root)
+        lines = run(image, f"{scratch}/initrd")
+    wrong = [line for line in lines if "[  SKIPPED ]" in line or "[  FAILED  ]" in line]
+    wrong += [name for name in CASES if f"guest: {name} ended with 0" not in lines]
+    for line in wrong:
+        print("wrong in the guest:", line)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
