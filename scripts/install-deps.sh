@@ -34,6 +34,7 @@ chromium             | what web pages may do to a gateway on loopback, in a real
 clang-14             | fuzz targets
 clang-format-14      | the format of the source
 clang-tidy-14        | static checks
+cpio                 | the files of the guest that qemu runs
 iproute2             | ss and ip: sockets and network namespaces as others see them
 jq                   | JSON in shell tests
 libcap2-bin          | capsh: capabilities as others see them
@@ -47,6 +48,7 @@ procps               | ps: what is left of a tree of processes
 python3              | TLS clients and the pages of the browser tests
 python3-jsonschema   | the published schema against the sample configurations
 python3-venv         | schemathesis, which Debian has not, in an environment of its own
+qemu-system-x86      | a guest of Debian's own kernel, whose cgroups are v2 alone; without KVM
 python3-yaml         | reads the sample configurations and the OpenAPI document
 sqlite3              | looks into the state database
 strace               | which system calls a role really makes

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -100,6 +101,7 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   auto profile = make_profile(*config);
   if (!profile) return profile.error();
   backend->profile_ = std::move(*profile);
+  if (auto checked = backend->check_root(); !checked) return checked.error();
   if (auto shared = backend->open_shared_dirs(); !shared) return shared.error();
   if (const std::string relaxed = relaxations_of(*config); !relaxed.empty())
     backend->log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
@@ -113,6 +115,18 @@ std::vector<std::string> Backend::own_places() const {
   if (const size_t slash = uids.rfind('/'); slash != std::string::npos && slash > 0)
     own.push_back(uids.substr(0, slash));
   return own;
+}
+
+Result<void> Backend::check_root() const {
+  const std::string& root = config_.root;
+  if (root.empty()) return {};
+  struct stat info {}, usr {};
+  if (::stat(root.c_str(), &info) != 0) return os_error("cannot find `" + root + "` (`root`)", errno);
+  if (::lstat((root + "/usr").c_str(), &usr) != 0 || !S_ISDIR(usr.st_mode))
+    return invalid("`" + root + "` (`root`) has no directory /usr: is it the root of a file system?");
+  if ((info.st_uid != 0 && info.st_uid != ::geteuid()) || (info.st_mode & 022) != 0)
+    return invalid("`" + root + "` (`root`) can be changed by others: give it to root, mode 0755");
+  return check_shown(root, own_places(), "`root`");
 }
 
 Result<void> Backend::open_shared_dirs() {
@@ -131,6 +145,8 @@ Result<void> Backend::open_shared_dirs() {
     if (path.empty()) continue;
     if (auto checked = check_in_place(path, own_places(), "`" + path + "` of toolchain_path"); !checked)
       return checked;
+    if (!config_.root.empty() && is_of_system(path) && ::access((config_.root + path).c_str(), X_OK) != 0)
+      return invalid("`" + path + "` of toolchain_path is not in `root`, whose /usr stands in for this host's");
     toolchain_dirs_.push_back(path);
   }
   return {};
@@ -139,7 +155,8 @@ Result<void> Backend::open_shared_dirs() {
 Result<const Base*> Backend::base() {
   const std::lock_guard lock(mutex_);
   if (base_) return &*base_;
-  auto made = make_base({sandboxes_dir_, profile_->host_name, &shared_dirs_, toolchain_dirs_, !as_root_});
+  auto made = make_base(
+      {sandboxes_dir_, profile_->host_name, &shared_dirs_, toolchain_dirs_, config_.root, !as_root_});
   if (!made) return made.error();
   base_ = std::move(*made);
   return &*base_;

@@ -25,6 +25,12 @@ Result<void> take(const std::string& name, const json& value, Config& config) {
     config.profile = value == "debug" ? Profile::kDebug : Profile::kDefault;
     return {};
   }
+  if (name == "root") {
+    if (value.is_string()) config.root = value.get<std::string>();
+    if (config.root.size() < 2 || !config.root.starts_with('/') || config.root.ends_with('/'))
+      return invalid("`root` of `namespace` must be an absolute path of a directory, without a slash at its end");
+    return {};
+  }
   if (name == "inits_ahead") {
     if (!value.is_boolean()) return invalid("`inits_ahead` of `namespace` must be true or false");
     config.inits_ahead = value.get<bool>();

@@ -14,6 +14,7 @@ struct Config {
   uint64_t max_processes = 4096;
   uint64_t shm_mb = 64;
   bool inits_ahead = true;
+  std::string root;  // a directory with another system than this host's; empty: this host's
 };
 
 inline constexpr const char* kConfigSchema = R"({
@@ -41,6 +42,11 @@ inline constexpr const char* kConfigSchema = R"({
       "maximum": 65536,
       "default": 64,
       "description": "size of /dev/shm in MiB; each exec has its own, it goes with it"
+    },
+    "root": {
+      "type": "string",
+      "pattern": "^/.*[^/]$",
+      "description": "a directory of this host with the system that programs find (what debootstrap makes, an unpacked image): its /usr, /bin, /lib…, /opt, /srv, /var/lib and /etc, read-only; without it this host's own"
     },
     "inits_ahead": {
       "type": "boolean",

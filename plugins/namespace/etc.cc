@@ -5,6 +5,7 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -48,7 +49,7 @@ Result<void> write_text(int to, const char* name, const std::string& text) {
 Result<void> copy_file(int from, int to, const std::string& name, const struct stat& info, Copy& copy) {
   copy.bytes += static_cast<uint64_t>(info.st_size);
   if (copy.bytes > kMostBytes)
-    return Error{ISOGATE_RESOURCE_EXHAUSTED, 0, "what is copied of this host's /etc is larger than 12 MiB"};
+    return Error{ISOGATE_RESOURCE_EXHAUSTED, 0, "what is copied into a sandbox's /etc is larger than 12 MiB"};
   const Fd source(::openat(from, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!source) return {};
   const Fd target(::openat(to, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -112,15 +113,34 @@ Result<void> copy_entry(int from, int to, std::string_view name, Copy& copy) {
   return {};
 }
 
-}  // namespace
-
-Result<void> fill_etc(int to, const char* host_name) {
-  const Fd from(::open("/etc", kDirectory));
-  if (!from) return os_error("cannot open /etc", errno);
+Result<void> copy_table(int from, int to) {
   Copy copy;
   for (const Copied& each : kCopied) {
-    if (auto done = copy_entry(from.get(), to, each.name, copy); !done) return done;
+    if (auto done = copy_entry(from, to, each.name, copy); !done) return done;
   }
+  return {};
+}
+
+constexpr std::string_view kMade[] = {"fstab", "group",         "hostname", "hosts",       "isogate",
+                                      "mtab",  "nsswitch.conf", "passwd",   "resolv.conf", "shells"};
+
+Result<void> copy_whole(int from, int to) {
+  Copy copy;
+  for (const auto& each : names_in(from)) {
+    if (std::find(std::begin(kMade), std::end(kMade), each) != std::end(kMade)) continue;
+    if (auto done = copy_any(from, to, each, copy, 0); !done) return done;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> fill_etc(int to, const char* host_name, const std::string& root) {
+  const std::string path = root + "/etc";
+  const Fd from(::open(path.c_str(), kDirectory));
+  if (!from) return os_error("cannot open " + path, errno);
+  if (auto copied = root.empty() ? copy_table(from.get(), to) : copy_whole(from.get(), to); !copied)
+    return copied;
   const std::string name(host_name);
   const std::pair<const char*, std::string> texts[] = {
       {"hostname", name + "\n"},

@@ -35,6 +35,7 @@ class Backend {
   Backend(const isogate_host& host, const Config& config);
   Result<void> prepare_profile();
   [[nodiscard]] std::vector<std::string> own_places() const;
+  Result<void> check_root() const;
   Result<void> open_shared_dirs();
   Result<void> prove();
   Result<const Base*> base();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <linux/openat2.h>
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -24,6 +25,8 @@ namespace {
 
 // Directly below / of the host: links are made anew, directories mounted read-only.
 constexpr const char* kSystem[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+// Of a root of the operator's own as well: nothing in it is this host's.
+constexpr const char* kMoreOfRoot[] = {"opt", "srv", "var/lib"};
 constexpr const char* kDirectories[] = {"dev",  "etc", "home", "mnt", "opt",
                                         "proc", "run", "tmp",  "var", "workspace"};
 
@@ -65,23 +68,31 @@ Result<void> set_read_only(int fd, const char* path, unsigned flags) {
   return {};
 }
 
-// As the host has it: `bin` is usually a link to usr/bin.
-Result<void> add_system(int root, const char* name) {
-  const std::string path = std::string("/") + name;
+// The entry itself; no link on the way to it is followed. Empty: there is none.
+Fd open_system(const std::string& from, const char* name) {
+  const Fd top(::open(from.empty() ? "/" : from.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  open_how how = {};
+  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  return Fd(static_cast<int>(::syscall(SYS_openat2, top.get(), name, &how, sizeof how)));
+}
+
+// As it is `from` there: `bin` is usually a link to usr/bin.
+Result<void> add_system(int root, const std::string& from, const char* name) {
+  const std::string path = from + "/" + name;
+  const Fd source = open_system(from, name);
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return {};
+  if (!source || ::fstat(source.get(), &info) != 0) return {};
   if (S_ISLNK(info.st_mode)) {
     char target[256];
-    const ssize_t size = ::readlink(path.c_str(), target, sizeof target - 1);
+    const ssize_t size = ::readlinkat(source.get(), "", target, sizeof target - 1);
     if (size < 0) return os_error("cannot read the link `" + path + "`", errno);
     target[size] = '\0';
     if (::symlinkat(target, root, name) != 0) return os_error("cannot make `" + path + "`", errno);
     return {};
   }
   if (!S_ISDIR(info.st_mode)) return {};
-  const Fd source(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-  if (!source) return os_error("cannot open `" + path + "`", errno);
-  if (auto made = make_directory(root, name); !made) return made;
+  if (auto made = make_path(root, name); !made) return made;
   auto mount = clone_mount(source.get(), Access::kReadOnly, true, "`" + path + "`");
   if (!mount) return mount.error();
   return attach(*mount, root, name, "`" + path + "`");
@@ -134,10 +145,10 @@ Result<void> add_dev(int root, bool rootless) {
   return attach(*dev, root, "dev", "the sandbox's /dev");
 }
 
-Result<void> add_etc(int root, const std::string& host_name) {
+Result<void> add_etc(int root, const std::string& from, const std::string& host_name) {
   const Fd etc(::openat(root, "etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!etc) return os_error("cannot open the sandbox's /etc", errno);
-  return fill_etc(etc.get(), host_name.c_str());
+  return fill_etc(etc.get(), host_name.c_str(), from);
 }
 
 struct Brought {
@@ -170,7 +181,7 @@ Result<std::vector<Brought>> operators_mounts(const BaseOptions& options) {
     if (!done) return done.error();
   }
   for (const std::string& path : options.toolchain) {
-    if (path.starts_with("/usr/") || path.starts_with("/bin") || path.starts_with("/sbin")) continue;
+    if (is_of_system(path)) continue;
     const Fd source(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!source) return os_error("cannot open `" + path + "` of toolchain_path", errno);
     if (auto done =
@@ -209,10 +220,14 @@ Result<void> fill_root(int root, const BaseOptions& options, const std::vector<B
   if (::symlinkat("../tmp", root, "var/tmp") != 0)
     return os_error("cannot make the sandbox's /var/tmp", errno);
   for (const char* name : kSystem) {
-    if (auto added = add_system(root, name); !added) return added;
+    if (auto added = add_system(root, options.root, name); !added) return added;
+  }
+  for (const char* name : kMoreOfRoot) {
+    if (options.root.empty()) break;
+    if (auto added = add_system(root, options.root, name); !added) return added;
   }
   if (auto added = add_dev(root, options.rootless); !added) return added;
-  if (auto added = add_etc(root, options.host_name); !added) return added;
+  if (auto added = add_etc(root, options.root, options.host_name); !added) return added;
   if (options.rootless) {
     if (auto added = add_proc(root); !added) return added;
   }
@@ -327,6 +342,10 @@ Result<void> build_template(const Base& base, const TemplateParts& parts, Templa
 }
 
 }  // namespace
+
+bool is_of_system(const std::string& path) {
+  return path.starts_with("/usr/") || path.starts_with("/bin") || path.starts_with("/sbin");
+}
 
 Result<Base> make_base(const BaseOptions& options) {
   Base base;

@@ -1,7 +1,8 @@
 // The mount namespaces that programs get copies of: one base for the backend, built once from this host, and
 // from it one template for each sandbox, which costs the same however many mounts this host has.
 //
-// A template holds: / (tmpfs, read-only), /usr and what is beside it in the root of the host (read-only), a
+// A template holds: / (tmpfs, read-only), /usr and what is beside it in the root of the host, or in another one
+// of the operator's choice (read-only), a
 // /etc of few files (etc.h), /dev with six devices and its own /dev/pts, the shared directories at
 // /mnt/<prefix>, the toolchain at its own path, and of the sandbox alone /workspace, /tmp (/var/tmp leads
 // there) and /etc/isogate. /proc and /dev/shm are empty: each run mounts its own. No /sys, no cgroups.
@@ -15,11 +16,15 @@
 
 namespace isogate::ns {
 
+// In what a root of the operator's own replaces: it is not brought from this host.
+bool is_of_system(const std::string& path);
+
 struct BaseOptions {
   std::string scratch;  // any directory of ours: the new root is mounted there for a moment
   std::string host_name;
   const std::vector<SharedDir>* shared_dirs = nullptr;
   std::vector<std::string> toolchain;  // directories
+  std::string root;                    // where the system is; empty: this host's own
   bool rootless = false;               // in a user namespace: devices are the host's own, mounted
 };
 

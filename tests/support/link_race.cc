@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <stdexcept>
 
@@ -10,13 +11,13 @@
 namespace isogate::test {
 namespace {
 
-constexpr int kQuickCalls = 3000, kSlowCalls = 100'000;
+constexpr int kQuickCalls = 3000, kSlowCalls = 100'000, kCallsOfRound = 20'000;
 
 std::string swapping(const std::string& outside) {
   return "import ctypes,os\n"
          "libc=ctypes.CDLL(None)\n"
-         "os.makedirs('d',exist_ok=True); open('d/f','w').write('INSIDE')\n"
-         "os.symlink('" +
+         "for n in ('d','lnk','lnk2'): os.system('rm -rf '+n)\n"
+         "os.mkdir('d'); open('d/f','w').write('INSIDE'); os.symlink('" +
          outside + "','lnk'); os.symlink('../../../../../../../../../..' + '" + outside +
          "','lnk2')\n"
          "while True:\n"
@@ -40,6 +41,14 @@ void try_all(const Caller& me, const std::string& d, const Json& more, LinkRace&
   race.tries += 5;
 }
 
+void race_a_round(const Caller& me, const std::string& d, const Json& more, int calls, LinkRace& race) {
+  ExecStream racing(me, {{"argv", {"/usr/bin/python3", "swap.py"}}, {"timeout_sec", 90}});
+  if (racing.head.status != 200) throw std::runtime_error("the race was not started: " + racing.head.body);
+  if (racing.next()->at("event") != "start") throw std::runtime_error("the race was not started");
+  if (!eventually(5, [&] { return me.read("d/f").status != 404; })) throw std::runtime_error("no race");
+  for (const int end = race.tries + calls; race.tries < end;) try_all(me, d, more, race);
+}
+
 }  // namespace
 
 LinkRace race_links(const Caller& me, const std::string& prefix, const Json& more) {
@@ -48,12 +57,9 @@ LinkRace race_links(const Caller& me, const std::string& prefix, const Json& mor
   outside.file("f", "OUTSIDE", 0666);
   outside.file("f2", "OUTSIDE", 0666);
   if (me.write("swap.py", swapping(outside.path())).status != 200) throw std::runtime_error("write failed");
-  ExecStream racing(me, {{"argv", {"/usr/bin/python3", "swap.py"}}, {"timeout_sec", 600}});
-  if (racing.next()->at("event") != "start") throw std::runtime_error("the race was not started");
-  if (!eventually(5, [&] { return me.read("d/f").status != 404; })) throw std::runtime_error("no race");
   LinkRace race;
-  const int calls = slow_tests() ? kSlowCalls : kQuickCalls;
-  while (race.tries < calls) try_all(me, prefix + "d", more, race);
+  for (int left = slow_tests() ? kSlowCalls : kQuickCalls; left > 0; left -= kCallsOfRound)
+    race_a_round(me, prefix + "d", more, std::min(left, kCallsOfRound), race);
   for (const auto& entry : std::filesystem::directory_iterator(outside.path()))
     if (const std::string name = entry.path().filename(); name != "f" && name != "f2") race.escaped += name + " ";
   if (!std::filesystem::exists(outside.path() + "/f2")) race.escaped += "removed f2 ";
