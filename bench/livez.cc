@@ -115,13 +115,16 @@ int load(unsigned short port, const char* path, int connections, double seconds,
   Load all;
   all.request = std::string("GET ") + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
   all.server = tcp::endpoint(asio::ip::address_v4::loopback(), port);
-  all.until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  all.until =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   for (int i = 0; i < connections; ++i)
     asio::co_spawn(io, client(all, secured ? &tls : nullptr, io), asio::detached);
   io.run();
   std::sort(all.micros.begin(), all.micros.end());
   const auto at = [&](double part) {
-    return all.micros.empty() ? 0.0 : all.micros[static_cast<size_t>(part * static_cast<double>(all.micros.size() - 1))];
+    return all.micros.empty()
+               ? 0.0
+               : all.micros[static_cast<size_t>(part * static_cast<double>(all.micros.size() - 1))];
   };
   std::printf("{\"per_sec\":%.0f,\"p50_us\":%.0f,\"p99_us\":%.0f,\"failed\":%zu,\"connections\":%zu}\n",
               static_cast<double>(all.micros.size()) / seconds, at(0.5), at(0.99), all.failed, all.connected);
@@ -131,10 +134,11 @@ int load(unsigned short port, const char* path, int connections, double seconds,
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::strcmp(argv[1], "serve") == 0) return serve(static_cast<unsigned short>(std::atoi(argv[2])));
+  if (argc == 3 && std::strcmp(argv[1], "serve") == 0)
+    return serve(static_cast<unsigned short>(std::atoi(argv[2])));
   if (argc == 7 && std::strcmp(argv[1], "load") == 0)
-    return load(static_cast<unsigned short>(std::atoi(argv[2])), argv[3], std::atoi(argv[4]), std::atof(argv[5]),
-                std::strcmp(argv[6], "tls") == 0);
+    return load(static_cast<unsigned short>(std::atoi(argv[2])), argv[3], std::atoi(argv[4]),
+                std::atof(argv[5]), std::strcmp(argv[6], "tls") == 0);
   std::fputs("usage: livez serve PORT | livez load PORT PATH CONNECTIONS SECONDS tls|plain\n", stderr);
   return 2;
 }

@@ -57,7 +57,8 @@ const Setting kRows[] = {
      .brief =
          "The most that one tenant has of `limits.max_held_bytes`, `limits.max_execs`, `limits.exec_queue` "
          "and a backend's file calls, in percent.",
-     .details = "So that no tenant takes all. 0: 50 where `keys` and `tls.clients` name more than one tenant, else 100.",
+     .details = "So that no tenant takes all. 0: 50 where `keys` and `tls.clients` name more than one "
+                "tenant, else 100.",
      .least = 0,
      .most = 100},
     {.path = "limits.header_timeout_sec",

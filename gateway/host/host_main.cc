@@ -158,8 +158,7 @@ size_t most_calls(const LimitsConfig& limits) {
   size_t wanted = size_t{limits.max_execs} + kFileCalls + kReserve;
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
-  size_t possible =
-      files.rlim_cur > kOwn ? static_cast<size_t>((files.rlim_cur - kOwn) / kPerCall) : 0;
+  size_t possible = files.rlim_cur > kOwn ? static_cast<size_t>((files.rlim_cur - kOwn) / kPerCall) : 0;
   size_t most = std::max<size_t>(std::min(wanted, possible), 2 * kReserve);
   if (most < wanted)
     log::warn("fewer calls at once than configured: raise the hard limit of open files",

@@ -120,7 +120,8 @@ std::vector<std::string> Backend::own_places() const {
 Result<void> Backend::check_root() const {
   const std::string& root = config_.root;
   if (root.empty()) return {};
-  struct stat info {}, usr {};
+  struct stat info {
+  }, usr{};
   if (::stat(root.c_str(), &info) != 0) return os_error("cannot find `" + root + "` (`root`)", errno);
   if (::lstat((root + "/usr").c_str(), &usr) != 0 || !S_ISDIR(usr.st_mode))
     return invalid("`" + root + "` (`root`) has no directory /usr: is it the root of a file system?");
@@ -146,7 +147,8 @@ Result<void> Backend::open_shared_dirs() {
     if (auto checked = check_in_place(path, own_places(), "`" + path + "` of toolchain_path"); !checked)
       return checked;
     if (!config_.root.empty() && is_of_system(path) && ::access((config_.root + path).c_str(), X_OK) != 0)
-      return invalid("`" + path + "` of toolchain_path is not in `root`, whose /usr stands in for this host's");
+      return invalid("`" + path +
+                     "` of toolchain_path is not in `root`, whose /usr stands in for this host's");
     toolchain_dirs_.push_back(path);
   }
   return {};

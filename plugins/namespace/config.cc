@@ -28,7 +28,8 @@ Result<void> take(const std::string& name, const json& value, Config& config) {
   if (name == "root") {
     if (value.is_string()) config.root = value.get<std::string>();
     if (config.root.size() < 2 || !config.root.starts_with('/') || config.root.ends_with('/'))
-      return invalid("`root` of `namespace` must be an absolute path of a directory, without a slash at its end");
+      return invalid(
+          "`root` of `namespace` must be an absolute path of a directory, without a slash at its end");
     return {};
   }
   if (name == "inits_ahead") {

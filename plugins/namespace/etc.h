@@ -46,9 +46,9 @@ inline constexpr Copied kCopied[] = {
     {"xattr.conf", "cp"},
 };
 
-// Fills `to`, an empty directory: of this host what the table says; of a `root` of the operator's own, which has
-// no secrets of this host, all that others may read. passwd and group are links to isogate/, which each sandbox has
-// of its own.
+// Fills `to`, an empty directory: of this host what the table says; of a `root` of the operator's own, which
+// has no secrets of this host, all that others may read. passwd and group are links to isogate/, which each
+// sandbox has of its own.
 Result<void> fill_etc(int to, const char* host_name, const std::string& root);
 
 }  // namespace isogate::ns

@@ -1,11 +1,11 @@
 // The mount namespaces that programs get copies of: one base for the backend, built once from this host, and
 // from it one template for each sandbox, which costs the same however many mounts this host has.
 //
-// A template holds: / (tmpfs, read-only), /usr and what is beside it in the root of the host, or in another one
-// of the operator's choice (read-only), a
-// /etc of few files (etc.h), /dev with six devices and its own /dev/pts, the shared directories at
-// /mnt/<prefix>, the toolchain at its own path, and of the sandbox alone /workspace, /tmp (/var/tmp leads
-// there) and /etc/isogate. /proc and /dev/shm are empty: each run mounts its own. No /sys, no cgroups.
+// A template holds: / (tmpfs, read-only), /usr and what is beside it in the root of the host, or in another
+// one of the operator's choice (read-only), a /etc of few files (etc.h), /dev with six devices and its own
+// /dev/pts, the shared directories at /mnt/<prefix>, the toolchain at its own path, and of the sandbox alone
+// /workspace, /tmp (/var/tmp leads there) and /etc/isogate. /proc and /dev/shm are empty: each run mounts its
+// own. No /sys, no cgroups.
 #pragma once
 
 #include <string>

@@ -17,14 +17,17 @@ class Root : public testing::Test {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "only root makes such a directory";
     ASSERT_EQ(::chmod(path().c_str(), 0755), 0);
-    run("mkdir -p usr/bin usr/lib usr/lib64 etc opt/tool var/lib/thing && ln -s usr/bin bin && ln -s usr/lib lib && "
+    run("mkdir -p usr/bin usr/lib usr/lib64 etc opt/tool var/lib/thing && ln -s usr/bin bin && ln -s usr/lib "
+        "lib && "
         "ln -s usr/lib64 lib64");
     for (const char* tool : {"bash", "cat", "id", "ls", "readlink", "stat", "touch", "true"})
       run(std::string("for f in /usr/bin/") + tool + " $(ldd /usr/bin/" + tool +
           " | grep -o '/[^ ]*'); do r=$(readlink -f $f); mkdir -p .$(dirname $r) && cp $r .$r; "
-          "n=.$(readlink -f $(dirname $f))/$(basename $f); mkdir -p $(dirname $n); [ -e $n ] || cp $r $n; done");
+          "n=.$(readlink -f $(dirname $f))/$(basename $f); mkdir -p $(dirname $n); [ -e $n ] || cp $r $n; "
+          "done");
     run("echo 'ID=own-root' > etc/os-release; echo 'hidden' > etc/hidden; chmod 600 etc/hidden; "
-        "echo 'root:x:0:0:image:/:/bin/sh' > etc/passwd; echo of-the-tool > opt/tool/f; echo lib > var/lib/thing/f");
+        "echo 'root:x:0:0:image:/:/bin/sh' > etc/passwd; echo of-the-tool > opt/tool/f; echo lib > "
+        "var/lib/thing/f");
   }
   void run(const std::string& command) const {
     const auto done = run_program({"bash", "-c", "cd " + path() + " && " + command});
@@ -68,14 +71,16 @@ TEST_F(Root, IsWhatProgramsFindAndCannotChange) {
 }
 
 TEST_F(Root, LinksInItLeadNowhereOnThisHost) {
-  run("ln -s /etc dev; ln -s /root tmp; ln -s / proc; ln -s /etc workspace; ln -s / srv; ln -s /etc/shadow etc/key; "
+  run("ln -s /etc dev; ln -s /root tmp; ln -s / proc; ln -s /etc workspace; ln -s / srv; ln -s /etc/shadow "
+      "etc/key; "
       "ln -s /proc/1/root opt/out; rm -r var; ln -s / var");
   Gateway own(yaml());
   const Caller me(own, "a");
   EXPECT_EQ(me.out("stat -c %F /dev /tmp /proc /workspace"), "directory\ndirectory\ndirectory\ndirectory\n");
   EXPECT_EQ(me.out("stat -c '%F %t %T' /dev/null"), "character special file 1 3\n");
   EXPECT_NE(me.run("cat /etc/key").at("exit_code"), 0);
-  EXPECT_EQ(me.out("cat /srv/etc/os-release; [ -e /opt/out/usr/bin/python3 ] || echo held"), "ID=own-root\nheld\n");
+  EXPECT_EQ(me.out("cat /srv/etc/os-release; [ -e /opt/out/usr/bin/python3 ] || echo held"),
+            "ID=own-root\nheld\n");
 }
 
 TEST_F(Root, AnUnfitOneIsRefusedWithTheReason) {

@@ -61,7 +61,8 @@ LinkRace race_links(const Caller& me, const std::string& prefix, const Json& mor
   for (int left = slow_tests() ? kSlowCalls : kQuickCalls; left > 0; left -= kCallsOfRound)
     race_a_round(me, prefix + "d", more, std::min(left, kCallsOfRound), race);
   for (const auto& entry : std::filesystem::directory_iterator(outside.path()))
-    if (const std::string name = entry.path().filename(); name != "f" && name != "f2") race.escaped += name + " ";
+    if (const std::string name = entry.path().filename(); name != "f" && name != "f2")
+      race.escaped += name + " ";
   if (!std::filesystem::exists(outside.path() + "/f2")) race.escaped += "removed f2 ";
   return race;
 }

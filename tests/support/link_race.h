@@ -6,15 +6,15 @@
 namespace isogate::test {
 
 struct LinkRace {
-  int tries = 0;         // calls through the directory
-  int inside = 0;        // reads that met the directory
-  int held = 0;          // reads that met a link, and were refused
-  std::string escaped;   // what was read or made outside of the sandbox: has to stay empty
+  int tries = 0;        // calls through the directory
+  int inside = 0;       // reads that met the directory
+  int held = 0;         // reads that met a link, and were refused
+  std::string escaped;  // what was read or made outside of the sandbox: has to stay empty
 };
 
-// A program of the caller's swaps `d` with links that lead out, by absolute path and by `..`, while reads, writes,
-// uploads, removals and new directories go through <prefix>d. For a moment; 100,000 calls where slow_tests().
-// Any thread; throws std::runtime_error when the race cannot be run.
+// A program of the caller's swaps `d` with links that lead out, by absolute path and by `..`, while reads,
+// writes, uploads, removals and new directories go through <prefix>d. For a moment; 100,000 calls where
+// slow_tests(). Any thread; throws std::runtime_error when the race cannot be run.
 LinkRace race_links(const Caller& me, const std::string& prefix = "", const Json& more = Json::object());
 
 }  // namespace isogate::test

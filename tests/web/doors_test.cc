@@ -98,9 +98,8 @@ TEST_F(Doors, AnonymousCallersNeedAHostOfThisMachine) {
   for (const std::string& host : {"localhost" + port, std::string("localhost"), "127.0.0.1" + port,
                                   "dev.example" + port, "LOCALHOST" + port})
     EXPECT_EQ(ask(*gateway, "GET", "/backends", {{"Host", host}}).status, 200) << host;
-  for (const std::string& host :
-       {"evil.example" + port, "localhost.evil.example" + port, std::string("localhost:1"), "0.0.0.0" + port,
-        "dev.example.evil" + port})
+  for (const std::string& host : {"evil.example" + port, "localhost.evil.example" + port,
+                                  std::string("localhost:1"), "0.0.0.0" + port, "dev.example.evil" + port})
     EXPECT_TRUE(refused(ask(*gateway, "GET", "/backends", {{"Host", host}}), 421, "misdirected_request"))
         << host;
   const Headers no_host = {{"Host", "evil.example/localhost" + port}};
