@@ -58,7 +58,9 @@ Result<void> copy_file(int from, int to, const std::string& name, const struct s
     sent = ::sendfile(target.get(), source.get(), nullptr, 1u << 20);
     if (sent < 0) return os_error("cannot copy `" + name + "` of /etc", errno);
   }
-  if (::fchmod(target.get(), (info.st_mode & 0555) | 0200) != 0)
+  // With its time: Python compiles a module again that looks newer than its cache.
+  const timespec times[2] = {info.st_atim, info.st_mtim};
+  if (::futimens(target.get(), times) != 0 || ::fchmod(target.get(), (info.st_mode & 0555) | 0200) != 0)
     return os_error("cannot write the sandbox's /etc", errno);
   return {};
 }

@@ -58,6 +58,11 @@ TEST_F(Place, SharedDirectoriesAndTheToolchainAreInsideReadOnly) {
     EXPECT_NE(me.run(command).at("exit_code"), 0) << command;
 }
 
+// Python compiles what looks newer than its cache, at every start.
+TEST_F(Place, WhatIsCopiedOfEtcKeepsItsTime) {
+  EXPECT_EQ(x().out("stat -c %Y /etc/profile"), run_program({"stat", "-c", "%Y", "/etc/profile"}).out);
+}
+
 TEST_F(Place, WhatNoSandboxMaySeeIsRefused) {
   const TemporaryDirectory good, with_socket;
   const std::string path = with_socket.path() + "/socket";
