@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/prctl.h>
 #include <linux/sched.h>
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,8 +75,11 @@ class Stack {
             ::mmap(nullptr, kGuard + kStack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
     if (memory_ == MAP_FAILED || ::mprotect(start(), kStack, PROT_READ | PROT_WRITE) != 0) error_ = errno;
   }
+  // Its last frames never return: a sanitizer would take them for those of whoever is next at this address.
   ~Stack() {
-    if (memory_ != MAP_FAILED) ::munmap(memory_, kGuard + kStack);
+    if (memory_ == MAP_FAILED) return;
+    ASAN_UNPOISON_MEMORY_REGION(start(), kStack);
+    ::munmap(memory_, kGuard + kStack);
   }
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;

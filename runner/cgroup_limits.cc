@@ -61,9 +61,15 @@ Result<void> check_no_swap() {
 
 }  // namespace
 
+Result<void> set_socket_memory_limit(int group_fd, int version, uint64_t bytes) {
+  if (version == 2) return {};
+  return set_bytes(group_fd, "memory.kmem.tcp.limit_in_bytes", bytes);
+}
+
 Result<void> set_memory_limit(int group_fd, int version, uint64_t bytes) {
   if (version == 1) {
     if (auto set = set_bytes(group_fd, "memory.limit_in_bytes", bytes); !set.ok()) return set;
+    if (auto set = set_socket_memory_limit(group_fd, version, bytes); !set.ok()) return set;
     if (!exists(group_fd, "memory.memsw.limit_in_bytes")) return check_no_swap();
     return set_bytes(group_fd, "memory.memsw.limit_in_bytes", bytes);
   }

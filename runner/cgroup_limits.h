@@ -10,6 +10,9 @@ namespace isogate {
 
 // RAM and swap together. v1: memsw, v2: no swap at all, and the whole group dies of out-of-memory.
 Result<void> set_memory_limit(int group_fd, int version, uint64_t bytes);
+// Buffers of sockets, which v1 counts apart and only in a group that has a limit on them itself; v2 counts
+// them with the rest. set_memory_limit() does it too.
+Result<void> set_socket_memory_limit(int group_fd, int version, uint64_t bytes);
 Result<void> set_pids_limit(int group_fd, int version, uint64_t pids);
 Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis);
 

@@ -101,6 +101,8 @@ Result<void> Cgroups::join_shared_memory(CgroupSlot& slot, size_t base) {
     if (!fresh) return fresh.error();
     limit = std::move(*fresh);
     limit.pooled = true;
+    if (auto done = set_socket_memory_limit(limit.directory.get(), 1, shared_.memory_bytes); !done)
+      return done;
   }
   slot.oom_events =
       Fd(::openat(limit.directory.get(), "memory.oom_control", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));

@@ -121,6 +121,11 @@ void CommandRunner::release(std::shared_ptr<Enclosure> enclosure) {
     notice("an init of a closed sandbox is held back by the kernel");
 }
 
+// A program holds no descriptor of a device of this host.
+int CommandRunner::null_of(const Enclosure& place) const {
+  return place.null_fd() < 0 ? null_device_.get() : place.null_fd();
+}
+
 Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& identity) {
   auto sockets = make_sockets();
   if (!sockets) return sockets.error();
@@ -128,7 +133,7 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   if (!mapped) return mapped.error();
   const BorrowedStack stack(stacks_, *mapped);
   SpawnPlan plan;
-  for (int& stream : plan.streams) stream = null_device_.get();
+  for (int& stream : plan.streams) stream = null_of(place);
   plan.change_identity = identity.change;
   plan.uid = identity.uid;
   plan.gid = identity.gid;
@@ -200,7 +205,7 @@ Result<Ending> CommandRunner::run_in_init(const Command& command, const std::str
   Supervision s;
   s.result.start_ns = raw::now_ns();
   const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
-  for (int i = 0; i < 3; ++i) s.plan.streams[i] = streams[i] < 0 ? null_device_.get() : streams[i];
+  for (int i = 0; i < 3; ++i) s.plan.streams[i] = streams[i] < 0 ? null_of(*command.enclosure) : streams[i];
   std::unique_ptr<Terminal> terminal;
   if (command.pty) {
     auto attached = attach_terminal(command, s);

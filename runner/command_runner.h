@@ -67,6 +67,7 @@ class CommandRunner final : public Runner {
   Result<InitProcess> instruct_init(const Command& command, const std::string& order,
                                     const std::vector<int>& descriptors);
   void dismiss_init(InitProcess init, const Supervision& supervision, const CgroupSlot& slot);
+  [[nodiscard]] int null_of(const Enclosure& place) const;
   Result<InitProcess> make_init(Enclosure& place, const Identity& identity);
   Result<InitProcess> take_init(const Command& command, bool fresh);
 

@@ -42,6 +42,7 @@ struct EnclosureOptions {
   Fd user;  // a user namespace that the others belong to; empty: this process's own
   Fd mounts, network;
   Fd landlock;                      // a ruleset; empty: none
+  Fd null;                          // its own /dev/null, for streams that are not given; empty: this host's
   isogate_limits limits{};          // of all that runs in it together
   bool limits_best_effort = false;  // what cannot be enforced is left out
 };
@@ -79,6 +80,7 @@ class Enclosure {
 
   [[nodiscard]] const EnclosurePlan& plan() const { return plan_; }
   [[nodiscard]] const std::shared_ptr<InitTally>& tally() const { return tally_; }
+  [[nodiscard]] int null_fd() const { return options_.null.get(); }  // -1: this host's
   [[nodiscard]] const Identity& identity() const { return options_.identity; }
   [[nodiscard]] bool is_of(const Identity& identity) const;
   [[nodiscard]] Cgroups* groups() const { return groups_.get(); }                    // null: no limits

@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -79,6 +80,11 @@ Result<uint32_t> count_processes(uint32_t uid) {
   auto pids = pids_of(proc->get(), uid);
   if (!pids) return pids.error();
   return static_cast<uint32_t>(pids->size());
+}
+
+bool uid_runs(uint32_t uid) {
+  errno = 0;
+  return ::getpriority(PRIO_USER, uid) != -1 || errno != ESRCH;
 }
 
 Result<void> end_processes(uint32_t uid) {

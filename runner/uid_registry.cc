@@ -1,9 +1,12 @@
 #include "runner/uid_registry.h"
 
 #include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <fstream>
@@ -61,6 +64,18 @@ Ranges reserved_ids(const UidRegistry::Options& options) {
   add_ids(options.subuid, true, reserved);
   add_ids(options.subgid, true, reserved);
   return reserved;
+}
+
+// A directory service that cannot be reached is nobody's user.
+bool has_account(uint32_t id) {
+  std::array<char, 16384> text{};
+  passwd user{};
+  group one{};
+  passwd* found_user = nullptr;
+  group* found_group = nullptr;
+  const int user_error = ::getpwuid_r(id, &user, text.data(), text.size(), &found_user);
+  const int group_error = ::getgrgid_r(id, &one, text.data(), text.size(), &found_group);
+  return found_user != nullptr || found_group != nullptr || user_error == ERANGE || group_error == ERANGE;
 }
 
 bool contains(const Ranges& ranges, uint32_t id) {
@@ -122,6 +137,9 @@ Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_
   for (uint32_t i = 0; i < kCount; ++i) {
     const uint32_t uid = kFirst + (start + i) % kCount;
     if (contains(reserved, uid)) continue;
+    const auto owner = read_state_file(uids->get(), std::to_string(uid));
+    if (!owner) return owner.error();
+    if (!owner->has_value() && (uid_runs(uid) || has_account(uid))) continue;
     auto ours = take(uids->get(), uid, sandbox_id);
     if (!ours) return ours.error();
     if (*ours) return uid;

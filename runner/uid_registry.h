@@ -2,8 +2,9 @@
 //
 // The uid of a sandbox is FNV-1a 32 of its agent id % 60000 + 10000, or the next free one, wrapping around
 // within 10000 … 69999. Never given out: the uids of this process, 61184–65535 (systemd's dynamic users,
-// nobody, -1 in 16 bits), every user and group of passwd and group, every subordinate range of subuid and
-// subgid. The gid is the uid.
+// nobody, -1 in 16 bits), every user and group of passwd and group and of what else the host asks for its
+// users (getpwuid(3)), every subordinate range of subuid and subgid, and a uid that runs something while it
+// is nobody's yet: a container's, say. The gid is the uid.
 //
 // On disk: <uids_dir>/<uid> holds the id of the sandbox. It appears in one step (a renamed file that
 // replaces nothing), so that any number of processes may assign at once and none shares a uid.
@@ -43,6 +44,10 @@ class UidRegistry {
 
 // How many processes, zombies left out, have this uid as real, effective, saved or file uid.
 Result<uint32_t> count_processes(uint32_t uid);
+
+// Whether anything runs with this real uid, as far as this process can see; it costs the same however many
+// do.
+bool uid_runs(uint32_t uid);
 
 // SIGKILLs every process with this uid until none is left, for at most a second. For uids of the registry
 // only. ISOGATE_UNAVAILABLE when some stay (uninterruptible sleep).

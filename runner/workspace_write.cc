@@ -21,9 +21,17 @@ Result<void> prefixed(const std::string& attempt, Error error) {
 
 bool has(const isogate_file_request& request, uint32_t flag) { return (request.flags & flag) != 0; }
 
-// A directory that may only be searched cannot be fsynced: then its whole file system is.
-int sync_directory(int path_fd, int file) {
-  const Fd dir(::openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+Fd open_to_sync(int path_fd) { return Fd(::openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
+
+// One that its owner may search but not read is opened by this process's own right: the directory itself,
+// whatever became of its name. Who has no more right than the tenant syncs the whole file system.
+int sync_directory(int path_fd, const Identity& tenant, int file) {
+  Fd dir = open_to_sync(path_fd);
+  if (!dir && tenant.change) {
+    const FsIdentity as_host({true, ::geteuid(), ::getegid()});
+    dir = open_to_sync(path_fd);
+  }
+  if (!dir && tenant.change) return -errno;
   return (dir ? ::fsync(dir.get()) : ::syncfs(file)) == 0 ? 0 : -errno;
 }
 
@@ -86,10 +94,11 @@ Result<void> WorkspaceImpl::place(StagedFile& staged, const Parent& parent, cons
       staged.commit(parent.fd.get(), target.path.parts.back(), has(request, ISOGATE_FILE_EXCLUSIVE));
   if (code < 0) return target.error(code);
   if (!durable) return {};
-  if (const int synced = sync_directory(parent.fd.get(), staged.fd()); synced < 0)
+  if (const int synced = sync_directory(parent.fd.get(), identity_, staged.fd()); synced < 0)
     return target.error(synced);
   for (const Fd& dir : parent.made_in)
-    if (const int synced = sync_directory(dir.get(), staged.fd()); synced < 0) return target.error(synced);
+    if (const int synced = sync_directory(dir.get(), identity_, staged.fd()); synced < 0)
+      return target.error(synced);
   return {};
 }
 

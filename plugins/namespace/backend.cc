@@ -117,6 +117,19 @@ std::vector<std::string> Backend::own_places() const {
   return own;
 }
 
+namespace {
+
+// Nobody but root and this process's own user can put something else in its place, or into it.
+Result<void> check_kept(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return os_error("cannot find `" + path + "` of `root`", errno);
+  if ((info.st_uid != 0 && info.st_uid != ::geteuid()) || (info.st_mode & 022) != 0)
+    return invalid("`" + path + "` of `root` can be changed by others: give it to root, mode 0755");
+  return {};
+}
+
+}  // namespace
+
 Result<void> Backend::check_root() const {
   const std::string& root = config_.root;
   if (root.empty()) return {};
@@ -125,9 +138,15 @@ Result<void> Backend::check_root() const {
   if (::stat(root.c_str(), &info) != 0) return os_error("cannot find `" + root + "` (`root`)", errno);
   if (::lstat((root + "/usr").c_str(), &usr) != 0 || !S_ISDIR(usr.st_mode))
     return invalid("`" + root + "` (`root`) has no directory /usr: is it the root of a file system?");
-  if ((info.st_uid != 0 && info.st_uid != ::geteuid()) || (info.st_mode & 022) != 0)
-    return invalid("`" + root + "` (`root`) can be changed by others: give it to root, mode 0755");
-  return check_shown(root, own_places(), "`root`");
+  if (auto apart = check_apart(root, own_places(), "`root`"); !apart) return apart;
+  for (std::string above = root; !above.empty(); above.resize(above.rfind('/'))) {
+    if (auto kept = check_kept(above); !kept) return kept;
+  }
+  for (const std::string& path : shown_of(root)) {
+    if (auto kept = check_kept(path); !kept) return kept;
+    if (auto checked = check_no_socket(path, "`" + path + "` of `root`"); !checked) return checked;
+  }
+  return {};
 }
 
 Result<void> Backend::open_shared_dirs() {
@@ -146,9 +165,11 @@ Result<void> Backend::open_shared_dirs() {
     if (path.empty()) continue;
     if (auto checked = check_in_place(path, own_places(), "`" + path + "` of toolchain_path"); !checked)
       return checked;
-    if (!config_.root.empty() && is_of_system(path) && ::access((config_.root + path).c_str(), X_OK) != 0)
+    if (!config_.root.empty() && is_of_system(path, true) &&
+        ::access((config_.root + path).c_str(), X_OK) != 0)
       return invalid("`" + path +
-                     "` of toolchain_path is not in `root`, whose /usr stands in for this host's");
+                     "` of toolchain_path is not in `root`, which stands in for this host's /usr, /opt, /srv "
+                     "and /var/lib");
     toolchain_dirs_.push_back(path);
   }
   return {};
@@ -182,6 +203,8 @@ Result<std::shared_ptr<Enclosure>> Backend::make_enclosure(const TemplateParts& 
   options.mounts = std::move(made->mounts);
   options.network = std::move(made->network);
   options.landlock = std::move(made->landlock);
+  options.null = Fd(::openat(root->get(), "dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!options.null) return os_error("cannot open the sandbox's /dev/null", errno);
   options.limits = spec.limits;
   options.limits_best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   return runner_->enclose(std::move(options));

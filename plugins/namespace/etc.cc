@@ -80,7 +80,8 @@ Result<void> copy_any(int from, int to, const std::string& name, Copy& copy, int
   struct stat info {};
   if (depth > kDeepest || ::fstatat(from, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return {};
   if (S_ISLNK(info.st_mode)) return copy_link(from, to, name);
-  if ((info.st_mode & S_IROTH) == 0) return {};
+  const mode_t needed = S_ISDIR(info.st_mode) ? S_IROTH | S_IXOTH : S_IROTH;
+  if ((info.st_mode & needed) != needed) return {};
   if (S_ISREG(info.st_mode)) return copy_file(from, to, name, info, copy);
   if (!S_ISDIR(info.st_mode)) return {};
   const Fd source(::openat(from, name.c_str(), kDirectory));

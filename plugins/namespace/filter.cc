@@ -1,7 +1,9 @@
 #include "plugins/namespace/filter.h"
 
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -24,7 +26,7 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64, kFirstForeign = 0;
 using Code = std::vector<sock_filter>;
 
 constexpr uint32_t kNewNamespaces = 0x7E020000;  // CLONE_NEW* but TIME, which clone(2) cannot be asked for
-constexpr uint32_t kTypeIntoTerminal = 0x5412, kTypeIntoConsole = 0x541C;
+constexpr uint32_t kTypeIntoTerminal = 0x5412, kTypeIntoConsole = 0x541C, kChangeDiscipline = 0x5423;
 
 constexpr uint32_t error(uint32_t number) { return SECCOMP_RET_ERRNO | number; }
 sock_filter load(size_t offset) { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset)); }
@@ -58,16 +60,30 @@ Code code_for(Verdict verdict) {
       return {low(0), any_bit(kNewNamespaces, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
     case Verdict::kSocket:
       return {low(0),
-              equal(AF_UNIX, 6, 0),
-              equal(AF_INET, 5, 0),
-              equal(AF_INET6, 4, 0),
-              equal(AF_NETLINK, 0, 2),
+              equal(AF_UNIX, 12, 0),
+              equal(AF_NETLINK, 8, 0),
+              equal(AF_INET, 1, 0),
+              equal(AF_INET6, 0, 8),
+              low(2),
+              equal(0 /* the type's own */, 7, 0),
+              equal(IPPROTO_TCP, 6, 0),
+              equal(IPPROTO_UDP, 5, 0),
+              equal(IPPROTO_ICMP, 4, 0),
+              equal(IPPROTO_ICMPV6, 3, 2),
               low(2),
               equal(0 /* NETLINK_ROUTE */, 1, 0),
               answer(error(EAFNOSUPPORT)),
               answer(SECCOMP_RET_ALLOW)};
+    case Verdict::kSocketPair:
+      return {low(0), equal(AF_UNIX, 1, 0), answer(error(EAFNOSUPPORT)), answer(SECCOMP_RET_ALLOW)};
+    case Verdict::kFcntl:
+      return {low(1), equal(F_SETPIPE_SZ, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
     case Verdict::kIoctl:
-      return {low(1), equal(kTypeIntoTerminal, 1, 0), equal(kTypeIntoConsole, 0, 1), answer(error(EPERM)),
+      return {low(1),
+              equal(kTypeIntoTerminal, 2, 0),
+              equal(kTypeIntoConsole, 1, 0),
+              equal(kChangeDiscipline, 0, 1),
+              answer(error(EPERM)),
               answer(SECCOMP_RET_ALLOW)};
     case Verdict::kPersonality:
       return {low(0), equal(0, 2, 0), equal(0xFFFFFFFF, 1, 0), answer(error(EPERM)),

@@ -22,7 +22,7 @@ ROW(kNames, SYS_mkdirat, SYS_unlinkat, SYS_renameat, SYS_renameat2, SYS_linkat, 
     SYS_fchmodat, kFchmodat2, SYS_fchown, SYS_fchownat, SYS_utimensat);
 ROW(kAttributes, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_listxattr, SYS_llistxattr, SYS_flistxattr,
     SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr);
-ROW(kDescriptors, SYS_dup, SYS_dup3, SYS_fcntl, SYS_flock, SYS_pipe2, SYS_eventfd2, SYS_memfd_create,
+ROW(kDescriptors, SYS_dup, SYS_dup3, SYS_flock, SYS_pipe2, SYS_eventfd2, SYS_memfd_create,
     SYS_signalfd4, SYS_timerfd_create, SYS_timerfd_settime, SYS_timerfd_gettime, SYS_inotify_init1,
     SYS_inotify_add_watch, SYS_inotify_rm_watch);
 ROW(kWaiting, SYS_ppoll, SYS_pselect6, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_epoll_pwait2);
@@ -48,7 +48,7 @@ ROW(kThreads, SYS_futex, SYS_futex_waitv, kFutexWake, kFutexWait, kFutexRequeue,
 ROW(kTime, SYS_clock_gettime, SYS_clock_getres, SYS_clock_nanosleep, SYS_nanosleep, SYS_gettimeofday, SYS_times,
     SYS_getitimer, SYS_setitimer, SYS_timer_create, SYS_timer_settime, SYS_timer_gettime, SYS_timer_getoverrun,
     SYS_timer_delete);
-ROW(kNetwork, SYS_socketpair, SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_connect, SYS_getsockname,
+ROW(kNetwork, SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_connect, SYS_getsockname,
     SYS_getpeername, SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_shutdown,
     SYS_getsockopt, SYS_setsockopt);
 ROW(kIpc, SYS_shmget, SYS_shmat, SYS_shmdt, SYS_shmctl, SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl,
@@ -66,6 +66,8 @@ ROW(kPorts, SYS_iopl, SYS_ioperm, SYS_modify_ldt);
 #endif
 ROW(kClone, SYS_clone);
 ROW(kSocket, SYS_socket);
+ROW(kSocketPair, SYS_socketpair);
+ROW(kFcntl, SYS_fcntl);
 ROW(kIoctl, SYS_ioctl);
 ROW(kPersonality, SYS_personality);
 ROW(kSeccomp, SYS_seccomp);
@@ -115,7 +117,9 @@ constexpr FilterRow kTable[] = {
 #endif
     {Verdict::kClone, "threads and processes, no namespaces: CVE-2022-0185 begins in a user namespace", kClone},
     {Verdict::kSocket, "AF_VSOCK reaches the hypervisor, AF_ALG and AF_PACKET the kernel", kSocket},
-    {Verdict::kIoctl, "TIOCSTI and TIOCLINUX type for others; 32 bits count: CVE-2019-10063", kIoctl},
+    {Verdict::kSocketPair, "the same door as socket(2)", kSocketPair},
+    {Verdict::kFcntl, "F_SETPIPE_SZ on a pipe of the gateway's takes from what all its pipes may hold", kFcntl},
+    {Verdict::kIoctl, "TIOCSETD loads line disciplines; TIOCSTI and TIOCLINUX type for others; 32 bits count: CVE-2019-10063", kIoctl},
     {Verdict::kPersonality, "READ_IMPLIES_EXEC and ADDR_NO_RANDOMIZE weaken", kPersonality},
     {Verdict::kSeccomp, "further filters of its own", kSeccomp},
     {Verdict::kMakeNode3, "FIFOs and sockets, no devices", kNode},

@@ -13,8 +13,10 @@ enum class Verdict : uint8_t {
   kAllow,
   kPretend,      // 0, and nothing is done
   kClone,        // no new namespaces
-  kSocket,       // Unix, IPv4, IPv6, and netlink to read routes and addresses
-  kIoctl,        // nothing that types into a terminal
+  kSocket,       // Unix; TCP, UDP and ICMP over IPv4 and IPv6; netlink to read routes and addresses
+  kSocketPair,   // Unix
+  kFcntl,        // all but the size of pipes
+  kIoctl,        // nothing that types into a terminal or changes its line discipline
   kPersonality,  // only the ordinary one, and asking which
   kSeccomp,      // no listener that decides for others
   kMakeNode2,

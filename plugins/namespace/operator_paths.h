@@ -9,9 +9,17 @@
 
 namespace isogate::ns {
 
-// `what` is for the message: "the shared directory `docs`". Refused are /, what overlaps `own` (the gateway's
-// directories) or the kernel's and the services' (/proc, /sys, /dev, /run), and trees with a socket in them,
-// as far as the first 20,000 entries tell. ISOGATE_INVALID_ARGUMENT then.
+// `what` is for the message: "the shared directory `docs`". Refused are / and what overlaps `own` (the
+// gateway's directories) or the kernel's and the services' (/proc, /sys, /dev, /run).
+// ISOGATE_INVALID_ARGUMENT then.
+Result<void> check_apart(const std::string& path, const std::vector<std::string>& own,
+                         const std::string& what);
+
+// Refused is a tree with a socket in it, in what is mounted below as well, and one that cannot be looked
+// through: a read-only mount holds nobody back from connecting. As it is now: nobody watches it later.
+Result<void> check_no_socket(std::string path, const std::string& what);
+
+// Both.
 Result<void> check_shown(const std::string& path, const std::vector<std::string>& own,
                          const std::string& what);
 

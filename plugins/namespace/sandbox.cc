@@ -71,15 +71,12 @@ Result<isogate_evidence> Sandbox::evidence(const isogate_evidence_request& reque
   return backend_.runner_->measure(enclosure_, request);
 }
 
-// With the last copy of the enclosure its namespaces go, and with its inits all that ran.
+// With the last copy of the enclosure its namespaces go, and with its inits all that ran. Nothing is killed
+// by uid: what else runs with it on this host is not ours.
 Result<void> Sandbox::close(uint32_t mode, int cancel_fd) {
   if (mode > ISOGATE_CLOSE_PURGE) return invalid("the close mode is unknown");
   if (enclosure_ != nullptr) backend_.runner_->release(std::move(enclosure_));
-  if (mode == ISOGATE_CLOSE_DETACH) return {};
-  if (identity_.change) {
-    if (auto ended = end_processes(identity_.uid); !ended) return ended;
-  }
-  if (mode == ISOGATE_CLOSE_STOP) return {};
+  if (mode != ISOGATE_CLOSE_PURGE) return {};
   if (auto purged = Workspace::purge(backend_.sandboxes_dir_, id_, cancel_fd); !purged) return purged;
   return identity_.change ? backend_.registry_.release(id_, identity_.uid) : Result<void>();
 }

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -29,6 +30,8 @@ constexpr const char* kSystem[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64"
 constexpr const char* kMoreOfRoot[] = {"opt", "srv", "var/lib"};
 constexpr const char* kDirectories[] = {"dev",  "etc", "home", "mnt", "opt",
                                         "proc", "run", "tmp",  "var", "workspace"};
+
+constexpr int kTerminals = 64;  // of a sandbox; the host has 4,096 for all
 
 struct Device {
   const char* name;
@@ -78,7 +81,7 @@ Fd open_system(const std::string& from, const char* name) {
 }
 
 // As it is `from` there: `bin` is usually a link to usr/bin.
-Result<void> add_system(int root, const std::string& from, const char* name) {
+Result<void> add_system(int root, const std::string& from, const char* name, bool rootless) {
   const std::string path = from + "/" + name;
   const Fd source = open_system(from, name);
   struct stat info {};
@@ -93,7 +96,7 @@ Result<void> add_system(int root, const std::string& from, const char* name) {
   }
   if (!S_ISDIR(info.st_mode)) return {};
   if (auto made = make_path(root, name); !made) return made;
-  auto mount = clone_mount(source.get(), Access::kReadOnly, true, "`" + path + "`");
+  auto mount = clone_mount(source.get(), Access::kReadOnly, from.empty() || rootless, "`" + path + "`");
   if (!mount) return mount.error();
   return attach(*mount, root, name, "`" + path + "`");
 }
@@ -181,7 +184,7 @@ Result<std::vector<Brought>> operators_mounts(const BaseOptions& options) {
     if (!done) return done.error();
   }
   for (const std::string& path : options.toolchain) {
-    if (is_of_system(path)) continue;
+    if (is_of_system(path, !options.root.empty())) continue;
     const Fd source(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!source) return os_error("cannot open `" + path + "` of toolchain_path", errno);
     if (auto done =
@@ -220,11 +223,11 @@ Result<void> fill_root(int root, const BaseOptions& options, const std::vector<B
   if (::symlinkat("../tmp", root, "var/tmp") != 0)
     return os_error("cannot make the sandbox's /var/tmp", errno);
   for (const char* name : kSystem) {
-    if (auto added = add_system(root, options.root, name); !added) return added;
+    if (auto added = add_system(root, options.root, name, options.rootless); !added) return added;
   }
   for (const char* name : kMoreOfRoot) {
     if (options.root.empty()) break;
-    if (auto added = add_system(root, options.root, name); !added) return added;
+    if (auto added = add_system(root, options.root, name, options.rootless); !added) return added;
   }
   if (auto added = add_dev(root, options.rootless); !added) return added;
   if (auto added = add_etc(root, options.root, options.host_name); !added) return added;
@@ -329,7 +332,8 @@ Result<void> build_template(const Base& base, const TemplateParts& parts, Templa
         !attached)
       return attached;
   }
-  auto terminals = fresh_mount("devpts", "mode=620,ptmxmode=666", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+  auto terminals = fresh_mount("devpts", "mode=620,ptmxmode=666,max=" + std::to_string(kTerminals),
+                               MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
   if (!terminals) return terminals.error();
   if (auto attached = attach(*terminals, AT_FDCWD, "/dev/pts", "the sandbox's /dev/pts"); !attached)
     return attached;
@@ -343,8 +347,23 @@ Result<void> build_template(const Base& base, const TemplateParts& parts, Templa
 
 }  // namespace
 
-bool is_of_system(const std::string& path) {
-  return path.starts_with("/usr/") || path.starts_with("/bin") || path.starts_with("/sbin");
+std::vector<std::string> shown_of(const std::string& root) {
+  std::vector<std::string> paths;
+  const auto look = [&](const char* name) {
+    const Fd entry = open_system(root, name);
+    struct stat info {};
+    if (entry && ::fstat(entry.get(), &info) == 0 && S_ISDIR(info.st_mode))
+      paths.push_back(root + "/" + name);
+  };
+  for (const char* name : kSystem) look(name);
+  for (const char* name : kMoreOfRoot) look(name);
+  return paths;
+}
+
+bool is_of_system(const std::string& path, bool own_root) {
+  const auto in = [&](const char* name) { return (path + "/").starts_with("/" + std::string(name) + "/"); };
+  return std::any_of(std::begin(kSystem), std::end(kSystem), in) ||
+         (own_root && std::any_of(std::begin(kMoreOfRoot), std::end(kMoreOfRoot), in));
 }
 
 Result<Base> make_base(const BaseOptions& options) {

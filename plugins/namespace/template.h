@@ -16,8 +16,12 @@
 
 namespace isogate::ns {
 
-// In what a root of the operator's own replaces: it is not brought from this host.
-bool is_of_system(const std::string& path);
+// The directories that a sandbox would see of a root of the operator's own, as paths of this host.
+std::vector<std::string> shown_of(const std::string& root);
+
+// Part of the system that a sandbox finds, this host's or that of a root of the operator's own: it is there,
+// or not, and is not brought beside it.
+bool is_of_system(const std::string& path, bool own_root);
 
 struct BaseOptions {
   std::string scratch;  // any directory of ours: the new root is mounted there for a moment

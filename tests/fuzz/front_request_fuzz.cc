@@ -9,8 +9,11 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <cstdio>
 #include <cstdlib>
+#include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gateway/front/connection.h"
@@ -21,8 +24,10 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using namespace isogate::front;
 
-void require(bool holds) {
-  if (!holds) std::abort();
+void require(bool holds, std::source_location here = std::source_location::current()) {
+  if (holds) return;
+  std::fprintf(stderr, "line %u does not hold\n", static_cast<unsigned>(here.line()));
+  std::abort();
 }
 
 enum Reading { kWhole, kPiped, kNone };
@@ -34,7 +39,8 @@ struct Seen {
 
 struct Run {
   Reading reading = kWhole;
-  std::vector<Seen> handled;  // in order; a body that was cut or refused is not there
+  std::vector<Seen> handled;  // in order; without a body also those that no handler was asked for
+  bool asked = false;         // a handler, for the request that is not ended
   size_t ended = 0, refused = 0;
 } run_now;
 
@@ -58,6 +64,7 @@ asio::awaitable<void> handle(Exchange& exchange) {
   seen.has_body = run_now.reading != kNone;
   if (run_now.reading == kWhole) seen.body = co_await exchange.read_body(8192);
   if (run_now.reading == kPiped) co_await read_piped(exchange, seen.body);
+  run_now.asked = true;
   run_now.handled.push_back(std::move(seen));
   co_await exchange.send(200, "text/plain", "ok");
 }
@@ -70,6 +77,7 @@ struct Front {
                 {[](Exchange&) {}, [](Exchange&, const ListenerInfo&, int, const std::string&) {}, handle,
                  [](const Exchange&, const std::string&, const RequestEnd& end) {
                    ++run_now.ended;
+                   if (!std::exchange(run_now.asked, false)) run_now.handled.emplace_back();
                    if (!end.refused.empty()) ++run_now.refused;
                  }}};
 };

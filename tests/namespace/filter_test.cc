@@ -68,6 +68,17 @@ TEST(Filter, LooksAtArguments) {
   EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 16, 3, 12); }), EAFNOSUPPORT);
   EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 16, 3, 0); }), 0);
   EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 1, 1, 0); }), 0);
+  for (const long protocol : {0L, 6L})
+    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(SYS_socket, 2, 1, protocol); }), 0);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 10, 2, 17); }), 0);
+  for (const long protocol : {132L, 136L, 262L})
+    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(SYS_socket, 2, 1, protocol); }), EAFNOSUPPORT);
+  for (const long family : {16L, 17L, 30L, 40L})
+    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(SYS_socketpair, family, 1, 0); }), EAFNOSUPPORT);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socketpair, 1, 1, 0); }), EFAULT);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_fcntl, 1, 1031, 1 << 20); }), EPERM);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_fcntl, 0, 3, 0); }), 0);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_ioctl, 0, 0x5423L, 0); }), EPERM);
   EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_ioctl, 0, 0x5412L | 1L << 32, 0); }), EPERM);
   EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_clone, 0x10000000, 0, 0); }), EPERM);
   EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sync); }), 0);

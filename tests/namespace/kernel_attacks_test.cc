@@ -61,6 +61,17 @@ TEST_F(KernelAttack, F21_APlantedSetuidBinaryIsWorthNothing) {
   EXPECT_EQ(x().out("./rootly -u"), x().out("id -u"));
 }
 
+// 4,096 are there for the whole host.
+TEST_F(KernelAttack, TerminalsRunOutForOneselfAlone) {
+  const Json taken =
+      x().run_argv(python("import os,time\n"
+                          "n=0\n"
+                          "try:\n"
+                          "  while True: os.openpty(); n+=1\n"
+                          "except OSError: print(n,flush=True)"));
+  EXPECT_EQ(taken.at("stdout"), "64\n");
+}
+
 TEST_F(KernelAttack, F22_HandlesCannotBeOpened) {
   EXPECT_EQ(
       x().run_argv(python("print(call(304,3,b'x'*16,0),call(303,-100,b'/',b'x'*16,b'x'*8,0))")).at("stdout"),

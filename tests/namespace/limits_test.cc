@@ -43,6 +43,26 @@ TEST_F(Limits, MemoryIsSharedAndWhoRunsOutIsTold) {
             "exited");
 }
 
+// v1 counts them apart, and only in a group of their own with a limit.
+TEST_F(Limits, BuffersOfSocketsCount) {
+  const auto own = limited("memory_mb: 64", "memory");
+  if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";
+  const Json ended =
+      Caller(*own, "a").run_argv(python("import socket\n"
+                                        "l=socket.socket(); l.bind(('127.0.0.1',0)); l.listen(200)\n"
+                                        "kept=[]; queued=0\n"
+                                        "for i in range(100):\n"
+                                        "  c=socket.socket(); c.connect(l.getsockname())\n"
+                                        "  s,_=l.accept(); kept+=[c,s]; c.setblocking(False)\n"
+                                        "  try:\n"
+                                        "    while True: queued+=c.send(b'x'*65536)\n"
+                                        "  except BlockingIOError: pass\n"
+                                        "print(queued>>20)\n"),
+                                 {{"timeout_sec", 60}});
+  if (ended.at("outcome") == "oom_killed") return;
+  EXPECT_LE(std::stoi(ended.at("stdout").get<std::string>()), 96) << ended;
+}
+
 TEST_F(Limits, AShellThatOutlivesItsChildIsKilledToo) {
   const auto own = limited("memory_mb: 64", "memory");
   if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "plugins/namespace/operator_paths.h"
 #include "plugins/namespace/privileges.h"
 #include "tests/namespace/boxes.h"
 #include "tests/support/link_race.h"
@@ -61,6 +62,47 @@ TEST_F(Place, SharedDirectoriesAndTheToolchainAreInsideReadOnly) {
 // Python compiles what looks newer than its cache, at every start.
 TEST_F(Place, WhatIsCopiedOfEtcKeepsItsTime) {
   EXPECT_EQ(x().out("stat -c %Y /etc/profile"), run_program({"stat", "-c", "%Y", "/etc/profile"}).out);
+}
+
+// In a mount below, and where there are many files: nothing that was not looked at is shown.
+TEST_F(Place, ASocketIsFoundWhereverItLies) {
+  const TemporaryDirectory shared;
+  ASSERT_EQ(
+      run_program({"sh", "-c",
+                   "cd " + shared.path() +
+                       " && mkdir m && for i in $(seq 250); do mkdir d$i; done && "
+                       "for i in $(seq 250); do (cd d$i && touch $(seq 100)); done; mount -t tmpfs none m && "
+                       "python3 -c \"import socket; s=socket.socket(socket.AF_UNIX); s.bind('m/s')\""})
+          .exit_code,
+      0);
+  const auto answer = [&] { return ns::check_no_socket(shared.path(), "it"); };
+  EXPECT_FALSE(answer().ok());
+  ASSERT_EQ(run_program({"umount", shared.path() + "/m"}).exit_code, 0);
+  EXPECT_TRUE(answer().ok());
+  ASSERT_EQ(
+      run_program({"python3", "-c",
+                   "import socket; s=socket.socket(socket.AF_UNIX); s.bind('" + shared.path() + "/d77/s')"})
+          .exit_code,
+      0);
+  EXPECT_FALSE(answer().ok());
+}
+
+TEST_F(Place, AStreamThatIsNotGivenIsTheSandboxsOwnNull) {
+  EXPECT_EQ(x().out("stat -L -c '%d %i' /proc/self/fd/0"), x().out("stat -c '%d %i' /dev/null"));
+  EXPECT_NE(x().out("stat -L -c '%d %i' /proc/self/fd/0"),
+            run_program({"stat", "-c", "%d %i", "/dev/null"}).out);
+}
+
+TEST_F(Place, TheEndOfASandboxIsTheEndOfNobodyElsesProcess) {
+  const std::string uid = x().out("id -u");
+  const std::string number = uid.substr(0, uid.size() - 1);
+  Program other({"setpriv", "--reuid=" + number, "--clear-groups", "sleep", "60"}, {});
+  ASSERT_TRUE(eventually(5, [&] { return status_field(other.pid(), "Uid").starts_with(number); }));
+  EXPECT_EQ(x().call("DELETE", "/sandboxes/X-" + name() + "?purge=true").status, 503) << "its uid is in use";
+  EXPECT_FALSE(other.wait(0.3));
+  other.signal(SIGKILL);
+  other.wait(5);
+  EXPECT_EQ(x().call("DELETE", "/sandboxes/X-" + name() + "?purge=true").status, 200);
 }
 
 TEST_F(Place, WhatNoSandboxMaySeeIsRefused) {

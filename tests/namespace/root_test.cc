@@ -88,6 +88,9 @@ TEST_F(Root, AnUnfitOneIsRefusedWithTheReason) {
   EXPECT_NE(refusal(yaml()).find("can be changed by others"), std::string::npos);
   run("chmod 755 .");
   EXPECT_NE(refusal(yaml("toolchain_path: /usr/share")).find("is not in `root`"), std::string::npos);
+  run("chmod 775 opt/tool/..");
+  EXPECT_NE(refusal(yaml()).find("/opt` of `root` can be changed by others"), std::string::npos);
+  run("chmod 755 opt");
   run("mv usr other");
   EXPECT_NE(refusal(yaml()).find("has no directory /usr"), std::string::npos);
   const std::string gone = path() + "/gone";

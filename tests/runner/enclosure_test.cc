@@ -168,11 +168,15 @@ TEST_F(EnclosureTest, a_killed_init_is_lost_and_never_success) {
 
 TEST_F(EnclosureTest, one_that_is_killed_while_it_waits_is_replaced) {
   EXPECT_EQ(runner_->run(shell_in("true"))->exit_code, 0);
-  ASSERT_TRUE(soon([] { return inits().size() == 1; })) << "one is made ahead";
-  const pid_t waiting = inits().front();
-  ::usleep(50'000);
-  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, waiting, 0)));
-  ::kill(waiting, SIGKILL);
+  std::vector<pid_t> waiting;
+  ASSERT_TRUE(soon([&] {  // the same for a while: not that of the run before, which is about to end
+    waiting = inits();
+    ::usleep(50'000);
+    return waiting.size() == 1 && inits() == waiting;
+  })) << "one is made ahead";
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, waiting.front(), 0)));
+  ASSERT_TRUE(process);
+  ::kill(waiting.front(), SIGKILL);
   pollfd dead = {process.get(), POLLIN, 0};
   ASSERT_EQ(::poll(&dead, 1, 5000), 1);
   const auto ending = runner_->run(shell_in("exit 6"));

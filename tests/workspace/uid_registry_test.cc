@@ -1,6 +1,7 @@
 #include "runner/uid_registry.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +60,25 @@ TEST_F(Uids, OfOthersAreNeverGiven) {
   spill(subuid_, "someone:" + std::to_string(wanted + 2) + ":10\n");
   spill(subgid_, "someone:" + std::to_string(wanted + 12) + ":1\n");
   EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 13);
+}
+
+// A container's, or a user's of a directory service that came after.
+TEST_F(Uids, ThatRunSomethingAreNotGiven) {
+  if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  const pid_t other = ::fork();
+  if (other == 0) {
+    if (::setresuid(wanted, wanted, wanted) != 0) ::_exit(1);
+    for (;;) ::pause();
+  }
+  while (!uid_runs(wanted)) ::usleep(1000);
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 1);
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  EXPECT_FALSE(uid_runs(wanted));
+  ASSERT_OK(make(id_of(1), wanted + 1));
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 1) << "what it was given stays its own";
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted);
 }
 
 TEST_F(Uids, OfThisProcessAreNeverGiven) {
