@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -93,6 +94,14 @@ Result<void> check_text(const std::string& text, const char* field, bool require
 
 Error mark(const char* what) {
   return invalid(std::string("the plugin wrote rubbish where its description was expected: ") + what);
+}
+
+// A cast from what does not fit is undefined.
+template <typename T>
+void take_number(const json& from, T& to) {
+  if (!from.is_number_unsigned() || from.get<uint64_t>() > std::numeric_limits<T>::max())
+    throw json::other_error::create(599, "not a number that fits", &from);
+  to = from.get<T>();
 }
 
 }  // namespace
@@ -192,7 +201,9 @@ Result<Description> unpack(const std::string& packed) {
   try {
     json in = json::parse(packed);
     if (in.contains("message")) {
-      Error error{in.at("status").get<int32_t>(), 0, clean_text(in.at("message").get<std::string>(), 2000)};
+      uint16_t status = 0;
+      take_number(in.at("status"), status);
+      Error error{status, 0, clean_text(in.at("message").get<std::string>(), 2000)};
       if (error.status <= ISOGATE_OK || error.status > ISOGATE_NO_SANDBOX) error.status = ISOGATE_INTERNAL;
       return error;
     }
@@ -203,13 +214,13 @@ Result<Description> unpack(const std::string& packed) {
     in.at("summary").get_to(d.summary);
     in.at("vendor").get_to(d.vendor);
     in.at("license").get_to(d.license);
-    in.at("abi_major").get_to(d.abi_major);
-    in.at("abi_minor").get_to(d.abi_minor);
-    in.at("flags").get_to(d.flags);
-    in.at("isolation").get_to(d.isolation);
-    in.at("locality").get_to(d.locality);
-    in.at("capabilities").get_to(d.capabilities);
-    in.at("linux_capabilities").get_to(d.linux_capabilities);
+    take_number(in.at("abi_major"), d.abi_major);
+    take_number(in.at("abi_minor"), d.abi_minor);
+    take_number(in.at("flags"), d.flags);
+    take_number(in.at("isolation"), d.isolation);
+    take_number(in.at("locality"), d.locality);
+    take_number(in.at("capabilities"), d.capabilities);
+    take_number(in.at("linux_capabilities"), d.linux_capabilities);
     in.at("takes_config").get_to(d.takes_config);
     in.at("config_schema_json").get_to(d.config_schema_json);
     in.at("absent").get_to(d.absent);

@@ -4,17 +4,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "gateway/config/load.h"
 #include "runner/fd.h"
+#include "tests/fuzz/require.h"
 
 namespace {
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
 
 // A file with these bytes, for as long as the descriptor is open.
 isogate::Fd memory_file(const uint8_t* data, size_t size) {

@@ -1,5 +1,4 @@
 // JSON requests: what is accepted is an object that any other parser reads the same way.
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -7,11 +6,17 @@
 #include "gateway/front/json_in.h"
 #include "gateway/front/routes.h"
 #include "gateway/front/text.h"
+#include "tests/fuzz/require.h"
 
 namespace {
 
-void require(bool holds) {
-  if (!holds) std::abort();
+bool has_nul(const nlohmann::json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().find('\0') != std::string::npos;
+  for (const auto& each : value.items()) {
+    if (each.key().find('\0') != std::string::npos) return true;
+    if (value.is_structured() && has_nul(each.value())) return true;
+  }
+  return false;
 }
 
 template <typename Read>
@@ -41,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   require(body.is_object() && is_utf8(text));
   require(nlohmann::json::parse(text) == body);
-  require(body.dump().find("\\u0000") == std::string::npos);
+  require(!has_nul(body));
   for (const auto name : row.fields) {
     try_field([&] { text_field(body, name); });
     try_field([&] { bool_field(body, name); });

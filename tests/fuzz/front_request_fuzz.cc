@@ -9,26 +9,18 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <cstdio>
-#include <cstdlib>
-#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gateway/front/connection.h"
+#include "tests/fuzz/require.h"
 
 namespace {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using namespace isogate::front;
-
-void require(bool holds, std::source_location here = std::source_location::current()) {
-  if (holds) return;
-  std::fprintf(stderr, "line %u does not hold\n", static_cast<unsigned>(here.line()));
-  std::abort();
-}
 
 enum Reading { kWhole, kPiped, kNone };
 

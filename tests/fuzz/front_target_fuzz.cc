@@ -1,6 +1,5 @@
 // Request targets, ranges and the paths in them: a route's parameters are what the target says, decoded once,
 // and a path that passes the lexical gate names something below its root.
-#include <cstdlib>
 #include <string>
 
 #include "gateway/front/api_error.h"
@@ -10,14 +9,11 @@
 #include "gateway/front/router.h"
 #include "gateway/front/text.h"
 #include "runner/workspace_path.h"
+#include "tests/fuzz/require.h"
 
 namespace {
 
 using namespace isogate::front;
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
 
 void check_path(std::string_view path) {
   for (const uint32_t scope : {ISOGATE_SCOPE_WORKSPACE, ISOGATE_SCOPE_SANDBOX}) {

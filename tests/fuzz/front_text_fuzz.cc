@@ -1,17 +1,13 @@
 // Any bytes through the front's text functions: no crash, and what they promise to each other holds.
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "gateway/front/names.h"
 #include "gateway/front/text.h"
+#include "tests/fuzz/require.h"
 
 namespace {
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
 
 // The reverse of append_json_string(), as plain as can be.
 std::string unescape(std::string_view json) {
