@@ -250,16 +250,24 @@ Result<void> enter_user(const Base& base) {
   return os_error("cannot enter the user namespace", errno);
 }
 
+Error in_a_chroot() {
+  return {ISOGATE_UNAVAILABLE, 0,
+          "the gateway runs in a chroot, where no mount namespace has a root of its own: start it outside, "
+          "or in a "
+          "container, or change the root by pivot_root"};
+}
+
 Result<void> leave_mounts() {
   if (::unshare(CLONE_NEWNS) != 0) return os_error("cannot make a mount namespace", errno);
-  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
-    if (errno == EINVAL)
-      return Error{ISOGATE_UNAVAILABLE, EINVAL,
-                   "the gateway's / is no mount point, as in a chroot: bind the directory onto itself "
-                   "(mount --bind) before the chroot, or start the gateway outside"};
-    return os_error("cannot make a mount namespace private", errno);
-  }
-  return {};
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0) return {};
+  if (errno == EINVAL) return in_a_chroot();
+  return os_error("cannot make a mount namespace private", errno);
+}
+
+Result<std::pair<dev_t, ino_t>> present_root() {
+  struct stat info {};
+  if (::stat("/", &info) != 0) return os_error("cannot look at the root of a sandbox", errno);
+  return std::pair(info.st_dev, info.st_ino);
 }
 
 Result<void> build_base(const BaseOptions& options, Base& base) {
@@ -280,7 +288,22 @@ Result<void> build_base(const BaseOptions& options, Base& base) {
   if (auto attached = attach(*root_mount, AT_FDCWD, options.scratch, "a sandbox's root"); !attached)
     return attached;
   if (auto filled = fill_root(root_mount->get(), options, *mounts); !filled) return filled;
-  return change_root(root_mount->get());
+  if (auto changed = change_root(root_mount->get()); !changed) return changed;
+  const auto root = present_root();
+  if (!root) return root.error();
+  base.root = *root;
+  return {};
+}
+
+// In a chroot pivot_root(2) changes the root of this process and not that of the namespace: who enters the
+// namespace then stands in this host's.
+Result<void> enter_base(const Base& base) {
+  if (::setns(base.mounts.get(), CLONE_NEWNS) != 0 || ::unshare(CLONE_NEWNS) != 0)
+    return os_error("cannot copy the base mount namespace", errno);
+  const auto root = present_root();
+  if (!root) return root.error();
+  if (*root != base.root) return in_a_chroot();
+  return {};
 }
 
 Result<void> raise_loopback() {
@@ -323,8 +346,7 @@ Result<void> build_template(const Base& base, const TemplateParts& parts, Templa
     if (!mount) return mount.error();
     mounts.push_back(std::move(*mount));
   }
-  if (::setns(base.mounts.get(), CLONE_NEWNS) != 0 || ::unshare(CLONE_NEWNS) != 0)
-    return os_error("cannot copy the base mount namespace", errno);
+  if (auto entered = enter_base(base); !entered) return entered;
   result.mounts = Fd(::openat(base.proc.get(), "self/ns/mnt", O_RDONLY | O_CLOEXEC));
   if (!result.mounts) return os_error("cannot open a mount namespace", errno);
   for (size_t i = 0; i < mounts.size(); ++i) {

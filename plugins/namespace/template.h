@@ -8,7 +8,10 @@
 // own. No /sys, no cgroups.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/fd.h"
@@ -35,7 +38,8 @@ struct BaseOptions {
 struct Base {
   Fd user;  // empty: this process's own
   Fd mounts;
-  Fd proc;  // this host's
+  Fd proc;                         // this host's
+  std::pair<dev_t, ino_t> root{};  // what its / is
 };
 Result<Base> make_base(const BaseOptions& options);
 

@@ -14,10 +14,15 @@ const std::string& Attack::backend() {
   return name;
 }
 
+const std::string& Attack::obstacle() {
+  static const std::string why = isolates() ? namespace_obstacle() : is_root() ? root_gateway_obstacle() : "";
+  return why;
+}
+
 Gateway& Attack::gateway() { return *gateway_; }
 
 void Attack::SetUpTestSuite() {
-  if (is_root() && !root_gateway_obstacle().empty()) return;
+  if (!obstacle().empty()) return;
   GatewayOptions options;
   options.yaml = isolates() ? "" : "allow_unisolated: true\n";
   options.yaml += "backends: [{name: " + backend() + "}]\nexec: {max_timeout_sec: 100}";
@@ -28,7 +33,7 @@ void Attack::SetUpTestSuite() {
 void Attack::TearDownTestSuite() { gateway_.reset(); }
 
 void Attack::SetUp() {
-  if (!gateway_) GTEST_SKIP() << root_gateway_obstacle();
+  if (!gateway_) GTEST_SKIP() << obstacle();
 }
 
 void Attack::TearDown() {

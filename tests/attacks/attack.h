@@ -25,6 +25,7 @@ class Attack : public testing::Test {
 
   static Gateway& gateway();
   static const std::string& backend();
+  static const std::string& obstacle();  // why there is no gateway
   static bool isolates() { return backend() != "local"; }
   // An agent of this test's own.
   Caller x() const { return {gateway(), "X-" + name()}; }

@@ -3,7 +3,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pwd.h>
+#include <sched.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -165,6 +168,23 @@ std::string root_gateway_obstacle() {
     if (::getpwnam(user) == nullptr)
       return std::string("there is no user `") + user + "`: run scripts/install-deps.sh";
   return {};
+}
+
+std::string namespace_obstacle() {
+  if (!root_gateway_obstacle().empty()) return root_gateway_obstacle();
+  const pid_t child = ::fork();
+  if (child == 0) {  // who enters the namespace that he is in stands in its root
+    struct stat before {
+    }, after{};
+    const int own = ::open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    const bool same = ::stat("/", &before) == 0 && ::setns(own, CLONE_NEWNS) == 0 &&
+                      ::stat("/", &after) == 0 && before.st_dev == after.st_dev &&
+                      before.st_ino == after.st_ino;
+    ::_exit(same ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status == 0 ? "" : "in a chroot no mount namespace has a root of its own";
 }
 
 void as_user(uid_t uid, const std::function<void()>& work) {

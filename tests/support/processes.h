@@ -14,9 +14,9 @@ namespace isogate::test {
 bool alive(pid_t pid);  // false for a zombie, too
 std::vector<pid_t> children_of(pid_t pid);
 std::vector<pid_t> descendants_of(pid_t pid);
-std::string command_line(pid_t pid);                             // spaces between; empty: no such process
-std::string status_field(pid_t pid, const std::string& name);    // of /proc/<pid>/status; empty: none
-long resident_kib(pid_t pid);                                    // VmRSS; -1: no such process
+std::string command_line(pid_t pid);                           // spaces between; empty: no such process
+std::string status_field(pid_t pid, const std::string& name);  // of /proc/<pid>/status; empty: none
+long resident_kib(pid_t pid);                                  // VmRSS; -1: no such process
 // What a process may take: under a sanitizer, which keeps freed memory for a while, 64 times as much.
 long kib_bound(long kib);
 std::vector<std::pair<int, std::string>> open_files(pid_t pid);  // descriptor and what it links to
@@ -35,6 +35,8 @@ bool there_within(double seconds, const std::string& mark, size_t count = 1);
 bool is_root();
 // Why a gateway of root cannot be started here; empty: it can.
 std::string root_gateway_obstacle();
+// Why one with the backend `namespace` cannot; empty: it can.
+std::string namespace_obstacle();
 // Runs this with another effective user in a thread of its own: files and sockets are reached as that user.
 void as_user(uid_t uid, const std::function<void()>& work);
 
