@@ -9,7 +9,7 @@ set -euo pipefail
 preset=${1:-dev}
 
 # Some tests run as an ordinary user, who has to reach what is built. A clone where only root looks (in /root) is
-# therefore also shown at a place of its own, in a mount namespace that ends with the tests.
+# therefore also mounted at a place of its own, for as long as the tests take.
 others_reach() {
   local dir=$root_dir
   while [ "$dir" != / ]; do
@@ -21,9 +21,12 @@ if [ "$(id -u)" -eq 0 ] && ! others_reach; then
   place=/opt/isogate-clone
   say "other users cannot reach $root_dir: building and testing it as $place"
   mkdir -p "$place"
-  # shellcheck disable=SC2016
-  exec unshare --mount bash -c 'mount --bind "$1" "$2" && cd "$2" && exec ./scripts/test.sh "$3"' - \
-    "$root_dir" "$place" "$preset"
+  if mountpoint -q "$place"; then umount -l "$place"; fi
+  mount --bind "$root_dir" "$place"
+  trap 'umount -l "$place"' EXIT
+  cd "$place"
+  ./scripts/test.sh "$preset"
+  exit
 fi
 
 ./scripts/install-deps.sh --tests
