@@ -330,7 +330,13 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
     return workspace.error();
   }
   auto enclosure = enclosure_of(id, *identity, spec, **workspace);
-  if (!enclosure) return enclosure.error();
+  if (!enclosure) {
+    const bool fresh = !(*workspace)->attached();
+    workspace->reset();
+    if (fresh && Workspace::purge(sandboxes_dir_, id) && as_root_)
+      (void)registry_.release(id, identity->uid).ok();
+    return enclosure.error();
+  }
   info.isolation = ISOGATE_ISOLATION_NAMESPACE;
   info.flags = (*workspace)->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
   info.uid = as_root_ ? identity->uid : ::geteuid();

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +60,10 @@ class EnclosureTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "only root makes these namespaces without a user namespace";
+    struct statx root {};
+    ASSERT_EQ(::statx(AT_FDCWD, "/", 0, STATX_BASIC_STATS, &root), 0);
+    if ((root.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0)
+      GTEST_SKIP() << "in a chroot a mount namespace has no root of its own";
     runner_ = Runner::make({.use_leaf = false, .group = "isogate-enclosure"});
     enclosure_ = make(true);
     ASSERT_NE(enclosure_, nullptr);
