@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "runner/apart.h"
+#include "runner/fd.h"
 #include "tests/support/api.h"
 
 namespace isogate::test {
@@ -172,19 +173,17 @@ std::string root_gateway_obstacle() {
 
 std::string namespace_obstacle() {
   if (!root_gateway_obstacle().empty()) return root_gateway_obstacle();
-  const pid_t child = ::fork();
-  if (child == 0) {  // who enters the namespace that he is in stands in its root
+  // Who enters the namespace that he is in stands in its root.
+  const auto tried = run_apart([]() -> Result<void> {
     struct stat before {
     }, after{};
-    const int own = ::open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-    const bool same = ::stat("/", &before) == 0 && ::setns(own, CLONE_NEWNS) == 0 &&
-                      ::stat("/", &after) == 0 && before.st_dev == after.st_dev &&
-                      before.st_ino == after.st_ino;
-    ::_exit(same ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return status == 0 ? "" : "in a chroot no mount namespace has a root of its own";
+    const Fd own(::open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC));
+    if (!own || ::stat("/", &before) != 0 || ::setns(own.get(), CLONE_NEWNS) != 0 || ::stat("/", &after) != 0)
+      return os_error("cannot enter a mount namespace", errno);
+    if (before.st_dev == after.st_dev && before.st_ino == after.st_ino) return {};
+    return Error{ISOGATE_UNAVAILABLE, 0, "in a chroot no mount namespace has a root of its own"};
+  });
+  return tried ? "" : tried.error().message;
 }
 
 void as_user(uid_t uid, const std::function<void()>& work) {
