@@ -121,13 +121,17 @@ TEST(Probe, ARunningGatewayIsAsked) {
                                  {"generation", 1},
                                  {"restarts", 0}}})},
       {"policy", {{"require_remote", true}, {"min_isolation", "vm"}, {"allow_unisolated", false}}}};
-  FakeGateway gateway([&](const std::string&) { return json_answer(200, report.dump()); });
+  const auto tells = [](const Json& what) {
+    return [text = what.dump()](const std::string&) { return json_answer(200, text); };
+  };
+  FakeGateway gateway(tells(report));
   auto done = run_client(gateway.url(), {"probe"});
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_NE(done.out.find("* x: available, chosen\n"), std::string::npos) << done.out;
   EXPECT_EQ(gateway.requests().at(0).find("GET /backends HTTP/1.1"), 0u);
   report["backends"][0]["eligible"] = report["backends"][0]["chosen"] = false;
-  EXPECT_EQ(run_client(gateway.url(), {"probe"}).exit_code, 1);
+  FakeGateway without(tells(report));
+  EXPECT_EQ(run_client(without.url(), {"probe"}).exit_code, 1);
 }
 
 TEST(Probe, AnswersThatMakeNoSenseAre125) {
