@@ -110,20 +110,34 @@ def slow(gateway, count, probes):
     }
 
 
+# A host takes as many execs as its descriptors allow (16 each): where the hard limit is 20,000, 2,500 streams
+# need three of them.
+BACKENDS = ["local", "second", "third"]
+SETTINGS = "".join(f"  - {{name: {name}, plugin: local}}\n" for name in BACKENDS[1:]) + (
+    "limits: {max_execs: 5000, max_execs_per_sandbox: 5000}\n"
+)
+
+
 def silent_streams(gateway, count):
-    body = json.dumps({"argv": ["/bin/sleep", "120"], "timeout_sec": 130, "agent_id": "a"})
-    request = (
-        f"POST /exec-stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
-    ).encode()
+    def request(nth):
+        backend = BACKENDS[nth % len(BACKENDS)]
+        asks = {"argv": ["/bin/sleep", "300"], "timeout_sec": 310, "agent_id": f"on-{backend}", "backend": backend}
+        body = json.dumps(asks)
+        return (
+            f"POST /exec-stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        ).encode()
+
     clients = []
     for first in range(0, count, 100):
         batch = [connect(gateway.port, i) for i in range(first, min(first + 100, count))]
+        for nth, each in enumerate(batch):
+            each.settimeout(60)
+            each.sendall(request(first + nth))
         for each in batch:
-            each.sendall(request)
-        for each in batch:
-            if not each.recv(4096).startswith(b"HTTP/1.1 200"):
-                sys.exit("a stream was refused")
+            answer = each.recv(4096)
+            if not answer.startswith(b"HTTP/1.1 200"):
+                sys.exit(f"a stream after {len(clients)} was answered {answer}")
         clients += batch
     return clients
 
@@ -137,19 +151,24 @@ def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     many, streams, probes = 10000 // options.scale, 2500 // options.scale, 1000
-    gateway = Gateway(build, "limits: {max_execs: 5000, max_execs_per_sandbox: 5000}\n")
+    gateway = Gateway(build, SETTINGS)
     try:
         result = {"alone": probe(gateway.port, probes)}
         result["slow"] = slow(gateway, many, 100)
         result["idle"], held = measured(
             gateway, lambda: [asked(gateway.port, i) for i in range(many)], many, probes
         )
-        for each in held:
+        for each in held[many - streams:]:
             each.close()
+        idle = held[: many - streams]
         time.sleep(1)
-        result["silent_streams"], held = measured(
+        result["silent_streams_beside_idle"], held = measured(
             gateway, lambda: silent_streams(gateway, streams), streams, probes
         )
+        result["open_connections"] = len(idle) + len(held)
+        front = gateway.children()["front"]
+        result["front_rss_mib"] = round(status(front, "VmRSS") / 1024, 1)
+        held += idle
         for each in held:
             each.close()
     finally:

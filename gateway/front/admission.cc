@@ -1,6 +1,7 @@
 #include "gateway/front/admission.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace isogate::front {
 namespace {
@@ -32,8 +33,9 @@ void Admission::Ticket::release() {
   if (owner) owner->give_back(*sandbox);
 }
 
-Admission::Answer Admission::admit(std::string_view tenant, std::string_view sandbox_id, Ready ready) {
-  Sandbox& sandbox = find_or_make(tenant, sandbox_id);
+Admission::Answer Admission::admit(std::string_view tenant, std::string_view sandbox_id,
+                                   std::string_view backend, Ready ready) {
+  Sandbox& sandbox = find_or_make(tenant, sandbox_id, backend);
   if (may_run(sandbox) && sandbox.queue.empty() && turn_.empty()) return take(sandbox);
   if (queue_full(sandbox)) {
     Refused refused = refuse(sandbox);
@@ -68,12 +70,29 @@ void Admission::set_limits(Limits limits) {
   pump();
 }
 
+void Admission::set_backend_limit(std::string_view backend, uint32_t max_execs) {
+  Backend& found = find_or_make(backend);
+  found.max_execs = max_execs;
+  relist_all(found);
+  pump();
+}
+
 uint32_t Admission::running(std::string_view sandbox_id) const {
   auto found = sandboxes_.find(sandbox_id);
   return found == sandboxes_.end() ? 0 : found->second.running;
 }
 
-Admission::Sandbox& Admission::find_or_make(std::string_view tenant, std::string_view sandbox_id) {
+Admission::Backend& Admission::find_or_make(std::string_view backend) {
+  auto found = backends_.find(backend);
+  if (found == backends_.end()) {
+    found = backends_.try_emplace(std::string(backend)).first;
+    found->second.name = found->first;
+  }
+  return found->second;
+}
+
+Admission::Sandbox& Admission::find_or_make(std::string_view tenant, std::string_view sandbox_id,
+                                            std::string_view backend) {
   auto found = sandboxes_.find(sandbox_id);
   if (found != sandboxes_.end()) return found->second;
   auto owner = tenants_.find(tenant);
@@ -84,13 +103,14 @@ Admission::Sandbox& Admission::find_or_make(std::string_view tenant, std::string
   found = sandboxes_.try_emplace(std::string(sandbox_id)).first;
   found->second.id = found->first;
   found->second.tenant = &owner->second;
+  found->second.backend = &find_or_make(backend);
   ++owner->second.sandboxes;
   return found->second;
 }
 
 bool Admission::may_run(const Sandbox& sandbox) const {
-  return running_ < limits_.max_execs && sandbox.tenant->running < limits_.max_execs_per_tenant &&
-         sandbox.running < limits_.max_execs_per_sandbox;
+  return running_ < limits_.max_execs && sandbox.backend->running < sandbox.backend->max_execs &&
+         sandbox.tenant->running < limits_.max_execs_per_tenant && sandbox.running < limits_.max_execs_per_sandbox;
 }
 
 bool Admission::queue_full(const Sandbox& sandbox) const {
@@ -109,6 +129,10 @@ Admission::Refused Admission::refuse(const Sandbox& sandbox) const {
     return {std::to_string(tenant.running) + " execs of this tenant run and " +
             std::to_string(tenant.waiting) +
             " wait, which is its share (tenant_share_percent); try again when one has ended"};
+  if (const Backend& backend = *sandbox.backend; backend.running >= backend.max_execs)
+    return {std::to_string(backend.running) + " execs run on the backend " + backend.name +
+            ", which is what its host takes (raise its RLIMIT_NOFILE), and " + std::to_string(waiting_) +
+            " wait (exec_queue); try again later"};
   return {std::to_string(running_) + " execs run (max_execs) and " + std::to_string(waiting_) +
           " wait (exec_queue); try again later"};
 }
@@ -118,6 +142,7 @@ Admission::Ticket Admission::take(Sandbox& sandbox) {
   ++sandbox.tenant->running;
   ++sandbox.running;
   relist(sandbox);
+  if (++sandbox.backend->running == sandbox.backend->max_execs) relist_all(*sandbox.backend);
   return Ticket(this, &sandbox);
 }
 
@@ -125,6 +150,8 @@ void Admission::give_back(Sandbox& sandbox) {
   --running_;
   --sandbox.tenant->running;
   --sandbox.running;
+  Backend& backend = *sandbox.backend;
+  if (backend.running-- == backend.max_execs) relist_all(backend);
   relist(sandbox);
   forget_if_idle(sandbox);
   pump();
@@ -132,8 +159,20 @@ void Admission::give_back(Sandbox& sandbox) {
 
 void Admission::relist(Sandbox& sandbox) {
   Tenant& tenant = *sandbox.tenant;
-  list_as(!sandbox.queue.empty() && sandbox.running < limits_.max_execs_per_sandbox, sandbox, tenant.turn);
+  Backend& backend = *sandbox.backend;
+  if (sandbox.queue.empty()) {
+    backend.waiting.erase(&sandbox);
+  } else {
+    backend.waiting.insert(&sandbox);
+  }
+  const bool room = sandbox.running < limits_.max_execs_per_sandbox && backend.running < backend.max_execs;
+  list_as(!sandbox.queue.empty() && room, sandbox, tenant.turn);
   list_as(!tenant.turn.empty() && tenant.running < limits_.max_execs_per_tenant, tenant, turn_);
+}
+
+void Admission::relist_all(const Backend& backend) {
+  const std::vector<Sandbox*> waiting(backend.waiting.begin(), backend.waiting.end());
+  for (Sandbox* each : waiting) relist(*each);
 }
 
 void Admission::forget_if_idle(Sandbox& sandbox) {

@@ -1,4 +1,5 @@
-// How many execs run: a cap on all, a tenant's share of it, a cap per sandbox, and a bounded queue beyond.
+// How many execs run: a cap on all, what each backend's host takes, a tenant's share, a cap per sandbox, and a
+// bounded queue beyond.
 //
 // Within a sandbox the queue is first come, first served. Who may run goes round: among tenants, and within a
 // tenant among its sandboxes, so that none at its own cap and none with a long queue holds up the others.
@@ -14,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 
@@ -21,6 +23,7 @@ namespace isogate::front {
 
 class Admission {
   struct Sandbox;
+  struct Backend;
 
  public:
   struct Limits {
@@ -63,10 +66,12 @@ class Admission {
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
-  // A sandbox is one tenant's. `ready` is kept, and called once, only when the answer is Queued.
-  Answer admit(std::string_view tenant, std::string_view sandbox_id, Ready ready);
+  // A sandbox is one tenant's, and stays on its backend as long as it has execs. `ready` is kept, and called
+  // once, only when the answer is Queued.
+  Answer admit(std::string_view tenant, std::string_view sandbox_id, std::string_view backend, Ready ready);
   bool cancel(uint64_t waiter);    // false: its turn has come, or it never was
   void set_limits(Limits limits);  // a lower cap ends nothing, it only admits nobody
+  void set_backend_limit(std::string_view backend, uint32_t max_execs);  // likewise; unlimited before
 
   [[nodiscard]] uint32_t running() const { return running_; }
   [[nodiscard]] uint32_t waiting() const { return waiting_; }
@@ -81,13 +86,19 @@ class Admission {
   struct Tenant {
     std::string id;
     uint32_t running = 0, waiting = 0, sandboxes = 0;
-    std::list<Sandbox*> turn;  // those that have waiters and are below their own cap
+    std::list<Sandbox*> turn;  // those that have waiters and are below their own and their backend's cap
     bool listed = false;       // in turn_: its own turn is not empty, and it is below its share
     std::list<Tenant*>::iterator place;
+  };
+  struct Backend {
+    std::string name;
+    uint32_t running = 0, max_execs = UINT32_MAX;
+    std::unordered_set<Sandbox*> waiting;  // those of its sandboxes that have waiters
   };
   struct Sandbox {
     std::string id;
     Tenant* tenant = nullptr;
+    Backend* backend = nullptr;
     uint32_t running = 0;
     std::deque<Waiter> queue;
     bool listed = false;  // in its tenant's turn
@@ -100,13 +111,15 @@ class Admission {
   template <typename T>
   using ById = std::unordered_map<std::string, T, Hash, std::equal_to<>>;
 
-  Sandbox& find_or_make(std::string_view tenant, std::string_view sandbox_id);
+  Backend& find_or_make(std::string_view backend);
+  Sandbox& find_or_make(std::string_view tenant, std::string_view sandbox_id, std::string_view backend);
   [[nodiscard]] bool may_run(const Sandbox& sandbox) const;
   [[nodiscard]] bool queue_full(const Sandbox& sandbox) const;
   [[nodiscard]] Refused refuse(const Sandbox& sandbox) const;
   Ticket take(Sandbox& sandbox);
   void give_back(Sandbox& sandbox);
   void relist(Sandbox& sandbox);
+  void relist_all(const Backend& backend);
   void forget_if_idle(Sandbox& sandbox);
   void pump();
 
@@ -116,6 +129,7 @@ class Admission {
   bool pumping_ = false;
   ById<Tenant> tenants_;
   ById<Sandbox> sandboxes_;
+  ById<Backend> backends_;  // as many as are configured: never forgotten
   std::unordered_map<uint64_t, Sandbox*> waiters_;
   std::list<Tenant*> turn_;
 };

@@ -164,14 +164,6 @@ asio::awaitable<void> Backends::probe_again(std::shared_ptr<Backend> backend) {
   backend->probing = false;
 }
 
-uint32_t Backends::exec_capacity() const {
-  uint32_t least = UINT32_MAX;
-  for (const auto& backend : backends_) {
-    if (backend->hello) least = std::min(least, backend->hello->max_execs);
-  }
-  return least;
-}
-
 bool Backends::all_settled() const {
   return std::all_of(backends_.begin(), backends_.end(), [](const auto& backend) {
     return backend->probe || backend->state == BackendState::kDown ||

@@ -50,9 +50,6 @@ class Backends {
   void on_stuck(std::function<void(const std::string& name, uint64_t generation)> act) {
     on_stuck_ = std::move(act);
   }
-  // Execs at a time that every host that is up can take.
-  [[nodiscard]] uint32_t exec_capacity() const;
-
   // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever; each
   // backend by itself, so that one that takes long holds up none of the others.
   boost::asio::awaitable<void> probe_loop();

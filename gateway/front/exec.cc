@@ -103,11 +103,11 @@ ApiError waited_too_long(uint32_t seconds) {
 asio::awaitable<Admission::Ticket> admitted(App& app, const SandboxRow& sandbox, Killer& killer) {
   const auto turn = std::make_shared<Event>(app.executor);
   const auto slot = std::make_shared<Admission::Ticket>();
-  auto answer =
-      app.admission.admit(sandbox.tenant, sandbox.sandbox_id, [turn, slot](Admission::Ticket ticket) {
-        *slot = std::move(ticket);
-        turn->set();
-      });
+  auto take = [turn, slot](Admission::Ticket ticket) {
+    *slot = std::move(ticket);
+    turn->set();
+  };
+  auto answer = app.admission.admit(sandbox.tenant, sandbox.sandbox_id, sandbox.backend, std::move(take));
   if (auto* ticket = std::get_if<Admission::Ticket>(&answer)) co_return std::move(*ticket);
   if (auto* refused = std::get_if<Admission::Refused>(&answer)) {
     throw ApiError{

@@ -245,10 +245,16 @@ class Front {
     set_exec_limits();
   }
 
-  // Never more at a time than the hosts take: what they leave unread would wait with its timeout running.
+  // Never more at a time than a host takes: what it leaves unread would wait with its timeout running.
   void set_exec_limits() {
     const LimitsConfig& limits = app_.config.limits;
-    const uint32_t execs = std::min(limits.max_execs, app_.backends.exec_capacity());
+    uint64_t all = 0;
+    for (const auto& backend : app_.backends.all()) {
+      if (!backend->hello) continue;
+      all += backend->hello->max_execs;
+      app_.admission.set_backend_limit(backend->config.name, backend->hello->max_execs);
+    }
+    const auto execs = static_cast<uint32_t>(std::min<uint64_t>(limits.max_execs, all == 0 ? UINT32_MAX : all));
     app_.admission.set_limits(
         {.max_execs = execs,
          .max_execs_per_sandbox = limits.max_execs_per_sandbox,

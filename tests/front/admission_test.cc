@@ -19,7 +19,7 @@ struct Hall {
 
   // A sandbox's name is a letter for its tenant, which may be followed by a number.
   Admission::Answer ask(const std::string& sandbox, const std::string& who = "") {
-    return admission.admit(sandbox.substr(0, 1), sandbox,
+    return admission.admit(sandbox.substr(0, 1), sandbox, "on-" + sandbox.substr(sandbox.size() - 1),
                            [this, name = who.empty() ? sandbox : who](Ticket ticket) {
                              order.push_back(name);
                              tickets.push_back(std::move(ticket));
@@ -179,10 +179,10 @@ TEST(Admission, AWaiterWhoseTurnHasComeCannotBeCancelled) {
 
 TEST(Admission, ACallbackMayDropItsTicketAtOnce) {
   Admission admission({1, 1, 10000});
-  Admission::Answer answer = admission.admit("a", "a", {});
+  Admission::Answer answer = admission.admit("a", "a", "b", {});
   Ticket ticket = std::move(std::get<Ticket>(answer));
   int called = 0;
-  for (int i = 0; i < 7000; ++i) admission.admit("a", "a", [&](Ticket) { ++called; });
+  for (int i = 0; i < 7000; ++i) admission.admit("a", "a", "b", [&](Ticket) { ++called; });
   ticket.release();  // must not recurse 7,000 deep
   EXPECT_EQ(called, 7000);
   EXPECT_EQ(admission.running(), 0u);
@@ -190,12 +190,12 @@ TEST(Admission, ACallbackMayDropItsTicketAtOnce) {
 
 TEST(Admission, ACallbackMayAskAgain) {
   Admission admission({1, 1, 10});
-  Admission::Answer held = admission.admit("a", "a", {});
+  Admission::Answer held = admission.admit("a", "a", "b", {});
   std::vector<Ticket> kept;
   int second = 0;
-  admission.admit("a", "a", [&](Ticket ticket) {
+  admission.admit("a", "a", "b", [&](Ticket ticket) {
     kept.push_back(std::move(ticket));
-    Admission::Answer answer = admission.admit("a", "a", [&](Ticket later) {
+    Admission::Answer answer = admission.admit("a", "a", "b", [&](Ticket later) {
       ++second;
       kept.push_back(std::move(later));
     });
@@ -285,9 +285,39 @@ TEST(Admission, AShareThatGrowsAdmitsThoseWhoWait) {
   EXPECT_EQ(hall.order.size(), 2u);
 }
 
+TEST(Admission, ABackendThatTakesFewHoldsUpNoOther) {
+  Hall hall({4, 4, 10});
+  hall.admission.set_backend_limit("on-1", 1);
+  hall.run("a1");
+  hall.wait("a1");
+  hall.wait("b1");
+  hall.run("a2");
+  hall.run("b2");
+  hall.run("c2");
+  hall.end_last();
+  EXPECT_TRUE(hall.order.empty()) << "a place is free, and none on this backend";
+  hall.end_first();
+  ASSERT_EQ(hall.order.size(), 1u);
+  hall.end_last();
+  EXPECT_EQ(hall.order.size(), 2u);
+}
+
+TEST(Admission, ABackendThatIsFullIsNamed) {
+  Hall hall({4, 4, 1});
+  hall.admission.set_backend_limit("on-1", 1);
+  hall.run("a1");
+  hall.wait("b1");
+  auto answer = hall.ask("c1");
+  EXPECT_NE(std::get<Admission::Refused>(answer).reason.find("backend on-1"), std::string::npos);
+  hall.admission.set_backend_limit("on-1", 2);
+  EXPECT_EQ(hall.order, std::vector<std::string>{"b1"});
+}
+
 TEST(Admission, KeepsItsCountsInAnyOrderOfEvents) {
   const Admission::Limits limits{10, 3, 12, 6, 7};
   auto hall = std::make_unique<Hall>(limits);
+  hall->admission.set_backend_limit("on-1", 2);
+  hall->admission.set_backend_limit("on-2", 4);
   std::mt19937 random(11);
   std::vector<uint64_t> waiters;
   for (int step = 0; step < 50000; ++step) {
@@ -324,6 +354,11 @@ TEST(Admission, KeepsItsCountsInAnyOrderOfEvents) {
       sum += of_tenant;
     }
     ASSERT_EQ(sum, hall->admission.running());
+    for (auto [backend, most] : {std::pair{'1', 2u}, {'2', 4u}}) {
+      uint32_t on_it = 0;
+      for (char tenant : {'a', 'b', 'c'}) on_it += hall->admission.running(std::string{tenant, backend});
+      ASSERT_LE(on_it, most);
+    }
   }
   hall->end_all();
   EXPECT_EQ(hall->admission.running(), 0u);
