@@ -1,0 +1,82 @@
+// The client's side of the runner protocol: a backend that has a byte stream to an isogate-runner gets exec,
+// files and evidence from it. Link the library isogate_runner_link. sdk/README.md shows a backend that does.
+//
+// Errors are isogate::sdk::Error (backend.hpp). Nothing that comes from the runner is believed further than
+// the tenant's own result: sizes are checked before anything is allocated, and what does not keep to the
+// protocol ends the connection.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "isogate/backend.hpp"
+
+namespace isogate::sdk {
+
+// The bytes between both sides. read_some() is called by one thread at a time, write_some() by another one at
+// a time, shutdown() by any.
+class RunnerStream {
+ public:
+  virtual ~RunnerStream() = default;
+  // To be polled: POLLIN before read_some() unless it has_buffered(), POLLOUT before write_some().
+  [[nodiscard]] virtual int fd() const = 0;
+  // As read(2) and write(2) on a non-blocking descriptor: -1 with errno (EAGAIN: poll first), 0 at the end.
+  virtual ssize_t read_some(char* to, size_t size) = 0;
+  virtual ssize_t write_some(const char* from, size_t size) = 0;
+  // read_some() would answer without POLLIN.
+  [[nodiscard]] virtual bool has_buffered() const { return false; }
+  // Sends bytes with descriptors attached to the first one; only where carries_descriptors().
+  [[nodiscard]] virtual bool carries_descriptors() const { return false; }
+  virtual ssize_t write_with(const char* from, size_t size, const int* fds, size_t count);
+  // Both directions end, whoever waits wakes up.
+  virtual void shutdown() = 0;
+};
+
+// A connected stream socket, whose descriptor it takes and makes non-blocking. `descriptors`: a Unix socket to
+// a process of this kernel.
+std::unique_ptr<RunnerStream> socket_stream(int fd, bool descriptors);
+
+// One connection to one runner. Any number of threads may call it at once. There is no thread behind it: of
+// those that wait for an answer one reads for all.
+class RunnerLink {
+ public:
+  // Says hello and waits for the answer, at most `patience`, or until the call is cancelled. Throws
+  // ISOGATE_UNAVAILABLE with what is wrong with the other side.
+  static std::shared_ptr<RunnerLink> connect(std::unique_ptr<RunnerStream> stream,
+                                             std::chrono::milliseconds patience, const Call& call);
+  virtual ~RunnerLink() = default;  // no call of it is running
+
+  // The verbs of backend.h. When contact is lost an exec that may have started throws ISOGATE_LOST, what
+  // cannot have started ISOGATE_UNAVAILABLE. A call that does not end within ten seconds of its cancellation
+  // ends the connection.
+  virtual void exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) = 0;
+  virtual void read(const Call& call, const isogate_file_request& request, isogate_entry& entry) = 0;
+  virtual uint64_t write(const Call& call, const isogate_file_request& request) = 0;
+  virtual void list(const Call& call, const isogate_file_request& request, const EntrySink& sink) = 0;
+  virtual void stat(const Call& call, const isogate_file_request& request, isogate_entry& entry) = 0;
+  virtual void mkdir(const Call& call, const isogate_file_request& request) = 0;
+  virtual void move(const Call& call, const isogate_file_request& request) = 0;
+  virtual void remove(const Call& call, const isogate_file_request& request) = 0;
+  virtual void evidence(const Call& call, const isogate_evidence_request& request,
+                        isogate_evidence& out) = 0;
+
+  // Whether the runner answers within `patience`.
+  virtual bool ping(std::chrono::milliseconds patience) = 0;
+
+  struct Peer {
+    uint32_t pid = 0, uid = 0;  // as it says itself
+    bool is_init = false, has_pty = false;
+    std::string build;
+  };
+  [[nodiscard]] virtual const Peer& peer() const = 0;
+  // False once contact is lost; why() then says how.
+  [[nodiscard]] virtual bool alive() const = 0;
+  [[nodiscard]] virtual std::string why() const = 0;
+  // Ends it: calls under way throw as above.
+  virtual void close(const std::string& why) = 0;
+};
+
+}  // namespace isogate::sdk

@@ -1,0 +1,153 @@
+/* The protocol between a backend and isogate-runner, the program that runs commands inside a container, a pod
+ * or a machine. docs/runner-protocol.md tells it in words; this header is the layout.
+ *
+ * Over any reliable byte stream, in both directions frames: isogate_runner_frame, then `size` bytes. All
+ * numbers are little-endian, structs are packed as they stand here. One side is the client (the backend), the
+ * other the runner. The client speaks first (HELLO), the runner answers HELLO or closes.
+ *
+ * A call is a stream: a number of the client's choice, above every one it used before on this connection. It
+ * begins with one request frame and ends with one RESULT. Frames of a stream that has ended are in flight, and
+ * are skipped. Frames of other streams come in between, in any order.
+ *
+ * Whatever does not keep to this closes the connection: an unknown type or flag, a size above the type's, a
+ * stream that goes backwards, more bytes than credit. Neither side allocates before it has checked a size.
+ */
+#ifndef ISOGATE_RUNNER_PROTOCOL_H
+#define ISOGATE_RUNNER_PROTOCOL_H
+
+#include <stdint.h>
+
+#define ISOGATE_RUNNER_MAGIC 0x31525349u /* "ISR1" */
+#define ISOGATE_RUNNER_MAJOR 1u
+#define ISOGATE_RUNNER_MINOR 0u
+
+typedef struct isogate_runner_frame { /* 12 bytes */
+  uint32_t size;                      /* of what follows */
+  uint16_t type;                      /* ISOGATE_RUNNER_* below */
+  uint16_t flags;                     /* 0, but for ISOGATE_RUNNER_WITH_DESCRIPTORS */
+  uint32_t stream;                    /* 0: the connection itself */
+} isogate_runner_frame;
+
+/* On a Unix socket between processes of one kernel: descriptors came with the first byte of this frame. Of
+ * EXEC: those of stdin, stdout, stderr that its flags name, in this order; the program gets these very ones.
+ * Of READ, WRITE: one, where the bytes go or come from. Then no DATA, END or CREDIT belongs to that
+ * descriptor. */
+#define ISOGATE_RUNNER_WITH_DESCRIPTORS (1u << 0)
+
+#define ISOGATE_RUNNER_MAX_REQUEST (4u << 20) /* size of EXEC */
+#define ISOGATE_RUNNER_MAX_FRAME (64u << 10)  /* size of any other frame */
+#define ISOGATE_RUNNER_WINDOW (256u << 10)    /* credit of each channel when its stream begins, bytes */
+#define ISOGATE_RUNNER_MAX_STREAMS 4096u      /* calls at a time; one more is answered RESOURCE_EXHAUSTED */
+
+/* client → runner */
+#define ISOGATE_RUNNER_HELLO 1u    /* isogate_runner_hello; both ways */
+#define ISOGATE_RUNNER_EXEC 2u     /* isogate_runner_exec, strings */
+#define ISOGATE_RUNNER_FILE 3u     /* isogate_runner_file, strings */
+#define ISOGATE_RUNNER_EVIDENCE 4u /* isogate_runner_measure, strings: the gateway's address */
+#define ISOGATE_RUNNER_CONTROL 5u  /* isogate_control (backend.h): a signal, the terminal's size */
+#define ISOGATE_RUNNER_CANCEL 6u   /* nothing; the call ends as soon as it can, with its RESULT */
+#define ISOGATE_RUNNER_PING 7u     /* up to 64 bytes; on stream 0 */
+
+/* both ways */
+#define ISOGATE_RUNNER_DATA 16u   /* isogate_runner_channel, bytes */
+#define ISOGATE_RUNNER_END 17u    /* isogate_runner_channel: no more of it; of a WRITE's body: it is complete */
+#define ISOGATE_RUNNER_CREDIT 18u /* isogate_runner_channel: the receiver has room for `bytes` more */
+
+/* runner → client */
+#define ISOGATE_RUNNER_RESULT 32u  /* isogate_runner_result, strings: the message; the last of its stream */
+#define ISOGATE_RUNNER_ENTRIES 33u /* of LIST: isogate_runner_entry and its name, as many as fit */
+#define ISOGATE_RUNNER_PONG 34u    /* what PING brought */
+
+/* A string: uint32_t length, bytes. Strings follow their struct one after the other; none is left over. */
+
+typedef struct isogate_runner_hello { /* 64 bytes */
+  uint32_t magic;
+  uint16_t major; /* equal, or the connection is closed with a HELLO that tells the runner's own */
+  uint16_t minor; /* the lower of the two holds */
+  uint32_t flags; /* ISOGATE_RUNNER_HAS_*; the client's: 0 */
+  uint32_t pid;   /* the runner's, in its own pid namespace */
+  uint32_t uid;
+  uint32_t reserved;
+  char build[40]; /* version, NUL-padded */
+} isogate_runner_hello;
+
+#define ISOGATE_RUNNER_HAS_DESCRIPTORS (1u << 0) /* it takes frames with descriptors on this connection */
+#define ISOGATE_RUNNER_HAS_PTY (1u << 1)
+#define ISOGATE_RUNNER_IS_INIT (1u << 2) /* pid 1: nothing inside can kill it */
+
+#define ISOGATE_RUNNER_EXEC_PTY (1u << 0)
+#define ISOGATE_RUNNER_EXEC_STDIN (1u << 1) /* else /dev/null; with a terminal: stdin is its input */
+#define ISOGATE_RUNNER_EXEC_STDOUT (1u << 2)
+#define ISOGATE_RUNNER_EXEC_STDERR (1u << 3)
+
+typedef struct isogate_runner_exec { /* 24 bytes; strings: cwd, user, argv…, (key, value)… */
+  uint32_t flags;                    /* ISOGATE_RUNNER_EXEC_* */
+  uint32_t argc;
+  uint32_t envc;
+  uint16_t rows, cols;
+  uint32_t reserved[2];
+} isogate_runner_exec;
+
+#define ISOGATE_RUNNER_READ 1u   /* answers DATA on channel stdout */
+#define ISOGATE_RUNNER_WRITE 2u  /* takes DATA on channel stdin; committed only after its END */
+#define ISOGATE_RUNNER_LIST 3u   /* answers ENTRIES */
+#define ISOGATE_RUNNER_STAT 4u
+#define ISOGATE_RUNNER_MKDIR 5u
+#define ISOGATE_RUNNER_MOVE 6u
+#define ISOGATE_RUNNER_REMOVE 7u
+
+typedef struct isogate_runner_file { /* 40 bytes; strings: path, path_to, user */
+  uint32_t verb;                     /* ISOGATE_RUNNER_READ … */
+  uint32_t scope;                    /* as in isogate_file_request, and so on */
+  uint32_t flags;
+  uint32_t mode;
+  uint64_t offset;
+  uint64_t limit;
+  uint64_t reserved;
+} isogate_runner_file;
+
+typedef struct isogate_runner_measure { /* 8 bytes; strings: numeric address, may be empty */
+  uint32_t gateway_port;
+  uint32_t reserved;
+} isogate_runner_measure;
+
+#define ISOGATE_RUNNER_STDIN 0u
+#define ISOGATE_RUNNER_STDOUT 1u
+#define ISOGATE_RUNNER_STDERR 2u
+
+typedef struct isogate_runner_channel { /* 8 bytes */
+  uint32_t channel;                     /* ISOGATE_RUNNER_STDIN … */
+  uint32_t bytes;                       /* CREDIT: how many more; DATA, END: 0 */
+} isogate_runner_channel;
+
+typedef struct isogate_runner_entry { /* 32 bytes, then `name_length` bytes */
+  uint32_t type;                      /* ISOGATE_ENTRY_* */
+  uint32_t mode;
+  uint64_t size;
+  int64_t mtime_ns;
+  uint32_t name_length; /* at most 4,095 */
+  uint32_t reserved;
+} isogate_runner_entry;
+
+/* Entries may be announced before it: LIST may fail after some. */
+typedef struct isogate_runner_result { /* 224 bytes; strings: the message of a failure, at most 1,000 bytes */
+  int32_t status;                      /* ISOGATE_OK … */
+  int32_t os_errno;
+  uint32_t exec_flags; /* ISOGATE_RESULT_* */
+  int32_t exit_code;
+  int32_t term_signal;
+  uint32_t entry_type; /* READ, STAT */
+  uint32_t entry_mode;
+  uint32_t evidence_flags; /* ISOGATE_EVIDENCE_* */
+  uint64_t wall_ns, cpu_ns, max_rss_bytes;
+  uint64_t written; /* WRITE */
+  uint64_t entry_size;
+  int64_t entry_mtime_ns;
+  uint32_t uid, gid, no_new_privs, seccomp_mode; /* EVIDENCE, and so on */
+  uint64_t cap_inheritable, cap_permitted, cap_effective, cap_bounding, cap_ambient;
+  uint64_t ns_mnt, ns_pid, ns_net, ns_ipc, ns_uts, ns_user, ns_cgroup;
+  uint64_t visible_processes;
+  uint64_t limit_memory_bytes, limit_cpu_millis, limit_pids;
+} isogate_runner_result;
+
+#endif
