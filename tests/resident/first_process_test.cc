@@ -36,10 +36,13 @@ bool within(double seconds, const Condition& condition) {
   return true;
 }
 
-class FirstProcess : public testing::TestWithParam<bool> {
+enum class Kind { plain, first, container };
+
+class FirstProcess : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
-    start_.first_process = GetParam();
+    start_.first_process = GetParam() == Kind::first;
+    start_.hidden = GetParam() == Kind::container;
     if (const std::string why = obstacle(start_); !why.empty()) GTEST_SKIP() << why;
   }
   Start start_;
@@ -50,8 +53,9 @@ TEST_P(FirstProcess, SaysWhatItIs) {
   Peer peer = resident.accept_silently();
   const auto hello = peer.hello();
   ASSERT_TRUE(hello.has_value());
-  EXPECT_EQ((hello->flags & ISOGATE_RUNNER_IS_INIT) != 0, GetParam());
-  EXPECT_EQ(hello->pid == 1, GetParam());
+  EXPECT_EQ((hello->flags & ISOGATE_RUNNER_IS_INIT) != 0, GetParam() != Kind::plain);
+  EXPECT_EQ(hello->pid == 1, GetParam() != Kind::plain);
+  EXPECT_EQ((hello->flags & ISOGATE_RUNNER_HAS_PTY) != 0, GetParam() != Kind::container);
   EXPECT_NE(hello->flags & ISOGATE_RUNNER_HAS_DESCRIPTORS, 0u);
   EXPECT_STREQ(hello->build, ISOGATE_VERSION);
 }
@@ -133,9 +137,47 @@ TEST_P(FirstProcess, EndsOnSigtermFromOutside) {
   EXPECT_TRUE(gone_within(0.5, mark));
 }
 
-INSTANTIATE_TEST_SUITE_P(As, FirstProcess, testing::Bool(), [](const auto& parameter) {
-  return std::string(parameter.param ? "FirstProcess" : "PlainExec");
-});
+TEST_P(FirstProcess, RunsAndWritesAndReads) {
+  Resident resident(start_);
+  Peer peer = resident.accept();
+  EXPECT_EQ(peer.run("echo to stdout").out, "to stdout\n");
+  FileSpec spec;
+  spec.path = "file";
+  EXPECT_EQ(peer.write(spec, "bytes").result.status, ISOGATE_OK);
+  spec.verb = ISOGATE_RUNNER_READ;
+  EXPECT_EQ(peer.run(spec).out, "bytes");
+  const Outcome measured = peer.finish(peer.evidence("", 0));
+  EXPECT_EQ(measured.result.status, ISOGATE_OK) << measured.message;
+  EXPECT_EQ(measured.result.no_new_privs, 1u);
+  ExecSpec terminal = shell("test -t 0");
+  terminal.flags = ISOGATE_RUNNER_EXEC_PTY | ISOGATE_RUNNER_EXEC_STDOUT;
+  EXPECT_EQ(peer.finish(peer.exec(terminal)).result.status,
+            GetParam() == Kind::container ? ISOGATE_UNSUPPORTED : ISOGATE_OK);
+  const std::string mark = new_mark();
+  const uint32_t stream = peer.exec(shell("setsid sleep " + mark + " & sleep " + mark));
+  ASSERT_TRUE(there_within(5, mark, 2));
+  peer.cancel(stream);
+  EXPECT_TRUE(peer.finish(stream).arrived);
+  EXPECT_TRUE(gone_within(0.1, mark));
+}
+
+std::string kind_name(const testing::TestParamInfo<Kind>& info) {
+  if (info.param == Kind::plain) return "PlainExec";
+  return info.param == Kind::first ? "FirstProcess" : "Container";
+}
+INSTANTIATE_TEST_SUITE_P(As, FirstProcess, testing::Values(Kind::plain, Kind::first, Kind::container),
+                         kind_name);
+
+TEST(FirstProcessAlone, EndsAForkBombWhoseSupervisorIsDead) {
+  const Start start{.unprivileged = true, .max_processes = 80};
+  if (const std::string why = obstacle(start); !why.empty()) GTEST_SKIP() << why;
+  Resident resident(start);
+  Peer peer = resident.accept();
+  const Outcome lost = peer.run("f() { f | f & }; f 2>/dev/null; sleep 0.5; kill -9 $PPID; sleep 5");
+  EXPECT_EQ(lost.result.status, ISOGATE_LOST) << lost.message;
+  EXPECT_TRUE(within(5, [&] { return children_in(resident.pid()).empty(); }));
+  EXPECT_EQ(peer.run("echo next").out, "next\n");
+}
 
 TEST(FirstProcessAlone, SurvivesKillingEverything) {
   const Start start{.first_process = true};

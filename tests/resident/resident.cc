@@ -21,9 +21,24 @@ namespace {
 
 constexpr uid_t kStranger = 61000;
 
-std::vector<std::string> command_of(const Start& start, const std::string& binary) {
+// As engines set a container up: nothing of the host's is writable but what is below `writable`.
+std::string enclosing_script(const std::string& writable) {
+  return "mount --make-rprivate / && mount --bind " + writable + " " + writable +
+         " && mount -o remount,bind,ro / && mount -t proc -o hidepid=2 proc /proc && mount -t tmpfs none "
+         "/dev/pts"
+         " && exec setpriv --reuid " +
+         std::to_string(kStranger) + " --regid " + std::to_string(kStranger) +
+         " --clear-groups --bounding-set -all --no-new-privs \"$@\"";
+}
+
+std::vector<std::string> command_of(const Start& start, const std::string& binary,
+                                    const std::string& workspace) {
   std::vector<std::string> argv;
-  if (start.first_process) argv = {"unshare", "-r", "-p", "-f", "--mount-proc", "--kill-child"};
+  if (start.hidden) {
+    argv = {"unshare", "-m", "-p", "-f", "--kill-child", "sh", "-c", enclosing_script(workspace), "sh"};
+  } else if (start.first_process) {
+    argv = {"unshare", "-r", "-p", "-f", "--mount-proc", "--kill-child"};
+  }
   argv.push_back(binary);
   return argv;
 }
@@ -40,7 +55,7 @@ void join(const std::string& tasks) {
 
 pid_t start_program(const std::vector<std::string>& arguments, const Start& start, int in = -1,
                     int out = -1) {
-  const uid_t uid = start.unprivileged ? kStranger : 0;
+  const uid_t uid = start.unprivileged && !start.hidden ? kStranger : 0;
   std::vector<char*> argv;
   for (const auto& one : arguments) argv.push_back(const_cast<char*>(one.c_str()));
   argv.push_back(nullptr);
@@ -76,17 +91,20 @@ void end(pid_t& pid) {
 std::string runner_binary() { return std::string(ISOGATE_BUILD_DIR) + "/bin/isogate-runner"; }
 
 std::string obstacle(const Start& start) {
-  if (start.unprivileged && !is_root()) return "needs root to be somebody else";
+  if ((start.unprivileged || start.hidden) && !is_root()) return "needs root to be somebody else";
   if (start.first_process && std::system("unshare -r -p -f --mount-proc true 2>/dev/null") != 0)
     return "this host makes no user and pid namespaces";
+  if (start.hidden &&
+      std::system("unshare -m -p -f sh -c 'mount -t proc -o hidepid=2 proc /proc' 2>/dev/null") != 0)
+    return "this host lets nobody mount a /proc";
   return "";
 }
 
-Resident::Resident(const Start& start) : first_process_(start.first_process) {
+Resident::Resident(const Start& start) : first_process_(start.first_process || start.hidden) {
   workspace_ = directory_.path() + "/workspace";
   std::string binary = runner_binary();
   EXPECT_EQ(::mkdir(workspace_.c_str(), 0755), 0);
-  if (start.unprivileged) {
+  if (start.unprivileged || start.hidden) {
     EXPECT_EQ(::chown(workspace_.c_str(), kStranger, kStranger), 0);
     std::ifstream from(binary, std::ios::binary);
     std::ofstream(directory_.path() + "/runner", std::ios::binary) << from.rdbuf();
@@ -101,12 +119,15 @@ Resident::Resident(const Start& start) : first_process_(start.first_process) {
   EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   EXPECT_EQ(::chmod(path.c_str(), 0777), 0);
   EXPECT_EQ(::listen(listener_.get(), 16), 0);
-  std::vector<std::string> argv = command_of(start, binary);
+  std::vector<std::string> argv = command_of(start, binary, workspace_);
   argv.insert(argv.end(), {"dial", path, "--workspace", workspace_});
   child_ = start_program(argv, start);
 }
 
-Resident::~Resident() { end(child_); }
+Resident::~Resident() {
+  if (first_process_ && child_ > 0 && pid() > 0) ::kill(pid(), SIGKILL);
+  end(child_);
+}
 
 Peer Resident::accept_silently(double seconds) {
   pollfd slot = {listener_.get(), POLLIN, 0};
