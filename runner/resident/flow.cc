@@ -182,32 +182,37 @@ size_t Inlet::write_some(std::string_view bytes) {
   return bytes.size();
 }
 
+void Inlet::write_kept() {
+  const size_t taken = pipe_ ? write_some(std::string_view(kept_).substr(written_)) : kept_.size() - written_;
+  written_ += taken;
+  to_grant_ += taken;
+  if (pipe_ && written_ < kept_.size()) {
+    if (written_ >= kGrant) kept_.erase(0, std::exchange(written_, 0));
+    wire_.poller.arm(pipe_.get(), key_of(stream_, ISOGATE_RUNNER_STDIN), true);
+    return;
+  }
+  kept_.clear();
+  written_ = 0;
+}
+
 void Inlet::finish() {
   if (complete_) signal_event(complete_.get());
   if (pipe_) wire_.poller.forget(pipe_.get());
   pipe_.reset();
 }
 
-void Inlet::grant(size_t bytes) {
-  const isogate_runner_channel channel = {ISOGATE_RUNNER_STDIN, static_cast<uint32_t>(bytes)};
-  wire_.connection.send(ISOGATE_RUNNER_CREDIT, stream_, bytes_of(channel));
-}
-
+// The thread that reads the connection must not wait for a client that does not: the main one gives back.
 bool Inlet::put(std::string_view bytes) {
-  size_t granted = 0;
-  {
-    const std::lock_guard lock(state_);
-    if (!opened_ || ended_ || bytes.size() > allowed_) return false;
-    allowed_ -= bytes.size();
-    size_t taken = bytes.size();
-    if (pipe_) taken = kept_.empty() ? write_some(bytes) : 0;
-    kept_.append(bytes.substr(taken));
-    if (!kept_.empty()) wire_.poller.arm(pipe_.get(), key_of(stream_, ISOGATE_RUNNER_STDIN), true);
-    to_grant_ += taken;
-    if (to_grant_ >= kGrant) granted = std::exchange(to_grant_, 0);
-    allowed_ += granted;
-  }
-  if (granted > 0) grant(granted);
+  const std::lock_guard lock(state_);
+  if (!opened_ || ended_ || bytes.size() > allowed_) return false;
+  allowed_ -= bytes.size();
+  size_t taken = bytes.size();
+  if (pipe_) taken = kept_.empty() ? write_some(bytes) : 0;
+  kept_.append(bytes.substr(taken));
+  const uint64_t key = key_of(stream_, ISOGATE_RUNNER_STDIN);
+  if (!kept_.empty()) wire_.poller.arm(pipe_.get(), key, true);
+  to_grant_ += taken;
+  if (to_grant_ >= kGrant) wire_.poller.post(key);
   return true;
 }
 
@@ -220,24 +225,15 @@ bool Inlet::end() {
 }
 
 void Inlet::pump() {
-  size_t granted = 0;
+  isogate_runner_channel granted = {ISOGATE_RUNNER_STDIN, 0};
   {
     const std::lock_guard lock(state_);
-    if (!pipe_) return;
-    const size_t taken = write_some(std::string_view(kept_).substr(written_));
-    written_ += taken;
-    to_grant_ += taken;
-    if (!pipe_ || written_ == kept_.size()) {
-      kept_.clear();
-      written_ = 0;
-    } else {
-      wire_.poller.arm(pipe_.get(), key_of(stream_, ISOGATE_RUNNER_STDIN), true);
-    }
-    if (to_grant_ >= kGrant) granted = std::exchange(to_grant_, 0);
-    allowed_ += granted;
+    if (!kept_.empty()) write_kept();
+    if (to_grant_ >= kGrant) granted.bytes = static_cast<uint32_t>(std::exchange(to_grant_, 0));
+    allowed_ += granted.bytes;
     if (kept_.empty() && ended_) finish();
   }
-  if (granted > 0) grant(granted);
+  if (granted.bytes > 0) wire_.connection.send(ISOGATE_RUNNER_CREDIT, stream_, bytes_of(granted));
 }
 
 void Inlet::close() {

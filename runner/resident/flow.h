@@ -87,8 +87,8 @@ class Inlet {
 
  private:
   size_t write_some(std::string_view bytes);
+  void write_kept();
   void finish();
-  void grant(size_t bytes);
 
   Wire wire_;
   uint32_t stream_;

@@ -43,19 +43,35 @@ bool Poller::arm(int fd, uint64_t key, bool to_write) {
 
 void Poller::forget(int fd) { control(epoll_.get(), EPOLL_CTL_DEL, fd, 0, 0); }
 
-std::span<const uint64_t> Poller::wait(int patience_ms) {
-  std::array<epoll_event, kMost> events{};
-  const int count = ::epoll_wait(epoll_.get(), events.data(), kMost, patience_ms);
-  size_t told = 0;
-  for (int i = 0; i < count; ++i) {
-    if (events[static_cast<size_t>(i)].data.u64 != kNudge) {
-      keys_[told++] = events[static_cast<size_t>(i)].data.u64;
-      continue;
-    }
-    uint64_t nudges = 0;
-    [[maybe_unused]] const ssize_t size = ::read(nudge_.get(), &nudges, sizeof nudges);
+void Poller::post(uint64_t key) {
+  {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back(key);
   }
-  return {keys_, told};
+  nudge();
+}
+
+void Poller::take_posted() {
+  uint64_t nudges = 0;
+  [[maybe_unused]] const ssize_t size = ::read(nudge_.get(), &nudges, sizeof nudges);
+  const std::lock_guard lock(mutex_);
+  keys_.insert(keys_.end(), posted_.begin(), posted_.end());
+  posted_.clear();
+}
+
+const std::vector<uint64_t>& Poller::wait(int patience_ms) {
+  std::array<epoll_event, 64> events{};
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), patience_ms);
+  keys_.clear();
+  for (int i = 0; i < count; ++i) {
+    const uint64_t key = events[static_cast<size_t>(i)].data.u64;
+    if (key == kNudge) {
+      take_posted();
+    } else {
+      keys_.push_back(key);
+    }
+  }
+  return keys_;
 }
 
 }  // namespace isogate::resident

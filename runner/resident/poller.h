@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <mutex>
+#include <vector>
 
 #include "runner/fd.h"
 
@@ -21,14 +22,19 @@ class Poller {  // any thread, but wait(): one
   void forget(int fd);
   // Makes wait() return.
   void nudge() { signal_event(nudge_.get()); }
+  // Makes wait() tell this key.
+  void post(uint64_t key);
 
   // The keys that became ready, none when `patience_ms` is over (-1: never) or nudged.
-  std::span<const uint64_t> wait(int patience_ms);
+  const std::vector<uint64_t>& wait(int patience_ms);
 
  private:
-  static constexpr int kMost = 64;
+  void take_posted();
+
   Fd epoll_, nudge_;
-  uint64_t keys_[kMost] = {};
+  std::vector<uint64_t> keys_;
+  std::mutex mutex_;
+  std::vector<uint64_t> posted_;
 };
 
 }  // namespace isogate::resident

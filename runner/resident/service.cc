@@ -63,7 +63,7 @@ void Service::sweep() { strays_left_ = !place_.strays().sweep(kSweepPatience); }
 // Waits once, and acts on what has happened.
 void Service::attend(Session* session, int patience_ms) {
   if (strays_left_) patience_ms = sooner(patience_ms, kStrayPause);
-  const auto ready = poller_.wait(patience_ms);
+  const auto& ready = poller_.wait(patience_ms);
   bool look = strays_left_;
   for (const uint64_t key : ready) {
     if (key == kEndKey) {

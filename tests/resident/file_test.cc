@@ -125,6 +125,23 @@ TEST(ResidentFiles, ATruncatedUploadCommitsNothing) {
   EXPECT_EQ(peer.run("cat file; ls -A | wc -l").out, "old1\n");
 }
 
+TEST(ResidentFiles, TakesMuchInFramesWithLittleMemory) {
+  Resident resident;
+  Peer peer = resident.accept();
+  constexpr size_t kMuch = 96 << 20;
+  const uint32_t stream = peer.file(spec_of(ISOGATE_RUNNER_WRITE, "much"));
+  ASSERT_TRUE(peer.upload(stream, kMuch));
+  peer.end(stream);
+  EXPECT_EQ(peer.finish(stream).result.written, kMuch);
+  ExecSpec slow = shell("sleep 0.3; dd bs=1000 count=20000 of=/dev/null 2>/dev/null; wc -c");
+  slow.flags |= ISOGATE_RUNNER_EXEC_STDIN;
+  const uint32_t reader = peer.exec(slow);
+  ASSERT_TRUE(peer.upload(reader, kMuch));
+  peer.end(reader);
+  EXPECT_LT(std::stoul(peer.finish(reader).out), kMuch);
+  EXPECT_LT(resident_kib(resident.pid()), kib_bound(16 << 10));
+}
+
 TEST(ResidentFiles, ListsAndLooks) {
   Resident resident;
   Peer peer = resident.accept();

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -226,6 +227,23 @@ std::string Peer::output(uint32_t stream, const std::string& until, double secon
       all += frame->payload.substr(sizeof(isogate_runner_channel));
   }
   return all;
+}
+
+bool Peer::upload(uint32_t stream, size_t bytes) {
+  uint64_t sent = 0;
+  stdin_credit = ISOGATE_RUNNER_WINDOW;
+  while (sent < bytes) {
+    const size_t piece = std::min<size_t>({size_t{60000}, bytes - sent, stdin_credit - sent});
+    if (piece > 0) {
+      data(stream, std::string(piece, 'u'));
+      sent += piece;
+      continue;
+    }
+    const auto frame = receive();
+    if (!frame || frame->head.type != ISOGATE_RUNNER_CREDIT) return false;
+    stdin_credit += head_in<isogate_runner_channel>(frame->payload).bytes;
+  }
+  return true;
 }
 
 Outcome Peer::write(FileSpec spec, const std::string& bytes) {

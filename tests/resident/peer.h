@@ -75,6 +75,8 @@ class Peer {
   Outcome run(const std::string& script) { return finish(exec(shell(script))); }
   Outcome run(const FileSpec& spec) { return finish(file(spec)); }
   Outcome write(FileSpec spec, const std::string& bytes);
+  // DATA of stdin, never above the credit that was given. False: contact was lost.
+  bool upload(uint32_t stream, size_t bytes);
 
   uint32_t next_stream = 1;
   uint64_t stdin_credit = 0;  // that came back
