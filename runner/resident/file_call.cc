@@ -173,10 +173,11 @@ bool FileCall::credit(uint32_t channel, uint32_t bytes) {
   return verb() == ISOGATE_RUNNER_READ && !given_ && out_.add_credit(bytes);
 }
 
+// Half a file is nobody's wish: no waiting for room.
 void FileCall::cancel(bool at_once) {
   Call::cancel(at_once);
-  give_up(out_.waiting(), at_once);
-  give_up(entries_credit_, at_once);
+  give_up(out_.waiting(), true);
+  give_up(entries_credit_, true);
 }
 
 void FileCall::pump(uint32_t channel, std::span<char> buffer) {
