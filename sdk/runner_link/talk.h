@@ -84,7 +84,7 @@ class Talk {
   void end_body(bool whole);
   void look_at_body();
   void relay_control();
-  void send_channel(uint16_t type, uint32_t channel, uint32_t bytes);
+  void post_channel(uint16_t type, uint32_t channel, uint32_t bytes);
   void cancel();
   void stop(isogate_status status, const char* why);
 

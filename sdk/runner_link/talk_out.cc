@@ -70,7 +70,7 @@ void Talk::give_credit() {
       pending_.in[i].allowed += owed;
     }
     credited_[i] += owed;
-    send_channel(ISOGATE_RUNNER_CREDIT, ISOGATE_RUNNER_STDOUT + static_cast<uint32_t>(i),
+    post_channel(ISOGATE_RUNNER_CREDIT, ISOGATE_RUNNER_STDOUT + static_cast<uint32_t>(i),
                  static_cast<uint32_t>(owed));
   }
 }
