@@ -72,6 +72,7 @@ class Talk {
   const isogate_runner_result& conclude();
 
   void take_news();
+  bool collect();
   void take_entries();
   void push();
   void give_credit();
