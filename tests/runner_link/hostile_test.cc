@@ -97,7 +97,7 @@ TEST(RunnerLinkHostile, BytesOfAStreamThatHasEndedAreSkipped) {
     auto done = exec.start(*link);
     peer.expect(ISOGATE_RUNNER_EXEC);
     if (stream > 1) peer.send(channel_frame(ISOGATE_RUNNER_DATA, stream - 1, 1, 0, "late"));
-    peer.send(result_frame(stream, success()));
+    peer.send(result_frame(stream, success()) + channel_frame(ISOGATE_RUNNER_CREDIT, stream, 0, 9));
     EXPECT_EQ(done.get().status, ISOGATE_OK);
   }
   EXPECT_EQ(out.read_all(), "");
