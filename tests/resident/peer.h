@@ -89,6 +89,8 @@ class Peer {
 struct Start {
   bool unprivileged = false;   // as another user, from a file that nobody may read; needs root
   bool first_process = false;  // pid 1 of a pid namespace
+  int max_processes = 0;       // of that other user
+  std::string memory_group;    // the tasks file of a cgroup to be in
 };
 // Why it cannot be started so; empty: it can.
 std::string obstacle(const Start& start);

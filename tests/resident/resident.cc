@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -27,7 +28,19 @@ std::vector<std::string> command_of(const Start& start, const std::string& binar
   return argv;
 }
 
-pid_t start_program(const std::vector<std::string>& arguments, uid_t uid, int in = -1, int out = -1) {
+void limit_processes(int most) {
+  const rlimit limit = {static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
+  if (most > 0) ::setrlimit(RLIMIT_NPROC, &limit);
+}
+
+void join(const std::string& tasks) {
+  const Fd file(tasks.empty() ? -1 : ::openat(AT_FDCWD, tasks.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file && ::write(file.get(), "0", 1) != 1) ::_exit(125);
+}
+
+pid_t start_program(const std::vector<std::string>& arguments, const Start& start, int in = -1,
+                    int out = -1) {
+  const uid_t uid = start.unprivileged ? kStranger : 0;
   std::vector<char*> argv;
   for (const auto& one : arguments) argv.push_back(const_cast<char*>(one.c_str()));
   argv.push_back(nullptr);
@@ -35,6 +48,8 @@ pid_t start_program(const std::vector<std::string>& arguments, uid_t uid, int in
   if (child != 0) return child;
   if (in >= 0) ::dup2(in, 0);
   if (out >= 0) ::dup2(out, 1);
+  join(start.memory_group);
+  limit_processes(start.max_processes);
   if (uid != 0 && (::setgid(uid) != 0 || ::setuid(uid) != 0)) ::_exit(126);
   ::execvp(argv[0], argv.data());
   ::_exit(127);
@@ -88,7 +103,7 @@ Resident::Resident(const Start& start) : first_process_(start.first_process) {
   EXPECT_EQ(::listen(listener_.get(), 16), 0);
   std::vector<std::string> argv = command_of(start, binary);
   argv.insert(argv.end(), {"dial", path, "--workspace", workspace_});
-  child_ = start_program(argv, start.unprivileged ? kStranger : 0);
+  child_ = start_program(argv, start);
 }
 
 Resident::~Resident() { end(child_); }
@@ -122,13 +137,13 @@ StdioResident::StdioResident(bool pipes) {
   const std::vector<std::string> argv = {runner_binary(), "stdio", "--workspace", workspace.path()};
   if (pipes) {
     auto in = make_pipe(), out = make_pipe();
-    child_ = start_program(argv, 0, in->read.get(), out->write.get());
+    child_ = start_program(argv, {}, in->read.get(), out->write.get());
     peer = Peer(std::move(out->read), std::move(in->write));
   } else {
     int ends[2] = {};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     const Fd theirs(ends[1]);
-    child_ = start_program(argv, 0, theirs.get(), theirs.get());
+    child_ = start_program(argv, {}, theirs.get(), theirs.get());
     peer = Peer(Fd(ends[0]), Fd());
   }
   EXPECT_TRUE(peer.hello().has_value());
