@@ -27,8 +27,8 @@ struct EngineAddress {
 };
 
 // unix:///path, tcp://host[:port] (2375, with TLS 2376), http:// and https:// as tcp. Throws
-// ISOGATE_INVALID_ARGUMENT; ssh:// and npipe:// are refused with what to do instead.
-EngineAddress parse_address(const std::string& text, const std::string& source);
+// ISOGATE_INVALID_ARGUMENT; ssh:// is refused with what to do instead. `tls`: the caller will add TLS.
+EngineAddress parse_address(const std::string& text, const std::string& source, bool tls = false);
 
 // Looks a variable up; nothing when it is unset. An empty one counts as unset.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
