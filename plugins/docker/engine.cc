@@ -7,16 +7,7 @@
 namespace isogate::docker {
 namespace {
 
-// Fields of answers: absent or of another type is empty.
-std::string text_at(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-bool flag_at(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_boolean() && found->get<bool>();
-}
+bool flag_at(const Json& object, const char* name) { return member(object, name) == Json(true); }
 
 std::vector<std::string> texts_of(const Json& array) {
   std::vector<std::string> texts;
@@ -30,17 +21,6 @@ std::string id_in(const Json& answer, const std::string& attempt) {
   if (id.empty())
     throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": the Engine names no id", 0, true);
   return in_path(id);
-}
-
-std::string quoted(const std::string& what, const std::string& name) {
-  return what + " `" + printable(name, 80) + "`";
-}
-
-std::string label_filters(const std::vector<LabelFilter>& labels) {
-  Json wanted = Json::array();
-  for (const auto& label : labels)
-    wanted.push_back(label.value.empty() ? label.name : label.name + "=" + label.value);
-  return encode(Json{{"label", wanted}}.dump());
 }
 
 std::vector<Json> elements(Json array) {
@@ -79,9 +59,10 @@ EngineInfo Engine::info(const Budget& budget) {
   info.swap_limit = flag_at(answer, "SwapLimit");
   info.cpu_quota = flag_at(answer, "CpuCfsQuota");
   info.pids_limit = flag_at(answer, "PidsLimit");
-  info.security_options = texts_of(answer.value("SecurityOptions", Json::array()));
-  const Json runtimes = answer.value("Runtimes", Json::object());
-  for (const auto& one : runtimes.items()) info.runtimes.push_back(one.key());
+  info.security_options = texts_of(member(answer, "SecurityOptions"));
+  const Json& runtimes = member(answer, "Runtimes");
+  for (auto one = runtimes.begin(); runtimes.is_object() && one != runtimes.end(); ++one)
+    info.runtimes.push_back(one.key());
   for (const auto& option : info.security_options)
     if (option == "name=rootless" || option == "rootless") info.rootless = true;
   return info;
@@ -89,8 +70,12 @@ EngineInfo Engine::info(const Budget& budget) {
 
 std::string Engine::create_container(const std::string& name, const Json& body, const Budget& budget) {
   const std::string attempt = "create " + quoted("container", name);
-  EngineRequest request{attempt, "POST",      "/containers/create?name=" + in_path(name),
-                        {201},   body.dump(), ISOGATE_ALREADY_EXISTS};
+  EngineRequest request{attempt,
+                        "POST",
+                        "/containers/create?name=" + in_path(name),
+                        {201},
+                        dump(body, attempt),
+                        ISOGATE_ALREADY_EXISTS};
   return id_in(pool_->json(request, budget), attempt);
 }
 
@@ -134,17 +119,17 @@ std::vector<Json> Engine::list(const std::vector<LabelFilter>& labels, const Bud
 int64_t Engine::wait(const std::string& id, const Budget& budget) {
   const Json answer = pool_->json(
       {"wait for " + quoted("container", id), "POST", "/containers/" + in_path(id) + "/wait", {200}}, budget);
-  const auto code = answer.find("StatusCode");
-  if (code == answer.end() || !code->is_number_integer())
+  const Json& code = member(answer, "StatusCode");
+  if (!code.is_number_integer())
     throw EngineError(ISOGATE_UNAVAILABLE,
                       "cannot wait for " + quoted("container", id) + ": the Engine names no exit code", 0,
                       true);
-  return code->get<int64_t>();
+  return code.get<int64_t>();
 }
 
 std::string Engine::exec_create(const std::string& id, const Json& body, const Budget& budget) {
   const std::string attempt = "prepare an exec in " + quoted("container", id);
-  EngineRequest request{attempt, "POST", "/containers/" + in_path(id) + "/exec", {201}, body.dump()};
+  EngineRequest request{attempt, "POST", "/containers/" + in_path(id) + "/exec", {201}, dump(body, attempt)};
   return id_in(pool_->json(request, budget), attempt);
 }
 

@@ -8,10 +8,6 @@
 namespace isogate::docker {
 namespace {
 
-std::string quoted(const std::string& what, const std::string& name) {
-  return what + " `" + printable(name, 80) + "`";
-}
-
 // An image may be named registry:port/name:tag or name@sha256:…; its slashes belong into the path.
 std::string image_in_path(const std::string& name) {
   const bool whole = !name.empty() && name[0] != '/' && name.find("..") == std::string::npos;
@@ -93,7 +89,11 @@ void Engine::get_archive(const std::string& id, const std::string& path, const B
 void Engine::create_volume(const std::string& name, const Json& body, const Budget& budget) {
   Json named = body;
   named["Name"] = in_path(name);
-  pool_->json({"create " + quoted("volume", name), "POST", "/volumes/create", {200, 201}, named.dump()},
+  pool_->json({"create " + quoted("volume", name),
+               "POST",
+               "/volumes/create",
+               {200, 201},
+               dump(named, "create " + quoted("volume", name))},
               budget);
 }
 
@@ -108,10 +108,7 @@ void Engine::remove_volume(const std::string& name, bool force, const Budget& bu
 }
 
 std::vector<Json> Engine::list_volumes(const std::vector<LabelFilter>& labels, const Budget& budget) {
-  Json wanted = Json::array();
-  for (const auto& label : labels)
-    wanted.push_back(label.value.empty() ? label.name : label.name + "=" + label.value);
-  const std::string path = "/volumes?filters=" + encode(Json{{"label", wanted}}.dump());
+  const std::string path = "/volumes?filters=" + label_filters(labels);
   Json answer = pool_->json({"list volumes", "GET", path, {200}}, budget);
   std::vector<Json> volumes;
   const auto found = answer.find("Volumes");
@@ -128,10 +125,10 @@ std::string Engine::create_network(const std::string& name, const Json& body, co
                                    "POST",
                                    "/networks/create",
                                    {200, 201},
-                                   named.dump(),
+                                   dump(named, "create " + quoted("network", name)),
                                    ISOGATE_ALREADY_EXISTS},
                                   budget);
-  return in_path(answer.value("Id", ""));
+  return in_path(text_at(answer, "Id"));
 }
 
 Json Engine::inspect_network(const std::string& name, const Budget& budget) {
@@ -162,7 +159,7 @@ Json Engine::inspect_image(const std::string& name, const Budget& budget) {
 std::unique_ptr<EngineEvents> Engine::events(const Json& filters, const std::string& since,
                                              const Budget& budget) {
   constexpr const char* kAttempt = "follow the Engine's events";
-  std::string path = "/events?filters=" + encode(filters.dump());
+  std::string path = "/events?filters=" + encode(dump(filters, kAttempt));
   if (!since.empty()) path += "&since=" + encode(since);
   EngineReply reply = pool_->open({kAttempt, "GET", path, {200}}, budget);
   return std::make_unique<Events>(std::move(reply.connection), kAttempt);

@@ -1,8 +1,6 @@
 #include "plugins/docker/engine_pool.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 namespace isogate::docker {
@@ -28,41 +26,6 @@ bool about_versions(int status, const std::string& body) {
 }
 
 }  // namespace
-
-std::pair<int, int> parse_api_version(const std::string& text) {
-  std::pair<int, int> version;
-  const char* end = text.data() + text.size();
-  const auto major = std::from_chars(text.data(), end, version.first);
-  if (major.ec == std::errc() && major.ptr != end && *major.ptr == '.') {
-    const auto minor = std::from_chars(major.ptr + 1, end, version.second);
-    if (minor.ec == std::errc() && minor.ptr == end) return version;
-  }
-  throw EngineError(ISOGATE_UNAVAILABLE, "`" + printable(text, 40) + "` is no version of the Engine API");
-}
-
-std::string encode(std::string_view text, std::string_view also) {
-  std::string out;
-  for (const unsigned char c : text) {
-    if (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '~' ||
-        also.find(static_cast<char>(c)) != std::string_view::npos) {
-      out += static_cast<char>(c);
-    } else {
-      out += '%';
-      out += "0123456789ABCDEF"[c >> 4];
-      out += "0123456789ABCDEF"[c & 15];
-    }
-  }
-  return out;
-}
-
-std::string in_path(const std::string& name) {
-  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-'; };
-  if (name.empty() || name.size() > 255 || std::isalnum(static_cast<unsigned char>(name[0])) == 0 ||
-      !std::all_of(name.begin(), name.end(), fits))
-    throw EngineError(ISOGATE_INVALID_ARGUMENT,
-                      "`" + printable(name, 80) + "` is no name that an Engine has");
-  return name;
-}
 
 std::unique_ptr<HttpConnection> Engine::Pool::take(const Budget& budget, bool& reused) {
   {
@@ -123,7 +86,8 @@ std::string Engine::Pool::negotiate(const Budget& budget) {
 
   EngineRequest version{"ask the Engine for its version", "GET", "/version", {200}};
   version.versioned = false;
-  const std::string oldest = json(version, budget).value("MinAPIVersion", kOldestApi);
+  std::string oldest = text_at(json(version, budget), "MinAPIVersion");
+  if (oldest.empty()) oldest = kOldestApi;
   if (parse_api_version(api) < parse_api_version(oldest))
     throw unusable(address, "it speaks versions of the API from " + printable(oldest, 40) +
                                 " on, isogate speaks " + our_versions());

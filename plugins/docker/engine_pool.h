@@ -57,6 +57,19 @@ struct Engine::Pool {
   bool podman_ = false;
 };
 
+// A member of an answer: null, or empty, where it is absent or of another type.
+const Json& member(const Json& object, const char* name);
+std::string text_at(const Json& object, const char* name);
+
+// As JSON; throws ISOGATE_INVALID_ARGUMENT when its texts are no UTF-8.
+std::string dump(const Json& body, const std::string& attempt);
+
+// "container `name`", for messages.
+std::string quoted(const std::string& what, const std::string& name);
+
+// {"label": …} as a query has it.
+std::string label_filters(const std::vector<LabelFilter>& labels);
+
 // "1.41" as two numbers that can be compared; throws when it is no version.
 std::pair<int, int> parse_api_version(const std::string& text);
 
