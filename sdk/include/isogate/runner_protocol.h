@@ -30,8 +30,9 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 
 /* On a Unix socket between processes of one kernel: descriptors came with the first byte of this frame. Of
  * EXEC: those of stdin, stdout, stderr that its flags name, in this order; the program gets these very ones.
- * Of READ, WRITE: one, where the bytes go or come from. Then no DATA, END or CREDIT belongs to that
- * descriptor. */
+ * Of READ, WRITE: one, where the bytes go or come from. Then no DATA or CREDIT belongs to that descriptor, and
+ * no END but that of a WRITE: the body is complete once the descriptor has ended and END has come, in either
+ * order. CANCEL instead of END: its sender has gone, nothing is committed. */
 #define ISOGATE_RUNNER_WITH_DESCRIPTORS (1u << 0)
 
 #define ISOGATE_RUNNER_MAX_REQUEST (4u << 20) /* size of EXEC */
@@ -55,7 +56,8 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 
 /* runner → client */
 #define ISOGATE_RUNNER_RESULT 32u  /* isogate_runner_result, strings: the message; the last of its stream */
-#define ISOGATE_RUNNER_ENTRIES 33u /* of LIST: isogate_runner_entry and its name, as many as fit */
+#define ISOGATE_RUNNER_ENTRIES 33u /* of LIST: isogate_runner_entry and its name, as many whole ones as fit; its
+                                      size counts against the credit of channel stdout */
 #define ISOGATE_RUNNER_PONG 34u    /* what PING brought */
 
 /* A string: uint32_t length, bytes. Strings follow their struct one after the other; none is left over. */
@@ -89,7 +91,7 @@ typedef struct isogate_runner_exec { /* 24 bytes; strings: cwd, user, argv…, (
 } isogate_runner_exec;
 
 #define ISOGATE_RUNNER_READ 1u   /* answers DATA on channel stdout */
-#define ISOGATE_RUNNER_WRITE 2u  /* takes DATA on channel stdin; committed only after its END */
+#define ISOGATE_RUNNER_WRITE 2u  /* takes DATA on channel stdin; committed only after its END, never without */
 #define ISOGATE_RUNNER_LIST 3u   /* answers ENTRIES */
 #define ISOGATE_RUNNER_STAT 4u
 #define ISOGATE_RUNNER_MKDIR 5u
