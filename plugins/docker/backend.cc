@@ -231,15 +231,18 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   Parts parts = parts_of(spec, asked.id, uid);
   auto container = std::make_unique<Container>(use, std::move(parts), limits_of(config_, spec.limits),
                                                std::move(directory), std::move(gate));
+  bool adopted = false;
   try {
-    container->open(call);
+    adopted = container->open(call);
   } catch (const sdk::Error&) {
     if (!workspace->attached()) (void)Workspace::purge(sandboxes_dir_, asked.id).ok();
     if (!workspace->attached() && as_root_) (void)registry_.release(asked.id, uid).ok();
     throw;
   }
   info.isolation = ISOGATE_ISOLATION_CONTAINER;
-  info.flags = workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
+  // A container that was made just now is measured, whatever the workspace holds.
+  const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
+  info.flags = adopted || (workspace->attached() && !known) ? ISOGATE_SANDBOX_ATTACHED : 0;
   info.uid = uid;
   sdk::set_text(info.handle, asked.id);
   const Home home{sandboxes_dir_, asked.id, as_root_ ? &registry_ : nullptr, uid};

@@ -98,7 +98,7 @@ bool Container::adopt(const sdk::Call& call) {
     return false;
   }
   refuse_paused(state);
-  proven_ = record_.evidence;
+  proven_ = {*record_.evidence, record_.gateway_address, record_.gateway_port};
   link_ = reconnect(call);
   if (link_) return true;
   services_.warn("the runner of " + record_.name + " does not answer: the container is made anew");
@@ -151,7 +151,7 @@ std::string Container::create(const sdk::Call& call) {
 // Null: one of the two choices turned out wrong, and the other one is chosen now.
 std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   choose();
-  record_ = {parts_.owner.sandbox_id + "." + random_suffix(), "", !parts_.gate.empty(), "", {}};
+  record_ = {parts_.owner.sandbox_id + "." + random_suffix(), "", !parts_.gate.empty(), "", "", 0, {}};
   write_record(directory_.get(), record_);
   auto gate = parts_.gate.empty() ? nullptr : std::make_unique<Gate>(gate_.get());
   record_.id = create(call);

@@ -59,6 +59,7 @@ class Container {
   std::shared_ptr<sdk::RunnerLink> connect_stream(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
   void prove_again(const sdk::Call& call);
+  void keep_proof(const isogate_evidence& found);
 
   Services& services_;
   Parts parts_;
@@ -68,9 +69,12 @@ class Container {
   std::timed_mutex mutex_;
   Record record_;
   bool fresh_ = false;  // no command of a tenant has run in it yet
-  isogate_evidence_request asked_{};
-  std::string asked_address_;
-  std::optional<isogate_evidence> proven_;  // at open; what takes its place has to have the same walls
+  struct Proof {
+    isogate_evidence evidence;
+    std::string address;
+    uint32_t port = 0;
+  };
+  std::optional<Proof> proven_;  // at open; what takes its place has to have the same walls
   std::shared_ptr<sdk::RunnerLink> link_;
 };
 

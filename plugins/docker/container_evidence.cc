@@ -21,19 +21,14 @@ bool same_walls(const isogate_evidence& a, const isogate_evidence& b) {
 
 isogate_evidence Container::evidence(const sdk::Call& call, const isogate_evidence_request& request) {
   const auto lock = alone(call);
-  asked_ = request;
-  asked_address_ = sdk::view(request.gateway_address);
-  asked_.gateway_address = sdk::str(asked_address_);
   if (record_.evidence) return *record_.evidence;
   if (!fresh_ || !link_)
     throw sdk::Error(ISOGATE_UNAVAILABLE, "nothing was measured before the first command of this sandbox");
   isogate_evidence found{};
   found.struct_size = sizeof found;
   link_->evidence(call, request, found);
-  record_.evidence = found;
-  write_record(directory_.get(), record_);
-  fresh_ = false;
-  proven_ = found;
+  proven_ = {found, std::string(sdk::view(request.gateway_address)), request.gateway_port};
+  keep_proof(found);
   return found;
 }
 
@@ -42,15 +37,24 @@ void Container::prove_again(const sdk::Call& call) {
   isogate_evidence found{};
   found.struct_size = sizeof found;
   try {
-    link_->evidence(call, asked_, found);
-    if (!proven_ || !same_walls(found, *proven_))
+    if (!proven_)
+      throw sdk::Error(ISOGATE_UNAVAILABLE, "nobody measured the first container of this sandbox");
+    const isogate_evidence_request request{sizeof request, proven_->port, sdk::str(proven_->address)};
+    link_->evidence(call, request, found);
+    if (!same_walls(found, proven_->evidence))
       throw sdk::Error(ISOGATE_UNAVAILABLE,
                        "the container that was made anew does not isolate as the first one did: refused");
   } catch (...) {
     discard(sdk::Call(kUnbounded));
     throw;
   }
+  keep_proof(found);
+}
+
+void Container::keep_proof(const isogate_evidence& found) {
   record_.evidence = found;
+  record_.gateway_address = proven_->address;
+  record_.gateway_port = proven_->port;
   write_record(directory_.get(), record_);
   fresh_ = false;
 }

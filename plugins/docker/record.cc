@@ -88,7 +88,13 @@ std::optional<Record> read_record(int directory) {
   if (!file) sdk::fail_with_errno("cannot open the record of the sandbox's container", errno);
   const Json json = Json::parse(read_whole(file.get()), nullptr, false);
   try {
-    Record record{json.at("name"), json.at("id"), json.at("socket"), json.at("started_at"), {}};
+    Record record{json.at("name"),
+                  json.at("id"),
+                  json.at("socket"),
+                  json.at("started_at"),
+                  json.at("gateway_address"),
+                  json.at("gateway_port"),
+                  {}};
     if (json.contains("evidence")) record.evidence = evidence_of(json.at("evidence"));
     return record;
   } catch (const Json::exception&) {
@@ -97,8 +103,12 @@ std::optional<Record> read_record(int directory) {
 }
 
 void write_record(int directory, const Record& record) {
-  Json json = {
-      {"name", record.name}, {"id", record.id}, {"socket", record.socket}, {"started_at", record.started_at}};
+  Json json = {{"name", record.name},
+               {"id", record.id},
+               {"socket", record.socket},
+               {"started_at", record.started_at},
+               {"gateway_address", record.gateway_address},
+               {"gateway_port", record.gateway_port}};
   if (record.evidence) json["evidence"] = json_of(*record.evidence);
   const std::string text = json.dump();
   const Fd file(::openat(directory, kNext, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));

@@ -12,10 +12,12 @@
 namespace isogate::docker {
 
 struct Record {
-  std::string name;                          // of the container
-  std::string id;                            // empty: it was about to be made
-  bool socket = false;                       // its runner dials in; else it waits for an exec
-  std::string started_at;                    // the Engine's word; with `evidence`
+  std::string name;             // of the container
+  std::string id;               // empty: it was about to be made
+  bool socket = false;          // its runner dials in; else it waits for an exec
+  std::string started_at;       // the Engine's word; with `evidence`
+  std::string gateway_address;  // what the measurement tried to reach
+  uint32_t gateway_port = 0;
   std::optional<isogate_evidence> evidence;  // measured by our runner before the first command of a tenant
 };
 
