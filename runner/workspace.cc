@@ -145,6 +145,14 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
 }
 
+std::unique_ptr<Workspace> Workspace::at(Fd root) {
+  auto state = std::make_shared<WorkspaceState>();
+  state->root = std::move(root);
+  state->attached = true;
+  state->completion_follows = true;
+  return std::make_unique<WorkspaceImpl>(std::move(state), Identity());
+}
+
 Result<Fd> Workspace::beside(const std::string& sandboxes_dir, const std::string& sandbox_id,
                              const char* name, const Identity& owner, uint32_t mode) {
   if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");

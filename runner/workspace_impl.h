@@ -22,6 +22,7 @@ struct WorkspaceState {
   Identity owner;
   const std::vector<SharedDir>* shared_dirs = nullptr;
   bool attached = false;
+  bool completion_follows = false;  // a body may be at its end before its completion is told
   std::timed_mutex commit;  // one write at a time between "what is there" and the rename
 };
 

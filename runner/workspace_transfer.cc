@@ -150,6 +150,8 @@ bool cancelled(int cancel_fd) {
   return cancel_fd >= 0 && ::poll(&one, 1, 0) > 0;
 }
 
+Result<void> wait_readable(int fd, int cancel_fd) { return wait_for(fd, POLLIN, cancel_fd); }
+
 Result<void> pump_out(int file, uint64_t offset, uint64_t count, int out, int cancel_fd) {
   const NoSigpipe quiet;
   while (count > 0) {

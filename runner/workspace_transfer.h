@@ -12,6 +12,9 @@ namespace isogate {
 // True once cancel_fd is readable; -1 never is.
 bool cancelled(int cancel_fd);
 
+// Waits until `fd` is readable; ISOGATE_CANCELLED when cancel_fd is first.
+Result<void> wait_readable(int fd, int cancel_fd);
+
 // Bytes offset … offset+count of a regular file to out. ISOGATE_CANCELLED: cancel_fd fired, or the reader
 // has gone. ISOGATE_IO: the file ends earlier.
 Result<void> pump_out(int file, uint64_t offset, uint64_t count, int out, int cancel_fd);

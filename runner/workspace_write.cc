@@ -78,6 +78,9 @@ Result<void> WorkspaceImpl::receive(StagedFile& staged, const Target& target, in
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
   auto got = pump_in(in, staged.fd(), cancel_fd);
+  if (got && complete_fd > 0 && state_->completion_follows) {
+    if (auto told = wait_readable(complete_fd, cancel_fd); !told) got = told.error();
+  }
   if (got && complete_fd > 0 && !cancelled(complete_fd))
     got = Error{ISOGATE_CANCELLED, 0, "its sender went away before the body was complete"};
   if (!got) return prefixed(target.attempt, got.error());

@@ -123,6 +123,10 @@ class Front {
     }
     asio::co_spawn(io_, control_.run(), asio::detached);
     asio::co_spawn(io_, app_.backends.probe_loop(), asio::detached);
+    asio::co_spawn(io_, app_.sandboxes.stop_idle([this] {
+      return std::chrono::seconds(app_.config.sandbox_idle_timeout_sec);
+    }),
+                   asio::detached);
     asio::co_spawn(io_, serve(), asio::detached);
     io_.run();
     if (const auto flushed = app_.state->flush(); !flushed)
@@ -254,7 +258,8 @@ class Front {
       all += backend->hello->max_execs;
       app_.admission.set_backend_limit(backend->config.name, backend->hello->max_execs);
     }
-    const auto execs = static_cast<uint32_t>(std::min<uint64_t>(limits.max_execs, all == 0 ? UINT32_MAX : all));
+    const auto execs =
+        static_cast<uint32_t>(std::min<uint64_t>(limits.max_execs, all == 0 ? UINT32_MAX : all));
     app_.admission.set_limits(
         {.max_execs = execs,
          .max_execs_per_sandbox = limits.max_execs_per_sandbox,

@@ -1,0 +1,70 @@
+#include "runner/resident/call.h"
+
+#include <algorithm>
+
+namespace isogate::resident {
+namespace {
+
+constexpr size_t kMostMessage = 1000;
+constexpr std::chrono::milliseconds kDeliverPatience{1000};  // for a slow reader, once the call is cancelled
+
+// Not in the middle of a UTF-8 sequence.
+std::string_view cut(std::string_view text) {
+  if (text.size() <= kMostMessage) return text;
+  size_t size = kMostMessage;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
+  return text.substr(0, size);
+}
+
+}  // namespace
+
+Answer::Answer(const Error& error) : message(error.message) {
+  result.status = error.status == ISOGATE_OK ? ISOGATE_INTERNAL : error.status;
+  result.os_errno = error.os_errno;
+}
+
+std::string Answer::encoded() const {
+  const std::string_view text = cut(message);
+  const auto length = static_cast<uint32_t>(text.size());
+  std::string bytes(reinterpret_cast<const char*>(&result), sizeof result);
+  bytes.append(reinterpret_cast<const char*>(&length), sizeof length).append(text);
+  return bytes;
+}
+
+Call::Call(Place& place, Wire wire, uint32_t stream)
+    : place_(place), wire_(wire), stream_(stream), inlet_(wire, stream) {}
+
+Result<void> Call::make_cancel() {
+  auto event = make_event();
+  if (!event) return event.error();
+  cancel_ = std::move(*event);
+  return {};
+}
+
+bool Call::data(uint32_t channel, std::string_view bytes) {
+  return channel == ISOGATE_RUNNER_STDIN && inlet_.put(bytes);
+}
+
+bool Call::end(uint32_t channel) { return channel == ISOGATE_RUNNER_STDIN && inlet_.end(); }
+
+void Call::give_up(Credit& credit, bool at_once) {
+  credit.give_up(at_once ? std::chrono::milliseconds(0) : kDeliverPatience);
+}
+
+void Call::cancel(bool) {
+  Clock::rep never = 0;
+  cancelled_at_.compare_exchange_strong(never, Clock::now().time_since_epoch().count());
+  if (cancel_) signal_event(cancel_.get());
+}
+
+void Call::pump(uint32_t channel, std::span<char>) {
+  if (channel == ISOGATE_RUNNER_STDIN) inlet_.pump();
+}
+
+Clock::duration Call::overdue() const {
+  const Clock::rep since = cancelled_at_;
+  if (since == 0) return {};
+  return Clock::now().time_since_epoch() - Clock::duration(since);
+}
+
+}  // namespace isogate::resident

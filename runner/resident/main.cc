@@ -1,0 +1,24 @@
+#include <cstdio>
+
+#include "runner/resident/options.h"
+#include "runner/resident/service.h"
+
+int main(int argc, char** argv) {
+  using namespace isogate::resident;
+  const auto options = parse_options(argc, argv);
+  if (!options) {
+    std::fprintf(stderr, "isogate-runner: %s\n%s", options.error().message.c_str(), usage().c_str());
+    return 2;
+  }
+  if (options->mode == Mode::version) {
+    std::printf("isogate-runner %s, protocol %u.%u\n", ISOGATE_VERSION, ISOGATE_RUNNER_MAJOR,
+                ISOGATE_RUNNER_MINOR);
+    return 0;
+  }
+  Service service;
+  if (auto opened = service.open(*options); !opened) {
+    std::fprintf(stderr, "isogate-runner: %s\n", opened.error().message.c_str());
+    return 1;
+  }
+  return service.run();
+}

@@ -1,0 +1,78 @@
+#include "runner/resident/options.h"
+
+#include <sys/un.h>
+
+#include <string_view>
+
+namespace isogate::resident {
+namespace {
+
+struct Mapped {
+  std::string_view name;
+  std::string Options::*value;
+};
+constexpr Mapped kOptions[] = {
+    {"--workspace", &Options::workspace},
+    {"--shell", &Options::shell},
+    {"--toolchain", &Options::toolchain},
+    {"--user-name", &Options::user_name},
+};
+
+struct Named {
+  std::string_view name;
+  Mode mode;
+};
+constexpr Named kModes[] = {
+    {"dial", Mode::dial}, {"stdio", Mode::stdio}, {"idle", Mode::idle}, {"version", Mode::version}};
+
+Result<void> take_option(Options& options, std::string_view name, const char* value) {
+  for (const Mapped& option : kOptions) {
+    if (option.name != name) continue;
+    if (value == nullptr) return invalid("option " + std::string(name) + " needs a value");
+    options.*option.value = value;
+    return {};
+  }
+  return invalid("unknown option `" + std::string(name) + "`");
+}
+
+Result<void> check(const Options& options) {
+  if (options.mode == Mode::dial && options.socket.empty()) return invalid("dial needs the path of a socket");
+  if (options.socket.size() >= sizeof sockaddr_un{}.sun_path)
+    return invalid("the path of the socket is longer than " +
+                   std::to_string(sizeof sockaddr_un{}.sun_path - 1) + " bytes");
+  if (!options.workspace.starts_with('/')) return invalid("--workspace must be an absolute path");
+  return {};
+}
+
+}  // namespace
+
+Result<Options> parse_options(int argc, char** argv) {
+  Options options;
+  int at = 1;
+  bool known = false;
+  for (const Named& mode : kModes) {
+    if (argc < 2 || mode.name != argv[1]) continue;
+    options.mode = mode.mode;
+    known = true;
+  }
+  if (!known) return invalid("name one of dial, stdio, idle, version");
+  ++at;
+  if (options.mode == Mode::dial && at < argc && argv[at][0] != '-') options.socket = argv[at++];
+  for (; at < argc; at += 2) {
+    auto taken = take_option(options, argv[at], at + 1 < argc ? argv[at + 1] : nullptr);
+    if (!taken) return taken.error();
+  }
+  if (auto checked = check(options); !checked) return checked.error();
+  return options;
+}
+
+std::string usage() {
+  return "usage: isogate-runner dial PATH [option…]   serves the gateway that listens at PATH, for ever\n"
+         "       isogate-runner stdio [option…]       serves one connection on its input and output\n"
+         "       isogate-runner idle                  only reaps: the first process of a container\n"
+         "       isogate-runner version\n"
+         "options: --workspace DIR (/workspace)  --shell PATH (/bin/sh)  --toolchain PATH  --user-name "
+         "NAME\n";
+}
+
+}  // namespace isogate::resident

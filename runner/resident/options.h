@@ -1,0 +1,26 @@
+// The command line of isogate-runner.
+#pragma once
+
+#include <string>
+
+#include "runner/error.h"
+
+namespace isogate::resident {
+
+enum class Mode { dial, stdio, idle, version };
+
+struct Options {
+  Mode mode = Mode::idle;
+  std::string socket;  // of dial
+  std::string workspace = "/workspace";
+  std::string shell = "/bin/sh";
+  std::string toolchain;  // goes in front of PATH; may be empty
+  std::string user_name;  // empty: as /etc/passwd has it
+};
+
+Result<Options> parse_options(int argc, char** argv);
+
+// What `isogate-runner` prints when it is called wrongly.
+std::string usage();
+
+}  // namespace isogate::resident

@@ -1,0 +1,46 @@
+// What all calls of a runner share: who it is, where the workspace is, and what runs the programs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runner/command.h"
+#include "runner/environment.h"
+#include "runner/resident/options.h"
+#include "runner/resident/strays.h"
+#include "runner/workspace.h"
+
+namespace isogate::resident {
+
+class Place {  // any thread, once open() has returned
+ public:
+  Result<void> open(const Options& options);
+
+  [[nodiscard]] Runner& runner() const { return *runner_; }
+  [[nodiscard]] Workspace& workspace() const { return *workspace_; }
+  [[nodiscard]] const Surroundings& surroundings() const { return surroundings_; }
+  Strays& strays() { return strays_; }
+
+  // ISOGATE_UNSUPPORTED for any other user than the one everything here runs as.
+  [[nodiscard]] Result<void> check_user(std::string_view user) const;
+  // Where a program starts: O_PATH, or empty for the workspace itself. Relative and /workspace/… beneath the
+  // workspace, absolute in the view of this process.
+  [[nodiscard]] Result<Fd> directory(std::string_view cwd) const;
+  [[nodiscard]] bool has_terminals() const;
+  [[nodiscard]] std::string missing() const { return runner_->abilities().missing; }
+  // How often the kernel has killed in this process's memory cgroup; 0 where that cannot be read.
+  [[nodiscard]] uint64_t memory_kills() const;
+
+ private:
+  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<Workspace> workspace_;
+  Surroundings surroundings_;
+  Strays strays_;
+  Fd root_, memory_events_;
+};
+
+// The name that a passwd file has for a uid; "agent" where it has none. Pure.
+std::string name_in(std::string_view passwd, uint32_t uid);
+
+}  // namespace isogate::resident

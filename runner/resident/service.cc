@@ -1,0 +1,157 @@
+#include "runner/resident/service.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+namespace isogate::resident {
+namespace {
+
+constexpr uint64_t kEndKey = uint64_t{1} << 40;
+constexpr uint64_t kChildKey = kEndKey + 1;
+constexpr int kShortestPause = 20, kLongestPause = 500;  // between two attempts to dial, milliseconds
+constexpr int kStrayPause = 20;                          // between two sweeps, milliseconds
+constexpr std::chrono::milliseconds kSweepPatience{100};
+constexpr int kOverduePause = 250;
+constexpr std::chrono::seconds kRouseAfter{1}, kKillAfter{3}, kLeaveAfter{15};
+constexpr rlim_t kOpenFiles = 65536;
+
+void say(const std::string& line) { std::fprintf(stderr, "isogate-runner: %s\n", line.c_str()); }
+
+void raise_open_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = std::max(files.rlim_cur, std::min(files.rlim_max, kOpenFiles));
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+int sooner(int a, int b) { return a < 0 ? b : std::min(a, b); }
+
+}  // namespace
+
+Result<void> Service::open(const Options& options) {
+  options_ = options;
+  ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  ::mallopt(M_ARENA_MAX, 2);
+  if (auto opened = signals_.open(); !opened) return opened;
+  if (auto opened = poller_.open(); !opened) return opened;
+  if (auto watched = poller_.watch(signals_.end_fd(), kEndKey); !watched) return watched;
+  if (auto watched = poller_.watch(signals_.child_fd(), kChildKey); !watched) return watched;
+  Strays::adopt();
+  if (options_.mode == Mode::idle) return {};
+  raise_open_files();
+  buffer_.resize(ISOGATE_RUNNER_MAX_FRAME);
+  return place_.open(options_);
+}
+
+int Service::run() {
+  strays_left_ = true;
+  if (options_.mode == Mode::dial) return dial_for_ever();
+  return options_.mode == Mode::stdio ? serve_stdio() : only_reap();
+}
+
+void Service::sweep() { strays_left_ = !place_.strays().sweep(kSweepPatience); }
+
+// Waits once, and acts on what has happened.
+void Service::attend(Session* session, int patience_ms) {
+  if (strays_left_) patience_ms = sooner(patience_ms, kStrayPause);
+  const auto ready = poller_.wait(patience_ms);
+  bool look = strays_left_;
+  for (const uint64_t key : ready) {
+    if (key == kEndKey) {
+      ending_ = signals_.should_end();
+    } else if (key == kChildKey) {
+      signals_.forget_children();
+      look = true;
+    } else if (session != nullptr) {
+      session->pump(key, buffer_);
+    }
+  }
+  if (look) sweep();
+}
+
+// Whoever stops a supervisor keeps a cancelled call from ending.
+void Service::look_after(Session& session) {
+  const Clock::duration overdue = session.overdue();
+  if (overdue > kRouseAfter) place_.strays().rouse(overdue > kKillAfter);
+  if (overdue > kLeaveAfter && ending_) {
+    say("a call does not end, leaving");
+    ::_exit(1);
+  }
+  attend(&session, overdue > Clock::duration::zero() ? kOverduePause : -1);
+}
+
+bool Service::serve(Fd in, Fd out) {
+  auto connection = Connection::make(std::move(in), std::move(out), signals_.end_fd(),
+                                     [this] { return signals_.should_end(); });
+  if (!connection) {
+    say(connection.error().message);
+    return false;
+  }
+  Session session(place_, **connection, poller_);
+  if (auto started = session.start(); !started) {
+    say(started.error().message);
+    return false;
+  }
+  while (!session.is_over()) {
+    ending_ = ending_ || signals_.should_end();
+    if (ending_) session.stop();
+    look_after(session);
+  }
+  if (const std::string why = session.why(); !why.empty()) say("the client sent " + why);
+  return session.greeted();
+}
+
+std::optional<Fd> Service::dial() {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  options_.socket.copy(address.sun_path, sizeof address.sun_path - 1);
+  while (!ending_) {
+    Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
+      return socket;
+    pause_ms_ = std::clamp(pause_ms_ * 2, kShortestPause, kLongestPause);
+    attend(nullptr, pause_ms_);
+  }
+  return std::nullopt;
+}
+
+int Service::dial_for_ever() {
+  for (;;) {
+    auto socket = dial();
+    if (!socket) return 0;
+    const bool greeted = serve(std::move(*socket), Fd());
+    if (greeted) pause_ms_ = 0;
+    if (ending_) return 0;
+    if (greeted) continue;
+    pause_ms_ = std::clamp(pause_ms_ * 2, kShortestPause, kLongestPause);
+    attend(nullptr, pause_ms_);
+  }
+}
+
+int Service::serve_stdio() {
+  Fd in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+  Fd out(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  const Fd null_device(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!in || !out || !null_device || ::dup2(null_device.get(), STDIN_FILENO) < 0 ||
+      ::dup2(null_device.get(), STDOUT_FILENO) < 0) {
+    say(os_error("cannot take over the input and the output", errno).message);
+    return 1;
+  }
+  return serve(std::move(in), std::move(out)) ? 0 : 1;
+}
+
+int Service::only_reap() {
+  while (!ending_) attend(nullptr, -1);
+  return 0;
+}
+
+}  // namespace isogate::resident
