@@ -38,6 +38,7 @@ TEST_F(SharedEngine, AContainerLivesAndDies) {
   const std::string name = new_name();
   engine_->rename(id, name, usual());
   EXPECT_EQ(engine_->inspect(name, usual())["Id"], id);
+  const Json taken{{"Image", "isogate-test:small"}, {"Cmd", {"true"}}};
   EXPECT_EQ(failure_of([&] {
               engine_->create_container(name, Json{{"Image", "isogate-test:small"}}, usual());
             }).status,

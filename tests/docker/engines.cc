@@ -69,7 +69,7 @@ SharedEngine::Ran SharedEngine::exec(const std::string& id, const std::vector<st
   const auto stream = engine_->exec_start(exec_id, tty, usual());
   std::thread writer([&] {
     write_all(*stream, input);
-    stream->end_input();
+    if (!tty) stream->end_input();  // of a terminal it would be the end of everything
   });
   Ran ran;
   ran.out = read_all(*stream);

@@ -159,7 +159,7 @@ TEST_F(SharedEngine, AnExecReadsTheEndOfItsInputAndItsStreamsStayApart) {
   EXPECT_EQ(ran.out, "5\nafter\n");
   EXPECT_EQ(ran.err, "error");
   EXPECT_EQ(ran.exit_code, 7);
-  const Ran terminal = exec(id, {"sh", "-c", "tty -s && echo yes; exec 0<&-"}, "", true);
+  const Ran terminal = exec(id, {"sh", "-c", "tty -s && echo yes"}, "", true);
   EXPECT_EQ(terminal.out, "yes\r\n");
 }
 
@@ -175,12 +175,13 @@ TEST_F(SharedEngine, AStreamCanBeShutDownByAnotherThread) {
   other.join();
 }
 
+// An Engine may answer the second start with an empty stream: that alone never says that a program ran.
 TEST_F(SharedEngine, AnExecIsStartedOnce) {
   const std::string id = run();
   const std::string exec_id =
-      engine_->exec_create(id, Json{{"Cmd", {"true"}}, {"AttachStdout", true}}, usual());
-  EXPECT_EQ(read_all(*engine_->exec_start(exec_id, false, usual())), "");
-  EXPECT_NE(failure_of([&] { engine_->exec_start(exec_id, false, usual()); }).status, ISOGATE_OK);
+      engine_->exec_create(id, Json{{"Cmd", {"echo", "once"}}, {"AttachStdout", true}}, usual());
+  EXPECT_EQ(read_all(*engine_->exec_start(exec_id, false, usual())), "once\n");
+  failure_of([&] { EXPECT_EQ(read_all(*engine_->exec_start(exec_id, false, usual())), ""); });
   EXPECT_EQ(failure_of([&] { engine_->exec_start("0123456789ab", false, usual()); }).status,
             ISOGATE_NOT_FOUND);
 }
