@@ -39,9 +39,7 @@ TEST_F(SharedEngine, AContainerLivesAndDies) {
   engine_->rename(id, name, usual());
   EXPECT_EQ(engine_->inspect(name, usual())["Id"], id);
   const Json taken{{"Image", "isogate-test:small"}, {"Cmd", {"true"}}};
-  EXPECT_EQ(failure_of([&] {
-              engine_->create_container(name, Json{{"Image", "isogate-test:small"}}, usual());
-            }).status,
+  EXPECT_EQ(failure_of([&] { engine_->create_container(name, taken, usual()); }).status,
             ISOGATE_ALREADY_EXISTS);
 
   std::thread killer([&] {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/support/processes.h"
@@ -110,47 +111,43 @@ void write_all(EngineStream& stream, std::string_view bytes) {
 
 PrivateEngine::PrivateEngine(std::vector<std::string> options)
     : directory_("/var/tmp/isogate-" + test::new_mark()), options_(std::move(options)) {
-  start();
-}
-
-PrivateEngine::~PrivateEngine() {
-  if (again_) ::kill(pid(), SIGTERM);
-  if (again_) again_->wait(20);
-  test::ProgramOptions patient;
-  patient.timeout_sec = 60;
-  test::run_program({kScript, "down", directory_}, patient);
-}
-
-void PrivateEngine::start() {
   // Not even their rules meet those of another Engine.
-  std::vector<std::string> argv{kScript, "start", directory_, "--iptables=false", "--ip-masq=false"};
-  argv.insert(argv.end(), options_.begin(), options_.end());
+  options_.insert(options_.end(), {"--iptables=false", "--ip-masq=false"});
+  start_with("start");
+}
+
+PrivateEngine::~PrivateEngine() { script("down", {}); }
+
+test::ProgramResult PrivateEngine::script(const std::string& verb, const std::vector<std::string>& options) {
+  std::vector<std::string> argv{kScript, verb, directory_};
+  argv.insert(argv.end(), options.begin(), options.end());
   test::ProgramOptions patient;
   patient.timeout_sec = 100;
-  const auto started = test::run_program(argv, patient);
+  return test::run_program(argv, patient);
+}
+
+void PrivateEngine::start_with(const std::string& verb) {
+  const auto started = script(verb, options_);
   if (started.exit_code != 0) obstacle_ = started.err.empty() ? "docker.sh failed" : started.err;
 }
 
-pid_t PrivateEngine::pid() const { return std::atoi(test::read_whole(directory_ + "/docker.pid").c_str()); }
+pid_t PrivateEngine::pid() const {
+  const pid_t pid = std::atoi(test::read_whole(directory_ + "/docker.pid").c_str());
+  if (pid <= 1) throw std::runtime_error("the Engine of the test does not run");
+  return pid;
+}
+
+void PrivateEngine::signal(int number) const { ASSERT_EQ(::kill(pid(), number), 0); }
 
 void PrivateEngine::kill() const {
   const pid_t victim = pid();
-  ASSERT_GT(victim, 1);
-  ::kill(victim, SIGKILL);
+  signal(SIGKILL);
   while (test::alive(victim)) std::this_thread::sleep_for(milliseconds(5));
 }
 
 void PrivateEngine::start_again() {
-  const std::string& dir = directory_;
-  std::vector<std::string> argv{"dockerd",     "--data-root",      dir + "/root",       "--exec-root",
-                                dir + "/exec", "--pidfile",        dir + "/docker.pid", "-H",
-                                address(),     "--iptables=false", "--ip-masq=false"};
-  argv.insert(argv.end(), options_.begin(), options_.end());
-  test::ProgramOptions options;
-  options.timeout_sec = 600;
-  options.err_file = dir + "/log";
-  ::unlink((dir + "/docker.pid").c_str());
-  again_ = std::make_unique<test::Program>(argv, options);
+  start_with("again");
+  ASSERT_EQ(obstacle_, "");
 }
 
 }  // namespace isogate::docker

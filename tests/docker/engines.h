@@ -63,15 +63,16 @@ class PrivateEngine {
   ~PrivateEngine();
   [[nodiscard]] const std::string& obstacle() const { return obstacle_; }  // empty: it is there
   [[nodiscard]] std::string address() const { return "unix://" + directory_ + "/docker.sock"; }
-  [[nodiscard]] pid_t pid() const;
+  void signal(int number) const;
   void kill() const;   // SIGKILL, and waits until it is gone
-  void start();        // as docker.sh does; after kill() on the same data
-  void start_again();  // dockerd alone, on the data that is there
+  void start_again();  // after kill(), on the same data
 
  private:
+  [[nodiscard]] pid_t pid() const;
+  test::ProgramResult script(const std::string& verb, const std::vector<std::string>& options);
+  void start_with(const std::string& verb);
   std::string directory_, obstacle_;
   std::vector<std::string> options_;
-  std::unique_ptr<test::Program> again_;
 };
 
 }  // namespace isogate::docker

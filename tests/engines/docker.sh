@@ -5,6 +5,7 @@
 #                                    (busybox) and isogate-test:base (Debian with python3 and git), both with a user
 #                                    `agent` (1000); prints where it listens: unix:///path
 #   docker.sh start DIR [option…]    always starts one, with more options of dockerd, and imports `small` alone
+#   docker.sh again DIR [option…]    starts the one in DIR anew, which was killed, on the data that is there
 #   docker.sh down [DIR]             ends it, with all that is its own
 #
 # Exits with 77 where there can be none, with the reason on stderr. up may be repeated, and run beside other Engines.
@@ -59,6 +60,10 @@ start() {
   remove
   mkdir -p -m 0711 "$dir"
   remember_network
+  launch "$@"
+}
+
+launch() {
   # In a session of its own: who starts the tests may be interrupted.
   setsid dockerd --data-root "$dir/root" --exec-root "$dir/exec" --pidfile "$pid_file" -H "unix://$socket" "$@" \
     > "$dir/log" 2>&1 < /dev/null &
@@ -109,6 +114,13 @@ shift || true
 case $verb in
   up) choose "${1:-}"; up ;;
   start) choose "${1:?DIR}"; shift; start "$@"; import small; echo "unix://$socket" ;;
+  again)
+    choose "${1:?DIR}"
+    shift
+    # A process that nobody has reaped yet would be taken for a running one.
+    rm -f "$pid_file" "$dir/exec/containerd/containerd.pid"
+    launch "$@"
+    ;;
   down) choose "${1:-}"; remove ;;
-  *) echo "usage: docker.sh up [DIR] | start DIR [option…] | down [DIR]" >&2; exit 2 ;;
+  *) echo "usage: docker.sh up [DIR] | start DIR [option…] | again DIR [option…] | down [DIR]" >&2; exit 2 ;;
 esac
