@@ -177,6 +177,8 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   parts_.known = true;
   if (parts_.bind) services_.settle(Place::kBind, "the Engine mounts this host's directories");
   auto link = connect(state, std::move(gate), call);
+  if (!link && !state_of(record_.id, call).running)
+    unavailable("the sandbox's container ended before its runner came: " + how_it_ended(call));
   if (link || services_.config.transport == RunnerTransport::kSocket || parts_.gate.empty()) {
     if (link) return link;
     unavailable("the runner in the sandbox's container did not come over its socket within 5 s");
@@ -242,7 +244,13 @@ std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call
                      {"WorkingDir", kWorkspace},
                      {"Cmd", stdio_command(parts_)}};
   const std::string exec = services_.engine.exec_create(record_.id, body, call);
-  return sdk::RunnerLink::connect(services_.engine.exec_start(exec, false, call), kHello, call);
+  auto stream = services_.engine.exec_start(exec, false, call);
+  try {
+    return sdk::RunnerLink::connect(std::move(stream), kHello, call);
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    unavailable(std::string("the runner does not speak: ") + error.what());
+  }
 }
 
 // To the runner of a container that runs; null when there is none to be had.
