@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "plugins/docker/or_throw.h"
-#include "plugins/docker/privileges.h"
 #include "plugins/docker/volumes.h"
 #include "runner/plugin_open.h"
 #include "runner/workspace.h"
@@ -74,12 +73,6 @@ std::string limits_missing(const EngineInfo& info, const Config& config) {
 std::optional<TlsFiles> tls_of(const Config& config) {
   if (config.ca.empty()) return std::nullopt;
   return TlsFiles{config.ca, config.certificate, config.key, true};
-}
-
-Fd duplicate(const Fd& fd) {
-  Fd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) sdk::fail_with_errno("cannot duplicate a descriptor", errno);
-  return copy;
 }
 
 }  // namespace
@@ -176,6 +169,7 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id,
   parts.agent_id = sdk::view(spec.agent_id);
   parts.uid = uid;
   parts.gid = as_root_ ? uid : ::getegid();
+  parts.known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
   parts.workspace = sandboxes_dir_ + "/" + id + "/workspace";
   parts.gate = sandboxes_dir_ + "/" + id + "/" + kGateDirectory;
   for (uint64_t i = 0; i < host_.abi().shared_dir_count; ++i) {
@@ -188,11 +182,11 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id,
 }
 
 // The image's own environment, and the configuration's above it.
-const Environment_& Backend::surroundings(const sdk::Call& call) {
+const Surroundings& Backend::surroundings(const sdk::Call& call) {
   Services& use = services();
   const std::lock_guard lock(mutex_);
   if (surroundings_) return *surroundings_;
-  auto made = std::make_unique<Environment_>(config_.env);
+  auto made = std::make_unique<Surroundings>(config_.env);
   const Json image = use.engine.inspect_image(config_.image, call);
   const Json config = image.value("Config", Json::object());
   if (config.is_object() && config.contains("Env") && config["Env"].is_array()) {
@@ -216,7 +210,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   const OpenCall asked = or_throw(check_open(spec, sandboxes_dir_));
   check_asked(spec);
   Services& use = services();
-  const Environment_& around = surroundings(call);
+  const Surroundings& around = surroundings(call);
   Identity identity;
   if (as_root_) {
     const uint32_t uid = or_throw(registry_.assign(asked.id, sdk::view(spec.agent_id)));
@@ -254,14 +248,3 @@ void Backend::enumerate(const sdk::Call&, const sdk::RecordSink& sink) {
 }
 
 }  // namespace isogate::docker
-
-ISOGATE_EXPORT_BACKEND(isogate::docker::Backend, .id = "docker", .version = ISOGATE_VERSION,
-                       .summary = "a container of a Docker Engine for each agent", .vendor = "isogate",
-                       .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_CONTAINER,
-                       .locality = ISOGATE_LOCALITY_DAEMON,
-                       .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EGRESS_DENY |
-                                       ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT |
-                                       ISOGATE_CAP_EVIDENCE,
-                       .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT,
-                       .linux_capabilities = isogate::bits_of(isogate::docker::kKept),
-                       .config_schema_json = isogate::docker::kConfigSchema)

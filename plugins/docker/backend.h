@@ -26,7 +26,7 @@ class Backend : public sdk::Backend {
   std::string detail_of(const EngineInfo& info, Services& services) const;
   void check_asked(const isogate_sandbox_spec& spec) const;
   Parts parts_of(const isogate_sandbox_spec& spec, const std::string& id, uint32_t uid) const;
-  const Environment_& surroundings(const sdk::Call& call);
+  const Surroundings& surroundings(const sdk::Call& call);
 
   const sdk::Host host_;
   const Config config_;
@@ -35,7 +35,7 @@ class Backend : public sdk::Backend {
   const UidRegistry registry_;
   std::mutex mutex_;
   std::unique_ptr<Services> services_;
-  std::unique_ptr<Environment_> surroundings_;
+  std::unique_ptr<Surroundings> surroundings_;
 };
 
 }  // namespace isogate::docker

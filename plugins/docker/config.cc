@@ -46,10 +46,10 @@ void check_mounts(const std::vector<Mount>& mounts) {
   }
 }
 
-Transport transport_of(const std::string& name) {
-  if (name == "socket") return Transport::kSocket;
-  if (name == "stream") return Transport::kStream;
-  return name == "exec" ? Transport::kExec : Transport::kAuto;
+RunnerTransport transport_of(const std::string& name) {
+  if (name == "socket") return RunnerTransport::kSocket;
+  if (name == "stream") return RunnerTransport::kStream;
+  return name == "exec" ? RunnerTransport::kExec : RunnerTransport::kAuto;
 }
 
 Place place_of(const std::string& name) {

@@ -8,7 +8,7 @@
 
 namespace isogate::docker {
 
-enum class Transport { kAuto, kSocket, kStream, kExec };
+enum class RunnerTransport { kAuto, kSocket, kStream, kExec };
 enum class Place { kAuto, kBind, kVolume };
 
 struct Mount {
@@ -28,7 +28,7 @@ struct Config {
   uint64_t tmp_mb = 64, shm_mb = 64;
   bool read_only = true;
   bool network = false;  // false: none at all; true: a network of its own for each sandbox
-  Transport transport = Transport::kAuto;
+  RunnerTransport transport = RunnerTransport::kAuto;
   Place workspace = Place::kAuto;
   std::string runner;  // empty: beside the gateway's own program
   std::vector<std::pair<std::string, std::string>> env;

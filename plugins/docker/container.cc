@@ -1,6 +1,8 @@
 #include "plugins/docker/container.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
@@ -118,30 +120,37 @@ bool Container::open(const sdk::Call& call) {
 void Container::choose() {
   const Config& config = services_.config;
   Place place = config.workspace != Place::kAuto ? config.workspace : services_.place();
-  Transport transport = config.transport != Transport::kAuto ? config.transport : services_.transport();
+  RunnerTransport transport =
+      config.transport != RunnerTransport::kAuto ? config.transport : services_.transport();
   if (place == Place::kAuto && services_.engine.address().unix_path.empty()) {
     place = Place::kVolume;
     services_.settle(place, "the Engine is reached over TCP");
   }
-  if (place == Place::kVolume && transport == Transport::kAuto) {
-    transport = Transport::kStream;
+  if (place == Place::kVolume && transport == RunnerTransport::kAuto) {
+    transport = RunnerTransport::kStream;
     services_.settle(transport, "a socket cannot be mounted where workspaces are volumes");
   }
   parts_.bind = place != Place::kVolume;
-  parts_.gate = transport == Transport::kAuto || transport == Transport::kSocket ? gate_path_ : "";
+  parts_.gate =
+      transport == RunnerTransport::kAuto || transport == RunnerTransport::kSocket ? gate_path_ : "";
   parts_.workspace = parts_.bind ? workspace_path_ : parts_.owner.sandbox_id;
   parts_.runner = parts_.bind ? services_.runner : runner_volume(services_);
 }
 
 std::string Container::create(const sdk::Call& call) {
-  const Json body = container_of(services_.config, parts_, limits_);
+  if (parts_.bind && ::faccessat(directory_.get(), "workspace", F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+    throw sdk::Error(ISOGATE_SANDBOX_LOST,
+                     "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
   if (!parts_.bind) prepare_volumes(services_, parts_, call);
+  const Json body = container_of(services_.config, parts_, limits_);
   try {
     return services_.engine.create_container(record_.name, body, call);
   } catch (const EngineError& error) {
     const bool elsewhere =
         error.http_status() == 400 && std::string(error.what()).find("bind") != std::string::npos;
-    if (!elsewhere || !parts_.bind || services_.config.workspace == Place::kBind) throw;
+    if (!elsewhere || !parts_.bind || services_.place() == Place::kBind ||
+        services_.config.workspace == Place::kBind)
+      throw;
     services_.settle(Place::kVolume,
                      std::string("the Engine does not see this host's directories: ") + error.what());
     return {};
@@ -165,13 +174,16 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   }
   record_.started_at = state.started_at;
   fresh_ = true;
+  parts_.known = true;
   if (parts_.bind) services_.settle(Place::kBind, "the Engine mounts this host's directories");
   auto link = connect(state, std::move(gate), call);
-  if (link || services_.config.transport == Transport::kSocket || parts_.gate.empty()) {
+  if (!link && !state_of(record_.id, call).running)
+    unavailable("the sandbox's container ended before its runner came: " + how_it_ended(call));
+  if (link || services_.config.transport == RunnerTransport::kSocket || parts_.gate.empty()) {
     if (link) return link;
     unavailable("the runner in the sandbox's container did not come over its socket within 5 s");
   }
-  services_.settle(Transport::kStream, "the runner did not come over its socket within 5 s");
+  services_.settle(RunnerTransport::kStream, "the runner did not come over its socket within 5 s");
   return nullptr;
 }
 
@@ -219,7 +231,7 @@ std::shared_ptr<sdk::RunnerLink> Container::connect(const State& state, std::uni
     services_.warn("others than the runner knocked at the socket of " + record_.name + ": " +
                    std::to_string(gate->strangers()));
   if (!peer) return nullptr;
-  services_.settle(Transport::kSocket, "the runner dials in over a mounted socket");
+  services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
   return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
 }
 
@@ -232,7 +244,13 @@ std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call
                      {"WorkingDir", kWorkspace},
                      {"Cmd", stdio_command(parts_)}};
   const std::string exec = services_.engine.exec_create(record_.id, body, call);
-  return sdk::RunnerLink::connect(services_.engine.exec_start(exec, false, call), kHello, call);
+  auto stream = services_.engine.exec_start(exec, false, call);
+  try {
+    return sdk::RunnerLink::connect(std::move(stream), kHello, call);
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    unavailable(std::string("the runner does not speak: ") + error.what());
+  }
 }
 
 // To the runner of a container that runs; null when there is none to be had.
@@ -255,7 +273,8 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const sdk::Call& call) {
 std::shared_ptr<sdk::RunnerLink> Container::link(const sdk::Call& call) {
   const auto lock = alone(call);
   if (link_ && link_->alive()) {
-    if (services_.transport() == Transport::kExec || services_.config.transport == Transport::kExec)
+    if (services_.transport() == RunnerTransport::kExec ||
+        services_.config.transport == RunnerTransport::kExec)
       return connect_stream(call);
     return link_;
   }

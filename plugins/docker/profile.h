@@ -37,7 +37,8 @@ struct Parts {
   Owner owner;
   std::string tenant, agent_id;  // for labels alone
   uint32_t uid = 0, gid = 0;
-  bool bind = true;  // the two below are paths of this host; false: names of volumes
+  bool known = false;  // it had a workspace: that is never made anew
+  bool bind = true;    // the two below are paths of this host; false: names of volumes
   std::string workspace, runner;
   std::string gate;     // a directory of this host with the runner's socket; empty: none, the runner waits
   std::string network;  // of the sandbox's own; empty: none

@@ -11,7 +11,7 @@
 
 namespace isogate::docker {
 
-using Environment_ = std::vector<std::pair<std::string, std::string>>;
+using Surroundings = std::vector<std::pair<std::string, std::string>>;
 
 // The workspace of a sandbox on this host, and whose it is.
 struct Home {
@@ -23,7 +23,7 @@ struct Home {
 class Sandbox : public sdk::Sandbox {
  public:
   // `surroundings`: of every program, below what a request says; of the backend, which outlives this.
-  Sandbox(Services& services, const Environment_& surroundings, Home home,
+  Sandbox(Services& services, const Surroundings& surroundings, Home home,
           std::unique_ptr<Container> container)
       : services_(services),
         surroundings_(surroundings),
@@ -47,7 +47,7 @@ class Sandbox : public sdk::Sandbox {
   void with_runner(const sdk::Call& call, Verb verb);
 
   Services& services_;
-  const Environment_& surroundings_;
+  const Surroundings& surroundings_;
   Home home_;
   std::unique_ptr<Container> container_;
 };

@@ -2,15 +2,15 @@
 
 namespace isogate::docker {
 
-std::string name_of(Transport transport) {
+std::string name_of(RunnerTransport transport) {
   switch (transport) {
-    case Transport::kSocket:
+    case RunnerTransport::kSocket:
       return "socket";
-    case Transport::kStream:
+    case RunnerTransport::kStream:
       return "stream";
-    case Transport::kExec:
+    case RunnerTransport::kExec:
       return "exec";
-    case Transport::kAuto:
+    case RunnerTransport::kAuto:
       break;
   }
   return "not chosen yet";
@@ -21,7 +21,7 @@ std::string name_of(Place place) {
   return place == Place::kVolume ? "volume" : "not chosen yet";
 }
 
-void Services::settle(Transport transport, const std::string& why) {
+void Services::settle(RunnerTransport transport, const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (transport_ == transport) return;
   transport_ = transport;

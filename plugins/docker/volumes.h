@@ -16,8 +16,6 @@ std::string runner_volume(const Services& services);
 // labels is refused.
 void prepare_volumes(Services& services, const Parts& parts, const sdk::Call& call);
 
-// Whether the workspace of this sandbox is there.
-bool has_workspace_volume(Services& services, const Owner& owner, const sdk::Call& call);
 // Gone already is OK.
 void remove_workspace_volume(Services& services, const Owner& owner, const sdk::Call& call);
 
