@@ -110,7 +110,8 @@ class Engine {
   Json inspect_image(const std::string& name, const Budget& budget);
 
   // `filters` as the API has them: {"type": ["container"], "event": ["die", "oom"], "label": [...]}. `since`:
-  // a Unix time with up to nine decimals, empty for now.
+  // a Unix time with up to nine decimals, empty for now. What happens once this has returned is told; but
+  // podman 4.3 lets it return only when it has a first event to tell.
   std::unique_ptr<EngineEvents> events(const Json& filters, const std::string& since, const Budget& budget);
 
  private:

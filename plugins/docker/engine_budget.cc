@@ -21,8 +21,9 @@ int poll_time(Budget::Clock::duration left) {
 }  // namespace
 
 Budget::Budget(const sdk::Call& call, milliseconds most) : Budget(most, call.cancel_fd()) {
-  if (call.deadline_ns() == INT64_MAX) return;
-  // steady_clock is CLOCK_MONOTONIC.
+  // Where there is a descriptor it says when the deadline has passed, and the call was cancelled then, not
+  // late.
+  if (call.cancel_fd() >= 0 || call.deadline_ns() == INT64_MAX) return;
   end_ = std::min(end_, Clock::time_point(std::chrono::nanoseconds(call.deadline_ns())));
 }
 

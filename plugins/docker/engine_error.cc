@@ -13,7 +13,12 @@ std::string message_of(std::string_view body) {
   return std::string(body);
 }
 
-isogate_status status_of(int http_status, isogate_status conflict) {
+isogate_status status_of(int http_status, const std::string& said, isogate_status conflict) {
+  // podman's 409.
+  const bool taken = said.find("already in use") != std::string::npos ||
+                     said.find("already used") != std::string::npos ||
+                     said.find("already exists") != std::string::npos;
+  if (http_status == 500 && taken && conflict == ISOGATE_ALREADY_EXISTS) return conflict;
   switch (http_status) {
     case 400:
       return ISOGATE_INVALID_ARGUMENT;
@@ -52,7 +57,7 @@ std::string printable(std::string_view bytes, size_t most) {
 EngineError refusal(const std::string& attempt, int http_status, std::string_view body,
                     isogate_status conflict) {
   const std::string said = printable(message_of(body));
-  return {status_of(http_status, conflict),
+  return {status_of(http_status, said, conflict),
           "cannot " + attempt + ": the Engine answered " + std::to_string(http_status) +
               (said.empty() ? "" : ": " + said),
           http_status, true};

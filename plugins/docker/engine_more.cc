@@ -79,11 +79,9 @@ void Engine::put_archive(const std::string& id, const std::string& path, const A
 void Engine::get_archive(const std::string& id, const std::string& path, const ByteSink& sink,
                          const Budget& budget) {
   const std::string target = "/containers/" + in_path(id) + "/archive?path=" + encode(path);
-  EngineReply reply =
-      pool_->open({"copy files out of " + quoted("container", id), "GET", target, {200}}, budget);
-  std::array<char, 65536> buffer{};
-  while (const size_t got = reply.connection->read_body(buffer.data(), buffer.size(), budget))
-    sink({buffer.data(), got});
+  const EngineRequest request{"copy files out of " + quoted("container", id), "GET", target, {200}};
+  EngineReply reply = pool_->open(request, budget);
+  pool_->body(std::move(reply), request.attempt, sink, budget);
 }
 
 void Engine::create_volume(const std::string& name, const Json& body, const Budget& budget) {

@@ -1,6 +1,7 @@
 #include "plugins/docker/engine_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 namespace isogate::docker {
@@ -106,8 +107,8 @@ EngineReply Engine::Pool::attempt(const EngineRequest& request, const Budget& bu
       HttpHead head = connection->exchange(
           {request.method, version + request.path, request.body, request.produce, request.upgrade}, budget);
       return {std::move(connection), std::move(head)};
-    } catch (const EngineError&) {
-      forget();
+    } catch (const EngineError& error) {
+      if (error.status() == ISOGATE_UNAVAILABLE) forget();
       if (attempts > 1 || !repeatable || !reused || connection->answered() || !connection->broken_off())
         throw;
     }
@@ -148,6 +149,20 @@ std::string Engine::Pool::text(const EngineRequest& request, const Budget& budge
     forget();
     throw during(request.attempt, error);
   }
+}
+
+void Engine::Pool::body(EngineReply reply, const std::string& attempt, const ByteSink& sink,
+                        const Budget& budget) {
+  std::array<char, 65536> buffer{};
+  const auto next = [&] {
+    try {
+      return reply.connection->read_body(buffer.data(), buffer.size(), budget);
+    } catch (const EngineError& error) {
+      throw during(attempt, error);
+    }
+  };
+  while (const size_t got = next()) sink({buffer.data(), got});
+  give(std::move(reply.connection));
 }
 
 Json Engine::Pool::json(const EngineRequest& request, const Budget& budget) {

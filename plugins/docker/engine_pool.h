@@ -37,6 +37,8 @@ struct Engine::Pool {
   EngineReply open(const EngineRequest& request, const Budget& budget);
   std::string text(const EngineRequest& request, const Budget& budget);  // the whole body
   Json json(const EngineRequest& request, const Budget& budget);         // parsed
+  // The rest of an answer, piece by piece.
+  void body(EngineReply reply, const std::string& attempt, const ByteSink& sink, const Budget& budget);
   EngineReply hijack(EngineRequest request, const Budget& budget);
   std::string negotiated(const Budget& budget);
   std::string negotiate(const Budget& budget);  // asks, always

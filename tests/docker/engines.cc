@@ -41,10 +41,10 @@ Failure failure_of(const std::function<void()>& work) {
 std::string new_name() { return "isogate-" + test::new_mark(); }
 
 void SharedEngine::SetUp() {
-  const char* address = std::getenv("ISOGATE_TEST_DOCKER");
+  const char* address = std::getenv(variable_);
   if (address == nullptr || *address == '\0')
-    GTEST_SKIP() << "ISOGATE_TEST_DOCKER is not set: tests/engines/docker.sh up prints what it has to be";
-  engine_ = std::make_unique<Engine>(parse_address(address, "ISOGATE_TEST_DOCKER"));
+    GTEST_SKIP() << variable_ << " is not set: tests/engines/" << script_ << " up prints what it has to be";
+  engine_ = std::make_unique<Engine>(parse_address(address, variable_));
 }
 
 void SharedEngine::TearDown() {

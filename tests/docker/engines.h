@@ -32,6 +32,8 @@ Failure failure_of(const std::function<void()>& work);
 // made through it are removed with it.
 class SharedEngine : public testing::Test {
  protected:
+  explicit SharedEngine(const char* variable = "ISOGATE_TEST_DOCKER", const char* script = "docker.sh")
+      : variable_(variable), script_(script) {}
   void SetUp() override;
   void TearDown() override;
   // A running one of isogate-test:small that sleeps; `more` is merged into its description.
@@ -45,6 +47,8 @@ class SharedEngine : public testing::Test {
   Ran exec(const std::string& id, const std::vector<std::string>& argv, const std::string& input = {},
            bool tty = false);
 
+  const char* const variable_;
+  const char* const script_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::string> made_;
 };

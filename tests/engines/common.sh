@@ -115,4 +115,8 @@ import() {
   said=$(ask POST "/images/create?fromSrc=-&repo=isogate-test&tag=$1" --header 'Content-Type: application/x-tar' \
     --upload-file "$file") || skip "cannot import the image isogate-test:$1"
   case $said in *'"error"'*) skip "cannot import the image isogate-test:$1: $said" ;; esac
+  # podman takes no notice of the tag.
+  if ! ask GET "/images/isogate-test:$1/json" > /dev/null 2>&1; then
+    ask POST "/images/$(sed -n 's/.*"id":"\([^"]*\)".*/\1/p' <<< "$said")/tag?repo=isogate-test&tag=$1" > /dev/null
+  fi
 }
