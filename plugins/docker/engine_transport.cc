@@ -18,7 +18,6 @@
 
 #include "plugins/docker/engine_error.h"
 #include "plugins/docker/engine_tls.h"
-#include "runner/fd.h"
 
 namespace isogate::docker {
 namespace {
@@ -161,9 +160,13 @@ Fd connect_tcp(const EngineAddress& address, const Budget& budget) {
 }  // namespace
 
 std::unique_ptr<Transport> Transport::connect(const EngineAddress& address, const Budget& budget) {
-  if (!address.unix_path.empty()) return std::make_unique<PlainTransport>(connect_unix(address, budget));
+  if (!address.unix_path.empty()) return adopt(connect_unix(address, budget));
   Fd socket = connect_tcp(address, budget);
   if (address.tls) return start_tls(std::move(socket), address, budget);
+  return adopt(std::move(socket));
+}
+
+std::unique_ptr<Transport> Transport::adopt(Fd socket) {
   return std::make_unique<PlainTransport>(std::move(socket));
 }
 

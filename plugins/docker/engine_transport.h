@@ -8,6 +8,7 @@
 
 #include "plugins/docker/engine_address.h"
 #include "plugins/docker/engine_budget.h"
+#include "runner/fd.h"
 
 namespace isogate::docker {
 
@@ -16,6 +17,8 @@ class Transport {
   virtual ~Transport() = default;
   // Throws EngineError: ISOGATE_UNAVAILABLE, or ISOGATE_CANCELLED.
   static std::unique_ptr<Transport> connect(const EngineAddress& address, const Budget& budget);
+  // A connected socket, non-blocking.
+  static std::unique_ptr<Transport> adopt(Fd socket);
 
   [[nodiscard]] virtual int fd() const = 0;
   // As read(2) and write(2): -1 with errno (EAGAIN: poll first), 0 at the end. No SIGPIPE.
