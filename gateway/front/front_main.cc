@@ -156,7 +156,7 @@ class Front {
                 [this](unsigned deadline) {
                   asio::co_spawn(io_, drain(std::chrono::seconds(deadline)), asio::detached);
                 },
-            .ended = [this] { stop(1); }};
+            .ended = [this] { stop(drained_ ? 0 : 1); }};
   }
 
   asio::awaitable<void> serve() {
@@ -286,8 +286,10 @@ class Front {
     while (busy() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
     if (const auto flushed = app_.state->flush(); !flushed)
       log::error("state_flush_failed", {{"reason", flushed.error().message}});
+    // Its end is the supervisor's: hosts that see it go first do not know that it was no crash.
+    drained_ = true;
+    if (server_) server_->close_all();
     control_.say("drained");
-    stop(0);
   }
 
   [[nodiscard]] bool busy() const { return app_.admission.running() > 0 || (server_ && server_->busy() > 0); }
@@ -303,6 +305,7 @@ class Front {
   App app_;
   Control control_;
   std::optional<Server> server_;
+  bool drained_ = false;
   int exit_code_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "plugins/docker/backend.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -96,12 +97,30 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
 
 Backend::~Backend() = default;
 
+namespace {
+
+// A backend host has neither HOME nor XDG_RUNTIME_DIR in its environment: what they would be.
+Environment environment() {
+  return [given = process_environment()](const std::string& name) -> std::optional<std::string> {
+    if (auto value = given(name)) return value;
+    if (name == "XDG_RUNTIME_DIR") return "/run/user/" + std::to_string(::geteuid());
+    if (name != "HOME") return std::nullopt;
+    char text[4096];
+    passwd entry{};
+    passwd* found = nullptr;
+    if (::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) != 0 || found == nullptr) return std::nullopt;
+    return std::string(found->pw_dir);
+  };
+}
+
+}  // namespace
+
 Services& Backend::services() {
   const std::lock_guard lock(mutex_);
   if (services_) return *services_;
   const std::string runner = find_runner(config_.runner);
   auto made = std::make_unique<Services>(
-      host_, config_, resolve_address(config_.host, tls_of(config_), process_environment()));
+      host_, config_, resolve_address(config_.host, tls_of(config_), environment()));
   made->runner = runner;
   services_ = std::move(made);
   return *services_;

@@ -6,7 +6,7 @@ namespace isogate::resident {
 namespace {
 
 constexpr size_t kMostMessage = 1000;
-constexpr std::chrono::milliseconds kDeliverPatience{1000};  // for a slow reader, once the call is cancelled
+constexpr std::chrono::milliseconds kDeliverPatience{5000};  // for a slow reader, once the call is cancelled
 
 // Not in the middle of a UTF-8 sequence.
 std::string_view cut(std::string_view text) {

@@ -108,7 +108,7 @@ bool Session::pass_on(const Frame& frame) {
     if (frame.head.type == ISOGATE_RUNNER_END) sound = call->end(head.channel);
     if (frame.head.type == ISOGATE_RUNNER_CREDIT) sound = call->credit(head.channel, head.bytes);
   }
-  return sound || fault("frame of type " + std::to_string(frame.head.type) +
+  return sound || fault("a frame of type " + std::to_string(frame.head.type) +
                         " that its stream has no use for, or no credit");
 }
 

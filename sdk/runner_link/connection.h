@@ -70,7 +70,22 @@ class Connection {
     fill(outbox_);
     return flush(call, bound, fds);
   }
-  // Within `fill`: the number of the call's stream from now on.
+  // A small frame, for which nobody waits: while it is another call's turn to write, that one sends it too. A
+  // call has few of them under way, as credit bounds what there is to say.
+  template <typename Fill>
+  void post(Pending& call, Fill fill) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (dead_) return;
+      if (writer_ != nullptr) return fill(posted_);
+      writer_ = &call;
+    }
+    outbox_.clear();
+    fill(outbox_);
+    flush(call, {}, {});
+    pass_turn(call);
+  }
+  // Within `fill` of send(): the number of the call's stream from now on.
   uint32_t begin(Pending& call);
 
   std::mutex& mutex() { return mutex_; }
@@ -83,9 +98,9 @@ class Connection {
  private:
   struct Turn {
     Turn(Connection& connection, Pending& call, const Bound& bound)
-        : mine(connection.take_turn(call, bound)), connection_(connection) {}
+        : mine(connection.take_turn(call, bound)), connection_(connection), call_(call) {}
     ~Turn() {
-      if (mine) connection_.pass_turn();
+      if (mine) connection_.pass_turn(call_);
     }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -93,6 +108,7 @@ class Connection {
 
    private:
     Connection& connection_;
+    Pending& call_;
   };
 
   bool prepare(Pending& call, Awaits awaits, bool& reads);
@@ -109,7 +125,8 @@ class Connection {
 
   bool take_turn(Pending& call, const Bound& bound);
   bool has_turn(Pending& call, bool give_up);
-  void pass_turn();
+  void pass_turn(Pending& call);
+  void hand_on_turn();
   bool flush(Pending& call, const Bound& bound, std::span<const int> fds);
   bool wait_for_room(Pending& call, const Bound& bound);
 
@@ -122,6 +139,7 @@ class Connection {
   Pending* reader_ = nullptr;      // none only where nobody waits
   Pending* writer_ = nullptr;
   std::deque<Pending*> writers_;  // in the order of asking
+  std::string posted_;            // what the writer sends before it passes its turn
   uint32_t last_stream_ = 0;
   std::atomic<bool> dead_{false};
   std::string why_;

@@ -41,10 +41,9 @@ Fault Connection::hand_out(const Frame& frame) {
   if (frame.head.stream == 0 || frame.head.stream > last_stream_)
     return "a frame of a stream that never began";
   const auto found = calls_.find(frame.head.stream);
-  if (found == calls_.end())
+  if (found == calls_.end() || found->second->answered)
     return frame.head.type == ISOGATE_RUNNER_RESULT ? "a second result of one stream" : nullptr;
   Pending& call = *found->second;
-  if (call.answered) return "a frame after the result of its stream";
   if (const Fault fault = call.accept(frame)) return fault;
   notify(call);
   return nullptr;

@@ -43,9 +43,20 @@ bool Connection::take_turn(Pending& call, const Bound& bound) {
   }
 }
 
-void Connection::pass_turn() {
-  if (outbox_.capacity() > kKept) outbox_ = {};
-  const std::lock_guard lock(mutex_);
+void Connection::pass_turn(Pending& call) {
+  for (;;) {
+    if (outbox_.capacity() > kKept) outbox_ = {};
+    outbox_.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      if (posted_.empty() || dead_) return hand_on_turn();
+      outbox_.swap(posted_);
+    }
+    flush(call, {}, {});
+  }
+}
+
+void Connection::hand_on_turn() {
   writer_ = nullptr;
   if (writers_.empty()) return;
   writer_ = writers_.front();

@@ -57,8 +57,9 @@ Fault Pending::accept(const Frame& frame) {
   news = true;
   switch (frame.head.type) {
     case ISOGATE_RUNNER_RESULT:
+      if (const Fault fault = read_result(frame.payload, result, message)) return fault;
       answered = true;
-      return read_result(frame.payload, result, message);
+      return nullptr;
     case ISOGATE_RUNNER_ENTRIES:
       if (!lists) return "entries that nobody asked for";
       if (const Fault fault = check_entries(frame.payload)) return fault;

@@ -86,7 +86,7 @@ void Talk::cancel() {
   cancelled_ = true;
   patience_ends_ = Clock::now() + connection_.patience().cancelled;
   grace_ends_ = Clock::now() + kGrace;
-  connection_.send(pending_, {}, {},
+  connection_.post(pending_,
                    [&](std::string& out) { FrameWriter(out, ISOGATE_RUNNER_CANCEL, pending_.stream); });
 }
 

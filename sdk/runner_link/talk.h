@@ -72,6 +72,7 @@ class Talk {
   const isogate_runner_result& conclude();
 
   void take_news();
+  bool collect();
   void take_entries();
   void push();
   void give_credit();
@@ -84,7 +85,7 @@ class Talk {
   void end_body(bool whole);
   void look_at_body();
   void relay_control();
-  void send_channel(uint16_t type, uint32_t channel, uint32_t bytes);
+  void post_channel(uint16_t type, uint32_t channel, uint32_t bytes);
   void cancel();
   void stop(isogate_status status, const char* why);
 

@@ -18,8 +18,8 @@ bool is_readable(int fd) {
 
 }  // namespace
 
-void Talk::send_channel(uint16_t type, uint32_t channel, uint32_t bytes) {
-  connection_.send(pending_, {}, {}, [&](std::string& out) {
+void Talk::post_channel(uint16_t type, uint32_t channel, uint32_t bytes) {
+  connection_.post(pending_, [&](std::string& out) {
     FrameWriter(out, type, pending_.stream).add(isogate_runner_channel{channel, bytes});
   });
 }
@@ -43,14 +43,14 @@ void Talk::feed() {
 void Talk::end_feed() {
   plan_.feed_fd = -1;
   if (plan_.has_body) return end_body(plan_.complete_fd <= 0 || is_readable(plan_.complete_fd));
-  send_channel(ISOGATE_RUNNER_END, ISOGATE_RUNNER_STDIN, 0);
+  post_channel(ISOGATE_RUNNER_END, ISOGATE_RUNNER_STDIN, 0);
 }
 
 void Talk::end_body(bool whole) {
   plan_.body_fd = -1;
   if (!whole) return stop(ISOGATE_CANCELLED, "its sender went away before the body was complete");
   body_ended_ = true;
-  send_channel(ISOGATE_RUNNER_END, ISOGATE_RUNNER_STDIN, 0);
+  post_channel(ISOGATE_RUNNER_END, ISOGATE_RUNNER_STDIN, 0);
 }
 
 // The sender says that the body is whole before it closes its end: what has not been said by then never is.

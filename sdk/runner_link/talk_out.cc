@@ -13,22 +13,33 @@ constexpr uint64_t kCreditStep = ISOGATE_RUNNER_WINDOW / 4;
 }  // namespace
 
 void Talk::take_news() {
-  {
-    const std::lock_guard lock(connection_.mutex());
-    pending_.news = false;
-    answered_ = pending_.answered;
-    credit_ += std::exchange(pending_.credit, 0);
-    if (plan_.entries != nullptr) {
-      listing_.clear();
-      listing_.swap(pending_.in[0].arrived);
-    } else {
-      for (size_t i = 0; i < outlets_.size(); ++i)
-        if (outlets_[i].empty() && !pending_.in[i].arrived.empty()) outlets_[i].take(pending_.in[i].arrived);
-    }
+  if (plan_.entries != nullptr) {
+    collect();
+    return take_entries();
   }
-  if (plan_.entries != nullptr) return take_entries();
-  if (!outlets_[0].empty() || !outlets_[1].empty()) push();
+  push();
+  while (collect()) push();
   give_credit();
+}
+
+// False: what is there waits for an outlet, or there is nothing.
+bool Talk::collect() {
+  const std::lock_guard lock(connection_.mutex());
+  pending_.news = false;
+  answered_ = pending_.answered;
+  credit_ += std::exchange(pending_.credit, 0);
+  if (plan_.entries != nullptr) {
+    listing_.clear();
+    listing_.swap(pending_.in[0].arrived);
+    return false;
+  }
+  bool took = false;
+  for (size_t i = 0; i < outlets_.size(); ++i) {
+    if (!outlets_[i].empty() || pending_.in[i].arrived.empty()) continue;
+    outlets_[i].take(pending_.in[i].arrived);
+    took = true;
+  }
+  return took;
 }
 
 void Talk::take_entries() {
@@ -52,8 +63,8 @@ void Talk::take_entries() {
 }
 
 void Talk::push() {
-  for (Outlet& outlet : outlets_) outlet.push();
   if (outlets_[0].came() > plan_.most_bytes) refuse("more bytes than were asked for");
+  for (Outlet& outlet : outlets_) outlet.push();
   if (plan_.ends_with_reader && outlets_[0].is_broken() && !cut_ && !answered_)
     stop(ISOGATE_CANCELLED, "the reader has gone");
 }
@@ -70,7 +81,7 @@ void Talk::give_credit() {
       pending_.in[i].allowed += owed;
     }
     credited_[i] += owed;
-    send_channel(ISOGATE_RUNNER_CREDIT, ISOGATE_RUNNER_STDOUT + static_cast<uint32_t>(i),
+    post_channel(ISOGATE_RUNNER_CREDIT, ISOGATE_RUNNER_STDOUT + static_cast<uint32_t>(i),
                  static_cast<uint32_t>(owed));
   }
 }

@@ -1,0 +1,92 @@
+// The frames of the runner protocol, whatever a client sends and however it is cut into pieces.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/resident/decoder.h"
+#include "runner/resident/requests.h"
+#include "tests/fuzz/require.h"
+
+namespace isogate::resident {
+namespace {
+
+struct Seen {
+  std::vector<std::pair<uint64_t, std::string>> frames;
+  std::string fault;
+  bool operator==(const Seen&) const = default;
+};
+
+size_t total(const Environment& env) {
+  size_t bytes = 0;
+  for (const auto& [key, value] : env) bytes += key.size() + value.size();
+  return bytes;
+}
+
+void look_at(const Frame& frame) {
+  const std::string_view payload = frame.payload;
+  if (frame.head.type == ISOGATE_RUNNER_EXEC) {
+    ExecOrder order;
+    if (!parse_exec(payload, order)) return;
+    size_t bytes = order.cwd.size() + order.user.size() + total(order.env);
+    for (const auto& argument : order.argv) bytes += argument.size();
+    require(bytes <= payload.size());
+    require(order.too_many || (order.argv.size() == order.head.argc && order.env.size() == order.head.envc));
+    require(order.argv.size() + 2 * order.env.size() <= kMaxStrings);
+  } else if (frame.head.type == ISOGATE_RUNNER_FILE) {
+    FileOrder order;
+    if (!parse_file(payload, order)) return;
+    require(sizeof order.head + 12 + order.path.size() + order.path_to.size() + order.user.size() ==
+            payload.size());
+  } else if (frame.head.type == ISOGATE_RUNNER_EVIDENCE) {
+    MeasureOrder order;
+    if (parse_measure(payload, order)) require(order.head.gateway_port <= 0xffff);
+  }
+}
+
+// `pieces`: how many bytes come at a time, over and over.
+Seen decode(std::string_view bytes, std::string_view pieces) {
+  Decoder decoder;
+  Seen seen;
+  size_t turn = 0;
+  for (;;) {
+    Frame frame;
+    const Decoder::Next next = decoder.next(frame);
+    if (next == Decoder::Next::kFault) {
+      seen.fault = decoder.fault();
+      require(!seen.fault.empty() && decoder.next(frame) == Decoder::Next::kFault);
+      return seen;
+    }
+    if (next == Decoder::Next::kFrame) {
+      require(frame.payload.size() == frame.head.size && fault_of(frame.head).empty());
+      look_at(frame);
+      const uint64_t head =
+          uint64_t{frame.head.stream} << 32 | uint32_t{frame.head.type} << 16 | frame.head.flags;
+      seen.frames.emplace_back(head, frame.payload);
+      continue;
+    }
+    if (bytes.empty()) return seen;
+    const auto room = decoder.room();
+    require(!room.empty() && room.size() <= ISOGATE_RUNNER_MAX_REQUEST + sizeof frame.head);
+    const size_t wanted =
+        pieces.empty() ? SIZE_MAX : 1 + static_cast<unsigned char>(pieces[turn++ % pieces.size()]);
+    const size_t size = std::min({room.size(), bytes.size(), wanted});
+    bytes.copy(room.data(), size);
+    bytes.remove_prefix(size);
+    decoder.took(size);
+  }
+}
+
+}  // namespace
+}  // namespace isogate::resident
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace isogate::resident;
+  const std::string_view all(reinterpret_cast<const char*>(data), size);
+  const std::string_view pieces = all.substr(0, std::min<size_t>(size, 4));
+  const std::string_view bytes = all.substr(pieces.size());
+  require(decode(bytes, pieces) == decode(bytes, {}));
+  return 0;
+}

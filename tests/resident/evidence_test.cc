@@ -1,0 +1,150 @@
+// What the real isogate-runner measures, and the limits it lives in.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+
+#include "runner/cgroup_detect.h"
+#include "runner/resident/evidence.h"
+#include "runner/resident/place.h"
+#include "tests/resident/peer.h"
+#include "tests/support/processes.h"
+
+namespace isogate::test {
+namespace {
+
+constexpr uint64_t kMemory = 64 << 20;
+
+// A memory cgroup below this process's own; removed at the end.
+class MemoryGroup {
+ public:
+  MemoryGroup() {
+    for (const CgroupHierarchy& hierarchy : detect_cgroups()) {
+      const auto& names = hierarchy.controllers;
+      if (hierarchy.version != 1 || std::find(names.begin(), names.end(), "memory") == names.end()) continue;
+      const std::string path = hierarchy.directory + "/resident-test." + std::to_string(::getpid());
+      if (::mkdir(path.c_str(), 0755) != 0) return;
+      path_ = path;
+      std::ofstream(path_ + "/memory.limit_in_bytes") << kMemory;
+    }
+  }
+  ~MemoryGroup() {
+    for (int i = 0; !path_.empty() && i < 100 && ::rmdir(path_.c_str()) != 0; ++i) ::usleep(10000);
+  }
+  MemoryGroup(const MemoryGroup&) = delete;
+  MemoryGroup& operator=(const MemoryGroup&) = delete;
+  [[nodiscard]] std::string tasks() const { return path_.empty() ? "" : path_ + "/tasks"; }
+
+ private:
+  std::string path_;
+};
+
+Fd listen_locally(uint16_t& port) {
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size);
+  ::listen(socket.get(), 4);
+  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  port = ntohs(address.sin_port);
+  return socket;
+}
+
+TEST(ResidentEvidence, IsWhatAProgramFinds) {
+  if (const std::string why = obstacle({.unprivileged = true}); !why.empty()) GTEST_SKIP() << why;
+  Resident resident({.unprivileged = true});
+  Peer peer = resident.accept();
+  const Outcome measured = peer.finish(peer.evidence("", 0));
+  ASSERT_EQ(measured.result.status, ISOGATE_OK) << measured.message;
+  EXPECT_NE(measured.result.evidence_flags & ISOGATE_EVIDENCE_MEASURED, 0u);
+  EXPECT_NE(measured.result.evidence_flags & ISOGATE_EVIDENCE_NETWORK, 0u);
+  EXPECT_EQ(measured.result.uid, 61000u);
+  EXPECT_EQ(measured.result.no_new_privs, 1u);
+  EXPECT_EQ(measured.result.cap_effective, 0u);
+  EXPECT_GT(measured.result.visible_processes, 0u);
+  const Outcome found =
+      peer.run("for n in mnt pid net; do readlink /proc/self/ns/$n; done; grep -c . /proc/self/status");
+  EXPECT_NE(found.out.find("pid:[" + std::to_string(measured.result.ns_pid) + "]"), std::string::npos);
+  EXPECT_NE(found.out.find("net:[" + std::to_string(measured.result.ns_net) + "]"), std::string::npos);
+}
+
+TEST(ResidentEvidence, TellsWhetherTheGatewayCanBeReached) {
+  Resident resident;
+  Peer peer = resident.accept();
+  uint16_t port = 0;
+  Fd listener = listen_locally(port);
+  const Outcome reached = peer.finish(peer.evidence("127.0.0.1", port));
+  EXPECT_NE(reached.result.evidence_flags & ISOGATE_EVIDENCE_REACHED_GATEWAY, 0u);
+  listener.reset();
+  const Outcome closed = peer.finish(peer.evidence("127.0.0.1", port));
+  EXPECT_EQ(closed.result.evidence_flags & ISOGATE_EVIDENCE_REACHED_GATEWAY, 0u);
+  EXPECT_EQ(peer.finish(peer.evidence("no address", port)).result.status, ISOGATE_OK);
+}
+
+TEST(ResidentEvidence, ReadsTheLimitAndTellsWhoDiedOfIt) {
+  const MemoryGroup group;
+  if (group.tasks().empty()) GTEST_SKIP() << "no cgroup v1 for memory can be made here";
+  Resident resident({.memory_group = group.tasks()});
+  Peer peer = resident.accept();
+  EXPECT_EQ(peer.finish(peer.evidence("", 0)).result.limit_memory_bytes, kMemory);
+  const Outcome died = peer.finish(peer.exec(shell("exec dd if=/dev/zero of=/dev/null bs=300M count=1")));
+  EXPECT_EQ(died.result.term_signal, SIGKILL);
+  EXPECT_NE(died.result.exec_flags & ISOGATE_RESULT_OOM_KILLED, 0u);
+  const Outcome below =
+      peer.finish(peer.exec(shell("dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?")));
+  EXPECT_EQ(below.result.exit_code, 137);
+  EXPECT_NE(below.result.exec_flags & ISOGATE_RESULT_OOM_KILLED, 0u);
+  EXPECT_EQ(peer.run("kill -9 $$").result.exec_flags, 0u);
+}
+
+TEST(ResidentLimits, AFullPidsLimitRefusesCallsAndNothingElse) {
+  if (const std::string why = obstacle({.unprivileged = true}); !why.empty()) GTEST_SKIP() << why;
+  Resident resident({.unprivileged = true, .max_processes = 25});
+  Peer peer = resident.accept();
+  constexpr int kMany = 40;
+  for (int i = 0; i < kMany; ++i) peer.exec(shell("exec sleep 1"));
+  int refused = 0, done = 0;
+  for (int i = 0; i < kMany; ++i) {
+    const auto frame = peer.receive();
+    ASSERT_TRUE(frame.has_value());
+    isogate_runner_result result{};
+    std::memcpy(&result, frame->payload.data(), sizeof result);
+    if (result.status == ISOGATE_OK) ++done;
+    if (result.status != ISOGATE_RESOURCE_EXHAUSTED) continue;
+    ++refused;
+    EXPECT_NE(frame->payload.find("pids"), std::string::npos) << frame->payload.substr(sizeof result);
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(done, 0);
+  EXPECT_EQ(refused + done, kMany);
+  EXPECT_EQ(peer.run("echo fine").out, "fine\n");
+}
+
+TEST(ResidentEvidence, FindsTheFirstHop) {
+  const char* const routes =
+      "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+      "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
+      "eth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
+  EXPECT_EQ(resident::first_hops(routes), std::vector<std::string>{"172.17.0.1"});
+  EXPECT_TRUE(resident::first_hops("").empty());
+  EXPECT_TRUE(resident::first_hops("x\n\ny 00000000\nz 00000000 zz\n").empty());
+}
+
+TEST(ResidentUser, IsReadFromPasswd) {
+  const char* const passwd = "root:x:0:0:root:/root:/bin/sh\n:x:5:5::/:\nbad\nagent1:x:1000:1000::/w:/bin/sh";
+  EXPECT_EQ(resident::name_in(passwd, 0), "root");
+  EXPECT_EQ(resident::name_in(passwd, 1000), "agent1");
+  EXPECT_EQ(resident::name_in(passwd, 5), "agent");
+  EXPECT_EQ(resident::name_in("", 5), "agent");
+}
+
+}  // namespace
+}  // namespace isogate::test
