@@ -145,9 +145,10 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
 }
 
-std::unique_ptr<Workspace> Workspace::at(Fd root) {
+std::unique_ptr<Workspace> Workspace::at(Fd root, const std::vector<SharedDir>* shared_dirs) {
   auto state = std::make_shared<WorkspaceState>();
   state->root = std::move(root);
+  state->shared_dirs = shared_dirs;
   state->attached = true;
   state->completion_follows = true;
   return std::make_unique<WorkspaceImpl>(std::move(state), Identity());

@@ -30,12 +30,16 @@ acct                 | proof from the kernel that nothing ran on this host
 bash-completion      | completions of the command line are tried in bash,
 fish                 | … in fish,
 zsh                  | … and in zsh
+busybox-static       | the small image of the Docker tests
 chromium             | what web pages may do to a gateway on loopback, in a real browser
 clang-14             | fuzz targets
 clang-format-14      | the format of the source
 clang-tidy-14        | static checks
 cpio                 | the files of the guest that qemu runs
+debootstrap          | the image of the Docker tests in which agents find what they use
+docker.io            | a Docker Engine to run containers on
 iproute2             | ss and ip: sockets and network namespaces as others see them
+iptables             | networks of the Docker Engine
 jq                   | JSON in shell tests
 libcap2-bin          | capsh: capabilities as others see them
 libclang-rt-14-dev   | libFuzzer and the sanitizers of clang
@@ -44,6 +48,7 @@ libgtest-dev         | the unit tests
 man-db               | the manual page is rendered
 nginx-light          | a proxy in front that must see the same requests; the baseline of file throughput
 openssl              | certificates of the TLS tests, and a client that picks at the handshake
+podman               | the other engine that speaks the Engine API
 procps               | ps: what is left of a tree of processes
 python3              | TLS clients and the pages of the browser tests
 python3-jsonschema   | the published schema against the sample configurations

@@ -31,5 +31,28 @@ fi
 
 ./scripts/install-deps.sh --tests
 build "$preset" -DISOGATE_BENCH=OFF
+
+# Real engines, in a directory of their own; where one cannot run, its tests are skipped. One whose address is in the
+# environment is used as it is.
+engines=$(mktemp -d /var/tmp/isogate-engines.XXXXXX)
+stop_engines() {
+  for script in docker podman; do tests/engines/$script.sh down "$engines/$script" || true; done
+  rmdir "$engines"
+}
+trap stop_engines EXIT
+start_engine() {
+  local variable=$1 address
+  [ -z "${!variable:-}" ] || return 0
+  if address=$("tests/engines/$2.sh" up "$engines/$2"); then
+    export "$variable=$address"
+    echo "$2: $address"
+  else
+    echo "$2: its tests are skipped"
+  fi
+}
+say "engines"
+start_engine ISOGATE_TEST_DOCKER docker
+start_engine ISOGATE_TEST_PODMAN podman
+
 say "tests ($preset)"
 ctest --preset "$preset" --output-on-failure

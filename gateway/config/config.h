@@ -124,6 +124,7 @@ struct Config {
   CorsConfig cors;
   MetricsConfig metrics;
   uint32_t probe_interval_sec = 30;
+  uint32_t sandbox_idle_timeout_sec = 1800;  // 0: never
   uint32_t drain_timeout_sec = 30;
   bool keep_on_shutdown = false;  // on_shutdown: keep
   std::string wait_for_sidecar;   // HOST:PORT

@@ -169,6 +169,13 @@ const Setting kRows[] = {
      .details = "",
      .least = 1,
      .most = 3600},
+    {.path = "sandbox_idle_timeout_sec",
+     .field = FIELD(Config, sandbox_idle_timeout_sec),
+     .brief = "Seconds after its last call until a sandbox is stopped; 0: never.",
+     .details = "Its container, or what else it keeps running, ends; its workspace stays, and the next call "
+                "starts it anew. Up to a quarter of that time later, 30 s at most.",
+     .least = 0,
+     .most = 31536000},
     {.path = "drain_timeout_sec",
      .field = FIELD(Config, drain_timeout_sec),
      .brief = "Seconds that calls in flight get to end when the gateway stops or reloads.",

@@ -123,6 +123,10 @@ class Front {
     }
     asio::co_spawn(io_, control_.run(), asio::detached);
     asio::co_spawn(io_, app_.backends.probe_loop(), asio::detached);
+    asio::co_spawn(io_, app_.sandboxes.stop_idle([this] {
+      return std::chrono::seconds(app_.config.sandbox_idle_timeout_sec);
+    }),
+                   asio::detached);
     asio::co_spawn(io_, serve(), asio::detached);
     io_.run();
     if (const auto flushed = app_.state->flush(); !flushed)
@@ -152,7 +156,7 @@ class Front {
                 [this](unsigned deadline) {
                   asio::co_spawn(io_, drain(std::chrono::seconds(deadline)), asio::detached);
                 },
-            .ended = [this] { stop(1); }};
+            .ended = [this] { stop(drained_ ? 0 : 1); }};
   }
 
   asio::awaitable<void> serve() {
@@ -254,7 +258,8 @@ class Front {
       all += backend->hello->max_execs;
       app_.admission.set_backend_limit(backend->config.name, backend->hello->max_execs);
     }
-    const auto execs = static_cast<uint32_t>(std::min<uint64_t>(limits.max_execs, all == 0 ? UINT32_MAX : all));
+    const auto execs =
+        static_cast<uint32_t>(std::min<uint64_t>(limits.max_execs, all == 0 ? UINT32_MAX : all));
     app_.admission.set_limits(
         {.max_execs = execs,
          .max_execs_per_sandbox = limits.max_execs_per_sandbox,
@@ -281,8 +286,10 @@ class Front {
     while (busy() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
     if (const auto flushed = app_.state->flush(); !flushed)
       log::error("state_flush_failed", {{"reason", flushed.error().message}});
+    // Its end is the supervisor's: hosts that see it go first do not know that it was no crash.
+    drained_ = true;
+    if (server_) server_->close_all();
     control_.say("drained");
-    stop(0);
   }
 
   [[nodiscard]] bool busy() const { return app_.admission.running() > 0 || (server_ && server_->busy() > 0); }
@@ -298,6 +305,7 @@ class Front {
   App app_;
   Control control_;
   std::optional<Server> server_;
+  bool drained_ = false;
   int exit_code_ = 0;
 };
 

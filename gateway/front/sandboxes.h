@@ -5,6 +5,7 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,6 +29,7 @@ struct Sandbox {
   bool ending = false;
   std::vector<std::shared_ptr<Event>> waiters;
   size_t calls = 0;  // leases out
+  std::chrono::steady_clock::time_point used;  // when the last lease came back
   size_t execs = 0;
   std::unordered_set<std::function<void()>*> kills;  // of running execs
 };
@@ -41,7 +43,9 @@ class Lease {
   Lease(Lease&&) = default;
   Lease& operator=(Lease&&) = delete;
   ~Lease() {
-    if (sandbox) --sandbox->calls;
+    if (!sandbox) return;
+    --sandbox->calls;
+    sandbox->used = std::chrono::steady_clock::now();
   }
 
   std::shared_ptr<Sandbox> sandbox;
@@ -82,6 +86,10 @@ class Sandboxes {
   boost::asio::awaitable<void> end(const std::string& tenant, const std::string& agent, bool purge,
                                    std::string request_id);
 
+  // Stops, for ever, what had no call for the time that limit() answers when asked, 0 for never; the workspace
+  // stays, and the next call opens it again.
+  boost::asio::awaitable<void> stop_idle(std::function<std::chrono::seconds()> limit);
+
   // A call came back with ISOGATE_NO_SANDBOX or ISOGATE_SANDBOX_LOST: the next acquire() opens anew.
   void lost(Sandbox& sandbox, isogate_status status);
 
@@ -102,6 +110,7 @@ class Sandboxes {
                                               const ipc::Opened& opened, const std::string& request_id);
   boost::asio::awaitable<void> commit(const Sandbox& sandbox);
   boost::asio::awaitable<void> wait_for_calls(Sandbox& sandbox);
+  boost::asio::awaitable<void> stop_if_idle(std::shared_ptr<Sandbox> sandbox, std::chrono::seconds limit);
   Decision decide(const Sandbox& sandbox, const Wanted& wanted) const;
 
   boost::asio::any_io_executor executor_;

@@ -32,6 +32,11 @@ constexpr Passed kPassed[] = {
     {"TSAN_OPTIONS", "a sanitizer build"},
     {"UBSAN_OPTIONS", "a sanitizer build"},
 #endif
+    {"DOCKER_CERT_PATH", "how an Engine is found and spoken to"},
+    {"DOCKER_CONFIG", "how an Engine is found and spoken to"},
+    {"DOCKER_CONTEXT", "how an Engine is found and spoken to"},
+    {"DOCKER_HOST", "how an Engine is found and spoken to"},
+    {"DOCKER_TLS_VERIFY", "how an Engine is found and spoken to"},
     {"KUBERNETES_SERVICE_HOST", "where a pod finds its API server"},
     {"KUBERNETES_SERVICE_PORT", "where a pod finds its API server"},
     {"TZ", "times in the log"},

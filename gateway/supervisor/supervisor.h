@@ -23,8 +23,8 @@ namespace isogate {
 struct SupervisorTimings {
   std::chrono::milliseconds ready{30000};       // start of a child to its `ready`
   std::chrono::milliseconds drain_extra{5000};  // beyond drain_timeout_sec
-  std::chrono::milliseconds stop{10000};        // `stop` to the end of a host
-  std::chrono::milliseconds leave{2000};        // a host whose front has died ends by itself
+  std::chrono::milliseconds stop{40000};  // `stop` to the end of a host, which may have to end sandboxes
+  std::chrono::milliseconds leave{2000};  // a host whose front has died ends by itself
   std::chrono::milliseconds first_backoff{100};
   std::chrono::milliseconds longest_backoff{1600};
   std::chrono::milliseconds crash_window{60000};  // so many crashes …

@@ -25,7 +25,16 @@ struct Named {
 constexpr Named kModes[] = {
     {"dial", Mode::dial}, {"stdio", Mode::stdio}, {"idle", Mode::idle}, {"version", Mode::version}};
 
+Result<void> take_shared(Options& options, std::string_view value) {
+  const size_t equals = value.find('=');
+  if (equals == 0 || equals == std::string_view::npos || !value.substr(equals + 1).starts_with('/'))
+    return invalid("--shared must be PREFIX=/DIR");
+  options.shared.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+  return {};
+}
+
 Result<void> take_option(Options& options, std::string_view name, const char* value) {
+  if (name == "--shared" && value != nullptr) return take_shared(options, value);
   for (const Mapped& option : kOptions) {
     if (option.name != name) continue;
     if (value == nullptr) return invalid("option " + std::string(name) + " needs a value");
@@ -71,8 +80,8 @@ std::string usage() {
          "       isogate-runner stdio [option…]       serves one connection on its input and output\n"
          "       isogate-runner idle                  only reaps: the first process of a container\n"
          "       isogate-runner version\n"
-         "options: --workspace DIR (/workspace)  --shell PATH (/bin/sh)  --toolchain PATH  --user-name "
-         "NAME\n";
+         "options: --workspace DIR (/workspace)  --shared PREFIX=DIR  --shell PATH (/bin/sh)\n"
+         "         --toolchain PATH  --user-name NAME\n";
 }
 
 }  // namespace isogate::resident

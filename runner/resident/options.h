@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runner/error.h"
 
@@ -14,8 +16,9 @@ struct Options {
   std::string socket;  // of dial
   std::string workspace = "/workspace";
   std::string shell = "/bin/sh";
-  std::string toolchain;  // goes in front of PATH; may be empty
-  std::string user_name;  // empty: as /etc/passwd has it
+  std::string toolchain;                                    // goes in front of PATH; may be empty
+  std::vector<std::pair<std::string, std::string>> shared;  // prefix, directory: read-only in the file calls
+  std::string user_name;                                    // empty: as /etc/passwd has it
 };
 
 Result<Options> parse_options(int argc, char** argv);

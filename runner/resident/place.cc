@@ -51,7 +51,12 @@ Result<void> Place::open(const Options& options) {
   root_ = Fd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   Fd view(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root_ || !view) return os_error("cannot open the root directory", errno);
-  workspace_ = Workspace::at(std::move(directory));
+  for (const auto& [prefix, path] : options.shared) {
+    Fd shared(::openat(AT_FDCWD, path.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!shared) return os_error("cannot open the shared directory `" + path + "`", errno);
+    shared_.push_back({prefix, std::move(shared)});
+  }
+  workspace_ = Workspace::at(std::move(directory), &shared_);
   workspace_->set_view(std::move(view));
   surroundings_ = {options.workspace, options.user_name, options.shell, options.toolchain};
   if (surroundings_.user.empty())

@@ -34,6 +34,7 @@ class Place {  // any thread, once open() has returned
 
  private:
   std::unique_ptr<Runner> runner_;
+  std::vector<SharedDir> shared_;
   std::unique_ptr<Workspace> workspace_;
   Surroundings surroundings_;
   Strays strays_;

@@ -15,6 +15,7 @@ const std::map<std::string, std::string> kWhosePaths = {
     {"gateway/front/evidence_check.cc", "/proc/self/ns/*"},
     {"gateway/front/state_file.cc", "the front's own directory, 0700"},
     {"gateway/host/plugin_file.cc", "the private copy's directory"},
+    {"plugins/docker/engine_context.cc", "the operator's ~/.docker"},
     {"plugins/local/backend.cc", "the operator's sandboxes directory"},
     {"plugins/namespace/backend.cc", "the operator's shared directories"},
     {"plugins/namespace/etc.cc", "the /etc of this host, or of the operator's root"},

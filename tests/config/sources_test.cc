@@ -173,6 +173,7 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"cors.origins", "https://a.example,http://localhost:3000"},
     {"metrics.listen", "127.0.0.1:9091"},
     {"probe_interval_sec", "7"},
+    {"sandbox_idle_timeout_sec", "60"},
     {"drain_timeout_sec", "0"},
     {"on_shutdown", "keep"},
     {"wait_for_sidecar", "localhost:9091"},

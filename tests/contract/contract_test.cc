@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <map>
 
 namespace isogate::test {
@@ -62,9 +63,17 @@ std::string starter_obstacle(Starter starter) {
   return {};
 }
 
+// Of what a backend needs beside this host.
+std::string engine_obstacle(const std::string& backend) {
+  if (backend == "docker" && std::getenv("ISOGATE_TEST_DOCKER") == nullptr)
+    return "ISOGATE_TEST_DOCKER names no Engine's socket: tests/engines/docker.sh up prints one";
+  return {};
+}
+
 Stage make_stage(Starter starter, const std::string& backend) {
   Stage stage;
   stage.obstacle = starter_obstacle(starter);
+  if (stage.obstacle.empty()) stage.obstacle = engine_obstacle(backend);
   if (!stage.obstacle.empty()) return stage;
   GatewayOptions options = options_for(backend, starter);
   options.wait_ready = false;
@@ -146,6 +155,8 @@ GatewayOptions options_for(const std::string& backend, Starter starter, const st
   if (more.find("shared_dirs:") == std::string::npos)
     options.yaml += "\nshared_dirs:\n  - prefix: shared\n    path: " + shared_directory();
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
+  if (const char* socket = std::getenv("ISOGATE_TEST_DOCKER"); socket != nullptr)
+    options.env.emplace_back("DOCKER_HOST", std::string("unix://") + socket);
   options.run_as = starter == Starter::kUser ? kOrdinaryUser : 0;
   return options;
 }

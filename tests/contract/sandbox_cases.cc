@@ -143,6 +143,20 @@ void sandboxes_are_bounded(World& w) {
   EXPECT_EQ(third.out("echo 3"), "3\n");
 }
 
+void an_idle_sandbox_is_stopped_and_comes_back(World& w) {
+  const auto own = w.another("sandbox_idle_timeout_sec: 1");
+  const Caller quiet(*own, "quiet"), busy(*own, "busy");
+  ASSERT_TRUE(succeeded(quiet.write("kept", "still here")));
+  ExecStream stream(busy, {{"command", "sleep 4; echo done"}});
+  EXPECT_TRUE(eventually(10, [&] { return own->log().find("sandbox_stopped_idle") != std::string::npos; }));
+  EXPECT_EQ(own->log().find("\"agent_id\":\"busy\",\"limit_sec\""), std::string::npos)
+      << "something runs there";
+  EXPECT_EQ(quiet.out("cat kept"), "still here");
+  const std::vector<Json> events = stream.rest();
+  EXPECT_EQ(data_of(events, "stdout"), "done\n");
+  EXPECT_EQ(events.back().at("outcome"), "exited");
+}
+
 const Case kCases[] = {
     {"a_sandbox_is_listed_with_what_runs_in_it", 8, a_sandbox_is_listed_with_what_runs_in_it},
     {"deleting_a_sandbox_keeps_its_workspace", 5, deleting_a_sandbox_keeps_its_workspace},
@@ -151,6 +165,7 @@ const Case kCases[] = {
     {"deleting_ends_what_runs", 1, deleting_ends_what_runs},
     {"deleting_does_not_wait_for_a_stalled_download", 1, deleting_does_not_wait_for_a_stalled_download},
     {"sandboxes_are_bounded", 8, sandboxes_are_bounded},
+    {"an_idle_sandbox_is_stopped_and_comes_back", 5, an_idle_sandbox_is_stopped_and_comes_back},
     {"a_workspace_outlives_sigterm", 5, a_workspace_outlives_sigterm},
     {"a_workspace_outlives_sigkill", 5, a_workspace_outlives_sigkill},
     {"a_lost_workspace_is_said_to_be_lost", 9, a_lost_workspace_is_said_to_be_lost},

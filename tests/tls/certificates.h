@@ -1,27 +1,14 @@
-// An authority and what it signs, made with the openssl program, and a gateway that serves with them.
+// A gateway that serves with certificates of an authority of its own.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "tests/support/api.h"
+#include "tests/support/authority.h"
 #include "tests/support/processes.h"
 
 namespace isogate::test {
-
-class Authority {
- public:
-  explicit Authority(const std::string& name = "test authority");
-  [[nodiscard]] std::string certificate() const { return file("ca.pem"); }
-  // <name>.pem and <name>.key (0600). `san` as openssl writes it: "DNS:localhost,IP:127.0.0.1"; `days` may
-  // be negative: it has expired then.
-  void sign(const std::string& name, const std::string& san, int days = 30) const;
-  [[nodiscard]] std::string file(const std::string& name) const { return directory_.path() + "/" + name; }
-  [[nodiscard]] const TemporaryDirectory& directory() const { return directory_; }
-
- private:
-  TemporaryDirectory directory_;
-};
 
 // One authority, one gateway with the backend `local`; each test starts it with what it needs.
 class Tls : public testing::Test {

@@ -1,0 +1,321 @@
+#include "plugins/docker/container.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "plugins/docker/volumes.h"
+
+namespace isogate::docker {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kDialIn{5'000}, kHello{5'000}, kRedial{2'000};
+
+std::string random_suffix() {
+  unsigned char bytes[8];
+  if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes))
+    sdk::fail_with_errno("cannot draw a random name", errno);
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+[[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
+
+}  // namespace
+
+void Container::refuse_paused(const State& state) {
+  if (state.paused) unavailable("the sandbox's container is paused: unpause it, or DELETE the sandbox");
+}
+
+Container::Container(Services& services, Parts parts, const isogate_limits& limits, Fd directory, Fd gate)
+    : services_(services),
+      parts_(std::move(parts)),
+      limits_(limits),
+      directory_(std::move(directory)),
+      gate_(std::move(gate)),
+      workspace_path_(parts_.workspace),
+      gate_path_(parts_.gate) {}
+
+Container::~Container() { detach(); }
+
+std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  while (!lock.try_lock_for(milliseconds(20))) call.check();
+  return lock;
+}
+
+Container::State Container::state_of(const std::string& id, const sdk::Call& call) const {
+  State state;
+  Json seen;
+  try {
+    seen = services_.engine.inspect(id, call);
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_NOT_FOUND) return state;
+    throw;
+  }
+  try {
+    const Json& now = seen.at("State");
+    state.exists = true;
+    state.paused = now.value("Paused", false);
+    state.running = now.at("Running").get<bool>() && !state.paused;
+    state.pid = now.value("Pid", 0);
+    state.exit_code = now.value("ExitCode", int64_t{0});
+    state.out_of_memory = now.value("OOMKilled", false);
+    state.started_at = now.value("StartedAt", "");
+    const std::string name = seen.value("Name", "");
+    state.ours = carries(seen.at("Config").at("Labels"), parts_.owner) &&
+                 (name == record_.name || name == "/" + record_.name) &&
+                 (record_.id.empty() || seen.at("Id") == record_.id);
+  } catch (const Json::exception&) {
+    unavailable("the Engine described the sandbox's container in a way that is not understood");
+  }
+  return state;
+}
+
+// The recorded container, when it runs and is the very one that we made and measured.
+bool Container::adopt(const sdk::Call& call) {
+  const auto record = read_record(directory_.get());
+  if (!record) return false;
+  record_ = *record;
+  parts_.gate = record_.socket ? gate_path_ : "";
+  const State state = state_of(record_.id.empty() ? record_.name : record_.id, call);
+  if (!state.exists) return false;
+  if (!state.ours) {
+    services_.warn("what is recorded as the container of " + parts_.owner.sandbox_id +
+                   " is not what this gateway made: it is left alone");
+    record_ = {};
+    return false;
+  }
+  if ((!state.running && !state.paused) || !record_.evidence || record_.started_at != state.started_at) {
+    discard(call);
+    return false;
+  }
+  refuse_paused(state);
+  proven_ = {*record_.evidence, record_.gateway_address, record_.gateway_port};
+  link_ = reconnect(call);
+  if (link_) return true;
+  services_.warn("the runner of " + record_.name + " does not answer: the container is made anew");
+  discard(call);
+  return false;
+}
+
+bool Container::open(const sdk::Call& call) {
+  const auto lock = alone(call);
+  choose();
+  if (adopt(call)) return true;
+  make(call);
+  return false;
+}
+
+// Where the workspace is and how the runner is reached, as far as that is known by now.
+void Container::choose() {
+  const Config& config = services_.config;
+  Place place = config.workspace != Place::kAuto ? config.workspace : services_.place();
+  RunnerTransport transport =
+      config.transport != RunnerTransport::kAuto ? config.transport : services_.transport();
+  if (place == Place::kAuto && services_.engine.address().unix_path.empty()) {
+    place = Place::kVolume;
+    services_.settle(place, "the Engine is reached over TCP");
+  }
+  if (place == Place::kVolume && transport == RunnerTransport::kAuto) {
+    transport = RunnerTransport::kStream;
+    services_.settle(transport, "a socket cannot be mounted where workspaces are volumes");
+  }
+  parts_.bind = place != Place::kVolume;
+  parts_.gate =
+      transport == RunnerTransport::kAuto || transport == RunnerTransport::kSocket ? gate_path_ : "";
+  parts_.workspace = parts_.bind ? workspace_path_ : parts_.owner.sandbox_id;
+  parts_.runner = parts_.bind ? services_.runner : runner_volume(services_);
+}
+
+std::string Container::create(const sdk::Call& call) {
+  if (parts_.bind && ::faccessat(directory_.get(), "workspace", F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+    throw sdk::Error(ISOGATE_SANDBOX_LOST,
+                     "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
+  if (!parts_.bind) prepare_volumes(services_, parts_, call);
+  const Json body = container_of(services_.config, parts_, limits_);
+  try {
+    return services_.engine.create_container(record_.name, body, call);
+  } catch (const EngineError& error) {
+    const bool elsewhere =
+        error.http_status() == 400 && std::string(error.what()).find("bind") != std::string::npos;
+    if (!elsewhere || !parts_.bind || services_.place() == Place::kBind ||
+        services_.config.workspace == Place::kBind)
+      throw;
+    services_.settle(Place::kVolume,
+                     std::string("the Engine does not see this host's directories: ") + error.what());
+    return {};
+  }
+}
+
+// Null: one of the two choices turned out wrong, and the other one is chosen now.
+std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
+  choose();
+  record_ = {parts_.owner.sandbox_id + "." + random_suffix(), "", !parts_.gate.empty(), "", "", 0, {}};
+  write_record(directory_.get(), record_);
+  auto gate = parts_.gate.empty() ? nullptr : std::make_unique<Gate>(gate_.get());
+  record_.id = create(call);
+  if (record_.id.empty()) return nullptr;
+  write_record(directory_.get(), record_);
+  services_.engine.start(record_.id, call);
+  const State state = state_of(record_.id, call);
+  if (!state.running) {
+    unavailable("the sandbox's container ended at once with exit code " + std::to_string(state.exit_code) +
+                ": can the image `" + services_.config.image + "` run programs of this machine's kind?");
+  }
+  record_.started_at = state.started_at;
+  fresh_ = true;
+  parts_.known = true;
+  if (parts_.bind) services_.settle(Place::kBind, "the Engine mounts this host's directories");
+  auto link = connect(state, std::move(gate), call);
+  if (!link && !state_of(record_.id, call).running)
+    unavailable("the sandbox's container ended before its runner came: " + how_it_ended(call));
+  if (link || services_.config.transport == RunnerTransport::kSocket || parts_.gate.empty()) {
+    if (link) return link;
+    unavailable("the runner in the sandbox's container did not come over its socket within 5 s");
+  }
+  services_.settle(RunnerTransport::kStream, "the runner did not come over its socket within 5 s");
+  return nullptr;
+}
+
+void Container::make(const sdk::Call& call) {
+  for (int tries = 0; tries < 3; ++tries) {
+    try {
+      link_ = try_make(call);
+    } catch (...) {
+      const auto failure = std::current_exception();
+      try {
+        discard(sdk::Call(isogate_call{sizeof(isogate_call), -1, INT64_MAX, {}}));
+      } catch (const sdk::Error& error) {
+        services_.warn("a container that could not be used stays: " + std::string(error.what()));
+      }
+      std::rethrow_exception(failure);
+    }
+    if (link_) return;
+    discard(call);
+  }
+  unavailable("no way to reach a runner in a container was found");
+}
+
+// Removes what is recorded, if it is ours.
+void Container::discard(const sdk::Call& call) {
+  if (link_) link_->close("the container is removed");
+  link_.reset();
+  const std::string which = record_.id.empty() ? record_.name : record_.id;
+  if (!which.empty()) {
+    const State state = state_of(which, call);
+    try {
+      if (state.exists && state.ours) services_.engine.remove(which, true, true, call);
+    } catch (const EngineError& error) {
+      if (error.status() != ISOGATE_NOT_FOUND) throw;
+    }
+  }
+  record_ = {};
+  remove_record(directory_.get());
+}
+
+std::shared_ptr<sdk::RunnerLink> Container::connect(const State& state, std::unique_ptr<Gate> gate,
+                                                    const sdk::Call& call) {
+  if (gate == nullptr) return connect_stream(call);
+  Fd peer = gate->accept(state.pid, kDialIn, call);
+  if (gate->strangers() > 0)
+    services_.warn("others than the runner knocked at the socket of " + record_.name + ": " +
+                   std::to_string(gate->strangers()));
+  if (!peer) return nullptr;
+  services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
+  return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
+}
+
+std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call) {
+  const Json body = {{"AttachStdin", true},
+                     {"AttachStdout", true},
+                     {"AttachStderr", true},
+                     {"Tty", false},
+                     {"User", std::to_string(parts_.uid) + ":" + std::to_string(parts_.gid)},
+                     {"WorkingDir", kWorkspace},
+                     {"Cmd", stdio_command(parts_)}};
+  const std::string exec = services_.engine.exec_create(record_.id, body, call);
+  auto stream = services_.engine.exec_start(exec, false, call);
+  try {
+    return sdk::RunnerLink::connect(std::move(stream), kHello, call);
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    unavailable(std::string("the runner does not speak: ") + error.what());
+  }
+}
+
+// To the runner of a container that runs; null when there is none to be had.
+std::shared_ptr<sdk::RunnerLink> Container::reconnect(const sdk::Call& call) {
+  try {
+    if (parts_.gate.empty()) return connect_stream(call);
+    Gate gate(gate_.get());
+    const State state = state_of(record_.id, call);
+    if (!state.running) return nullptr;
+    Fd peer = gate.accept(state.pid, kRedial, call);
+    if (!peer) return nullptr;
+    return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    services_.warn("cannot reach the runner of " + record_.name + ": " + error.what());
+    return nullptr;
+  }
+}
+
+std::shared_ptr<sdk::RunnerLink> Container::link(const sdk::Call& call) {
+  const auto lock = alone(call);
+  if (link_ && link_->alive()) {
+    if (services_.transport() == RunnerTransport::kExec ||
+        services_.config.transport == RunnerTransport::kExec)
+      return connect_stream(call);
+    return link_;
+  }
+  const std::string why = link_ ? link_->why() : "it was let go";
+  link_.reset();
+  const State state = record_.id.empty() ? State{} : state_of(record_.id, call);
+  if (state.ours) refuse_paused(state);
+  if (state.ours && state.running) link_ = reconnect(call);
+  if (link_) return link_;
+  services_.warn("the container " + record_.name + " of a sandbox is made anew (" + why +
+                 (state.out_of_memory ? "; it was out of memory)" : ")"));
+  discard(call);
+  make(call);
+  prove_again(call);
+  return link_;
+}
+
+void Container::detach() {
+  const std::lock_guard lock(mutex_);
+  if (link_) link_->close("the sandbox is closed");
+  link_.reset();
+}
+
+void Container::end(const sdk::Call& call) {
+  const auto lock = alone(call);
+  if (record_.name.empty()) {
+    if (const auto record = read_record(directory_.get())) record_ = *record;
+  }
+  discard(call);
+}
+
+std::string Container::how_it_ended(const sdk::Call& call) {
+  try {
+    const State state = state_of(record_.id, call);
+    if (!state.exists) return "its container is gone";
+    if (state.out_of_memory) return "its container was killed: out of memory";
+    if (!state.running) return "its container ended with exit code " + std::to_string(state.exit_code);
+  } catch (const sdk::Error&) {
+    return "the Engine cannot say what became of its container";
+  }
+  return "";
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,81 @@
+// The container of one sandbox and the way to its runner: made at the first need, kept warm, made anew on the
+// same workspace when it has died. Any thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "isogate/runner_link.hpp"
+#include "plugins/docker/gate.h"
+#include "plugins/docker/profile.h"
+#include "plugins/docker/record.h"
+#include "plugins/docker/services.h"
+
+namespace isogate::docker {
+
+class Container {
+ public:
+  // `parts` names the directories of this host; where volumes are used instead, the container makes its own
+  // of them. `directory`: the sandbox's; `gate`: the one in it for the runner's socket. Both O_PATH or
+  // O_RDONLY.
+  Container(Services& services, Parts parts, const isogate_limits& limits, Fd directory, Fd gate);
+  ~Container();  // lets go of it; whatever runs stays
+
+  // The recorded one if it runs and is what we made, else a new one. True: it was there. Throws sdk::Error.
+  bool open(const sdk::Call& call);
+  // A way to its runner, made anew if need be.
+  std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
+  // What was measured before the first command of a tenant; measures if that is now.
+  isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
+  // In a few words how it ended, for the call that saw it; empty: it runs, or nobody knows.
+  std::string how_it_ended(const sdk::Call& call);
+  // Lets go of the runner: what it runs ends.
+  void detach();
+  // Ends and removes it. Gone already is OK.
+  void end(const sdk::Call& call);
+
+  [[nodiscard]] const Parts& parts() const { return parts_; }
+
+ private:
+  struct State {  // of the container, by the Engine
+    bool exists = false, running = false, paused = false, ours = false, out_of_memory = false;
+    int pid = 0;
+    int64_t exit_code = 0;
+    std::string started_at;
+  };
+  std::unique_lock<std::timed_mutex> alone(const sdk::Call& call);
+  State state_of(const std::string& id, const sdk::Call& call) const;
+  static void refuse_paused(const State& state);
+  bool adopt(const sdk::Call& call);
+  void choose();
+  void make(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> try_make(const sdk::Call& call);
+  std::string create(const sdk::Call& call);
+  void discard(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> connect(const State& state, std::unique_ptr<Gate> gate,
+                                           const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> connect_stream(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
+  void prove_again(const sdk::Call& call);
+  void keep_proof(const isogate_evidence& found);
+
+  Services& services_;
+  Parts parts_;
+  const isogate_limits limits_;
+  const Fd directory_, gate_;
+  const std::string workspace_path_, gate_path_;  // as parts() came with them
+  std::timed_mutex mutex_;
+  Record record_;
+  bool fresh_ = false;  // no command of a tenant has run in it yet
+  struct Proof {
+    isogate_evidence evidence;
+    std::string address;
+    uint32_t port = 0;
+  };
+  std::optional<Proof> proven_;  // at open; what takes its place has to have the same walls
+  std::shared_ptr<sdk::RunnerLink> link_;
+};
+
+}  // namespace isogate::docker

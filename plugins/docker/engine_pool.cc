@@ -1,0 +1,188 @@
+#include "plugins/docker/engine_pool.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace isogate::docker {
+namespace {
+
+// The same error, with what was attempted in front.
+EngineError during(const std::string& attempt, const EngineError& error) {
+  return {error.status(), "cannot " + attempt + ": " + error.what(), error.http_status(), error.maybe_done()};
+}
+
+EngineError unusable(const EngineAddress& address, const std::string& why) {
+  return {ISOGATE_UNSUPPORTED, "cannot use the Engine at " + address.text() + ": " + why};
+}
+
+const std::string& our_versions() {
+  static const std::string versions = std::string(Engine::kOldestApi) + " to " + Engine::kNewestApi;
+  return versions;
+}
+
+bool about_versions(int status, const std::string& body) {
+  return status == 400 &&
+         (body.find("client version") != std::string::npos || body.find("API version") != std::string::npos);
+}
+
+}  // namespace
+
+std::unique_ptr<HttpConnection> Engine::Pool::take(const Budget& budget, bool& reused) {
+  {
+    const std::lock_guard lock(mutex_);
+    while (!idle_.empty()) {
+      auto connection = std::move(idle_.back());
+      idle_.pop_back();
+      if (connection->reusable()) {
+        reused = true;
+        return connection;
+      }
+      api_.clear();  // it was closed: perhaps for another Engine
+    }
+  }
+  reused = false;
+  const std::string host = address.unix_path.empty() ? address.text().substr(6) : "docker";
+  return std::make_unique<HttpConnection>(Transport::connect(address, budget), host);
+}
+
+void Engine::Pool::give(std::unique_ptr<HttpConnection> connection) {
+  constexpr size_t kIdleMost = 8;
+  if (!connection->reusable()) return;
+  const std::lock_guard lock(mutex_);
+  if (idle_.size() < kIdleMost) idle_.push_back(std::move(connection));
+}
+
+void Engine::Pool::forget() {
+  const std::lock_guard lock(mutex_);
+  idle_.clear();
+  api_.clear();
+}
+
+bool Engine::Pool::podman() {
+  const std::lock_guard lock(mutex_);
+  return podman_;
+}
+
+std::string Engine::Pool::negotiated(const Budget& budget) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!api_.empty()) return api_;
+  }
+  return negotiate(budget);
+}
+
+std::string Engine::Pool::negotiate(const Budget& budget) {
+  EngineRequest ping{"ask the Engine for its version", "GET", "/_ping", {200}};
+  ping.versioned = false;
+  EngineReply reply = open(ping, budget);
+  reply.connection->read_body(kAnswerMost, budget);
+  give(std::move(reply.connection));
+  const std::string newest = reply.head.header("api-version");
+  if (newest.empty()) throw unusable(address, "it names no version of the Engine API, so it is none");
+  if (parse_api_version(newest) < parse_api_version(kOldestApi))
+    throw unusable(address, "it speaks versions of the API up to " + printable(newest, 40) +
+                                ", isogate speaks " + our_versions());
+  const std::string api = parse_api_version(newest) < parse_api_version(kNewestApi) ? newest : kNewestApi;
+
+  EngineRequest version{"ask the Engine for its version", "GET", "/version", {200}};
+  version.versioned = false;
+  std::string oldest = text_at(json(version, budget), "MinAPIVersion");
+  if (oldest.empty()) oldest = kOldestApi;
+  if (parse_api_version(api) < parse_api_version(oldest))
+    throw unusable(address, "it speaks versions of the API from " + printable(oldest, 40) +
+                                " on, isogate speaks " + our_versions());
+  const std::lock_guard lock(mutex_);
+  podman_ = !reply.head.header("libpod-api-version").empty();
+  return api_ = api;
+}
+
+EngineReply Engine::Pool::attempt(const EngineRequest& request, const Budget& budget) {
+  const bool repeatable = request.method == "GET";
+  for (int attempts = 1;; ++attempts) {
+    const std::string version = request.versioned ? "/v" + negotiated(budget) : "";
+    bool reused = false;
+    auto connection = take(budget, reused);
+    try {
+      HttpHead head = connection->exchange(
+          {request.method, version + request.path, request.body, request.produce, request.upgrade}, budget);
+      return {std::move(connection), std::move(head)};
+    } catch (const EngineError& error) {
+      if (error.status() == ISOGATE_UNAVAILABLE) forget();
+      if (attempts > 1 || !repeatable || !reused || connection->answered() || !connection->broken_off())
+        throw;
+    }
+  }
+}
+
+EngineReply Engine::Pool::open(const EngineRequest& request, const Budget& budget) try {
+  EngineReply reply = attempt(request, budget);
+  const auto& good = request.good;
+  if (std::find(good.begin(), good.end(), reply.head.status) == good.end()) refuse(request, reply, budget);
+  return reply;
+} catch (const EngineError& error) {
+  if (error.http_status() != 0) throw;
+  throw during(request.attempt, error);
+}
+
+void Engine::Pool::refuse(const EngineRequest& request, EngineReply& reply, const Budget& budget) {
+  constexpr size_t kReasonMost = 65536;
+  const int status = reply.head.status;
+  if (status < 400) {
+    throw EngineError(ISOGATE_UNAVAILABLE,
+                      "the Engine answered " + std::to_string(status) + ", which was not expected", 0, true);
+  }
+  const std::string body = reply.connection->read_body(kReasonMost, budget);
+  give(std::move(reply.connection));
+  if (!about_versions(status, body)) throw refusal(request.attempt, status, body, request.conflict);
+  forget();
+  throw EngineError(ISOGATE_UNAVAILABLE, "it is another Engine now: " + printable(body));
+}
+
+std::string Engine::Pool::text(const EngineRequest& request, const Budget& budget) {
+  EngineReply reply = open(request, budget);
+  try {
+    std::string body = reply.connection->read_body(kAnswerMost, budget);
+    give(std::move(reply.connection));
+    return body;
+  } catch (const EngineError& error) {
+    forget();
+    throw during(request.attempt, error);
+  }
+}
+
+void Engine::Pool::body(EngineReply reply, const std::string& attempt, const ByteSink& sink,
+                        const Budget& budget) {
+  std::array<char, 65536> buffer{};
+  const auto next = [&] {
+    try {
+      return reply.connection->read_body(buffer.data(), buffer.size(), budget);
+    } catch (const EngineError& error) {
+      throw during(attempt, error);
+    }
+  };
+  while (const size_t got = next()) sink({buffer.data(), got});
+  give(std::move(reply.connection));
+}
+
+Json Engine::Pool::json(const EngineRequest& request, const Budget& budget) {
+  Json answer = Json::parse(text(request, budget), nullptr, false);
+  if (!answer.is_object() && !answer.is_array())
+    throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + request.attempt + ": the Engine's answer is no JSON",
+                      0, true);
+  return answer;
+}
+
+EngineReply Engine::Pool::hijack(EngineRequest request, const Budget& budget) {
+  request.upgrade = true;
+  request.good = {101, 200};
+  EngineReply reply = open(request, budget);
+  const bool ordinary =
+      !reply.head.header("content-length").empty() || !reply.head.header("transfer-encoding").empty();
+  if (reply.head.status == 200 && ordinary)
+    throw EngineError(ISOGATE_UNAVAILABLE,
+                      "cannot " + request.attempt + ": the Engine did not hand over the connection", 0, true);
+  return reply;
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,230 @@
+#include "plugins/docker/engine_tls.h"
+
+#include <arpa/inet.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <mutex>
+
+#include "plugins/docker/engine_error.h"
+
+namespace isogate::docker {
+namespace {
+
+struct Free {
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+  void operator()(SSL* ssl) const { SSL_free(ssl); }
+};
+using ContextPtr = std::unique_ptr<SSL_CTX, Free>;
+using SslPtr = std::unique_ptr<SSL, Free>;
+
+std::string openssl_says() {
+  const unsigned long code = ERR_get_error();
+  ERR_clear_error();
+  std::array<char, 256> text{};
+  if (code == 0) return "it was cut off";
+  ERR_error_string_n(code, text.data(), text.size());
+  const char* reason = ERR_reason_error_string(code);
+  return reason != nullptr ? reason : text.data();
+}
+
+[[noreturn]] void fail(const EngineAddress& address, const std::string& why,
+                       isogate_status status = ISOGATE_UNAVAILABLE) {
+  throw EngineError(status, "cannot speak TLS with the Engine at " + address.text() + ": " + why);
+}
+
+// OpenSSL's own sockets raise SIGPIPE; these never do.
+int bio_write(BIO* bio, const char* from, int size) {
+  BIO_clear_retry_flags(bio);
+  const int fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+  const ssize_t n = ::send(fd, from, static_cast<size_t>(size), MSG_NOSIGNAL);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  return static_cast<int>(n);
+}
+
+int bio_read(BIO* bio, char* to, int size) {
+  BIO_clear_retry_flags(bio);
+  const int fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+  const ssize_t n = ::recv(fd, to, static_cast<size_t>(size), 0);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  if (n == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+  return static_cast<int>(n);
+}
+
+long bio_control(BIO* bio, int command, long, void*) {
+  if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+BIO* socket_bio(int fd) {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "engine socket");
+    BIO_meth_set_write(made, bio_write);
+    BIO_meth_set_read(made, bio_read);
+    BIO_meth_set_ctrl(made, bio_control);
+    return made;
+  }();
+  BIO* bio = BIO_new(method);
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd)));
+  BIO_set_init(bio, 1);
+  return bio;
+}
+
+ContextPtr make_context(const EngineAddress& address) {
+  const TlsFiles& files = *address.tls;
+  ERR_clear_error();
+  ContextPtr context(SSL_CTX_new(TLS_client_method()));
+  if (!context) fail(address, openssl_says());
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_verify(context.get(), files.verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
+  const auto must = [&](int result, const std::string& file) {
+    if (result != 1) fail(address, "cannot use `" + file + "`: " + openssl_says(), ISOGATE_INVALID_ARGUMENT);
+  };
+  if (files.ca.empty())
+    must(SSL_CTX_set_default_verify_paths(context.get()), "the system's authorities");
+  else
+    must(SSL_CTX_load_verify_locations(context.get(), files.ca.c_str(), nullptr), files.ca);
+  if (files.certificate.empty() != files.key.empty())
+    fail(address, "a certificate needs its key, and a key its certificate", ISOGATE_INVALID_ARGUMENT);
+  if (files.certificate.empty()) return context;
+  must(SSL_CTX_use_certificate_chain_file(context.get(), files.certificate.c_str()), files.certificate);
+  must(SSL_CTX_use_PrivateKey_file(context.get(), files.key.c_str(), SSL_FILETYPE_PEM), files.key);
+  must(SSL_CTX_check_private_key(context.get()), files.key);
+  return context;
+}
+
+void expect_name(SSL* ssl, const std::string& host) {
+  in6_addr number{};
+  const bool numeric =
+      ::inet_pton(AF_INET, host.c_str(), &number) == 1 || ::inet_pton(AF_INET6, host.c_str(), &number) == 1;
+  X509_VERIFY_PARAM* expected = SSL_get0_param(ssl);
+  X509_VERIFY_PARAM_set_hostflags(expected, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  const int set = numeric ? X509_VERIFY_PARAM_set1_ip_asc(expected, host.c_str())
+                          : X509_VERIFY_PARAM_set1_host(expected, host.c_str(), 0);
+  if (set != 1 || (!numeric && SSL_set_tlsext_host_name(ssl, host.c_str()) != 1))
+    throw EngineError(ISOGATE_INTERNAL, "cannot check the name of the Engine's certificate");
+}
+
+class TlsTransport : public Transport {
+ public:
+  TlsTransport(Fd socket, SslPtr ssl) : socket_(std::move(socket)), ssl_(std::move(ssl)) {}
+
+  void shake_hands(const EngineAddress& address, const Budget& budget) {
+    for (;;) {
+      ERR_clear_error();
+      const int done = SSL_connect(ssl_.get());
+      if (done == 1) return;
+      const int error = SSL_get_error(ssl_.get(), done);
+      if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) refuse(address);
+      const auto outcome = budget.wait(fd(), error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT);
+      if (outcome == Budget::Outcome::kCancelled) throw EngineError(ISOGATE_CANCELLED, "cancelled");
+      if (outcome == Budget::Outcome::kLate) fail(address, "the handshake was not done in time");
+    }
+  }
+
+  [[nodiscard]] int fd() const override { return socket_.get(); }
+
+  ssize_t read_some(char* to, size_t size) override {
+    const std::lock_guard lock(mutex_);
+    ERR_clear_error();
+    const int most = static_cast<int>(std::min<size_t>(size, 1 << 20));
+    return answer(SSL_read(ssl_.get(), to, most));
+  }
+
+  ssize_t write_some(const char* from, size_t size) override {
+    const std::lock_guard lock(mutex_);
+    ERR_clear_error();
+    // What did not go is tried again with the same bytes, and no fewer: one record's worth at most.
+    const int most = static_cast<int>(std::min<size_t>(size, 16 << 10));
+    return answer(SSL_write(ssl_.get(), from, most));
+  }
+
+  [[nodiscard]] bool has_buffered() const override {
+    const std::lock_guard lock(mutex_);
+    return SSL_pending(ssl_.get()) > 0;
+  }
+
+  // Its last record may find no room: then this waits a little, and gives up on a peer that takes nothing.
+  void end_output() override {
+    constexpr int kTriesMost = 50, kMillisecondsEach = 100;
+    for (int tries = 0; tries < kTriesMost; ++tries) {
+      {
+        const std::lock_guard lock(mutex_);
+        ERR_clear_error();
+        const int sent = SSL_shutdown(ssl_.get());
+        if (sent >= 0 || SSL_get_error(ssl_.get(), sent) != SSL_ERROR_WANT_WRITE) return;
+      }
+      pollfd watch{socket_.get(), POLLOUT, 0};
+      (void)::poll(&watch, 1, kMillisecondsEach);
+    }
+    shutdown();
+  }
+
+  void shutdown() override { ::shutdown(socket_.get(), SHUT_RDWR); }
+
+  // The other side may send session tickets whenever it likes: only what they carry besides is of interest.
+  [[nodiscard]] bool stale() override {
+    char byte = 0;
+    const std::lock_guard lock(mutex_);
+    ERR_clear_error();
+    const int got = SSL_peek(ssl_.get(), &byte, 1);
+    return got > 0 || SSL_get_error(ssl_.get(), got) != SSL_ERROR_WANT_READ;
+  }
+
+ private:
+  ssize_t answer(int result) {
+    if (result > 0) return result;
+    switch (SSL_get_error(ssl_.get(), result)) {
+      case SSL_ERROR_ZERO_RETURN:
+        return 0;
+      case SSL_ERROR_WANT_READ:
+      case SSL_ERROR_WANT_WRITE:
+        errno = EAGAIN;
+        return -1;
+      case SSL_ERROR_SYSCALL:
+        if (errno == 0) errno = ECONNRESET;
+        return -1;
+      default:
+        errno = ECONNRESET;
+        return -1;  // also an end without TLS's own: it may have been cut
+    }
+  }
+
+  [[noreturn]] void refuse(const EngineAddress& address) {
+    const long verified = SSL_get_verify_result(ssl_.get());
+    if (address.tls->verify && verified != X509_V_OK) {
+      ERR_clear_error();
+      fail(address,
+           std::string("its certificate is not to be trusted: ") + X509_verify_cert_error_string(verified));
+    }
+    fail(address, openssl_says());
+  }
+
+  Fd socket_;
+  SslPtr ssl_;
+  mutable std::mutex mutex_;  // of ssl_, which one thread at a time may use
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> start_tls(Fd socket, const EngineAddress& address, const Budget& budget) {
+  const ContextPtr context = make_context(address);
+  SslPtr ssl(SSL_new(context.get()));
+  if (!ssl) fail(address, openssl_says());
+  BIO* bio = socket_bio(socket.get());
+  SSL_set_bio(ssl.get(), bio, bio);
+  expect_name(ssl.get(), address.host);
+  auto transport = std::make_unique<TlsTransport>(std::move(socket), std::move(ssl));
+  transport->shake_hands(address, budget);
+  return transport;
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,75 @@
+#include "plugins/docker/gate.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "plugins/docker/profile.h"
+
+namespace isogate::docker {
+namespace {
+
+// Short whatever the directory's own path: sun_path has 108 bytes.
+sockaddr_un address_in(int directory) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = "/proc/self/fd/" + std::to_string(directory) + "/" + kSocketName;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return address;
+}
+
+}  // namespace
+
+Gate::Gate(int directory) : directory_(directory) {
+  if (::unlinkat(directory, kSocketName, 0) != 0 && errno != ENOENT)
+    sdk::fail_with_errno("cannot remove the old socket of the runner", errno);
+  listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener_) sdk::fail_with_errno("cannot make a socket for the runner", errno);
+  const sockaddr_un address = address_in(directory);
+  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    sdk::fail_with_errno("cannot bind the socket of the runner", errno);
+  // The directory is closed to all but the sandbox's own user; the peer is asked for its pid.
+  if (::fchmodat(directory, kSocketName, 0666, 0) != 0)
+    sdk::fail_with_errno("cannot open the socket of the runner", errno);
+  if (::listen(listener_.get(), 16) != 0) sdk::fail_with_errno("cannot listen for the runner", errno);
+}
+
+Gate::~Gate() { ::unlinkat(directory_, kSocketName, 0); }
+
+Fd Gate::accept_one(int pid) {
+  Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!peer) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return {};
+    sdk::fail_with_errno("cannot accept the runner", errno);
+  }
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (::getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.pid != pid) {
+    ++strangers_;
+    return {};
+  }
+  return peer;
+}
+
+Fd Gate::accept(int pid, std::chrono::milliseconds patience, const sdk::Call& call) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return {};
+    pollfd watch[2] = {{listener_.get(), POLLIN, 0}, {call.cancel_fd(), POLLIN, 0}};
+    const int ready = ::poll(watch, 2, static_cast<int>(left.count()));
+    if (ready < 0 && errno != EINTR) sdk::fail_with_errno("cannot wait for the runner", errno);
+    if (ready > 0 && watch[1].revents != 0) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+    if (ready > 0 && watch[0].revents != 0) {
+      if (Fd peer = accept_one(pid)) return peer;
+    }
+  }
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,138 @@
+#include "plugins/docker/profile.h"
+
+#include <nlohmann/json.hpp>
+
+namespace isogate::docker {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMib = 1u << 20;
+
+Json bind_mount(const std::string& source, const std::string& target, bool read_only) {
+  return {{"Type", "bind"},
+          {"Source", source},
+          {"Target", target},
+          {"ReadOnly", read_only},
+          {"BindOptions", {{"Propagation", "rprivate"}}}};
+}
+
+Json volume_mount(const std::string& name, const std::string& target, bool read_only) {
+  return {{"Type", "volume"},
+          {"Source", name},
+          {"Target", target},
+          {"ReadOnly", read_only},
+          {"VolumeOptions", {{"NoCopy", true}}}};
+}
+
+Json mounts_of(const Config& config, const Parts& parts) {
+  Json mounts = Json::array();
+  if (parts.bind) {
+    mounts.push_back(bind_mount(parts.workspace, kWorkspace, false));
+    mounts.push_back(bind_mount(parts.runner, kRunner, true));
+  } else {
+    mounts.push_back(volume_mount(parts.workspace, kWorkspace, false));
+    mounts.push_back(volume_mount(parts.runner, kRunnerDirectory, true));
+  }
+  if (!parts.gate.empty()) mounts.push_back(bind_mount(parts.gate, kGate, true));
+  for (const auto& [prefix, path] : parts.shared) mounts.push_back(bind_mount(path, "/mnt/" + prefix, true));
+  for (const Mount& each : config.mounts)
+    mounts.push_back(bind_mount(each.source, each.target, each.read_only));
+  return mounts;
+}
+
+Json with_surroundings(Json command, const Parts& parts) {
+  for (const auto& [prefix, path] : parts.shared) {
+    command.push_back("--shared");
+    command.push_back(prefix + "=/mnt/" + prefix);
+  }
+  if (!parts.shell.empty()) {
+    command.push_back("--shell");
+    command.push_back(parts.shell);
+  }
+  if (!parts.toolchain.empty()) {
+    command.push_back("--toolchain");
+    command.push_back(parts.toolchain);
+  }
+  return command;
+}
+
+Json host_config(const Config& config, const Parts& parts, const isogate_limits& limits) {
+  Json host = {
+      {"Mounts", mounts_of(config, parts)},
+      {"NetworkMode", parts.network.empty() ? "none" : parts.network},
+      {"ReadonlyRootfs", config.read_only},
+      {"CapDrop", {"ALL"}},
+      {"SecurityOpt", {"no-new-privileges"}},
+      {"Privileged", false},
+      {"IpcMode", "private"},
+      {"CgroupnsMode", "private"},
+      {"Init", false},
+      {"AutoRemove", false},
+      {"RestartPolicy", {{"Name", "no"}}},
+      {"LogConfig", {{"Type", "none"}}},
+      {"ShmSize", config.shm_mb * kMib},
+      {"Tmpfs", {{"/tmp", "rw,nosuid,nodev,exec,mode=1777,size=" + std::to_string(config.tmp_mb) + "m"}}},
+      {"Ulimits",
+       {{{"Name", "nofile"}, {"Soft", 1024}, {"Hard", 16384}}, {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
+  };
+  if (limits.memory_bytes != 0) {
+    host["Memory"] = limits.memory_bytes;
+    host["MemorySwap"] = limits.memory_bytes;
+  }
+  if (limits.cpu_millis != 0) host["NanoCpus"] = limits.cpu_millis * 1000000;
+  if (limits.pids != 0) host["PidsLimit"] = limits.pids;
+  if (!config.runtime.empty()) host["Runtime"] = config.runtime;
+  return host;
+}
+
+}  // namespace
+
+Json labels_of(const Owner& owner, const std::string& role) {
+  return {{kLabelInstance, owner.instance},
+          {kLabelBackend, owner.backend},
+          {kLabelSandbox, owner.sandbox_id},
+          {kLabelRole, role}};
+}
+
+bool carries(const Json& labels, const Owner& owner) {
+  const auto is = [&labels](const char* key, const std::string& value) {
+    const auto found = labels.find(key);
+    return found != labels.end() && *found == value;
+  };
+  return labels.is_object() && is(kLabelInstance, owner.instance) && is(kLabelBackend, owner.backend) &&
+         is(kLabelSandbox, owner.sandbox_id);
+}
+
+isogate_limits limits_of(const Config& config, const isogate_limits& asked) {
+  isogate_limits limits{};
+  limits.memory_bytes = asked.memory_bytes != 0 ? asked.memory_bytes : config.memory_mb * kMib;
+  limits.cpu_millis =
+      asked.cpu_millis != 0 ? asked.cpu_millis : static_cast<uint64_t>(config.cpus * 1000 + 0.5);
+  limits.pids = asked.pids != 0 ? asked.pids : config.pids;
+  return limits;
+}
+
+Json container_of(const Config& config, const Parts& parts, const isogate_limits& limits) {
+  Json command = {kRunner, parts.gate.empty() ? "idle" : "dial"};
+  if (!parts.gate.empty()) command.push_back(std::string(kGate) + "/" + kSocketName);
+  Json labels = labels_of(parts.owner, "sandbox");
+  labels["io.isogate.tenant"] = parts.tenant;
+  labels["io.isogate.agent"] = parts.agent_id;
+  return {{"Image", config.image},
+          {"Hostname", "sandbox"},
+          {"User", std::to_string(parts.uid) + ":" + std::to_string(parts.gid)},
+          {"WorkingDir", kWorkspace},
+          {"Entrypoint", with_surroundings(std::move(command), parts)},
+          {"Cmd", Json::array()},
+          {"Tty", false},
+          {"OpenStdin", false},
+          {"StopSignal", "SIGTERM"},
+          {"Healthcheck", {{"Test", {"NONE"}}}},
+          {"Labels", std::move(labels)},
+          {"HostConfig", host_config(config, parts, limits)}};
+}
+
+Json stdio_command(const Parts& parts) { return with_surroundings({kRunner, "stdio"}, parts); }
+
+}  // namespace isogate::docker

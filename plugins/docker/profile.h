@@ -1,0 +1,58 @@
+// The one source of what a container of this backend is made of. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isogate/backend.h"
+#include "plugins/docker/config.h"
+
+namespace isogate::docker {
+
+// Where things are inside.
+inline constexpr const char* kWorkspace = "/workspace";
+inline constexpr const char* kRunnerDirectory = "/run/isogate/bin";  // a volume with the runner in it, or
+inline constexpr const char* kRunner = "/run/isogate/bin/isogate-runner";  // the program itself
+inline constexpr const char* kGate = "/run/isogate/gate";
+inline constexpr const char* kSocketName = "runner.sock";
+
+// Labels of all that this backend makes; nothing without them is ever touched.
+inline constexpr const char* kLabelInstance = "io.isogate.instance";
+inline constexpr const char* kLabelBackend = "io.isogate.backend";
+inline constexpr const char* kLabelSandbox = "io.isogate.sandbox";
+inline constexpr const char* kLabelRole = "io.isogate.role";  // sandbox, runner, workspace, network
+
+struct Owner {
+  std::string instance, backend, sandbox_id;
+  bool operator==(const Owner&) const = default;
+};
+nlohmann::json labels_of(const Owner& owner, const std::string& role);
+// Whether these labels are exactly this owner's.
+bool carries(const nlohmann::json& labels, const Owner& owner);
+
+struct Parts {
+  Owner owner;
+  std::string tenant, agent_id;  // for labels alone
+  uint32_t uid = 0, gid = 0;
+  bool known = false;  // it had a workspace: that is never made anew
+  bool bind = true;    // the two below are paths of this host; false: names of volumes
+  std::string workspace, runner;
+  std::string gate;     // a directory of this host with the runner's socket; empty: none, the runner waits
+  std::string network;  // of the sandbox's own; empty: none
+  std::vector<std::pair<std::string, std::string>> shared;  // prefix, path: read-only at /mnt/<prefix>
+  std::string shell, toolchain;
+};
+
+// What is in force in a container: what was asked for the sandbox, else the configuration's.
+isogate_limits limits_of(const Config& config, const isogate_limits& asked);
+
+// The body of POST /containers/create.
+nlohmann::json container_of(const Config& config, const Parts& parts, const isogate_limits& limits);
+
+// argv of the runner for a call over a byte stream of its own.
+nlohmann::json stdio_command(const Parts& parts);
+
+}  // namespace isogate::docker

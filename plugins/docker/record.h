@@ -1,0 +1,30 @@
+// What this backend knows of the container of one sandbox: a file in the sandbox's directory, which no tenant
+// reaches. It is written before the container is made (its name, which holds 64 random bits) and again
+// when its id is known, so that after a crash a container is found by what was recorded, never by a label
+// that somebody else could have written too.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "isogate/backend.h"
+
+namespace isogate::docker {
+
+struct Record {
+  std::string name;             // of the container
+  std::string id;               // empty: it was about to be made
+  bool socket = false;          // its runner dials in; else it waits for an exec
+  std::string started_at;       // the Engine's word; with `evidence`
+  std::string gateway_address;  // what the measurement tried to reach
+  uint32_t gateway_port = 0;
+  std::optional<isogate_evidence> evidence;  // measured by our runner before the first command of a tenant
+};
+
+// `directory`: the sandbox's, borrowed. All throw sdk::Error. A damaged record is an error, never an absent
+// one.
+std::optional<Record> read_record(int directory);
+void write_record(int directory, const Record& record);
+void remove_record(int directory);
+
+}  // namespace isogate::docker

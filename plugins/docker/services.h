@@ -1,0 +1,48 @@
+// What all sandboxes of one backend share. Made once, then read; the two choices are made at the first
+// sandbox and kept.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "isogate/backend.hpp"
+#include "plugins/docker/config.h"
+#include "plugins/docker/engine.h"
+
+namespace isogate::docker {
+
+struct Services {
+  Services(sdk::Host host_, Config config_, EngineAddress address)
+      : host(host_), config(std::move(config_)), engine(std::move(address)) {}
+
+  sdk::Host host;
+  const Config config;
+  Engine engine;
+  std::string runner;  // the program isogate-runner on this host
+  std::mutex preparing;
+  bool runner_filled = false;  // its volume; under `preparing`
+
+  void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
+  void info(const std::string& line) const { host.log(ISOGATE_LOG_INFO, line); }
+
+  // How runners are reached; RunnerTransport::kAuto while nobody knows. settle() keeps the first answer and
+  // why.
+  [[nodiscard]] RunnerTransport transport() const { return transport_.load(); }
+  [[nodiscard]] Place place() const { return place_.load(); }
+  void settle(RunnerTransport transport, const std::string& why);
+  void settle(Place place, const std::string& why);
+  [[nodiscard]] std::string choices() const;  // one line for the probe
+
+ private:
+  std::atomic<RunnerTransport> transport_{RunnerTransport::kAuto};
+  std::atomic<Place> place_{Place::kAuto};
+  mutable std::mutex mutex_;
+  std::string why_transport_, why_place_;
+};
+
+std::string name_of(RunnerTransport transport);
+std::string name_of(Place place);
+
+}  // namespace isogate::docker

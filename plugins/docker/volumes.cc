@@ -1,0 +1,146 @@
+#include "plugins/docker/volumes.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "plugins/docker/tar.h"
+#include "runner/fd.h"
+
+namespace isogate::docker {
+namespace {
+
+using Filler = std::function<void(TarWriter&)>;
+
+Fd open_runner(const Services& services) {
+  Fd file(::open(services.runner.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) sdk::fail_with_errno("cannot read " + services.runner, errno);
+  return file;
+}
+
+template <typename Sink>
+void read_whole(int file, Sink sink) {
+  std::array<char, 64u << 10> piece;
+  for (;;) {
+    const ssize_t n = ::read(file, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) sdk::fail_with_errno("cannot read the program isogate-runner", errno);
+    if (n == 0) return;
+    sink(std::string_view(piece.data(), static_cast<size_t>(n)));
+  }
+}
+
+Owner owner_of_runner(const Services& services) {
+  return {std::string(sdk::view(services.host.abi().instance)),
+          std::string(sdk::view(services.host.abi().backend_name)), "-"};
+}
+
+// Puts what `fill` writes into the volume, through a container that is never started.
+void fill_volume(Services& services, const Owner& owner, const std::string& volume, const std::string& target,
+                 const Filler& fill, const sdk::Call& call) {
+  const Json mount = {{"Type", "volume"}, {"Source", volume}, {"Target", target}};
+  const Json body = {{"Image", services.config.image},
+                     {"Entrypoint", {"/bin/false"}},
+                     {"Labels", labels_of(owner, "filler")},
+                     {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", {mount}}}}};
+  const std::string id = services.engine.create_container(volume + ".filler", body, call);
+  const auto remove = [&] { services.engine.remove(id, true, false, Budget(Budget::kUsual)); };
+  try {
+    services.engine.put_archive(
+        id, target,
+        [&](const ByteSink& sink) {
+          TarWriter tar(sink);
+          fill(tar);
+          tar.finish();
+        },
+        call);
+  } catch (...) {
+    remove();
+    throw;
+  }
+  remove();
+}
+
+// Whether it is there; one that is somebody else's is an error.
+bool is_there(Services& services, const Owner& owner, const std::string& volume, const sdk::Call& call) {
+  try {
+    const Json seen = services.engine.inspect_volume(volume, call);
+    if (carries(seen.value("Labels", Json()), owner)) return true;
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_NOT_FOUND) return false;
+    throw;
+  }
+  throw sdk::Error(ISOGATE_UNAVAILABLE, "the volume " + volume + " is not this gateway's: it is left alone");
+}
+
+void make_volume(Services& services, const Owner& owner, const std::string& volume, const std::string& role,
+                 const sdk::Call& call) {
+  services.engine.create_volume(volume, {{"Labels", labels_of(owner, role)}}, call);
+}
+
+void prepare_runner(Services& services, const sdk::Call& call) {
+  const std::lock_guard lock(services.preparing);
+  if (services.runner_filled) return;
+  const Owner owner = owner_of_runner(services);
+  const std::string volume = runner_volume(services);
+  if (!is_there(services, owner, volume, call)) make_volume(services, owner, volume, "runner", call);
+  const Fd file = open_runner(services);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) sdk::fail_with_errno("cannot look at " + services.runner, errno);
+  const auto fill = [&](TarWriter& tar) {
+    tar.begin_file({.name = "isogate-runner", .mode = 0111}, static_cast<uint64_t>(info.st_size));
+    read_whole(file.get(), [&](std::string_view piece) { tar.bytes(piece); });
+    tar.end_file();
+  };
+  fill_volume(services, owner, volume, kRunnerDirectory, fill, call);
+  services.runner_filled = true;
+}
+
+}  // namespace
+
+std::string runner_volume(const Services& services) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  bool sound = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  const auto add = [&](std::string_view bytes) {
+    sound = sound && EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1;
+  };
+  const Owner owner = owner_of_runner(services);
+  add(owner.instance + '\0' + owner.backend + '\0');
+  read_whole(open_runner(services).get(), add);
+  if (!sound || EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1)
+    throw sdk::Error(ISOGATE_INTERNAL, "cannot make the digest of the program isogate-runner");
+  std::string name = "isg-runner-";
+  for (size_t i = 0; i < 16; ++i) {
+    name += "0123456789abcdef"[digest[i] >> 4];
+    name += "0123456789abcdef"[digest[i] & 15];
+  }
+  return name;
+}
+
+void prepare_volumes(Services& services, const Parts& parts, const sdk::Call& call) {
+  prepare_runner(services, call);
+  if (is_there(services, parts.owner, parts.workspace, call)) return;
+  if (parts.known)
+    throw sdk::Error(
+        ISOGATE_SANDBOX_LOST,
+        "the volume with the workspace of this sandbox is gone; DELETE the sandbox to begin with "
+        "an empty one");
+  make_volume(services, parts.owner, parts.workspace, "workspace", call);
+  const auto fill = [&](TarWriter& tar) {
+    tar.directory({.name = "./", .mode = 0700, .uid = parts.uid, .gid = parts.gid});
+  };
+  fill_volume(services, parts.owner, parts.workspace, kWorkspace, fill, call);
+}
+
+void remove_workspace_volume(Services& services, const Owner& owner, const sdk::Call& call) {
+  if (is_there(services, owner, owner.sandbox_id, call))
+    services.engine.remove_volume(owner.sandbox_id, false, call);
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,22 @@
+// Volumes of the Engine, for where it does not see this host's directories: one for each workspace, and one
+// with the runner in it for all of a backend's containers. Throws sdk::Error.
+#pragma once
+
+#include <string>
+
+#include "plugins/docker/profile.h"
+#include "plugins/docker/services.h"
+
+namespace isogate::docker {
+
+// Its name tells the runner's content, so that another build has another one.
+std::string runner_volume(const Services& services);
+
+// Makes both where they are missing, and gives the workspace to its user. A volume of that name without our
+// labels is refused.
+void prepare_volumes(Services& services, const Parts& parts, const sdk::Call& call);
+
+// Gone already is OK.
+void remove_workspace_volume(Services& services, const Owner& owner, const sdk::Call& call);
+
+}  // namespace isogate::docker

@@ -1,0 +1,159 @@
+// One connection to a runner, without a thread of its own. Of the threads that wait in it one is the reader:
+// it polls the stream and gives each frame to the call it belongs to; the others sleep on their eventfd. A
+// reader that leaves or is about to block appoints another.
+//
+// Writing is by turns, whole frames in the order of asking. Whoever waits for its turn, or for room in the
+// stream, goes on reading meanwhile, so that two full sockets never wait for each other.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "isogate/runner_link.hpp"
+#include "pending.h"
+
+namespace isogate::sdk::link {
+
+using Clock = std::chrono::steady_clock;
+constexpr Clock::time_point kForEver = Clock::time_point::max();
+
+struct Patience {
+  std::chrono::milliseconds cancelled{10'000};  // for the result of a call that was cancelled
+  std::chrono::milliseconds stalled{10'000};    // for the stream to take one more byte
+};
+
+enum class Awaits { kNews, kTurn, kRoom };
+
+// What ends the attempt to send, as long as nothing of it is sent.
+struct Bound {
+  int cancel_fd = -1;
+  Clock::time_point until = kForEver;
+};
+
+class Connection {
+ public:
+  Connection(std::unique_ptr<RunnerStream> stream, Patience patience);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Says hello and fills `hello`; throws ISOGATE_UNAVAILABLE, or ISOGATE_CANCELLED.
+  void greet(const Bound& bound, isogate_runner_hello& hello);
+  // Whether an answer to a ping came in time.
+  bool ping(Clock::time_point until);
+
+  // Waits until what is awaited is there (a look at it tells), one of `also` is ready, the connection has
+  // ended or it is `until`; may also return for nothing. At most kMostWatched of them.
+  static constexpr size_t kMostWatched = 8;
+  void wait(Pending& call, Awaits awaits, std::span<pollfd> also, Clock::time_point until);
+  // Before its thread blocks elsewhere.
+  void step_down(Pending& call);
+  // The last thing a call does here; nothing comes for it afterwards.
+  void leave(Pending& call);
+
+  // Sends what `fill(std::string&)` appends, with descriptors at its first byte. False: the connection has
+  // ended, or `bound` was reached, and the runner has nothing of it, or nothing whole.
+  template <typename Fill>
+  bool send(Pending& call, const Bound& bound, std::span<const int> fds, Fill fill) {
+    const Turn turn(*this, call, bound);
+    if (!turn.mine) return false;
+    outbox_.clear();
+    fill(outbox_);
+    return flush(call, bound, fds);
+  }
+  // A small frame, for which nobody waits: while it is another call's turn to write, that one sends it too. A
+  // call has few of them under way, as credit bounds what there is to say.
+  template <typename Fill>
+  void post(Pending& call, Fill fill) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (dead_) return;
+      if (writer_ != nullptr) return fill(posted_);
+      writer_ = &call;
+    }
+    outbox_.clear();
+    fill(outbox_);
+    flush(call, {}, {});
+    pass_turn(call);
+  }
+  // Within `fill` of send(): the number of the call's stream from now on.
+  uint32_t begin(Pending& call);
+
+  std::mutex& mutex() { return mutex_; }
+  [[nodiscard]] const Patience& patience() const { return patience_; }
+  [[nodiscard]] bool carries_descriptors() const { return stream_->carries_descriptors(); }
+  [[nodiscard]] bool alive() const { return !dead_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::string why() const;
+  void fail(const std::string& why);
+
+ private:
+  struct Turn {
+    Turn(Connection& connection, Pending& call, const Bound& bound)
+        : mine(connection.take_turn(call, bound)), connection_(connection), call_(call) {}
+    ~Turn() {
+      if (mine) connection_.pass_turn(call_);
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    const bool mine;
+
+   private:
+    Connection& connection_;
+    Pending& call_;
+  };
+
+  bool prepare(Pending& call, Awaits awaits, bool& reads);
+  void unlist(Pending& call);
+  void appoint();
+  void reach(Pending& call);  // wakes it if it waits
+
+  void receive();
+  Fault dispatch();
+  Fault hand_out(const Frame& frame);
+  Fault hand_out_hello(const Frame& frame);
+  Fault hand_out_pong(const Frame& frame);
+  void notify(Pending& call);
+
+  bool take_turn(Pending& call, const Bound& bound);
+  bool has_turn(Pending& call, bool give_up);
+  void pass_turn(Pending& call);
+  void hand_on_turn();
+  bool flush(Pending& call, const Bound& bound, std::span<const int> fds);
+  bool wait_for_room(Pending& call, const Bound& bound);
+
+  const std::unique_ptr<RunnerStream> stream_;
+  const Patience patience_;
+
+  mutable std::mutex mutex_;  // of all below, but where it says otherwise
+  std::unordered_map<uint32_t, Pending*> calls_;
+  std::vector<Pending*> waiting_;  // all that wait, but the reader
+  Pending* reader_ = nullptr;      // none only where nobody waits
+  Pending* writer_ = nullptr;
+  std::deque<Pending*> writers_;  // in the order of asking
+  std::string posted_;            // what the writer sends before it passes its turn
+  uint32_t last_stream_ = 0;
+  std::atomic<bool> dead_{false};
+  std::string why_;
+
+  Pending* greeter_ = nullptr;
+  isogate_runner_hello* hello_ = nullptr;
+  bool greeted_ = false;
+  std::unordered_map<uint64_t, Pending*> pings_;
+  uint64_t last_ping_ = 0, pongs_ = 0;
+
+  std::string outbox_;  // the writer's
+  static constexpr size_t kInbox = 2 * ISOGATE_RUNNER_MAX_FRAME;
+  const std::unique_ptr<char[]> inbox_;  // the reader's, and `filled_`
+  size_t filled_ = 0;
+};
+
+}  // namespace isogate::sdk::link

@@ -1,0 +1,58 @@
+// What a call's own thread writes to a descriptor of the caller's. The descriptor is borrowed and may be
+// shared with other processes: it stays as it is, blocking or not, and never gets more than it takes without
+// blocking.
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <cstdint>
+#include <string>
+
+namespace isogate::sdk::link {
+
+// While it lives, a write of this thread to a pipe without reader fails instead of killing the process.
+class NoSigpipe {
+ public:
+  NoSigpipe();
+  ~NoSigpipe();
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t old_{};
+  bool was_pending_;
+};
+
+class Outlet {
+ public:
+  explicit Outlet(int fd = -1) : fd_(fd) {}
+
+  // Takes the bytes, and gives back an empty string to collect more in. Only when empty().
+  void take(std::string& bytes);
+  // Writes what the descriptor takes now. Once its reader has gone, all is swallowed.
+  void push();
+  // From now on all is swallowed.
+  void close();
+  [[nodiscard]] bool empty() const { return at_ == bytes_.size(); }
+  [[nodiscard]] bool is_broken() const { return broken_; }
+  // To be polled for POLLOUT; -1: nothing to write.
+  [[nodiscard]] int wants() const { return empty() ? -1 : fd_; }
+  // All that it was rid of so far; all that it ever took.
+  [[nodiscard]] uint64_t passed() const { return passed_; }
+  [[nodiscard]] uint64_t came() const { return passed_ + bytes_.size() - at_; }
+
+ private:
+  bool push_piece();
+  ssize_t write_now();
+  void advance(size_t size);
+
+  int fd_;
+  bool broken_ = false;
+  bool all_at_once_ = true;  // until it turns out that it cannot be
+  std::string bytes_;
+  size_t at_ = 0;
+  uint64_t passed_ = 0;
+};
+
+}  // namespace isogate::sdk::link

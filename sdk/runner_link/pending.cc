@@ -1,0 +1,111 @@
+#include "pending.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "isogate/backend.hpp"
+
+namespace isogate::sdk::link {
+namespace {
+
+// A thread is in one call at a time, so one eventfd serves all its calls.
+class Waker {
+ public:
+  Waker() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  ~Waker() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+int waker_of_thread() {
+  thread_local const Waker waker;
+  if (waker.fd() < 0) throw Error(ISOGATE_RESOURCE_EXHAUSTED, "cannot make an eventfd", EMFILE);
+  return waker.fd();
+}
+
+}  // namespace
+
+Pending::Pending() : waker(waker_of_thread()) {}
+
+void Pending::open(size_t channel) {
+  in[channel].open = true;
+  in[channel].allowed = ISOGATE_RUNNER_WINDOW;
+}
+
+void Pending::wake() {
+  if (woken) return;
+  woken = true;
+  ::eventfd_write(waker, 1);
+}
+
+void Pending::calm() {
+  eventfd_t count = 0;
+  if (woken) ::eventfd_read(waker, &count);
+  woken = false;
+}
+
+Fault Pending::accept(const Frame& frame) {
+  news = true;
+  switch (frame.head.type) {
+    case ISOGATE_RUNNER_RESULT:
+      if (const Fault fault = read_result(frame.payload, result, message)) return fault;
+      answered = true;
+      return nullptr;
+    case ISOGATE_RUNNER_ENTRIES:
+      if (!lists) return "entries that nobody asked for";
+      if (const Fault fault = check_entries(frame.payload)) return fault;
+      return keep(in[0], frame.payload);
+    default:
+      return accept_bytes(frame);
+  }
+}
+
+Fault Pending::accept_bytes(const Frame& frame) {
+  std::string_view payload = frame.payload;
+  isogate_runner_channel channel{};
+  if (!take(payload, channel)) return "a frame of a wrong size";
+  if (frame.head.type == ISOGATE_RUNNER_CREDIT) return accept_credit(channel);
+  if (channel.bytes != 0) return "a frame with reserved bits";
+  if (channel.channel != ISOGATE_RUNNER_STDOUT && channel.channel != ISOGATE_RUNNER_STDERR)
+    return "bytes on an unknown channel";
+  if (frame.head.type == ISOGATE_RUNNER_END) return accept_end(channel);
+  if (lists) return "bytes in place of entries";
+  return keep(in[channel.channel - ISOGATE_RUNNER_STDOUT], payload);
+}
+
+Fault Pending::accept_credit(const isogate_runner_channel& channel) {
+  if (!feeds || channel.channel != ISOGATE_RUNNER_STDIN) return "credit that nobody can use";
+  credit += channel.bytes;
+  return nullptr;
+}
+
+Fault Pending::accept_end(const isogate_runner_channel& channel) {
+  Inbound& ended = in[channel.channel - ISOGATE_RUNNER_STDOUT];
+  if (!ended.open) return "an end of nothing";
+  ended.open = false;
+  return nullptr;
+}
+
+Fault Pending::keep(Inbound& channel, std::string_view bytes) {
+  if (!channel.open) return "bytes on a channel that is not open";
+  if (bytes.size() > channel.allowed) return "more bytes than it has credit for";
+  channel.allowed -= bytes.size();
+  std::string& to = channel.arrived;
+  const size_t wanted = to.size() + bytes.size();
+  if (wanted > to.capacity())
+    to.reserve(
+        std::clamp<size_t>(to.capacity() * 2, wanted, std::max<size_t>(wanted, ISOGATE_RUNNER_WINDOW)));
+  to.append(bytes);
+  return nullptr;
+}
+
+}  // namespace isogate::sdk::link

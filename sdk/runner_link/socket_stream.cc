@@ -1,0 +1,69 @@
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "isogate/runner_link.hpp"
+
+namespace isogate::sdk {
+namespace {
+
+constexpr size_t kMostDescriptors = 3;
+
+class SocketStream final : public RunnerStream {
+ public:
+  SocketStream(int fd, bool descriptors) : fd_(fd), descriptors_(descriptors) {
+    const int flags = ::fcntl(fd_, F_GETFL);
+    if (flags < 0 || ::fcntl(fd_, F_SETFL, flags | O_NONBLOCK) != 0) {
+      const int code = errno;
+      ::close(fd_);
+      fail_with_errno("cannot use the socket of a runner", code);
+    }
+  }
+  ~SocketStream() override { ::close(fd_); }
+  SocketStream(const SocketStream&) = delete;
+  SocketStream& operator=(const SocketStream&) = delete;
+
+  [[nodiscard]] int fd() const override { return fd_; }
+  ssize_t read_some(char* to, size_t size) override { return ::recv(fd_, to, size, 0); }
+  ssize_t write_some(const char* from, size_t size) override { return ::send(fd_, from, size, MSG_NOSIGNAL); }
+  [[nodiscard]] bool carries_descriptors() const override { return descriptors_; }
+  void shutdown() override { ::shutdown(fd_, SHUT_RDWR); }
+
+  ssize_t write_with(const char* from, size_t size, const int* fds, size_t count) override {
+    if (!descriptors_ || count > kMostDescriptors) return RunnerStream::write_with(from, size, fds, count);
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
+    iovec part{const_cast<char*>(from), size};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(count * sizeof(int));
+    std::memcpy(CMSG_DATA(head), fds, count * sizeof(int));
+    return ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+  }
+
+ private:
+  const int fd_;
+  const bool descriptors_;
+};
+
+}  // namespace
+
+ssize_t RunnerStream::write_with(const char*, size_t, const int*, size_t) {
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
+std::unique_ptr<RunnerStream> socket_stream(int fd, bool descriptors) {
+  return std::make_unique<SocketStream>(fd, descriptors);
+}
+
+}  // namespace isogate::sdk

@@ -1,0 +1,142 @@
+#include "wire.h"
+
+#include <algorithm>
+
+#include "isogate/backend.h"
+
+namespace isogate::sdk::link {
+namespace {
+
+constexpr size_t kMaxMessage = 1000;
+constexpr size_t kMaxName = 4095;
+
+struct Sizes {
+  uint16_t type;
+  uint32_t least, most;
+};
+
+constexpr Sizes kSizes[] = {
+    {ISOGATE_RUNNER_HELLO, sizeof(isogate_runner_hello), sizeof(isogate_runner_hello)},
+    {ISOGATE_RUNNER_DATA, sizeof(isogate_runner_channel), ISOGATE_RUNNER_MAX_FRAME},
+    {ISOGATE_RUNNER_END, sizeof(isogate_runner_channel), sizeof(isogate_runner_channel)},
+    {ISOGATE_RUNNER_CREDIT, sizeof(isogate_runner_channel), sizeof(isogate_runner_channel)},
+    {ISOGATE_RUNNER_RESULT, sizeof(isogate_runner_result) + 4,
+     sizeof(isogate_runner_result) + 4 + kMaxMessage},
+    {ISOGATE_RUNNER_ENTRIES, sizeof(isogate_runner_entry), ISOGATE_RUNNER_MAX_FRAME},
+    {ISOGATE_RUNNER_PONG, 8, 8},
+};
+
+// One character from the front; 0 where there is none that is valid.
+uint32_t decode(std::string_view text, size_t& length) {
+  const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = at(0);
+  length = 1;
+  if (lead < 0x80) return lead;
+  const size_t wanted = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < wanted) return 0;
+  uint32_t code = lead & (0xffU >> (wanted + 1));
+  for (size_t i = 1; i < wanted; ++i) {
+    if ((at(i) & 0xc0) != 0x80) return 0;
+    code = code << 6 | (at(i) & 0x3fU);
+  }
+  const uint32_t least = wanted == 4 ? 0x10000 : wanted == 3 ? 0x800 : 0x80;
+  if (code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
+  length = wanted;
+  return code;
+}
+
+bool is_control(uint32_t code) {
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x200b && code <= 0x200f) ||
+         (code >= 0x2028 && code <= 0x202e) || (code >= 0x2060 && code <= 0x206f) || code == 0xfeff;
+}
+
+bool is_sane_path(std::string_view name) {
+  if (name.empty() || name.size() > kMaxName || name.find('\0') != name.npos) return false;
+  for (size_t start = 0; start <= name.size();) {
+    const size_t end = std::min(name.find('/', start), name.size());
+    const std::string_view part = name.substr(start, end - start);
+    if (part.empty() || part == "." || part == "..") return false;
+    start = end + 1;
+  }
+  return true;
+}
+
+}  // namespace
+
+FrameWriter::FrameWriter(std::string& out, uint16_t type, uint32_t stream, uint16_t flags)
+    : out_(out), start_(out.size()) {
+  add(isogate_runner_frame{0, type, flags, stream});
+}
+
+FrameWriter::~FrameWriter() {
+  const auto size = static_cast<uint32_t>(out_.size() - start_ - sizeof(isogate_runner_frame));
+  std::memcpy(out_.data() + start_, &size, sizeof size);
+}
+
+FrameWriter& FrameWriter::bytes(std::string_view raw) {
+  out_.append(raw);
+  return *this;
+}
+
+FrameWriter& FrameWriter::text(std::string_view string) {
+  return add(static_cast<uint32_t>(string.size())).bytes(string);
+}
+
+Fault check_head(const isogate_runner_frame& head) {
+  for (const Sizes& known : kSizes) {
+    if (known.type != head.type) continue;
+    if (head.flags != 0) return "a frame with unknown flags";
+    if (head.size < known.least || head.size > known.most) return "a frame of a wrong size";
+    return nullptr;
+  }
+  return "a frame of an unknown type";
+}
+
+Fault read_result(std::string_view payload, isogate_runner_result& result, std::string& message) {
+  uint32_t length = 0;
+  if (!take(payload, result) || !take(payload, length) || payload.size() != length)
+    return "a result of a wrong size";
+  if (result.status != ISOGATE_OK) message = clean(payload);
+  return nullptr;
+}
+
+Fault check_entries(std::string_view payload) {
+  while (!payload.empty()) {
+    isogate_runner_entry entry{};
+    if (!take(payload, entry) || entry.name_length > kMaxName || entry.name_length > payload.size())
+      return "entries of a wrong size";
+    payload.remove_prefix(entry.name_length);
+  }
+  return nullptr;
+}
+
+std::string_view take_entry(std::string_view& entries, isogate_runner_entry& entry) {
+  if (!take(entries, entry)) return {};
+  const std::string_view name = entries.substr(0, entry.name_length);
+  entries.remove_prefix(name.size());
+  return name;
+}
+
+bool is_sane(const isogate_runner_entry& entry, std::string_view name) {
+  return entry.type >= ISOGATE_ENTRY_REGULAR && entry.type <= ISOGATE_ENTRY_OTHER && entry.reserved == 0 &&
+         entry.size <= INT64_MAX && is_sane_path(name);
+}
+
+std::string clean(std::string_view text) {
+  std::string out;
+  while (!text.empty() && out.size() < kMaxMessage) {
+    size_t length = 1;
+    const uint32_t code = decode(text, length);
+    if (is_control(code)) {
+      out += '?';
+    } else if (out.size() + length <= kMaxMessage) {
+      out.append(text.substr(0, length));
+    } else {
+      break;
+    }
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
+}  // namespace isogate::sdk::link

@@ -1,0 +1,220 @@
+// What an Engine must not say, and what happens when it does: the call fails with a reason, never with a half
+// answer.
+#include <sys/eventfd.h>
+
+#include <chrono>
+
+#include "tests/docker/engines.h"
+#include "tests/docker/fake_engine.h"
+
+namespace isogate::docker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Answers : public testing::Test {
+ protected:
+  Failure inspect(const Budget& budget = Budget(seconds(5))) {
+    return failure_of([&] { engine_.inspect("box", budget); });
+  }
+  void answer(const std::string& bytes, bool cut = false) { fake_.say("/containers/box/json", bytes, cut); }
+
+  FakeEngine fake_;
+  Engine engine_{parse_address(fake_.address(), "the test")};
+};
+
+const std::string kChunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+TEST_F(Answers, WholeOnesAreTaken) {
+  answer(FakeEngine::json(R"({"Id": "a"})"));
+  EXPECT_EQ(engine_.inspect("box", usual())["Id"], "a");
+  answer(kChunked + "5\r\n{\"Id\"\r\n6;x=y\r\n: \"b\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(engine_.inspect("box", usual())["Id"], "b");
+  answer("HTTP/1.0 200 OK\r\n\r\n{\"Id\": \"c\"}", true);
+  EXPECT_EQ(engine_.inspect("box", usual())["Id"], "c");
+}
+
+TEST_F(Answers, ThoseThatBreakOffAreNot) {
+  const std::string answers[] = {
+      "",
+      "HTTP/1.1 200 OK\r\n",
+      "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{\"Id\": \"a\"}",
+      kChunked,
+      kChunked + "b",
+      kChunked + "b\r\n{\"Id\": \"a\"}",
+      kChunked + "b\r\n{\"Id\": \"a\"}\r\n",
+      kChunked + "b\r\n{\"Id\": \"a\"}\r\n0\r\n",
+      kChunked + "c\r\n{\"Id\": \"a\"}",
+  };
+  for (const std::string& bytes : answers) {
+    answer(bytes, true);
+    const Failure failure = inspect();
+    EXPECT_EQ(failure.status, ISOGATE_UNAVAILABLE) << bytes << failure.message;
+    EXPECT_TRUE(failure.maybe_done) << bytes;
+  }
+}
+
+TEST_F(Answers, NonsenseIsNot) {
+  const std::string answers[] = {
+      std::string(5000, '\0'),
+      "garbage\r\n\r\n",
+      "SSH-2.0-OpenSSH_9.2\r\n",
+      "HTTP/1.1 200 OK\r\n" + std::string(100'000, 'a') + "\r\n\r\n",
+      "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}",
+      "HTTP/1.1 200 OK\r\nContent-Length: 0x2\r\n\r\n{}",
+      "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+      kChunked + "zz\r\n{\"Id\": \"a\"}\r\n0\r\n\r\n",
+      kChunked + "b\r\n{\"Id\": \"a\"}\r\nxx\r\n",
+      kChunked + "00000000b\r\n{\"Id\": \"a\"}\r\n0\r\n\r\n",
+      kChunked + "b\r\n{\"Id\": \"a\"}\r\n0\r\nTrailer: x\r\n\r\n",
+      FakeEngine::json("{\"Id\": "),
+      FakeEngine::json("7"),
+      FakeEngine::json("{\"Id\": \"\xff\"}"),
+      FakeEngine::json("<html>a proxy</html>"),
+      FakeEngine::json("", "Location: /elsewhere\r\n", 302),
+      "HTTP/1.1 204 No Content\r\n\r\n",
+  };
+  for (const std::string& bytes : answers) {
+    answer(bytes, true);
+    EXPECT_EQ(inspect().status, ISOGATE_UNAVAILABLE) << bytes.substr(0, 200);
+  }
+  std::string many = "HTTP/1.1 200 OK\r\n";
+  for (int i = 0; i < 5000; ++i) many += "X-" + std::to_string(i) + ": y\r\n";
+  answer(many + "Content-Length: 2\r\n\r\n{}", true);
+  EXPECT_EQ(inspect().status, ISOGATE_UNAVAILABLE);
+  answer(FakeEngine::json(R"({"Id": "a"})"));
+  EXPECT_EQ(inspect().status, ISOGATE_OK);
+}
+
+TEST_F(Answers, LargeOnesAreRefusedBeforeTheyAreKept) {
+  answer("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n");
+  EXPECT_EQ(inspect().status, ISOGATE_UNAVAILABLE);
+  std::string chunks = kChunked;
+  for (int i = 0; i < 17; ++i) chunks += "100000\r\n" + std::string(1 << 20, ' ') + "\r\n";
+  answer(chunks + "0\r\n\r\n");
+  const Failure large = inspect();
+  EXPECT_EQ(large.status, ISOGATE_UNAVAILABLE);
+  EXPECT_NE(large.message.find("more than 16 MiB"), std::string::npos) << large.message;
+}
+
+TEST_F(Answers, ReasonsAreOnePrintableLine) {
+  answer(FakeEngine::json(R"({"message": "no \u001b[31mred\n\u0000 box\u202e"})", "", 500));
+  const Failure failure = inspect();
+  EXPECT_EQ(failure.status, ISOGATE_UNAVAILABLE);
+  EXPECT_EQ(failure.http_status, 500);
+  for (const char c : failure.message) EXPECT_TRUE(c >= ' ' && c <= '~') << failure.message;
+  answer(FakeEngine::json(std::string(60'000, 'x'), "", 500));
+  EXPECT_LT(inspect().message.size(), 500u);
+}
+
+TEST_F(Answers, TheVersionIsTheNewestThatBothSpeak) {
+  const auto version = [&](const std::string& newest, const std::string& oldest) {
+    fake_.be(newest, oldest);
+    return engine_.info(usual()).api_version;
+  };
+  EXPECT_EQ(version("1.41", "1.12"), "1.41");
+  EXPECT_EQ(version("1.52", "1.44"), "1.47");
+  EXPECT_EQ(version("1.40", "1.40"), "1.40");
+  EXPECT_TRUE(fake_.requests().back().starts_with("GET /v1.40/info "));
+}
+
+TEST_F(Answers, AnEngineTooOldOrTooNewIsNamedWithBothVersions) {
+  const auto refused = [&](const std::string& newest, const std::string& oldest) {
+    fake_.be(newest, oldest);
+    const Failure failure = inspect();
+    EXPECT_EQ(failure.status, ISOGATE_UNSUPPORTED) << failure.message;
+    return failure.message;
+  };
+  EXPECT_NE(refused("1.39", "1.12").find("up to 1.39, isogate speaks 1.40 to 1.47"), std::string::npos);
+  EXPECT_NE(refused("1.60", "1.50").find("from 1.50 on, isogate speaks 1.40 to 1.47"), std::string::npos);
+  EXPECT_NE(refused("", "1.12").find("names no version"), std::string::npos);
+  fake_.be("newest", "1.12");
+  EXPECT_EQ(inspect().status, ISOGATE_UNAVAILABLE);
+}
+
+TEST_F(Answers, TheVersionIsAskedForAgainWhenTheEngineIsAnotherOne) {
+  EXPECT_EQ(inspect().status, ISOGATE_OK);
+  fake_.be("1.45", "1.44");
+  answer(FakeEngine::json(
+      R"({"message": "client version 1.41 is too old. Minimum supported API version is 1.44"})", "", 400));
+  EXPECT_EQ(inspect().status, ISOGATE_UNAVAILABLE);
+  answer(FakeEngine::json("{}"));
+  EXPECT_EQ(inspect().status, ISOGATE_OK);
+  EXPECT_TRUE(fake_.requests().back().starts_with("GET /v1.45/")) << fake_.requests().back();
+}
+
+TEST_F(Answers, AConnectionThatWasClosedMeanwhileIsNotUsed) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(inspect().status, ISOGATE_OK);
+    fake_.hang_up();
+    EXPECT_EQ(failure_of([&] { engine_.start("box", usual()); }).message.find("204"), std::string::npos);
+    fake_.hang_up();
+  }
+}
+
+// The last one on a kept connection is cut without a byte: a GET may be repeated, a POST may not.
+TEST_F(Answers, OnlyAGetIsRepeated) {
+  EXPECT_EQ(inspect().status, ISOGATE_OK);
+  const size_t before = fake_.requests().size();
+  answer("", true);
+  EXPECT_EQ(inspect().status, ISOGATE_UNAVAILABLE);
+  const auto lines = fake_.requests();
+  EXPECT_EQ(
+      std::count_if(lines.begin() + static_cast<long>(before), lines.end(),
+                    [](const std::string& line) { return line.find("/containers/box/json") != line.npos; }),
+      2);
+  engine_.ping(usual());
+  fake_.say("/containers/box/start", "", true);
+  const Failure failure = failure_of([&] { engine_.start("box", usual()); });
+  EXPECT_EQ(failure.status, ISOGATE_UNAVAILABLE);
+  EXPECT_TRUE(failure.maybe_done);
+  const auto after = fake_.requests();
+  EXPECT_EQ(std::count_if(after.begin(), after.end(),
+                          [](const std::string& line) { return line.find("/box/start") != line.npos; }),
+            1);
+}
+
+TEST_F(Answers, AnAnswerThatDoesNotComeIsWaitedForNoLongerThanAllowed) {
+  answer("HTTP/1.1 200 OK\r\nContent-Le");
+  const auto begin = Clock::now();
+  const Failure late = inspect(Budget(milliseconds(300)));
+  EXPECT_EQ(late.status, ISOGATE_UNAVAILABLE);
+  EXPECT_NE(late.message.find("within 300 ms"), std::string::npos) << late.message;
+  EXPECT_LT(Clock::now() - begin, seconds(2));
+  Fd cancel(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  std::thread canceller([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    signal_event(cancel.get());
+  });
+  EXPECT_EQ(inspect(Budget(seconds(30), cancel.get())).status, ISOGATE_CANCELLED);
+  canceller.join();
+  EXPECT_LT(Clock::now() - begin, seconds(3));
+}
+
+TEST_F(Answers, AnExecNeedsTheBareConnection) {
+  fake_.say("/exec/0a/start", FakeEngine::json(""));
+  EXPECT_EQ(failure_of([&] { engine_.exec_start("0a", false, usual()); }).status, ISOGATE_UNAVAILABLE);
+  for (const char* head :
+       {"HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\n\r\n"}) {
+    fake_.say("/exec/0a/start", head + std::string("\1\0\0\0\0\0\0\5early", 13), true);
+    EXPECT_EQ(read_all(*engine_.exec_start("0a", false, usual())), "early");
+    fake_.say("/exec/0a/start", head + std::string("bare"), true);
+    EXPECT_EQ(read_all(*engine_.exec_start("0a", true, usual())), "bare");
+  }
+}
+
+TEST(EngineCalls, AnEngineThatIsNotThereIsSaidToBe) {
+  Engine nowhere(parse_address("unix:///nonexistent/engine.sock", "the test"));
+  const Failure failure = failure_of([&] { nowhere.ping(usual()); });
+  EXPECT_EQ(failure.status, ISOGATE_UNAVAILABLE);
+  EXPECT_FALSE(failure.maybe_done);
+  EXPECT_NE(failure.message.find("unix:///nonexistent/engine.sock: No such file"), std::string::npos)
+      << failure.message;
+  Engine refused(parse_address("tcp://127.0.0.1:1", "the test"));
+  EXPECT_NE(failure_of([&] { refused.ping(usual()); }).message.find("Connection refused"), std::string::npos);
+  Engine unknown(parse_address("tcp://engine.invalid:1", "the test"));
+  EXPECT_EQ(failure_of([&] { unknown.ping(Budget(seconds(10))); }).status, ISOGATE_UNAVAILABLE);
+}
+
+}  // namespace
+}  // namespace isogate::docker

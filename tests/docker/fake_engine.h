@@ -1,0 +1,52 @@
+// A server that says what a test tells it to, for what no real Engine says.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runner/fd.h"
+#include "tests/support/program.h"
+
+namespace isogate::docker {
+
+// Answers each request by its path (without the version and query) with these bytes, verbatim; by "200 {}"
+// where none are told. An answer that is `cut` is the connection's last. Keeps connections otherwise.
+class FakeEngine {
+ public:
+  FakeEngine();
+  FakeEngine(const FakeEngine&) = delete;
+  FakeEngine& operator=(const FakeEngine&) = delete;
+  ~FakeEngine();
+  void say(const std::string& path, const std::string& bytes, bool cut = false);
+  // Versions as an Engine names them.
+  void be(const std::string& newest, const std::string& oldest);
+  void hang_up();  // ends the connections that are open
+  [[nodiscard]] std::string address() const { return "unix://" + directory_.path() + "/s"; }
+  [[nodiscard]] std::vector<std::string> requests() const;  // their first lines
+
+  static std::string json(const std::string& body, const std::string& headers = {}, int status = 200);
+
+ private:
+  struct Answer {
+    std::string bytes;
+    bool cut = false;
+  };
+  void serve();
+  void talk(int socket);
+  bool answer(int socket, std::string& pending);
+
+  test::TemporaryDirectory directory_;
+  Fd listener_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Answer> answers_;
+  std::vector<std::string> requests_;
+  std::vector<int> open_;
+  std::vector<std::thread> talks_;
+  std::thread server_;
+};
+
+}  // namespace isogate::docker

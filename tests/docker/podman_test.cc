@@ -1,0 +1,67 @@
+// The same client with podman, where that differs from Docker.
+#include <thread>
+
+#include "plugins/docker/tar.h"
+#include "tests/docker/engines.h"
+
+namespace isogate::docker {
+namespace {
+
+class Podman : public SharedEngine {
+ protected:
+  Podman() : SharedEngine("ISOGATE_TEST_PODMAN", "podman.sh") {}
+};
+
+TEST_F(Podman, IsKnownAsWhatItIs) {
+  const EngineInfo info = engine_->info(usual());
+  EXPECT_TRUE(info.podman);
+  EXPECT_FALSE(info.version.empty());
+  EXPECT_EQ(info.os, "linux");
+  EXPECT_FALSE(info.rootless);
+}
+
+TEST_F(Podman, RunsContainersAndPrograms) {
+  const std::string id = run();
+  const std::string bytes(8 << 20, 'b');
+  EXPECT_TRUE(exec(id, {"cat"}, bytes).out == bytes);
+  const Ran ran = exec(id, {"sh", "-c", "wc -c; echo error >&2; exit 7"}, "12345");
+  EXPECT_EQ(ran.out, "5\n");
+  EXPECT_EQ(ran.err, "error");
+  EXPECT_EQ(ran.exit_code, 7);
+  std::thread killer([&] {
+    std::this_thread::sleep_for(milliseconds(200));
+    engine_->kill(id, "KILL", usual());
+  });
+  EXPECT_EQ(engine_->wait(id, usual()), 137);
+  killer.join();
+  engine_->remove(id, true, true, usual());
+  EXPECT_EQ(failure_of([&] { engine_->inspect(id, usual()); }).status, ISOGATE_NOT_FOUND);
+}
+
+TEST_F(Podman, TakesFiles) {
+  const std::string id = create();
+  const auto produce = [](const ByteSink& sink) {
+    TarWriter tar(sink);
+    tar.file({"tool", 0555, 0, 0, 0}, "content");
+    tar.finish();
+  };
+  engine_->put_archive(id, "/", produce, usual());
+  engine_->start(id, usual());
+  EXPECT_EQ(exec(id, {"sh", "-c", "stat -c %a /tool; cat /tool"}).out, "555\ncontent");
+}
+
+TEST_F(Podman, AnswersConflictsWith500) {
+  const std::string id = create(), name = new_name();
+  engine_->rename(id, name, usual());
+  const Json taken{{"Image", "isogate-test:small"}, {"Cmd", {"true"}}};
+  const Failure again = failure_of([&] { engine_->create_container(name, taken, usual()); });
+  EXPECT_EQ(again.status, ISOGATE_ALREADY_EXISTS) << again.message;
+  EXPECT_EQ(failure_of([&] { engine_->kill(id, "TERM", usual()); }).status, ISOGATE_UNAVAILABLE);
+  EXPECT_EQ(failure_of([&] {
+              engine_->exec_create(id, Json{{"Cmd", {"true"}}}, usual());
+            }).status,
+            ISOGATE_UNAVAILABLE);
+}
+
+}  // namespace
+}  // namespace isogate::docker

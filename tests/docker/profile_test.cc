@@ -1,0 +1,97 @@
+#include "plugins/docker/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace isogate::docker {
+namespace {
+
+using Json = nlohmann::json;
+
+Parts some_parts() {
+  Parts parts;
+  parts.owner = {"instance", "docker", "isg-aaaaaaaaaaaaaaaaaaaaaaaaaa"};
+  parts.tenant = "t";
+  parts.agent_id = "a";
+  parts.uid = parts.gid = 12345;
+  parts.workspace = "/state/w";
+  parts.runner = "/usr/lib/isogate/isogate-runner";
+  parts.gate = "/state/g";
+  parts.shared = {{"data", "/srv/data"}};
+  return parts;
+}
+
+const Json* mount_at(const Json& container, const std::string& target) {
+  for (const Json& each : container.at("HostConfig").at("Mounts"))
+    if (each.at("Target") == target) return &each;
+  return nullptr;
+}
+
+TEST(DockerProfile, HardensByDefault) {
+  const Config config;
+  const Json container = container_of(config, some_parts(), limits_of(config, {}));
+  const Json& host = container.at("HostConfig");
+  EXPECT_EQ(host.at("CapDrop"), Json({"ALL"}));
+  EXPECT_FALSE(host.contains("CapAdd"));
+  EXPECT_EQ(host.at("SecurityOpt"), Json({"no-new-privileges"}));
+  EXPECT_EQ(host.at("NetworkMode"), "none");
+  EXPECT_EQ(host.at("ReadonlyRootfs"), true);
+  EXPECT_EQ(host.at("Privileged"), false);
+  EXPECT_EQ(host.at("Memory"), 512u << 20);
+  EXPECT_EQ(host.at("MemorySwap"), 512u << 20);
+  EXPECT_EQ(host.at("NanoCpus"), 1000000000u);
+  EXPECT_EQ(host.at("PidsLimit"), 256u);
+  EXPECT_EQ(container.at("User"), "12345:12345");
+  EXPECT_EQ(host.at("LogConfig").at("Type"), "none");
+  for (const char* absent : {"Binds", "Devices", "PidMode", "UsernsMode", "VolumesFrom", "Links", "Dns"})
+    EXPECT_FALSE(host.contains(absent)) << absent;
+}
+
+TEST(DockerProfile, MountsWhatIsNeededAndAllButTheWorkspaceReadOnly) {
+  const Config config;
+  const Json container = container_of(config, some_parts(), limits_of(config, {}));
+  EXPECT_EQ(container.at("HostConfig").at("Mounts").size(), 4u);
+  ASSERT_TRUE(mount_at(container, "/workspace"));
+  EXPECT_EQ(mount_at(container, "/workspace")->at("ReadOnly"), false);
+  for (const char* target : {"/run/isogate/bin/isogate-runner", "/run/isogate/gate", "/mnt/data"}) {
+    ASSERT_TRUE(mount_at(container, target)) << target;
+    EXPECT_EQ(mount_at(container, target)->at("ReadOnly"), true) << target;
+    EXPECT_EQ(mount_at(container, target)->at("BindOptions").at("Propagation"), "rprivate") << target;
+  }
+}
+
+TEST(DockerProfile, WhatIsAskedForASandboxGoesBeforeTheConfiguration) {
+  const Config config;
+  isogate_limits asked{};
+  asked.memory_bytes = 64u << 20;
+  const isogate_limits limits = limits_of(config, asked);
+  EXPECT_EQ(limits.memory_bytes, 64u << 20);
+  EXPECT_EQ(limits.cpu_millis, 1000u);
+  EXPECT_EQ(limits.pids, 256u);
+}
+
+TEST(DockerProfile, VolumesStandInForDirectories) {
+  Parts parts = some_parts();
+  parts.bind = false;
+  parts.gate.clear();
+  parts.shared.clear();
+  const Config config;
+  const Json container = container_of(config, parts, limits_of(config, {}));
+  EXPECT_EQ(mount_at(container, "/workspace")->at("Type"), "volume");
+  EXPECT_EQ(mount_at(container, "/run/isogate/bin")->at("ReadOnly"), true);
+  EXPECT_EQ(container.at("Entrypoint"), Json({"/run/isogate/bin/isogate-runner", "idle"}));
+}
+
+TEST(DockerProfile, OnlyAnOwnersOwnLabelsAreItsOwn) {
+  const Owner owner{"i", "b", "s"};
+  EXPECT_TRUE(carries(labels_of(owner, "sandbox"), owner));
+  EXPECT_FALSE(carries(labels_of({"i", "b", "other"}, "sandbox"), owner));
+  EXPECT_FALSE(carries(labels_of({"j", "b", "s"}, "sandbox"), owner));
+  EXPECT_FALSE(carries(Json::object(), owner));
+  EXPECT_FALSE(carries(Json(), owner));
+  EXPECT_FALSE(carries(Json({{"io.isogate.instance", 1}}), owner));
+}
+
+}  // namespace
+}  // namespace isogate::docker

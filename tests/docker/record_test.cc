@@ -1,0 +1,55 @@
+#include "plugins/docker/record.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "isogate/backend.hpp"
+#include "runner/fd.h"
+#include "tests/support/program.h"
+
+namespace isogate::docker {
+namespace {
+
+struct RecordTest : testing::Test {
+  test::TemporaryDirectory place;
+  Fd directory{::open(place.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+};
+
+TEST_F(RecordTest, KeepsAllThatWasMeasured) {
+  EXPECT_FALSE(read_record(directory.get()));
+  Record record{"isg-x.0123", "abc", true, "2026-01-01T00:00:00.1Z", "127.0.0.1", 9090, isogate_evidence{}};
+  record.evidence->struct_size = sizeof(isogate_evidence);
+  record.evidence->flags = ISOGATE_EVIDENCE_MEASURED | ISOGATE_EVIDENCE_NETWORK;
+  record.evidence->uid = 12345;
+  record.evidence->ns_net = 4026531840;
+  record.evidence->cap_bounding = UINT64_MAX;
+  record.evidence->limits.memory_bytes = 1u << 29;
+  write_record(directory.get(), record);
+  const auto read = read_record(directory.get());
+  ASSERT_TRUE(read && read->evidence);
+  EXPECT_EQ(read->name, record.name);
+  EXPECT_EQ(read->id, record.id);
+  EXPECT_TRUE(read->socket);
+  EXPECT_EQ(read->started_at, record.started_at);
+  EXPECT_EQ(std::memcmp(&*read->evidence, &*record.evidence, sizeof(isogate_evidence)), 0);
+  remove_record(directory.get());
+  remove_record(directory.get());
+  EXPECT_FALSE(read_record(directory.get()));
+}
+
+TEST_F(RecordTest, ADamagedOneIsNotAnAbsentOne) {
+  for (const char* text : {"", "{", "[]", R"({"name": 1})", R"({"name": "a", "id": "b"})"}) {
+    std::ofstream(place.path() + "/container") << text;
+    EXPECT_THROW((void)read_record(directory.get()), sdk::Error) << text;
+  }
+}
+
+TEST_F(RecordTest, ALinkIsNotFollowed) {
+  ASSERT_EQ(::symlinkat("/etc/hostname", directory.get(), "container"), 0);
+  EXPECT_THROW((void)read_record(directory.get()), sdk::Error);
+}
+
+}  // namespace
+}  // namespace isogate::docker

@@ -1,0 +1,122 @@
+# Shared by the scripts beside it: sourced, not run. $dir is the engine's own directory, $socket its socket.
+
+note() { echo "$name: $*" >&2; }
+
+# The tests are skipped with this line.
+skip() {
+  note "$*"
+  exit 77
+}
+
+cache=${ISOGATE_DOCKER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-docker}
+
+# ask METHOD PATH [curl option…]: the answer's body; fails for an answer that is no success.
+ask() {
+  local method=$1 path=$2
+  shift 2
+  curl --silent --show-error --fail --max-time 120 --unix-socket "$socket" --request "$method" "$@" \
+    "http://engine$path"
+}
+
+answers() { curl --silent --fail --max-time 2 --unix-socket "$1" http://engine/_ping > /dev/null 2>&1; }
+
+# Whether the process of a pid file runs, and is one of ours: its command line names our directory.
+runs() {
+  local pid
+  pid=$(cat "$1" 2> /dev/null) && [ -n "$pid" ] && grep -qsF "$dir" "/proc/$pid/cmdline"
+}
+
+# end PIDFILE: SIGTERM, after 15 s SIGKILL.
+end() {
+  local pid tries
+  runs "$1" || return 0
+  pid=$(cat "$1")
+  kill -CONT "$pid" 2> /dev/null || true
+  kill "$pid" 2> /dev/null || true
+  for ((tries = 0; tries < 150; tries++)); do
+    runs "$1" || return 0
+    sleep 0.1
+  done
+  kill -KILL "$pid" 2> /dev/null || true
+}
+
+wait_until_it_answers() {
+  local tries
+  for ((tries = 0; tries < 600; tries++)); do
+    if answers "$socket"; then return; fi
+    runs "$1" || [ "$tries" -lt 20 ] || return 1
+    sleep 0.1
+  done
+  return 1
+}
+
+unmount_all() {
+  local place
+  # Later mounts first.
+  awk -v dir="$dir/" 'index($5 "/", dir) == 1 { print $5 }' /proc/self/mountinfo | tac | while read -r place; do
+    umount -l "$place" 2> /dev/null || true
+  done
+}
+
+# ---- images: a tar archive of the root file system each, made once and kept in the cache -------------------------
+
+add_users() {
+  mkdir -p "$1/etc" "$1/root" "$1/tmp" "$1/workspace" "$1/home/agent"
+  grep -qs '^root:' "$1/etc/passwd" || echo 'root:x:0:0:root:/root:/bin/sh' >> "$1/etc/passwd"
+  grep -qs '^root:' "$1/etc/group" || echo 'root:x:0:' >> "$1/etc/group"
+  echo 'agent:x:1000:1000:agent:/home/agent:/bin/sh' >> "$1/etc/passwd"
+  echo 'agent:x:1000:' >> "$1/etc/group"
+  chmod 1777 "$1/tmp"
+  chown 1000:1000 "$1/workspace" "$1/home/agent"
+}
+
+make_small() {
+  local applet
+  mkdir -p "$1/bin" "$1/proc" "$1/sys" "$1/dev"
+  cp "$(command -v busybox)" "$1/bin/busybox"
+  for applet in $(busybox --list); do [ "$applet" = busybox ] || ln -s busybox "$1/bin/$applet"; done
+}
+
+make_base() {
+  local mirror
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'CODENAME: bookworm' 'COMPONENT: main' | head -n 1)
+  note "making the image isogate-test:base once, which takes half a minute"
+  debootstrap --variant=minbase --include=python3-minimal,git bookworm "$1" ${mirror:+"$mirror"} > "$1.log" 2>&1 || {
+    tail -n 3 "$1.log" >&2
+    return 1
+  }
+  rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/* "$1"/usr/share/{doc,man,locale,info}/* "$1.log"
+}
+
+# Prints the archive of image $1, made if it is not there.
+archive_of() {
+  local file=$cache/$1-1.tar work
+  mkdir -p "$cache"
+  (
+    flock 9
+    [ -s "$file" ] && exit
+    work=$(mktemp -d "$cache/work.XXXXXX")
+    trap 'rm -rf "$work" "$work.log"' EXIT
+    chmod 755 "$work"
+    "make_$1" "$work"
+    add_users "$work"
+    tar --create --numeric-owner --xattrs --sort=name --file "$file.new" --directory "$work" .
+    mv "$file.new" "$file"
+  ) 9> "$cache/lock" || return 1
+  echo "$file"
+}
+
+# import IMAGE: as isogate-test:IMAGE, unless the engine has it.
+import() {
+  local file said
+  if ask GET "/images/isogate-test:$1/json" > /dev/null 2>&1; then return; fi
+  file=$(archive_of "$1") || skip "cannot make the image isogate-test:$1"
+  # An import that fails may be a 200 with an error inside.
+  said=$(ask POST "/images/create?fromSrc=-&repo=isogate-test&tag=$1" --header 'Content-Type: application/x-tar' \
+    --upload-file "$file") || skip "cannot import the image isogate-test:$1"
+  case $said in *'"error"'*) skip "cannot import the image isogate-test:$1: $said" ;; esac
+  # podman takes no notice of the tag.
+  if ! ask GET "/images/isogate-test:$1/json" > /dev/null 2>&1; then
+    ask POST "/images/$(sed -n 's/.*"id":"\([^"]*\)".*/\1/p' <<< "$said")/tag?repo=isogate-test&tag=$1" > /dev/null
+  fi
+}

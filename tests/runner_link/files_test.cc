@@ -1,0 +1,249 @@
+// File verbs: what is sent, when a body counts as whole, and what of an answer is believed.
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "peer.h"
+
+namespace isogate::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+isogate_runner_result file_of(uint64_t size) {
+  auto said = success();
+  said.entry_type = ISOGATE_ENTRY_REGULAR;
+  said.entry_mode = 0100644;
+  said.entry_size = size;
+  return said;
+}
+
+struct Files {  // one call of each kind, against one peer
+  explicit Files(uint32_t flags = 0) : link(peer.link(flags)) {}
+  std::future<Outcome> read(int fd, uint64_t offset = 0, uint64_t limit = UINT64_MAX) {
+    return later([this, fd, offset, limit](Outcome& outcome) {
+      auto request = file_request("f", fd);
+      request.offset = offset;
+      request.limit = limit;
+      link->read(ask.call, request, outcome.entry);
+    });
+  }
+  std::future<Outcome> write(int fd, int complete_fd) {
+    return later([this, fd, complete_fd](Outcome& outcome) {
+      auto request = file_request("f", fd);
+      request.complete_fd = complete_fd;
+      outcome.written = link->write(ask.call, request);
+    });
+  }
+  std::future<Outcome> stat() {
+    return later([this](Outcome& outcome) { link->stat(ask.call, file_request("f"), outcome.entry); });
+  }
+  void say(std::string_view bytes) {
+    peer.send(channel_frame(ISOGATE_RUNNER_DATA, stream(), ISOGATE_RUNNER_STDOUT, 0, bytes));
+  }
+  uint32_t stream() { return heard.head.stream; }
+  isogate_runner_file asked() {
+    heard = peer.expect(ISOGATE_RUNNER_FILE);
+    return heard.as<isogate_runner_file>();
+  }
+  void answer(const isogate_runner_result& said) { peer.send(result_frame(stream(), said)); }
+
+  Ask ask;
+  Peer peer;
+  std::shared_ptr<sdk::RunnerLink> link;
+  Heard heard;
+};
+
+TEST(RunnerLinkFiles, AReadBringsTheBytesAndTheEntry) {
+  Files files;
+  Pipe out;
+  auto done = files.read(out.writer, 2, 7);
+  const auto asked = files.asked();
+  EXPECT_EQ(asked.verb, ISOGATE_RUNNER_READ);
+  EXPECT_EQ(asked.offset, 2u);
+  EXPECT_EQ(asked.limit, 7u);
+  files.say("cont");
+  files.say("ent");
+  files.answer(file_of(100));
+  const Outcome outcome = done.get();
+  EXPECT_EQ(outcome.status, ISOGATE_OK) << outcome.message;
+  EXPECT_EQ(outcome.entry.size, 100u);
+  EXPECT_EQ(outcome.entry.mode, 0644u);
+  EXPECT_EQ(out.read_all(), "content");
+}
+
+TEST(RunnerLinkFiles, AReadThatDoesNotComeWholeIsAnError) {
+  Files files;
+  Pipe out;
+  auto done = files.read(out.writer);
+  files.asked();
+  files.say("cont");
+  files.answer(file_of(100));
+  EXPECT_EQ(done.get().status, ISOGATE_IO);
+  EXPECT_TRUE(files.link->alive());
+}
+
+TEST(RunnerLinkFiles, NoMoreThanTheLimitIsPassedOn) {
+  Files files;
+  Pipe out;
+  auto done = files.read(out.writer, 0, 3);
+  files.asked();
+  files.say("four");
+  EXPECT_EQ(done.get().status, ISOGATE_IO);
+  EXPECT_FALSE(files.link->alive());
+  EXPECT_EQ(out.read_all(), "");
+}
+
+TEST(RunnerLinkFiles, AReaderThatHasGoneCancelsTheRead) {
+  Files files;
+  Pipe out;
+  auto done = files.read(out.writer);
+  files.asked();
+  out.close_reader();
+  files.say("content");
+  files.peer.expect(ISOGATE_RUNNER_CANCEL);
+  files.answer(file_of(7));
+  EXPECT_EQ(done.get().status, ISOGATE_CANCELLED);
+  EXPECT_TRUE(files.link->alive());
+}
+
+TEST(RunnerLinkFiles, WhatNoFileHasIsNotBelieved) {
+  const std::vector<std::function<void(isogate_runner_result&)>> changes = {
+      [](auto& said) { said.entry_size = 1ull << 63; }, [](auto& said) { said.entry_type = 0; },
+      [](auto& said) { said.entry_type = 5; }};
+  for (const auto& change : changes) {
+    Files files;
+    auto done = files.stat();
+    files.asked();
+    auto said = file_of(3);
+    change(said);
+    files.answer(said);
+    EXPECT_EQ(done.get().status, ISOGATE_IO);
+    EXPECT_FALSE(files.link->alive());
+  }
+}
+
+TEST(RunnerLinkFiles, UnknownFlagsAndImpossiblePathsAreRefusedHere) {
+  Files files;
+  const auto status_of = [&](const std::function<void(isogate_file_request&)>& change) {
+    auto request = file_request("f");
+    change(request);
+    return outcome_of([&](Outcome&) { files.link->mkdir(files.ask.call, request); }).status;
+  };
+  const std::string long_path(70000, 'x');
+  EXPECT_EQ(status_of([](auto& r) { r.flags = 1u << 20; }), ISOGATE_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([](auto& r) { r.scope = 2; }), ISOGATE_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([](auto& r) { r.mode = 04755; }), ISOGATE_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([](auto& r) { r.path = sdk::str(std::string_view("a\0b", 3)); }),
+            ISOGATE_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&](auto& r) { r.path = sdk::str(long_path); }), ISOGATE_INVALID_ARGUMENT);
+  EXPECT_TRUE(files.peer.is_silent(20));
+}
+
+// With and without descriptors: the body is in the pipe and its end is seen; `complete` decides.
+class RunnerLinkBody : public ::testing::TestWithParam<uint32_t> {
+ protected:
+  void SetUp() override { ASSERT_GE(complete, 0); }
+  void TearDown() override { ::close(complete); }
+  void hear_body(std::string_view bytes) {
+    if (GetParam() == 0) {
+      EXPECT_EQ(files.peer.expect(ISOGATE_RUNNER_DATA).bytes(), bytes);
+    } else {
+      EXPECT_EQ(files.heard.head.flags, ISOGATE_RUNNER_WITH_DESCRIPTORS);
+      ASSERT_EQ(files.heard.fds.size(), 1u);
+    }
+  }
+  isogate_runner_result wrote(uint64_t bytes) {
+    auto said = success();
+    said.written = bytes;
+    return said;
+  }
+
+  Files files{GetParam()};
+  Pipe in;
+  int complete = ::eventfd(0, EFD_CLOEXEC);
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, RunnerLinkBody, ::testing::Values(0u, kAble),
+                         [](const auto& way) { return way.param == 0 ? "Frames" : "Descriptors"; });
+
+TEST_P(RunnerLinkBody, IsWholeOnceItsSenderSaysSo) {
+  auto done = files.write(in.reader, complete);
+  EXPECT_EQ(files.asked().verb, ISOGATE_RUNNER_WRITE);
+  in.write("body");
+  hear_body("body");
+  EXPECT_TRUE(files.peer.is_silent(30));
+  ::eventfd_write(complete, 1);
+  in.close_writer();
+  EXPECT_EQ(files.peer.expect(ISOGATE_RUNNER_END).as<isogate_runner_channel>().channel, ISOGATE_RUNNER_STDIN);
+  files.answer(wrote(4));
+  const Outcome outcome = done.get();
+  EXPECT_EQ(outcome.status, ISOGATE_OK) << outcome.message;
+  EXPECT_EQ(outcome.written, 4u);
+}
+
+TEST_P(RunnerLinkBody, OfASenderThatHasGoneIsCancelled) {
+  auto done = files.write(in.reader, complete);
+  files.asked();
+  in.write("bo");
+  hear_body("bo");
+  in.close_writer();
+  files.peer.expect(ISOGATE_RUNNER_CANCEL);
+  auto said = success();
+  said.status = ISOGATE_CANCELLED;
+  files.answer(said);
+  const Outcome outcome = done.get();
+  EXPECT_EQ(outcome.status, ISOGATE_CANCELLED);
+  EXPECT_NE(outcome.message.find("sender"), std::string::npos);
+}
+
+TEST_P(RunnerLinkBody, SaidToBeCommittedWithoutItsEndIsNotBelieved) {
+  auto done = files.write(in.reader, complete);
+  files.asked();
+  in.close_writer();
+  files.peer.expect(ISOGATE_RUNNER_CANCEL);
+  files.answer(wrote(0));
+  EXPECT_EQ(done.get().status, ISOGATE_IO);
+  EXPECT_FALSE(files.link->alive());
+}
+
+TEST_P(RunnerLinkBody, EndsWithItsPipeWhereNobodySaysMore) {
+  auto done = files.write(in.reader, 0);
+  files.asked();
+  in.write("body");
+  hear_body("body");
+  in.close_writer();
+  files.peer.expect(ISOGATE_RUNNER_END);
+  files.answer(wrote(4));
+  EXPECT_EQ(done.get().status, ISOGATE_OK);
+}
+
+TEST_P(RunnerLinkBody, IsCancelledWithItsCall) {
+  auto done = files.write(in.reader, complete);
+  files.asked();
+  files.ask.cancel();
+  files.peer.expect(ISOGATE_RUNNER_CANCEL);
+  auto said = success();
+  said.status = ISOGATE_CANCELLED;
+  files.answer(said);
+  EXPECT_EQ(done.get().status, ISOGATE_CANCELLED);
+}
+
+TEST_P(RunnerLinkBody, OfWhatIsNoPipeGoesInFrames) {
+  const int file = ::memfd_create("body", MFD_CLOEXEC);
+  ASSERT_EQ(::pwrite(file, "body", 4, 0), 4);
+  ::eventfd_write(complete, 1);
+  auto done = files.write(file, complete);
+  files.asked();
+  EXPECT_EQ(files.heard.head.flags, 0u);
+  EXPECT_EQ(files.peer.expect(ISOGATE_RUNNER_DATA).bytes(), "body");
+  files.peer.expect(ISOGATE_RUNNER_END);
+  files.answer(wrote(4));
+  EXPECT_EQ(done.get().written, 4u);
+  ::close(file);
+}
+
+}  // namespace
+}  // namespace isogate::testing
