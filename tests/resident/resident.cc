@@ -20,6 +20,11 @@ namespace isogate::test {
 namespace {
 
 constexpr uid_t kStranger = 61000;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr mode_t kProgramMode = 0555;  // the sanitizers read their own program
+#else
+constexpr mode_t kProgramMode = 0111;
+#endif
 
 // As engines set a container up: nothing of the host's is writable but what is below `writable`.
 std::string enclosing_script(const std::string& writable) {
@@ -109,7 +114,7 @@ Resident::Resident(const Start& start) : first_process_(start.first_process || s
     std::ifstream from(binary, std::ios::binary);
     std::ofstream(directory_.path() + "/runner", std::ios::binary) << from.rdbuf();
     binary = directory_.path() + "/runner";
-    EXPECT_EQ(::chmod(binary.c_str(), 0111), 0);
+    EXPECT_EQ(::chmod(binary.c_str(), kProgramMode), 0);
   }
   const std::string path = directory_.path() + "/socket";
   sockaddr_un address{};
