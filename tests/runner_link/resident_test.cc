@@ -222,5 +222,18 @@ TEST_P(RunnerLinkResident, KillingItLosesWhatRuns) {
   EXPECT_FALSE(link().ping(1s));
 }
 
+TEST_P(RunnerLinkResident, ItsEndIsSeenWhileNothingRuns) {
+  EXPECT_EQ(Exec({"true"}).run(link()).status, ISOGATE_OK);
+  EXPECT_TRUE(link().alive());
+  resident.kill();
+  EXPECT_FALSE(link().alive());
+  EXPECT_FALSE(link().why().empty());
+}
+
+TEST_P(RunnerLinkResident, ACallAfterItsEndHasNotStarted) {
+  resident.kill();
+  EXPECT_EQ(Exec({"true"}).run(link()).status, ISOGATE_UNAVAILABLE);
+}
+
 }  // namespace
 }  // namespace isogate::testing
