@@ -18,6 +18,7 @@ install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 # For authors of plugins: find_package(isogate-sdk), then isogate_sdk_plugin(NAME sources…).
 install(DIRECTORY sdk/include/isogate DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES sdk/plugin.map DESTINATION ${CMAKE_INSTALL_DATADIR}/isogate)
+install(DIRECTORY sdk/runner_link DESTINATION ${CMAKE_INSTALL_DATADIR}/isogate PATTERN CMakeLists.txt EXCLUDE)
 install(DIRECTORY sdk/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/sdk)
 configure_package_config_file(cmake/isogate-sdk-config.cmake.in ${CMAKE_BINARY_DIR}/isogate-sdk-config.cmake
   INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_DATADIR)

@@ -3,6 +3,10 @@
 
 #include "connection.h"
 
+#ifndef ISOGATE_VERSION
+#define ISOGATE_VERSION "unknown"
+#endif
+
 namespace isogate::sdk::link {
 namespace {
 

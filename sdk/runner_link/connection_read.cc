@@ -1,6 +1,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "connection.h"
 
@@ -13,7 +14,11 @@ void Connection::receive() {
   if (got < 0) return fail("cannot receive: " + std::generic_category().message(code));
   if (got == 0) return fail(filled_ > 0 ? "it ended in the midst of a frame" : "it ended");
   filled_ += static_cast<size_t>(got);
-  if (const Fault fault = dispatch()) fail(std::string("the runner broke the protocol: ") + fault);
+  try {
+    if (const Fault fault = dispatch()) fail(std::string("the runner broke the protocol: ") + fault);
+  } catch (const std::bad_alloc&) {
+    fail("there is no memory for what the runner says");
+  }
 }
 
 Fault Connection::dispatch() {

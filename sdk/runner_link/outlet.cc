@@ -1,6 +1,7 @@
 #include "outlet.h"
 
 #include <poll.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,7 +60,6 @@ void Outlet::close() {
   advance(bytes_.size() - at_);
 }
 
-// A pipe that polls writable takes PIPE_BUF bytes without blocking.
 bool Outlet::push_piece() {
   pollfd one{fd_, POLLOUT, 0};
   if (::poll(&one, 1, 0) <= 0) return false;
@@ -67,10 +67,22 @@ bool Outlet::push_piece() {
     close();
     return false;
   }
-  const ssize_t done = ::write(fd_, bytes_.data() + at_, std::min<size_t>(bytes_.size() - at_, PIPE_BUF));
+  const ssize_t done = write_now();
   if (done < 0 && errno != EAGAIN && errno != EINTR) close();
   if (done > 0) advance(static_cast<size_t>(done));
   return done > 0;
+}
+
+// A pipe that polls writable takes PIPE_BUF bytes without blocking. All that it has room for it takes only
+// where the kernel knows RWF_NOWAIT for pipes (since 6.4).
+ssize_t Outlet::write_now() {
+  iovec part{bytes_.data() + at_, bytes_.size() - at_};
+  if (all_at_once_ && part.iov_len > PIPE_BUF) {
+    const ssize_t done = ::pwritev2(fd_, &part, 1, -1, RWF_NOWAIT);
+    if (done > 0 || (done < 0 && errno == EPIPE)) return done;
+    all_at_once_ = false;
+  }
+  return ::write(fd_, part.iov_base, std::min<size_t>(part.iov_len, PIPE_BUF));
 }
 
 void Outlet::advance(size_t size) {

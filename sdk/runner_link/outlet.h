@@ -3,6 +3,8 @@
 // blocking.
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <cstdint>
 #include <string>
@@ -42,10 +44,12 @@ class Outlet {
 
  private:
   bool push_piece();
+  ssize_t write_now();
   void advance(size_t size);
 
   int fd_;
   bool broken_ = false;
+  bool all_at_once_ = true;  // until it turns out that it cannot be
   std::string bytes_;
   size_t at_ = 0;
   uint64_t passed_ = 0;

@@ -24,7 +24,7 @@ void Talk::not_sent() {
 
 void Talk::lost() {
   connection_.leave(pending_);
-  deliver_last(Clock::now() + kLastGrace);
+  deliver_last(Clock::now() + kGrace);
   throw Error(plan_.kind == Kind::kReads ? ISOGATE_UNAVAILABLE : ISOGATE_LOST,
               "contact with the runner was lost: " + connection_.why());
 }
@@ -44,7 +44,7 @@ const isogate_runner_result& Talk::converse() {
     wait();
   }
   connection_.leave(pending_);
-  deliver_last(cancelled_ ? std::max(grace_ends_, Clock::now() + kLastGrace) : kForEver);
+  deliver_last(cancelled_ ? std::max(grace_ends_, Clock::now() + kGrace) : kForEver);
   return conclude();
 }
 

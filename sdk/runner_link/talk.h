@@ -11,8 +11,8 @@
 
 namespace isogate::sdk::link {
 
-// For output that nobody takes any more: after a cancellation, after the end of a call.
-constexpr std::chrono::milliseconds kGrace{1000}, kLastGrace{500};
+// For output that nobody takes any more, once the call is cancelled or contact is lost.
+constexpr std::chrono::milliseconds kGrace{250};
 
 enum class Kind { kReads, kChanges, kRuns };  // what it means when contact is lost
 

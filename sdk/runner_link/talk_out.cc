@@ -104,7 +104,7 @@ void Talk::deliver_last(Clock::time_point until) {
       drop();
     } else if (!cancelled_ && call_.cancelled()) {
       cancelled_ = true;
-      until = std::min(until, Clock::now() + kLastGrace);
+      until = std::min(until, Clock::now() + kGrace);
     }
   }
 }
