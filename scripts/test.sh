@@ -35,6 +35,7 @@ build "$preset" -DISOGATE_BENCH=OFF
 # Real engines, in a directory of their own; where one cannot run, its tests are skipped. One whose address is in the
 # environment is used as it is.
 engines=$(mktemp -d /var/tmp/isogate-engines.XXXXXX)
+chmod 0711 "$engines"
 stop_engines() {
   for script in docker podman; do tests/engines/$script.sh down "$engines/$script" || true; done
   rmdir "$engines"

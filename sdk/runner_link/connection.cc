@@ -95,6 +95,17 @@ uint32_t Connection::begin(Pending& call) {
   return call.stream;
 }
 
+bool Connection::is_there() {
+  pollfd one{stream_->fd(), POLLRDHUP, 0};
+  bool gone = false;
+  {
+    const std::lock_guard lock(mutex_);
+    gone = !dead_ && calls_.empty() && writer_ == nullptr && ::poll(&one, 1, 0) > 0;
+  }
+  if (gone) fail("it ended");
+  return alive();
+}
+
 std::string Connection::why() const {
   const std::lock_guard lock(mutex_);
   return why_;

@@ -92,6 +92,8 @@ class Connection {
   [[nodiscard]] const Patience& patience() const { return patience_; }
   [[nodiscard]] bool carries_descriptors() const { return stream_->carries_descriptors(); }
   [[nodiscard]] bool alive() const { return !dead_.load(std::memory_order_acquire); }
+  // As alive(), and where nobody reads it looks whether the other side has hung up.
+  [[nodiscard]] bool is_there();
   [[nodiscard]] std::string why() const;
   void fail(const std::string& why);
 

@@ -53,7 +53,7 @@ class Link final : public RunnerLink {
 
   bool ping(std::chrono::milliseconds patience) override { return connection_.ping(Clock::now() + patience); }
   [[nodiscard]] const Peer& peer() const override { return peer_; }
-  [[nodiscard]] bool alive() const override { return connection_.alive(); }
+  [[nodiscard]] bool alive() const override { return connection_.is_there(); }
   [[nodiscard]] std::string why() const override { return connection_.why(); }
   void close(const std::string& why) override { connection_.fail(why); }
 
@@ -79,7 +79,7 @@ class Link final : public RunnerLink {
 
   void take_entry(const isogate_runner_result& from, isogate_entry& to);
 
-  Connection connection_;
+  mutable Connection connection_;
   bool passes_ = false;
   Peer peer_;
 };

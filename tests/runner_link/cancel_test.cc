@@ -66,7 +66,7 @@ TEST(RunnerLinkCancel, SilenceAfterItEndsTheConnection) {
 
 TEST(RunnerLinkCancel, AStreamThatTakesNothingIsDead) {
   Peer peer;
-  auto link = peer.link(kAble, 300);
+  auto link = peer.link(kAble, 1500);
   Exec large({"true"});
   large.user = std::string(3 << 20, 'x');
   const Exec waiting({"true"}), cancelled({"true"});
@@ -75,7 +75,7 @@ TEST(RunnerLinkCancel, AStreamThatTakesNothingIsDead) {
   auto behind = waiting.start(*link), given_up = cancelled.start(*link);
   std::this_thread::sleep_for(50ms);
   cancelled.ask.cancel();
-  EXPECT_EQ(given_up.wait_for(150ms), std::future_status::ready);
+  EXPECT_EQ(given_up.wait_for(1s), std::future_status::ready);
   EXPECT_EQ(given_up.get().status, ISOGATE_CANCELLED);
   EXPECT_EQ(stuck.get().status, ISOGATE_UNAVAILABLE);
   EXPECT_EQ(behind.get().status, ISOGATE_UNAVAILABLE);

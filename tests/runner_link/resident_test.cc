@@ -131,7 +131,9 @@ TEST_P(RunnerLinkResident, AFloodThatNobodyReadsCanBeCancelled) {
 TEST_P(RunnerLinkResident, ATerminalHasTheSizeItIsGiven) {
   if (!link().peer().has_pty) GTEST_SKIP() << "the runner has no terminals here";
   Pipe in, out, control;
-  Exec exec({"/bin/sh", "-c", "stty size; read line; stty size"});
+  Exec exec(
+      {"/bin/sh", "-c",
+       "stty size; until [ \"$(stty size)\" = '10 20' ]; do sleep 0.02; done; read line; echo got $line"});
   exec.flags = ISOGATE_EXEC_PTY;
   exec.rows = 33, exec.cols = 99;
   exec.in = in.reader, exec.out = out.writer, exec.control = control.reader;
@@ -139,10 +141,9 @@ TEST_P(RunnerLinkResident, ATerminalHasTheSizeItIsGiven) {
   EXPECT_EQ(out.read(7), "33 99\r\n");
   const isogate_control resize{ISOGATE_CONTROL_RESIZE, 10, 20, 0};
   control.write({reinterpret_cast<const char*>(&resize), sizeof resize});
-  std::this_thread::sleep_for(200ms);
-  in.write("\n");
+  in.write("it\n");
   EXPECT_EQ(done.get().exec.exit_code, 0);
-  EXPECT_NE(out.read_all().find("10 20\r\n"), std::string::npos);
+  EXPECT_NE(out.read_all().find("got it\r\n"), std::string::npos);
 }
 
 TEST_P(RunnerLinkResident, FilesAreWrittenReadAndChanged) {
@@ -215,11 +216,24 @@ TEST_P(RunnerLinkResident, KillingItLosesWhatRuns) {
   std::this_thread::sleep_for(100ms);
   EXPECT_TRUE(link().ping(5s));
   resident.kill();
-  ASSERT_EQ(done.wait_for(1s), std::future_status::ready);
+  ASSERT_EQ(done.wait_for(2s), std::future_status::ready);
   EXPECT_EQ(done.get().status, ISOGATE_LOST);
   EXPECT_FALSE(link().alive());
   EXPECT_EQ(exec.run(link()).status, ISOGATE_UNAVAILABLE);
   EXPECT_FALSE(link().ping(1s));
+}
+
+TEST_P(RunnerLinkResident, ItsEndIsSeenWhileNothingRuns) {
+  EXPECT_EQ(Exec({"true"}).run(link()).status, ISOGATE_OK);
+  EXPECT_TRUE(link().alive());
+  resident.kill();
+  EXPECT_FALSE(link().alive());
+  EXPECT_FALSE(link().why().empty());
+}
+
+TEST_P(RunnerLinkResident, ACallAfterItsEndHasNotStarted) {
+  resident.kill();
+  EXPECT_EQ(Exec({"true"}).run(link()).status, ISOGATE_UNAVAILABLE);
 }
 
 }  // namespace

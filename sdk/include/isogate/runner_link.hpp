@@ -72,7 +72,7 @@ class RunnerLink {
     std::string build;
   };
   [[nodiscard]] virtual const Peer& peer() const = 0;
-  // False once contact is lost; why() then says how.
+  // False once contact is lost, also where that happened while nothing was under way; why() then says how.
   [[nodiscard]] virtual bool alive() const = 0;
   [[nodiscard]] virtual std::string why() const = 0;
   // Ends it: calls under way throw as above.
