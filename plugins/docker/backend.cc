@@ -108,7 +108,8 @@ Environment environment() {
     char text[4096];
     passwd entry{};
     passwd* found = nullptr;
-    if (::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) != 0 || found == nullptr) return std::nullopt;
+    if (::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) != 0 || found == nullptr)
+      return std::nullopt;
     return std::string(found->pw_dir);
   };
 }
@@ -119,8 +120,8 @@ Services& Backend::services() {
   const std::lock_guard lock(mutex_);
   if (services_) return *services_;
   const std::string runner = find_runner(config_.runner);
-  auto made = std::make_unique<Services>(
-      host_, config_, resolve_address(config_.host, tls_of(config_), environment()));
+  auto made = std::make_unique<Services>(host_, config_,
+                                         resolve_address(config_.host, tls_of(config_), environment()));
   made->runner = runner;
   services_ = std::move(made);
   return *services_;
@@ -259,7 +260,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   info.uid = uid;
   sdk::set_text(info.handle, asked.id);
   const Home home{sandboxes_dir_, asked.id, as_root_ ? &registry_ : nullptr, uid};
-  return std::make_unique<Sandbox>(use, around, home, std::move(container));
+  return std::make_unique<Sandbox>(around, home, std::move(container));
 }
 
 void Backend::enumerate(const sdk::Call&, const sdk::RecordSink& sink) {

@@ -141,7 +141,7 @@ std::string Container::create(const sdk::Call& call) {
   if (parts_.bind && ::faccessat(directory_.get(), "workspace", F_OK, AT_SYMLINK_NOFOLLOW) != 0)
     throw sdk::Error(ISOGATE_SANDBOX_LOST,
                      "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
-  if (!parts_.bind) prepare_volumes(services_, parts_, call);
+  if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);
   const Json body = container_of(services_.config, parts_, limits_);
   try {
     return services_.engine.create_container(record_.name, body, call);
@@ -304,6 +304,10 @@ void Container::end(const sdk::Call& call) {
     if (const auto record = read_record(directory_.get())) record_ = *record;
   }
   discard(call);
+}
+
+void Container::purge(const sdk::Call& call) {
+  remove_workspace_volume(services_, parts_.owner, directory_.get(), call);
 }
 
 std::string Container::how_it_ended(const sdk::Call& call) {

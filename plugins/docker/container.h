@@ -36,7 +36,8 @@ class Container {
   // Ends and removes it. Gone already is OK.
   void end(const sdk::Call& call);
 
-  [[nodiscard]] const Parts& parts() const { return parts_; }
+  // After end(): the workspace, where it is a volume. This host's own directories are the caller's.
+  void purge(const sdk::Call& call);
 
  private:
   struct State {  // of the container, by the Engine

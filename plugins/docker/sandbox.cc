@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "plugins/docker/or_throw.h"
-#include "plugins/docker/volumes.h"
 #include "runner/workspace.h"
 
 namespace isogate::docker {
@@ -82,7 +81,7 @@ void Sandbox::close(const sdk::Call& call, uint32_t mode) {
   if (mode == ISOGATE_CLOSE_DETACH) return container_->detach();
   container_->end(call);
   if (mode == ISOGATE_CLOSE_STOP) return;
-  if (!container_->parts().bind) remove_workspace_volume(services_, container_->parts().owner, call);
+  container_->purge(call);
   or_throw(Workspace::purge(home_.sandboxes_dir, home_.sandbox_id, call.cancel_fd()));
   if (home_.registry != nullptr) or_throw(home_.registry->release(home_.sandbox_id, home_.uid));
 }

@@ -23,12 +23,8 @@ struct Home {
 class Sandbox : public sdk::Sandbox {
  public:
   // `surroundings`: of every program, below what a request says; of the backend, which outlives this.
-  Sandbox(Services& services, const Surroundings& surroundings, Home home,
-          std::unique_ptr<Container> container)
-      : services_(services),
-        surroundings_(surroundings),
-        home_(std::move(home)),
-        container_(std::move(container)) {}
+  Sandbox(const Surroundings& surroundings, Home home, std::unique_ptr<Container> container)
+      : surroundings_(surroundings), home_(std::move(home)), container_(std::move(container)) {}
 
   void close(const sdk::Call& call, uint32_t mode) override;
   void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
@@ -46,7 +42,6 @@ class Sandbox : public sdk::Sandbox {
   template <typename Verb>
   void with_runner(const sdk::Call& call, Verb verb);
 
-  Services& services_;
   const Surroundings& surroundings_;
   Home home_;
   std::unique_ptr<Container> container_;

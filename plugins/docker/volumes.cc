@@ -15,6 +15,8 @@
 namespace isogate::docker {
 namespace {
 
+constexpr const char* kMark = "volume";  // in the sandbox's directory: the workspace is one, made by us
+
 using Filler = std::function<void(TarWriter&)>;
 
 Fd open_runner(const Services& services) {
@@ -123,14 +125,23 @@ std::string runner_volume(const Services& services) {
   return name;
 }
 
-void prepare_volumes(Services& services, const Parts& parts, const sdk::Call& call) {
+void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call) {
   prepare_runner(services, call);
-  if (is_there(services, parts.owner, parts.workspace, call)) return;
-  if (parts.known)
+  const bool recorded = ::faccessat(directory, kMark, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+  if (is_there(services, parts.owner, parts.workspace, call)) {
+    if (recorded) return;
+    throw sdk::Error(ISOGATE_UNAVAILABLE,
+                     "the volume " + parts.workspace +
+                         " is there, and this gateway did not make it: give each gateway of this Engine an "
+                         "`instance` name of its own, or remove the volume");
+  }
+  if (parts.known && recorded)
     throw sdk::Error(
         ISOGATE_SANDBOX_LOST,
         "the volume with the workspace of this sandbox is gone; DELETE the sandbox to begin with "
         "an empty one");
+  const Fd mark(::openat(directory, kMark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!mark) sdk::fail_with_errno("cannot record the volume of a sandbox", errno);
   make_volume(services, parts.owner, parts.workspace, "workspace", call);
   const auto fill = [&](TarWriter& tar) {
     tar.directory({.name = "./", .mode = 0700, .uid = parts.uid, .gid = parts.gid});
@@ -138,9 +149,12 @@ void prepare_volumes(Services& services, const Parts& parts, const sdk::Call& ca
   fill_volume(services, parts.owner, parts.workspace, kWorkspace, fill, call);
 }
 
-void remove_workspace_volume(Services& services, const Owner& owner, const sdk::Call& call) {
+void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
+  if (::faccessat(directory, kMark, F_OK, AT_SYMLINK_NOFOLLOW) != 0) return;
   if (is_there(services, owner, owner.sandbox_id, call))
     services.engine.remove_volume(owner.sandbox_id, false, call);
+  if (::unlinkat(directory, kMark, 0) != 0)
+    sdk::fail_with_errno("cannot forget the volume of a sandbox", errno);
 }
 
 }  // namespace isogate::docker

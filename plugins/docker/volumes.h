@@ -14,9 +14,10 @@ std::string runner_volume(const Services& services);
 
 // Makes both where they are missing, and gives the workspace to its user. A volume of that name without our
 // labels is refused.
-void prepare_volumes(Services& services, const Parts& parts, const sdk::Call& call);
+// `directory`: the sandbox's on this host, where it is recorded that we made it.
+void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call);
 
 // Gone already is OK.
-void remove_workspace_volume(Services& services, const Owner& owner, const sdk::Call& call);
+void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call);
 
 }  // namespace isogate::docker

@@ -66,7 +66,7 @@ std::string starter_obstacle(Starter starter) {
 // Of what a backend needs beside this host.
 std::string engine_obstacle(const std::string& backend) {
   if (backend == "docker" && std::getenv("ISOGATE_TEST_DOCKER") == nullptr)
-    return "ISOGATE_TEST_DOCKER names no Engine's socket: tests/engines/docker.sh up prints one";
+    return "ISOGATE_TEST_DOCKER names no Engine: tests/engines/docker.sh up prints one";
   return {};
 }
 
@@ -133,6 +133,12 @@ TEST_P(Contract, Holds) {
   EXPECT_EQ(http_call(world.gateway.url(), "GET", "/healthz").status, 200) << "the gateway suffered";
 }
 
+// For a run of the table on another way of the same backend: what ISOGATE_TEST_CONFIG says is its `config`.
+std::string variant() {
+  const char* config = std::getenv("ISOGATE_TEST_CONFIG");
+  return config == nullptr ? "" : std::string("\n    config: ") + config;
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, Contract, testing::ValuesIn(params()), name_of);
 
 }  // namespace
@@ -151,12 +157,13 @@ GatewayOptions options_for(const std::string& backend, Starter starter, const st
   GatewayOptions options;
   options.yaml = more;
   if (more.find("allow_unisolated:") == std::string::npos) options.yaml += "\nallow_unisolated: true";
-  if (more.find("backends:") == std::string::npos) options.yaml += "\nbackends:\n  - name: " + backend;
+  if (more.find("backends:") == std::string::npos)
+    options.yaml += "\nbackends:\n  - name: " + backend + variant();
   if (more.find("shared_dirs:") == std::string::npos)
     options.yaml += "\nshared_dirs:\n  - prefix: shared\n    path: " + shared_directory();
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
-  if (const char* socket = std::getenv("ISOGATE_TEST_DOCKER"); socket != nullptr)
-    options.env.emplace_back("DOCKER_HOST", std::string("unix://") + socket);
+  if (const char* engine = std::getenv("ISOGATE_TEST_DOCKER"); engine != nullptr)
+    options.env.emplace_back("DOCKER_HOST", engine);
   options.run_as = starter == Starter::kUser ? kOrdinaryUser : 0;
   return options;
 }

@@ -106,6 +106,9 @@ up() {
   fi
   import small
   import base
+  # What the backend looks for where no image is named.
+  docker -H "unix://$socket" image inspect isogate-sandbox:latest > /dev/null 2>&1 ||
+    docker -H "unix://$socket" tag isogate-test:base isogate-sandbox:latest
   echo "unix://$socket"
 }
 

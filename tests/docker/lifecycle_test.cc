@@ -1,0 +1,264 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "plugins/docker/profile.h"
+#include "tests/docker/engines.h"
+#include "tests/support/api.h"
+#include "tests/support/gateway.h"
+
+// The backend through a real gateway, on a real Engine: what becomes of containers.
+namespace isogate::docker {
+namespace {
+
+using test::Answer;
+using test::Caller;
+using test::eventually;
+using test::ExecStream;
+using test::Gateway;
+using test::GatewayOptions;
+using testing::HasSubstr;
+
+class Lifecycle : public SharedEngine {
+ protected:
+  // Each has an instance of its own, and with it sandboxes that nobody else's names meet.
+  Lifecycle() : instance_(new_name()) {}
+  void TearDown() override {
+    if (engine_ != nullptr)
+      for (const Json& left : engine_->list({{kLabelInstance, instance_}}, usual()))
+        engine_->remove(left.at("Id"), true, true, usual());
+    SharedEngine::TearDown();
+  }
+  GatewayOptions options(const std::string& more = {}, const std::string& config = {}) {
+    GatewayOptions options;
+    options.yaml = more + "\ninstance: " + instance_ +
+                   "\nbackends:\n  - name: docker\n    config: {image: \"isogate-test:base\"" +
+                   (config.empty() ? "" : ", " + config) + "}\n";
+    options.env = {{"DOCKER_HOST", std::getenv("ISOGATE_TEST_DOCKER")}};
+    return options;
+  }
+  // The containers of this gateway's sandbox of that agent.
+  std::vector<Json> containers_of(const Gateway& gateway, const std::string& agent) {
+    const Answer answer = Caller(gateway, agent).get("/sandboxes");
+    for (const Json& row : answer.body.at("sandboxes"))
+      if (row.at("agent_id") == agent)
+        return engine_->list({{kLabelSandbox, row.at("sandbox_id").get<std::string>()}}, usual());
+    return {};
+  }
+  std::string instance_;
+  std::string container_of(const Gateway& gateway, const std::string& agent) {
+    const auto found = containers_of(gateway, agent);
+    return found.size() == 1 ? found[0].at("Id").get<std::string>()
+                             : std::to_string(found.size()) + " containers";
+  }
+};
+
+TEST_F(Lifecycle, HardensWhatTheEngineRuns) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("true");
+  const Json seen = engine_->inspect(container_of(gateway, "a"), usual());
+  const Json& host = seen.at("HostConfig");
+  EXPECT_EQ(host.at("CapDrop"), Json({"ALL"}));
+  EXPECT_EQ(host.at("NetworkMode"), "none");
+  EXPECT_EQ(host.at("ReadonlyRootfs"), true);
+  EXPECT_EQ(host.at("Memory"), 512u << 20);
+  EXPECT_EQ(host.at("MemorySwap"), 512u << 20);
+  EXPECT_EQ(host.at("PidsLimit"), 256);
+  EXPECT_EQ(host.at("NanoCpus"), 1000000000);
+  EXPECT_EQ(host.at("Privileged"), false);
+  EXPECT_EQ(host.at("SecurityOpt"), Json({"no-new-privileges"}));
+  EXPECT_NE(seen.at("Config").at("User"), "");
+  for (const Json& mount : seen.at("Mounts"))
+    EXPECT_TRUE(mount.at("RW") == false || mount.at("Destination") == "/workspace") << mount;
+  EXPECT_EQ(me.run("touch /x").at("exit_code"), 1);
+  EXPECT_EQ(me.out("touch /tmp/x && echo ok"), "ok\n");
+}
+
+TEST_F(Lifecycle, ADeadContainerCostsTheCallThatSawItAndNothingElse) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a"), other(gateway, "b");
+  ASSERT_TRUE(succeeded(me.write("kept", "still here")));
+  other.run("true");
+  const std::string before = container_of(gateway, "a");
+  ExecStream stream(me, {{"command", "echo up; sleep 60"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  engine_->kill(before, "KILL", usual());
+  const auto events = stream.rest();
+  EXPECT_EQ(events.back().at("event"), "exit");
+  EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
+  EXPECT_TRUE(events.back().at("exit_code").is_null());
+  EXPECT_EQ(me.out("cat kept"), "still here");
+  EXPECT_NE(container_of(gateway, "a"), before);
+  EXPECT_EQ(other.out("echo fine"), "fine\n");
+}
+
+TEST_F(Lifecycle, AContainerThatDiedBetweenCallsIsMadeAnew) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  ASSERT_TRUE(succeeded(me.write("kept", "still here")));
+  engine_->remove(container_of(gateway, "a"), true, true, usual());
+  EXPECT_EQ(me.out("cat kept"), "still here");
+  EXPECT_THAT(gateway.log(), HasSubstr("made anew"));
+}
+
+TEST_F(Lifecycle, SigtermRemovesEveryContainerAndNoWorkspace) {
+  test::TemporaryDirectory state("/var/tmp");
+  GatewayOptions first = options();
+  first.state_dir = state.path();
+  std::string container;
+  {
+    Gateway gateway(first);
+    for (const char* agent : {"a", "b", "c"})
+      ASSERT_TRUE(succeeded(Caller(gateway, agent).write("kept", agent)));
+    container = container_of(gateway, "b");
+    gateway.stop();
+  }
+  EXPECT_EQ(failure_of([&] { engine_->inspect(container, usual()); }).http_status, 404);
+  Gateway again(first);
+  EXPECT_EQ(Caller(again, "b").content("kept"), "b");
+}
+
+TEST_F(Lifecycle, KeptContainersAreFoundAgainByWhatWasRecorded) {
+  test::TemporaryDirectory state("/var/tmp");
+  GatewayOptions keep = options("on_shutdown: keep");
+  keep.state_dir = state.path();
+  std::string container;
+  {
+    Gateway gateway(keep);
+    Caller(gateway, "a").run("echo mine > /tmp/mark");
+    container = container_of(gateway, "a");
+    gateway.stop();
+  }
+  EXPECT_EQ(engine_->inspect(container, usual()).at("State").at("Running"), true);
+  keep.yaml = options().yaml;
+  Gateway again(keep);
+  EXPECT_EQ(Caller(again, "a").out("cat /tmp/mark"), "mine\n");
+  EXPECT_EQ(container_of(again, "a"), container);
+}
+
+TEST_F(Lifecycle, AGatewayThatIsKilledLeavesNoProgramAndFindsItsContainer) {
+  test::TemporaryDirectory state("/var/tmp");
+  GatewayOptions same = options();
+  same.state_dir = state.path();
+  std::string container;
+  {
+    Gateway gateway(same);
+    ExecStream stream(Caller(gateway, "a"), {{"command", "sleep 4711.25"}});
+    ASSERT_EQ(stream.next()->at("event"), "start");
+    container = container_of(gateway, "a");
+    gateway.signal(SIGKILL);
+    gateway.wait(10);
+  }
+  Gateway again(same);
+  const Caller me(again, "a");
+  EXPECT_TRUE(
+      eventually(5, [&] { return me.run("grep -l 4711[.]25 /proc/[0-9]*/cmdline").at("stdout") == ""; }));
+  EXPECT_EQ(container_of(again, "a"), container);
+  EXPECT_THAT(again.log(), HasSubstr("exec_outcome_unknown"));
+}
+
+TEST_F(Lifecycle, AContainerThatOnlyWearsOurLabelsIsLeftAlone) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("true");
+  const Json ours = engine_->inspect(container_of(gateway, "a"), usual());
+  const std::string planted = run({{"Labels", ours.at("Config").at("Labels")}});
+  engine_->kill(ours.at("Id"), "KILL", usual());
+  EXPECT_EQ(me.out("echo back"), "back\n");
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  EXPECT_EQ(engine_->inspect(planted, usual()).at("State").at("Running"), true);
+  engine_->remove(planted, true, true, usual());
+}
+
+TEST_F(Lifecycle, APausedContainerIsAnErrorThatSaysSo) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("true");
+  const std::string id = container_of(gateway, "a");
+  const std::string host = std::getenv("ISOGATE_TEST_DOCKER");
+  ASSERT_EQ(test::run_program({"docker", "-H", host, "pause", id}).exit_code, 0);
+  const Answer answer = me.exec("true", {{"timeout_sec", 1}});
+  EXPECT_GE(answer.status, 502) << answer.text;
+  ASSERT_EQ(test::run_program({"docker", "-H", host, "unpause", id}).exit_code, 0);
+  EXPECT_TRUE(eventually(20, [&] { return me.exec("true").status == 200; }));
+}
+
+TEST_F(Lifecycle, WhatTakesTooMuchMemoryIsToldFromTheKernelsCounter) {
+  Gateway gateway(options({}, "memory_mb: 64"));
+  const Json result = Caller(gateway, "a").run("python3 -c 'x = bytearray(10**9)'");
+  EXPECT_EQ(result.at("outcome"), "oom_killed") << result;
+  EXPECT_EQ(result.at("exit_code"), 137);
+  EXPECT_EQ(Caller(gateway, "a").out("echo fine"), "fine\n");
+}
+
+TEST_F(Lifecycle, WhoKillsAllItCanOverAStreamLosesItsCallsAndNoMore) {
+  Gateway gateway(options({}, "transport: stream"));
+  const Caller me(gateway, "a");
+  ASSERT_TRUE(succeeded(me.write("kept", "still here")));
+  const std::string container = container_of(gateway, "a");
+  const Answer answer = me.exec("kill -9 -1; sleep 5");
+  EXPECT_TRUE(answer.status == 502 || answer.body.at("outcome") != "exited") << answer.text;
+  EXPECT_EQ(me.out("cat kept"), "still here");
+  EXPECT_EQ(container_of(gateway, "a"), container) << "the runner came back, the container stayed";
+}
+
+TEST_F(Lifecycle, ManyExecsInOneContainerAtOnce) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("true");
+  std::vector<std::thread> clients;
+  std::atomic<int> done = 0;
+  const double seconds = test::seconds_of([&] {
+    for (int i = 0; i < 48; ++i)
+      clients.emplace_back([&] { done += me.run("echo $$").at("exit_code") == 0 ? 1 : 0; });
+    for (std::thread& client : clients) client.join();
+  });
+  EXPECT_EQ(done, 48);
+  EXPECT_LT(seconds, 20) << "an exec of the Engine for each takes longer";
+}
+
+TEST_F(Lifecycle, AnUnreachableEngineIsAReasonAndNothingRuns) {
+  GatewayOptions nowhere = options();
+  nowhere.env = {{"DOCKER_HOST", "unix:///nonexistent/docker.sock"}};
+  nowhere.wait_ready = false;
+  Gateway gateway(nowhere);
+  const Answer answer = Caller(gateway, "a").exec("true");
+  EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
+  EXPECT_THAT(answer.text, HasSubstr("/nonexistent/docker.sock"));
+}
+
+TEST_F(Lifecycle, AnImageThatIsNotThereIsNamedWithTheRemedy) {
+  GatewayOptions absent = options();
+  absent.yaml = "backends:\n  - name: docker\n    config: {image: \"no-such-image:1\"}\n";
+  absent.wait_ready = false;
+  Gateway gateway(absent);
+  const Answer answer = Caller(gateway, "a").exec("true");
+  EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
+  EXPECT_THAT(answer.text, HasSubstr("no-such-image:1"));
+  EXPECT_THAT(answer.text, HasSubstr("sandbox-image"));
+}
+
+// The runner is reached without the Engine: what runs goes on, and new calls of warm sandboxes do, too.
+TEST(LifecycleWithoutEngine, ExecsGoOnWhileTheEngineIsDead) {
+  PrivateEngine engine;
+  if (!engine.obstacle().empty()) GTEST_SKIP() << engine.obstacle();
+  GatewayOptions options;
+  options.yaml = "backends:\n  - name: docker\n    config: {image: \"isogate-test:small\"}\nshell: /bin/sh\n";
+  options.env = {{"DOCKER_HOST", engine.address()}};
+  Gateway gateway(options);
+  const Caller me(gateway, "a");
+  me.run("true");
+  ExecStream stream(me, {{"command", "sleep 1; echo done"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  engine.kill();
+  EXPECT_EQ(me.out("echo meanwhile"), "meanwhile\n");
+  const auto events = stream.rest();
+  EXPECT_EQ(events.back().at("outcome"), "exited") << events.back();
+  engine.start_again();
+  // Without live-restore the Engine ends the containers that it finds: the next call has a fresh one.
+  EXPECT_TRUE(eventually(20, [&] { return me.exec("echo back").status == 200; }));
+}
+
+}  // namespace
+}  // namespace isogate::docker
