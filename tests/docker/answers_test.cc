@@ -1,6 +1,9 @@
 // What an Engine must not say, and what happens when it does: the call fails with a reason, never with a half
 // answer.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <chrono>
 
@@ -214,6 +217,33 @@ TEST(EngineCalls, AnEngineThatIsNotThereIsSaidToBe) {
   EXPECT_NE(failure_of([&] { refused.ping(usual()); }).message.find("Connection refused"), std::string::npos);
   Engine unknown(parse_address("tcp://engine.invalid:1", "the test"));
   EXPECT_EQ(failure_of([&] { unknown.ping(Budget(seconds(10))); }).status, ISOGATE_UNAVAILABLE);
+}
+
+// A listener that takes no connection: the first wait in its queue, then the kernel drops what comes.
+TEST(EngineCalls, ASilentPeerIsWaitedForNoLongerThanAllowed) {
+  const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(::listen(listener.get(), 0), 0);
+  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+  const std::string text = "tcp://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  EngineAddress tls = parse_address(text, "the test");
+  tls.tls = TlsFiles{};
+  const auto begin = Clock::now();
+  const auto ping = [](const EngineAddress& address) {
+    return failure_of([&] { Engine(address).ping(Budget(milliseconds(300))); }).message;
+  };
+  EXPECT_NE(ping(tls).find("the handshake was not done in time"), std::string::npos);
+  std::vector<std::unique_ptr<Transport>> queued;
+  const Failure full = failure_of([&] {
+    for (int i = 0; i < 100; ++i)
+      queued.push_back(Transport::connect(parse_address(text, "the test"), Budget(milliseconds(300))));
+  });
+  EXPECT_NE(full.message.find("did not take the connection in time"), std::string::npos) << full.message;
+  EXPECT_LT(Clock::now() - begin, seconds(5));
 }
 
 }  // namespace
