@@ -15,7 +15,13 @@ const std::string& Attack::backend() {
 }
 
 const std::string& Attack::obstacle() {
-  static const std::string why = isolates() ? namespace_obstacle() : is_root() ? root_gateway_obstacle() : "";
+  static const std::string why = [] {
+    if (backend() == "docker")
+      return std::string(::getenv("ISOGATE_TEST_DOCKER") == nullptr ? "ISOGATE_TEST_DOCKER names no Engine"
+                                                                    : "");
+    if (isolates()) return namespace_obstacle();
+    return is_root() ? root_gateway_obstacle() : std::string();
+  }();
   return why;
 }
 
@@ -27,6 +33,8 @@ void Attack::SetUpTestSuite() {
   options.yaml = isolates() ? "" : "allow_unisolated: true\n";
   options.yaml += "backends: [{name: " + backend() + "}]\nexec: {max_timeout_sec: 100}";
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
+  if (const char* engine = ::getenv("ISOGATE_TEST_DOCKER"); engine != nullptr)
+    options.env.emplace_back("DOCKER_HOST", engine);
   gateway_ = std::make_unique<Gateway>(options);
 }
 
