@@ -45,7 +45,7 @@ forget_rules() {
 }
 
 # An Engine that came later uses them, too: then they stay.
-another_runs() { grep -lsaE '^(/[^[:cntrl:]]*/)?dockerd' /proc/[0-9]*/cmdline > /dev/null; }
+another_runs() { grep -qsaE '^(/[^[:cntrl:]]*/)?dockerd' /proc/[0-9]*/cmdline; }
 
 restore_network() {
   [ -e "$dir/forward" ] || return 0
