@@ -40,8 +40,8 @@ class Workspace {
   // then starts an empty one), ISOGATE_ALREADY_EXISTS for another backend's, ISOGATE_PERMISSION_DENIED
   // for a workspace of another uid. What a crash left in staging is removed.
   static Result<std::unique_ptr<Workspace>> open(Options options, bool attach_only);
-  // A directory (O_PATH) that somebody else made and answers for: as this process, and staged beside the targets.
-  // There the word that a body is complete comes by another way than the body: write() waits for it.
+  // A directory (O_PATH) that somebody else made and answers for: as this process, and staged beside the
+  // targets. There the word that a body is complete comes by another way than the body: write() waits for it.
   static std::unique_ptr<Workspace> at(Fd root, const std::vector<SharedDir>* shared_dirs = nullptr);
   virtual ~Workspace() = default;
 

@@ -44,8 +44,12 @@ forget_rules() {
   done
 }
 
+# An Engine that came later uses them, too: then they stay.
+another_runs() { grep -qsaE '^(/[^[:cntrl:]]*/)?dockerd' /proc/[0-9]*/cmdline; }
+
 restore_network() {
   [ -e "$dir/forward" ] || return 0
+  if another_runs; then return; fi
   ip link delete docker0 2> /dev/null || true
   forget_rules filter
   forget_rules nat

@@ -36,7 +36,7 @@ up() {
     # Its own default is more than a root without CAP_SYS_RESOURCE may have.
     echo "[containers]
 default_ulimits = [\"nofile=$(ulimit -Hn):$(ulimit -Hn)\", \"nproc=4096:4096\"]" > "$dir/containers.conf"
-    export CONTAINERS_CONF=$dir/containers.conf
+    export CONTAINERS_CONF=$dir/containers.conf TMPDIR=$dir  # it forgets to remove what it imported
     setsid podman "${options[@]}" system service --time 0 "unix://$socket" > "$dir/log" 2>&1 < /dev/null &
     echo $! > "$pid_file"
     disown
