@@ -6,6 +6,9 @@ set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/isogate-sdk)
 
 install(TARGETS isogate RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${ISOGATE_PLUGINS} LIBRARY DESTINATION lib/isogate/plugins)
+# It lives among tenants, who may run it and nothing else.
+install(TARGETS isogate-runner RUNTIME DESTINATION lib/isogate
+  PERMISSIONS OWNER_EXECUTE GROUP_EXECUTE WORLD_EXECUTE)
 install(FILES docs/isogate.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES docs/completions/isogate.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME isogate)
 install(FILES docs/completions/_isogate DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

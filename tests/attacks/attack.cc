@@ -25,6 +25,12 @@ const std::string& Attack::obstacle() {
   return why;
 }
 
+std::vector<std::pair<std::string, std::string>> Attack::engines() {
+  const char* docker = ::getenv("ISOGATE_TEST_DOCKER");
+  if (docker == nullptr) return {};
+  return {{"DOCKER_HOST", docker}};
+}
+
 Gateway& Attack::gateway() { return *gateway_; }
 
 void Attack::SetUpTestSuite() {
@@ -32,9 +38,8 @@ void Attack::SetUpTestSuite() {
   GatewayOptions options;
   options.yaml = isolates() ? "" : "allow_unisolated: true\n";
   options.yaml += "backends: [{name: " + backend() + "}]\nexec: {max_timeout_sec: 100}";
-  options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
-  if (const char* engine = ::getenv("ISOGATE_TEST_DOCKER"); engine != nullptr)
-    options.env.emplace_back("DOCKER_HOST", engine);
+  options.env = engines();
+  options.env.emplace_back("GATEWAY_TOKEN", "the-gateway-s-own-secret");
   gateway_ = std::make_unique<Gateway>(options);
 }
 

@@ -26,6 +26,7 @@ class Attack : public testing::Test {
   static Gateway& gateway();
   static const std::string& backend();
   static const std::string& obstacle();  // why there is no gateway
+  static std::vector<std::pair<std::string, std::string>> engines();  // the environment that finds them
   static bool isolates() { return backend() != "local"; }
   // An agent of this test's own.
   Caller x() const { return {gateway(), "X-" + name()}; }

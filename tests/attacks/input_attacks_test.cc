@@ -230,6 +230,7 @@ TEST_F(InputAttack, T122_NamesThatLookAlikeShareNothing) {
   options.yaml = "allow_unisolated: true\nbackends: [{name: " + backend() +
                  "}]\nkeys:\n  - {name: one, tenant: a, sha256: " + sha256_hex(key('A')) +
                  "}\n  - {name: two, tenant: a-b, sha256: " + sha256_hex(key('B')) + "}\n";
+  options.env = engines();
   Gateway own(options);
   const Caller a(own.url(), key('A'), ""), ab(own.url(), key('B'), "");
   const std::vector<Caller> all = {a.as("Bob"), a.as("bob"), a.as("a_b"),  a.as("a-b"),
