@@ -42,9 +42,10 @@ Owner owner_of_runner(const Services& services) {
           std::string(sdk::view(services.host.abi().backend_name)), "-"};
 }
 
-// Puts what `fill` writes into the volume, through a container that is never started.
+// Mounts the volume at `target` of a container that is never started, and unpacks what `fill` writes at
+// `place`.
 void fill_volume(Services& services, const Owner& owner, const std::string& volume, const std::string& target,
-                 const Filler& fill, const sdk::Call& call) {
+                 const std::string& place, const Filler& fill, const sdk::Call& call) {
   const Json mount = {{"Type", "volume"}, {"Source", volume}, {"Target", target}};
   const Json body = {{"Image", services.config.image},
                      {"Entrypoint", {"/bin/false"}},
@@ -54,7 +55,7 @@ void fill_volume(Services& services, const Owner& owner, const std::string& volu
   const auto remove = [&] { services.engine.remove(id, true, false, Budget(Budget::kUsual)); };
   try {
     services.engine.put_archive(
-        id, target,
+        id, place,
         [&](const ByteSink& sink) {
           TarWriter tar(sink);
           fill(tar);
@@ -99,7 +100,7 @@ void prepare_runner(Services& services, const sdk::Call& call) {
     read_whole(file.get(), [&](std::string_view piece) { tar.bytes(piece); });
     tar.end_file();
   };
-  fill_volume(services, owner, volume, kRunnerDirectory, fill, call);
+  fill_volume(services, owner, volume, kRunnerDirectory, kRunnerDirectory, fill, call);
   services.runner_filled = true;
 }
 
@@ -144,9 +145,9 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
   if (!mark) sdk::fail_with_errno("cannot record the volume of a sandbox", errno);
   make_volume(services, parts.owner, parts.workspace, "workspace", call);
   const auto fill = [&](TarWriter& tar) {
-    tar.directory({.name = "./", .mode = 0700, .uid = parts.uid, .gid = parts.gid});
+    tar.directory({.name = kWorkspace + 1, .mode = 0700, .uid = parts.uid, .gid = parts.gid});
   };
-  fill_volume(services, parts.owner, parts.workspace, kWorkspace, fill, call);
+  fill_volume(services, parts.owner, parts.workspace, kWorkspace, "/", fill, call);
 }
 
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {

@@ -75,7 +75,7 @@ Stage make_stage(Starter starter, const std::string& backend) {
   stage.obstacle = starter_obstacle(starter);
   if (stage.obstacle.empty()) stage.obstacle = engine_obstacle(backend);
   if (!stage.obstacle.empty()) return stage;
-  GatewayOptions options = options_for(backend, starter);
+  GatewayOptions options = options_for(backend, starter, "instance: contract-" + new_mark());
   options.wait_ready = false;
   auto gateway = std::make_unique<Gateway>(options);
   Caller caller(*gateway, "");
@@ -169,9 +169,16 @@ GatewayOptions options_for(const std::string& backend, Starter starter, const st
 }
 
 std::unique_ptr<Gateway> World::another(const std::string& more, const std::string& state_dir) const {
-  GatewayOptions options = options_for(backend, starter, more);
+  // Gateways that share an engine have a name each; one that comes back has its own.
+  static std::map<std::string, std::string> names;
+  const auto known = names.find(state_dir);
+  const std::string name = known != names.end() ? known->second : "another-" + new_mark();
+  const bool named = more.find("instance:") != std::string::npos;
+  GatewayOptions options = options_for(backend, starter, named ? more : more + "\ninstance: " + name);
   options.state_dir = state_dir;
-  return std::make_unique<Gateway>(options);
+  auto other = std::make_unique<Gateway>(options);
+  names[other->state_dir()] = name;
+  return other;
 }
 
 }  // namespace isogate::test
