@@ -21,7 +21,7 @@ struct Config {
   std::string host;                              // empty: as the docker command line finds it
   std::string ca, certificate, key;              // files, for tcp://
   std::string image = "isogate-sandbox:latest";  // on the Engine already
-  std::string platform, runtime;                 // empty: the Engine's own
+  std::string runtime;                           // empty: the Engine's own
   uint64_t memory_mb = 512;                      // 0: no cap; likewise below
   double cpus = 1.0;
   uint64_t pids = 256;
@@ -33,7 +33,6 @@ struct Config {
   std::string runner;  // empty: beside the gateway's own program
   std::vector<std::pair<std::string, std::string>> env;
   std::vector<Mount> mounts;
-  uint64_t warm_pool = 0;
 };
 
 inline constexpr const char* kConfigSchema = R"({
@@ -52,8 +51,6 @@ inline constexpr const char* kConfigSchema = R"({
       "description": "for tcp://"},
     "image": {"type": "string", "minLength": 1, "maxLength": 512, "default": "isogate-sandbox:latest",
       "description": "what containers are made of; it has to be on the Engine already, nothing is pulled"},
-    "platform": {"type": "string", "pattern": "^[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?$",
-      "description": "of the image, as linux/amd64; left out: the Engine's own"},
     "runtime": {"type": "string", "pattern": "^[A-Za-z0-9_.-]+$",
       "description": "as the Engine knows it: runc, runsc, kata, …; left out: its default"},
     "memory_mb": {"type": "integer", "minimum": 0, "maximum": 16777216, "default": 512,
@@ -75,8 +72,6 @@ inline constexpr const char* kConfigSchema = R"({
     "workspace": {"type": "string", "enum": ["auto", "bind", "volume"], "default": "auto",
       "description": "bind: a directory of this host; volume: one of the Engine's, where that is on another machine"},
     "runner": {"type": "string", "pattern": "^/", "description": "the program isogate-runner on this host; left out: the one that came with the gateway"},
-    "warm_pool": {"type": "integer", "minimum": 0, "maximum": 256, "default": 0,
-      "description": "containers kept running ahead for agents that are new"},
     "env": {"type": "object", "additionalProperties": {"type": "string"}, "propertyNames": {"pattern": "^[^=]+$"},
       "description": "environment of every program, below what a request says"},
     "mounts": {"type": "array", "maxItems": 64,

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "plugins/docker/network.h"
 #include "plugins/docker/volumes.h"
 
 namespace isogate::docker {
@@ -141,6 +142,8 @@ std::string Container::create(const sdk::Call& call) {
   if (parts_.bind && ::faccessat(directory_.get(), "workspace", F_OK, AT_SYMLINK_NOFOLLOW) != 0)
     throw sdk::Error(ISOGATE_SANDBOX_LOST,
                      "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
+  if (services_.config.network)
+    parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
   if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);
   const Json body = container_of(services_.config, parts_, limits_);
   try {
@@ -304,6 +307,7 @@ void Container::end(const sdk::Call& call) {
     if (const auto record = read_record(directory_.get())) record_ = *record;
   }
   discard(call);
+  remove_network(services_, parts_.owner, directory_.get(), call);
 }
 
 void Container::purge(const sdk::Call& call) {

@@ -218,6 +218,26 @@ TEST_F(Lifecycle, ManyExecsInOneContainerAtOnce) {
   EXPECT_LT(seconds, 20) << "an exec of the Engine for each takes longer";
 }
 
+TEST_F(Lifecycle, ADedicatedNetworkIsNobodyElsesAndGoesWithTheSandbox) {
+  Gateway gateway(options({}, "network: dedicated"));
+  const Caller me(gateway, "a"), other(gateway, "b");
+  me.run("true");
+  other.run("true");
+  const Json mine =
+      engine_->inspect(container_of(gateway, "a"), usual()).at("NetworkSettings").at("Networks");
+  const Json theirs =
+      engine_->inspect(container_of(gateway, "b"), usual()).at("NetworkSettings").at("Networks");
+  ASSERT_EQ(mine.size(), 1u);
+  const std::string id = mine.begin()->at("NetworkID");
+  EXPECT_NE(id, theirs.begin()->at("NetworkID"));
+  EXPECT_EQ(engine_->inspect_network(id, usual()).at("Labels").at(kLabelInstance), instance_);
+  const Json backend = me.get("/backends").body.at("backends").at(0);
+  EXPECT_THAT(backend.dump(), HasSubstr("network with a way out"));
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
+  EXPECT_EQ(failure_of([&] { engine_->inspect_network(id, usual()); }).http_status, 404);
+  EXPECT_EQ(me.out("echo back"), "back\n");
+}
+
 TEST_F(Lifecycle, AnUnreachableEngineIsAReasonAndNothingRuns) {
   GatewayOptions nowhere = options();
   nowhere.env = {{"DOCKER_HOST", "unix:///nonexistent/docker.sock"}};
