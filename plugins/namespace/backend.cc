@@ -101,8 +101,8 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   auto profile = make_profile(*config);
   if (!profile) return profile.error();
   backend->profile_ = std::move(*profile);
-  if (auto checked = backend->check_root(); !checked) return checked.error();
-  if (auto shared = backend->open_shared_dirs(); !shared) return shared.error();
+  if (auto checked = backend->check_root(); !checked) return mistaken_path(checked.error());
+  if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
   if (const std::string relaxed = relaxations_of(*config); !relaxed.empty())
     backend->log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
   return backend;
@@ -139,8 +139,12 @@ Result<void> Backend::check_root() const {
   if (::lstat((root + "/usr").c_str(), &usr) != 0 || !S_ISDIR(usr.st_mode))
     return invalid("`" + root + "` (`root`) has no directory /usr: is it the root of a file system?");
   if (auto apart = check_apart(root, own_places(), "`root`"); !apart) return apart;
-  for (std::string above = root; !above.empty(); above.resize(above.rfind('/'))) {
-    if (auto kept = check_kept(above); !kept) return kept;
+  if (auto kept = check_kept(root); !kept) return kept;
+  for (std::string above = root.substr(0, root.rfind('/')); !above.empty(); above.resize(above.rfind('/'))) {
+    if (check_kept(above)) continue;
+    return invalid("`" + root + "` (`root`) lies in `" + above +
+                   "`, where others can put something else in its place: move it below a directory that only "
+                   "root can write, such as /srv");
   }
   for (const std::string& path : shown_of(root)) {
     if (auto kept = check_kept(path); !kept) return kept;
@@ -152,10 +156,12 @@ Result<void> Backend::check_root() const {
 Result<void> Backend::open_shared_dirs() {
   for (uint64_t i = 0; i < host_.shared_dir_count; ++i) {
     const std::string prefix(view(host_.shared_dirs[i].prefix)), path(view(host_.shared_dirs[i].path));
-    if (auto checked = check_shown(path, own_places(), "the shared directory `" + prefix + "`"); !checked)
+    if (auto checked =
+            check_shown(path, own_places(), "`" + path + "`, the shared directory `" + prefix + "`,");
+        !checked)
       return checked;
     Fd root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!root) return os_error("cannot open the shared directory `" + prefix + "`", errno);
+    if (!root) return os_error("cannot open `" + path + "`, the shared directory `" + prefix + "`", errno);
     shared_dirs_.push_back({prefix, std::move(root)});
   }
   for (size_t at = 0; at < toolchain_.size();) {
