@@ -177,10 +177,25 @@ TEST_F(Place, ARaceOfLinksStaysInTheView) {
   RecordProperty("tries", race.tries);
 }
 
-TEST_F(Place, AnotherUserIsThatUserAndRootNever) {
+TEST_F(Place, RootAmongTheUsersIsRefusedAtTheStart) {
   const auto own = with("", true);
   GatewayOptions options;
   options.yaml = "backends:\n  - name: namespace\n    users: [daemon, root]";
+  try {
+    Gateway refused(options);
+    ADD_FAILURE() << "it started";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(
+        std::string(error.what()).find("`backends[0].users`: `users` of backend `namespace` names root"),
+        std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(Place, AnotherUserIsThatUserAndRootNever) {
+  const auto own = with("", true);
+  GatewayOptions options;
+  options.yaml = "backends:\n  - name: namespace\n    users: [daemon]";
   try {
     Gateway allowed(options);
     const Caller me(allowed, "a");
