@@ -153,7 +153,10 @@ GatewayOptions options_for(const std::string& backend, Starter starter, const st
 std::unique_ptr<Gateway> World::another(const std::string& more, const std::string& state_dir) const {
   GatewayOptions options = options_for(backend, starter, more);
   options.state_dir = state_dir;
-  return std::make_unique<Gateway>(options);
+  options.wait_ready = false;
+  auto gateway = std::make_unique<Gateway>(options);
+  EXPECT_TRUE(decided(*gateway)) << Caller(*gateway, "").get("/readyz").text;
+  return gateway;
 }
 
 }  // namespace isogate::test

@@ -8,7 +8,10 @@ std::unique_ptr<Gateway> Boxes::another(const std::string& backend_yaml) {
   GatewayOptions options;
   options.yaml = "backends:\n  - name: namespace\n" + backend_yaml + "\nexec: {max_timeout_sec: 200}";
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
-  return std::make_unique<Gateway>(options);
+  options.wait_ready = false;
+  auto gateway = std::make_unique<Gateway>(options);
+  EXPECT_TRUE(decided(*gateway)) << Caller(*gateway, "").get("/readyz").text;
+  return gateway;
 }
 
 void Boxes::SetUp() {

@@ -115,8 +115,11 @@ TEST_F(Limits, AnExecsOwnLimitsHoldWithin) {
 TEST_F(Limits, DiskIsRefusedByName) {
   const auto strict = another("    limits: {disk_mb: 64}");
   const Answer refusal = Caller(*strict, "a").exec("true");
-  EXPECT_TRUE(refused(refusal, 501, "unsupported"));
-  EXPECT_NE(refusal.text.find("disk"), std::string::npos);
+  EXPECT_TRUE(refused(refusal, 503, "backend_unavailable"));
+  EXPECT_NE(refusal.text.find("it cannot limit disk_mb: remove it or write limits.mode: best_effort"),
+            std::string::npos)
+      << refusal.text;
+  EXPECT_EQ(Caller(*strict, "").get("/backends").body.at("/backends/0/eligible"_json_pointer), false);
   const auto lenient = another("    limits: {disk_mb: 64, mode: best_effort}");
   EXPECT_EQ(Caller(*lenient, "a").out("echo served"), "served\n");
 }
