@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"backends:\n  - name: a\n    plugn: b",
                 "c.yaml:3:5: unknown key `plugn` in `backends[0]`; did you mean `plugin`?"},
         Mistake{"backends: [{name: a, limits: {memory: 1}}]",
-                "c.yaml:1:31: unknown key `memory` in `backends[0].limits`"},
+                "c.yaml:1:31: unknown key `memory` in `backends[0].limits`; did you mean `memory_mb`?"},
         Mistake{"shell: /bin/sh\nshell: /bin/bash", "c.yaml:2:1: duplicate key `shell`, first at c.yaml:1:1"},
         Mistake{"backends: [{name: a, config: {x: {y: 1, y: 2}}}]",
                 "c.yaml:1:41: duplicate key `y`, first at c.yaml:1:35"}));
