@@ -174,6 +174,7 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   if (stack->report->os_errno == 0 && stack->report->stage == kStageInit) return init;
   const SpawnReport report = *stack->report;
   keeper_->bury(std::move(init));
+  if (report.os_errno == EAGAIN) return sandbox_is_full(place);
   return describe_failure(report, identity);
 }
 

@@ -19,6 +19,7 @@ namespace isogate::ns {
 namespace {
 
 constexpr uint32_t kNobody = 65534;
+constexpr uint64_t kLeastPids = 2;
 constexpr const char* kScratch = "tmp";
 constexpr const char* kIdentity = "identity";
 
@@ -40,6 +41,9 @@ Result<void> check_asked(const isogate_sandbox_spec& spec) {
     return unsupported(
         "backend `namespace` cannot limit the disk space of a sandbox: leave disk_mb out, write limits: "
         "best_effort, or choose another backend");
+  if (spec.limits.pids != 0 && spec.limits.pids < kLeastPids)
+    return invalid("backend `namespace` needs a max_pids of " + std::to_string(kLeastPids) +
+                   " at least: a program, and the init beside it");
   return {};
 }
 

@@ -199,6 +199,12 @@ TEST_F(Place, AnotherUserIsThatUserAndRootNever) {
   try {
     Gateway allowed(options);
     const Caller me(allowed, "a");
+    me.run("true");
+    const Answer outside = me.exec("id", {{"user", "daemon"}});
+    EXPECT_TRUE(refused(outside, 400, "invalid_request"));
+    EXPECT_NE(outside.text.find("cannot enter the working directory as uid 1: Permission denied"),
+              std::string::npos)
+        << outside.text;
     me.run("chmod 755 .");
     EXPECT_EQ(me.run("id -u", {{"user", "daemon"}}).at("stdout"), run_program({"id", "-u", "daemon"}).out);
     EXPECT_TRUE(refused(me.exec("id", {{"user", "root"}}), 403, "permission_denied"));
