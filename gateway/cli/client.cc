@@ -90,8 +90,7 @@ const char* advice_for(const std::string& code) {
   static const std::pair<const char*, const char*> kAdvice[] = {
       {"backend_unavailable", "`isogate probe` shows each backend and why it is or is not chosen."},
       {"draining", "The gateway is ending; try again when it is back."},
-      {"is_directory",
-       "`isogate rm -r PATH` removes a directory and all that is in it; `isogate ls PATH` shows it."},
+      {"is_directory", "`isogate ls PATH` shows what is in it."},
       {"outcome_unknown", "The program may have run, wholly or in part: look before you run it again."},
       {"permission_denied", "See `isogate probe` and the configuration for what this tenant may do."},
       {"rate_limited", "Try again in a moment."},
