@@ -154,9 +154,9 @@ std::unique_ptr<Gateway> World::another(const std::string& more, const std::stri
   GatewayOptions options = options_for(backend, starter, more);
   options.state_dir = state_dir;
   options.wait_ready = false;
-  auto gateway = std::make_unique<Gateway>(options);
-  EXPECT_TRUE(decided(*gateway)) << Caller(*gateway, "").get("/readyz").text;
-  return gateway;
+  auto made = std::make_unique<Gateway>(options);
+  EXPECT_TRUE(decided(*made)) << Caller(*made, "").get("/readyz").text;
+  return made;
 }
 
 }  // namespace isogate::test

@@ -9,9 +9,9 @@ std::unique_ptr<Gateway> Boxes::another(const std::string& backend_yaml) {
   options.yaml = "backends:\n  - name: namespace\n" + backend_yaml + "\nexec: {max_timeout_sec: 200}";
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
   options.wait_ready = false;
-  auto gateway = std::make_unique<Gateway>(options);
-  EXPECT_TRUE(decided(*gateway)) << Caller(*gateway, "").get("/readyz").text;
-  return gateway;
+  auto made = std::make_unique<Gateway>(options);
+  EXPECT_TRUE(decided(*made)) << Caller(*made, "").get("/readyz").text;
+  return made;
 }
 
 void Boxes::SetUp() {
