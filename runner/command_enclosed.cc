@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -126,6 +127,20 @@ int CommandRunner::null_of(const Enclosure& place) const {
   return place.null_fd() < 0 ? null_device_.get() : place.null_fd();
 }
 
+namespace {
+
+Error sandbox_is_full(const Enclosure& place) {
+  std::string text = "cannot start a process: the sandbox is full, or this host: its user may have ";
+  const EnclosurePlan& plan = place.plan();
+  for (int i = 0; i < plan.limit_count; ++i)
+    if (plan.limits[i].resource == RLIMIT_NPROC)
+      text += std::to_string(plan.limits[i].soft) + " processes and threads (max_processes)";
+  text += ", its cgroup `limits.max_pids`; the init of each exec counts";
+  return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN, std::move(text)};
+}
+
+}  // namespace
+
 Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& identity) {
   auto sockets = make_sockets();
   if (!sockets) return sockets.error();
@@ -150,6 +165,7 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   raw::block_signals(&mask);
   const long failed = raw_spawn(plan, &pidfd, &init.pid);
   raw::restore_signals(&mask);
+  if (failed == -EAGAIN) return sandbox_is_full(place);
   if (failed < 0) return os_error("cannot start a process", static_cast<int>(-failed));
   init.tally = place.tally();
   init.tally->add();
@@ -158,6 +174,7 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   if (stack->report->os_errno == 0 && stack->report->stage == kStageInit) return init;
   const SpawnReport report = *stack->report;
   keeper_->bury(std::move(init));
+  if (report.os_errno == EAGAIN) return sandbox_is_full(place);
   return describe_failure(report, identity);
 }
 

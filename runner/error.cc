@@ -53,6 +53,13 @@ Error os_error(std::string attempt, int os_errno) {
 
 Error invalid(std::string message) { return {ISOGATE_INVALID_ARGUMENT, 0, std::move(message)}; }
 
+Error mistaken_path(Error error) {
+  if (error.os_errno == ENOENT || error.os_errno == ENOTDIR || error.os_errno == EACCES ||
+      error.os_errno == ELOOP)
+    error.status = ISOGATE_INVALID_ARGUMENT;
+  return error;
+}
+
 Error unsupported(std::string message) { return {ISOGATE_UNSUPPORTED, 0, std::move(message)}; }
 
 }  // namespace isogate

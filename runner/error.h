@@ -24,14 +24,17 @@ struct [[nodiscard]] Error {
 // Adds ": strerror(os_errno)" and picks the status that fits the errno (ENOENT is not found, …).
 Error os_error(std::string attempt, int os_errno);
 Error invalid(std::string message);
+// An error about a path that an operator wrote: where nothing is there, or it is out of reach, what is wrong
+// is the argument.
+Error mistaken_path(Error error);
 Error unsupported(std::string message);
 
 // Either a T or an Error. error() and operator* may only be called after a look at ok().
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}     // NOLINT(*-explicit-*)
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {} // NOLINT(*-explicit-*)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(*-explicit-*)
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(*-explicit-*)
   [[nodiscard]] bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
   T& operator*() { return std::get<0>(state_); }
@@ -49,7 +52,7 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   Result() = default;
-  Result(Error error) : error_(std::move(error)) {} // NOLINT(*-explicit-*)
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT(*-explicit-*)
   [[nodiscard]] bool ok() const { return !error_; }
   explicit operator bool() const { return ok(); }
   Error& error() { return *error_; }

@@ -103,7 +103,9 @@ Error describe_failure(const SpawnReport& report, const Identity& identity) {
                           std::to_string(identity.gid) + " (only root may change identities)",
                       error);
     case kStageDirectory:
-      return os_error("cannot enter the working directory", error);
+      return os_error("cannot enter the working directory" +
+                          (identity.change ? " as uid " + std::to_string(identity.uid) : std::string()),
+                      error);
     default:
       return {ISOGATE_INTERNAL, error, "the program was killed before it could start"};
   }

@@ -54,7 +54,7 @@ Result<User> find_user(std::string_view name_or_number) {
   if (!found) return found.error();
   if (found->has_value()) return **found;
   if (numeric) return User{{true, uid, uid}, "agent"};
-  return Error{ISOGATE_NOT_FOUND, 0, "there is no such user on this host"};
+  return Error{ISOGATE_NOT_FOUND, 0, "there is no user `" + name + "` on this host"};
 }
 
 std::string own_name() {

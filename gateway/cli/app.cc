@@ -47,11 +47,29 @@ std::string nearest_option(const CLI::App* command, const std::vector<std::strin
   return "";
 }
 
+// The first word of `exec` that is neither an option nor the value of one: a program whose own options
+// follow.
+std::string program_among(const CLI::App* command, const std::vector<std::string>& words) {
+  const CommandInfo info = command_info(command);
+  for (size_t i = 1; i < words.size(); ++i) {
+    if (!words[i].starts_with('-')) return words[i];
+    for (const OptionInfo& option : info.options) {
+      const bool named = std::find(option.names.begin(), option.names.end(), words[i]) != option.names.end();
+      if (named && !option.value.empty()) ++i;
+    }
+  }
+  return "";
+}
+
 int usage_error(const std::string& message, const std::string& nearest, const std::string& command) {
   complain(message);
   if (!nearest.empty()) advise("Did you mean `" + nearest + "`?");
   advise("`isogate " + (command.empty() ? "" : command + " ") + "--help` shows what there is.");
   return kUsage;
+}
+
+std::string program_needs_mark(const std::string& program) {
+  return "put -- before the program: isogate exec [options] -- " + program + " …";
 }
 
 // CLI11 would take a program's name for one of our commands: it is split off before.
@@ -66,8 +84,7 @@ bool split_program(std::vector<std::string>& words, std::vector<std::string>& pr
 
 // What exec's options must have in common; empty: all is well.
 std::string exec_mistake(const ExecOptions& exec, const std::vector<std::string>& program) {
-  if (!exec.argv.empty())
-    return "put -- before the program: isogate exec [options] -- " + exec.argv[0] + " …";
+  if (!exec.argv.empty()) return program_needs_mark(exec.argv[0]);
   if (program.empty() && exec.command.empty()) return "give a program after --, or a command line with -c";
   if (!program.empty() && !exec.command.empty())
     return "give either a program after -- or a command line with -c, not both";
@@ -88,7 +105,10 @@ int parse_and_run(CLI::App& app, Parsed& parsed, std::vector<std::string> words)
     if (words.empty()) return write_all(2, app.help()).ok() ? kUsage : kFailed;
     std::string path;
     const CLI::App* typed = typed_command(app, path);
-    return usage_error(error.what(), nearest_option(typed, words), path);
+    const std::string near = nearest_option(typed, words);
+    const std::string named = path == "exec" && near.empty() ? program_among(typed, words) : "";
+    if (!named.empty()) return usage_error(program_needs_mark(named), "", path);
+    return usage_error(error.what(), near, path);
   }
   if (app.got_subcommand("exec")) {
     if (std::string mistake = exec_mistake(parsed.exec, program); !mistake.empty())

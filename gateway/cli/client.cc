@@ -1,7 +1,9 @@
 #include "gateway/cli/client.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -65,10 +67,30 @@ std::string named_url(const ClientOptions& options) {
   return options.url.empty() ? environment("ISOGATE_URL") : options.url;
 }
 
+bool names_state_dir(const ClientOptions& options) {
+  return !options.state_dir.empty() || !environment("ISOGATE_STATE_DIR").empty();
+}
+
+bool is_there(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 || errno != ENOENT;
+}
+
+Result<HttpClient> over_socket(const ClientOptions& options) {
+  const Endpoint endpoint{"", 0, state_dir_of(options) + "/isogate.sock"};
+  if (const int error = socket_error(endpoint.unix_path); error != 0) {
+    Error failure = os_error("cannot reach a gateway at `" + endpoint.unix_path + "`", error);
+    failure.status = ISOGATE_UNAVAILABLE;
+    return failure;
+  }
+  return client_of(options, endpoint, false);
+}
+
 const char* advice_for(const std::string& code) {
   static const std::pair<const char*, const char*> kAdvice[] = {
       {"backend_unavailable", "`isogate probe` shows each backend and why it is or is not chosen."},
       {"draining", "The gateway is ending; try again when it is back."},
+      {"is_directory", "`isogate ls PATH` shows what is in it."},
       {"outcome_unknown", "The program may have run, wholly or in part: look before you run it again."},
       {"permission_denied", "See `isogate probe` and the configuration for what this tenant may do."},
       {"rate_limited", "Try again in a moment."},
@@ -111,29 +133,22 @@ std::string default_state_dir() {
 }
 
 Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& options) {
-  if (std::string url = named_url(options); !url.empty()) {
-    auto client = find_gateway(options);
-    if (!client.ok()) return client.error();
-    return std::optional<HttpClient>(*client);
-  }
-  Endpoint endpoint{"", 0, state_dir_of(options) + "/isogate.sock"};
-  if (!socket_answers(endpoint.unix_path)) return std::optional<HttpClient>();
-  auto client = client_of(options, endpoint, false);
+  if (named_url(options).empty() && !names_state_dir(options) && !is_there(state_dir_of(options)))
+    return std::optional<HttpClient>();
+  auto client = named_url(options).empty() ? over_socket(options) : find_gateway(options);
   if (!client.ok()) return client.error();
   return std::optional<HttpClient>(*client);
 }
 
 Result<HttpClient> find_gateway(const ClientOptions& options) {
-  Endpoint endpoint{"127.0.0.1", 9090, ""};
-  if (std::string url = named_url(options); !url.empty()) {
-    auto parsed = parse_url(url);
-    if (!parsed.ok()) return parsed.error();
-    endpoint = *parsed;
-    endpoint.ca_file = options.ca_file.empty() ? environment("ISOGATE_CA_FILE") : options.ca_file;
-  } else if (std::string path = state_dir_of(options) + "/isogate.sock"; socket_answers(path)) {
-    endpoint = Endpoint{"", 0, path};
+  if (const std::string url = named_url(options); !url.empty()) {
+    auto endpoint = parse_url(url);
+    if (!endpoint.ok()) return endpoint.error();
+    endpoint->ca_file = options.ca_file.empty() ? environment("ISOGATE_CA_FILE") : options.ca_file;
+    return client_of(options, *endpoint, true);
   }
-  return client_of(options, endpoint, !named_url(options).empty());
+  if (auto client = over_socket(options); client.ok() || names_state_dir(options)) return client;
+  return client_of(options, Endpoint{"127.0.0.1", 9090, ""}, false);
 }
 
 Result<HttpAnswer> post_json(const ClientOptions& options, const std::string& path, const std::string& body) {
@@ -160,7 +175,9 @@ int report(const Error& error, bool json) {
     return exit_code;
   }
   complain(error.message);
-  if (error.status == ISOGATE_UNAVAILABLE)
+  if (error.status == ISOGATE_UNAVAILABLE && error.os_errno == EACCES)
+    advise("Its user and root may; others come by TCP with a key: --url or ISOGATE_URL, and ISOGATE_KEY.");
+  else if (error.status == ISOGATE_UNAVAILABLE)
     advise("Start one with `isogate serve`, or name it with --url or ISOGATE_URL.");
   if (error.status == ISOGATE_LOST)
     advise("What became of the call is not known: look before you repeat it.");

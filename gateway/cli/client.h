@@ -9,13 +9,14 @@
 
 namespace isogate::cli {
 
-// --url or ISOGATE_URL; else <state-dir>/isogate.sock if somebody answers there; else 127.0.0.1:9090.
-// The key: --key-file, ISOGATE_KEY, else <state-dir>/local.key, which is sent to this machine only, where the
-// URL was named, and not over a Unix socket: there the gateway knows its peer, and a key that is wrong would
-// be refused.
+// --url or ISOGATE_URL; else <state-dir>/isogate.sock, and nothing else where --state-dir or
+// ISOGATE_STATE_DIR names that directory; else, if nobody answers there, 127.0.0.1:9090. The key: --key-file,
+// ISOGATE_KEY, else <state-dir>/local.key, which is sent to this machine only, where the URL was named, and
+// not over a Unix socket: there the gateway knows its peer, and a key that is wrong would be refused.
 Result<HttpClient> find_gateway(const ClientOptions& options);
 
-// As find_gateway, but nullopt where nothing was named and nobody answers.
+// As find_gateway, but never by TCP unless that was named; nullopt where nothing was named and there is no
+// state directory.
 Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& options);
 
 // A JSON call; the answer as it came.

@@ -2,10 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "gateway/base/redact.h"
+#include "gateway/cli/config_trial.h"
 #include "gateway/cli/effective_config.h"
 #include "gateway/cli/exit_code.h"
 #include "gateway/cli/output.h"
-#include "gateway/config/plugin_place.h"
 #include "gateway/config/settings.h"
 
 namespace isogate::cli {
@@ -34,13 +34,12 @@ void hide_key_hashes(Json& document) {
   for (auto& key : *keys) key["sha256"] = kHidden;
 }
 
-// Notes, not errors: a file may name backends that this machine has no plugin for.
-void note_plugins(const Config& config) {
-  for (const BackendConfig& backend : config.backends) {
-    auto there = check_plugin_there(config, backend);
-    print(for_terminal("backend " + backend.name + ": " +
-                       (there ? plugin_file(config, backend) : "note: " + there.error().message) + "\n"));
-  }
+// "cannot use …: 2 mistakes" and one line each, as load_config() has it.
+int report_mistakes(const std::string& file, const std::vector<std::string>& mistakes) {
+  std::string text = "cannot use " + file + ": " + std::to_string(mistakes.size()) +
+                     (mistakes.size() == 1 ? " mistake" : " mistakes");
+  for (const std::string& line : mistakes) text += "\n  " + line;
+  return report_config(invalid(text));
 }
 
 }  // namespace
@@ -50,8 +49,11 @@ int run_config_check(const ConfigOptions& options) {
   if (!loaded.ok()) return report_config(loaded.error());
   for (const std::string& warning : loaded->warnings) complain("warning: " + warning);
   for (const std::string& relaxation : loaded->relaxations) complain("relaxed: " + relaxation);
-  print((loaded->file.empty() ? "defaults and environment" : loaded->file) + ": valid\n");
-  note_plugins(loaded->config);
+  const std::string file = loaded->file.empty() ? "defaults and environment" : loaded->file;
+  const TrialReport report = try_config(*loaded);
+  if (!report.mistakes.empty()) return report_mistakes(file, report.mistakes);
+  print(file + ": valid\n");
+  for (const std::string& note : report.notes) print(for_terminal(note + "\n"));
   return kDone;
 }
 

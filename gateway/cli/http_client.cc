@@ -10,7 +10,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <istream>
 #include <ostream>
@@ -45,6 +47,32 @@ Poco::Net::StreamSocket connect(const Endpoint& endpoint, double wait_sec) {
   }
   if (endpoint.tls) return secured(socket, endpoint.host, endpoint.ca_file);
   return socket;
+}
+
+// OpenSSL's words come with line ends of their own.
+std::string one_line(const Poco::Exception& error) {
+  std::string text = error.displayText();
+  for (char& c : text)
+    if (c == '\n' || c == '\r') c = ' ';
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+std::string tls_hint(const Endpoint& endpoint, const Poco::Exception& error) {
+  if (!endpoint.tls) return "";
+  std::string text = error.displayText();
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto has = [&text](const char* words) { return text.find(words) != std::string::npos; };
+  if (has("wrong version") || has("packet length") || has("http request"))
+    return "; it seems to speak no TLS: write http://";
+  if (has("certificate required") || has("handshake failure"))
+    return "; it asks for a client certificate, which this program does not have: use its Unix socket, or "
+           "curl";
+  if (has("verif") || has("certificate"))
+    return endpoint.ca_file.empty() ? "; name its certificate authority with --ca-file or ISOGATE_CA_FILE"
+                                    : "; its certificate is not of `" + endpoint.ca_file +
+                                          "`, or for another name than " + endpoint.host;
+  return "";
 }
 
 std::string host_header(const Endpoint& endpoint) {
@@ -208,13 +236,14 @@ Result<Endpoint> parse_url(const std::string& url) {
   return endpoint;
 }
 
-bool socket_answers(const std::string& unix_path) {
+int socket_error(const std::string& unix_path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (unix_path.size() >= sizeof address.sun_path) return false;
+  if (unix_path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
   unix_path.copy(address.sun_path, unix_path.size());
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  if (!socket) return errno;
+  return ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
 
 HttpClient::HttpClient(Endpoint endpoint, std::string key)
@@ -232,7 +261,8 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
     socket = connect(endpoint_, request.wait_sec);
   } catch (const Poco::Exception& error) {
     return Error{ISOGATE_UNAVAILABLE, 0,
-                 "cannot reach the gateway at " + endpoint_.text() + ": " + error.displayText()};
+                 "cannot reach the gateway at " + endpoint_.text() + ": " + one_line(error) +
+                     tls_hint(endpoint_, error)};
   }
   try {
     HTTPClientSession session(socket);
@@ -247,7 +277,10 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
     return lost("the gateway at " + endpoint_.text() + " said nothing for " +
                 std::to_string(static_cast<int64_t>(request.wait_sec)) + " s");
   } catch (const Poco::Exception& error) {
-    return lost("the connection to the gateway at " + endpoint_.text() + " broke: " + error.displayText());
+    return lost("the connection to the gateway at " + endpoint_.text() + " broke: " + one_line(error) +
+                (endpoint_.tls || !endpoint_.unix_path.empty()
+                     ? ""
+                     : "; if it speaks TLS, write https:// and --ca-file"));
   }
 }
 

@@ -27,8 +27,8 @@ struct Endpoint {
 // http(s)://HOST[:PORT], http(s)://[V6]:PORT or unix:/PATH
 Result<Endpoint> parse_url(const std::string& url);
 
-// Whether somebody listens on that Unix socket.
-bool socket_answers(const std::string& unix_path);
+// 0 when somebody listens on that Unix socket; else the errno of a try to connect.
+int socket_error(const std::string& unix_path);
 
 struct HttpRequest {
   std::string method, target;

@@ -14,7 +14,7 @@
 namespace isogate::cli {
 namespace {
 
-constexpr size_t kMaxKeyBytes = 4096;
+constexpr size_t kMaxKeyBytes = 4096, kGoodKeyBytes = 32;
 
 // One line, without its end.
 Result<std::string> read_line(int fd) {
@@ -74,6 +74,9 @@ int run_key_hash(bool json) {
           "the key holds a space, a control character or a byte that is not ASCII: no client could send it");
       return kFailed;
     }
+  if (key->size() < kGoodKeyBytes)
+    complain("warning: a key of " + std::to_string(key->size()) +
+             " characters can be guessed by who has its hash; `isogate key new` makes a good one");
   std::string hash = sha256_hex(*key);
   print(json ? "{\"sha256\":\"" + hash + "\"}\n" : hash + "\n");
   return kDone;

@@ -33,6 +33,8 @@ std::string for_people(const Json& description) {
   }
   for (const auto& warning : description.value("warnings", Json::array()))
     text += "warning             " + warning.get<std::string>() + "\n";
+  if (description.contains("config_schema") && !description["config_schema"].is_null())
+    text += "config_schema\n" + description["config_schema"].dump(2) + "\n";
   return for_terminal(text);
 }
 

@@ -135,7 +135,14 @@ int run_probe(const ProbeOptions& options) {
   if (!options.config.file.empty() || !options.config.backends.empty()) return probe_here(options);
   auto client = find_running_gateway(options.client);
   if (!client.ok()) return report(client.error(), options.client.json);
-  if (!*client) return probe_here(options);
+  if (!*client) {
+    const std::string note = "no gateway and no state directory here: this host, by the default settings\n";
+    if (options.client.json)
+      complain("note: " + note.substr(0, note.size() - 1));
+    else
+      print(note);
+    return probe_here(options);
+  }
   end_on_signals();
   return ask_gateway(**client, options.client.json);
 }

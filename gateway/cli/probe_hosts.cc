@@ -13,6 +13,7 @@
 #include <memory>
 #include <thread>
 
+#include "gateway/config/plugin_place.h"
 #include "gateway/ipc/channel.h"
 #include "gateway/ipc/codec.h"
 #include "gateway/supervisor/child.h"
@@ -116,6 +117,7 @@ class Host {
     auto said = supervisor::parse_from_child(record->bytes);
     if (!said.ok()) return said.error();
     if (said->type == "ready") return {};
+    setting_ = said->setting;
     return Error{ISOGATE_UNAVAILABLE, 0, said->message};
   }
 
@@ -145,6 +147,8 @@ class Host {
     if (found == nullptr) return Error{ISOGATE_INTERNAL, 0, "its host answers a probe with something else"};
     return *found;
   }
+
+  [[nodiscard]] const std::optional<std::string>& setting() const { return setting_; }  // told with a failure
 
   // Tells it to go, and kills it when it does not. How it ended.
   std::string end() {
@@ -176,6 +180,7 @@ class Host {
   supervisor::Child child_;
   Fd front_;
   uint64_t last_id_ = 0;
+  std::optional<std::string> setting_;
 };
 
 // Asks until the probe says that the backend can serve, at most `attempts` times.
@@ -189,7 +194,11 @@ Result<ipc::Probe> ask(Host& host, int attempts) {
 }
 
 Result<void> look_at(Host& host, int attempts, ProbedBackend& backend) {
-  if (auto ready = host.await_ready(); !ready.ok()) return ready;
+  if (auto ready = host.await_ready(); !ready.ok()) {
+    backend.setting = host.setting();
+    return ready;
+  }
+  if (attempts == 0) return {};
   auto hello = host.hello();
   if (!hello.ok()) return hello.error();
   backend.hello = *hello;
@@ -201,28 +210,50 @@ Result<void> look_at(Host& host, int attempts, ProbedBackend& backend) {
   return {};
 }
 
-}  // namespace
+Result<std::unique_ptr<Host>> start_host(const Config& config, Scratch& scratch, ProbedBackend& backend) {
+  if (auto there = check_plugin_there(config, backend.config); !there.ok()) {
+    backend.candidate.state = front::BackendState::kFailed;
+    if (there.error().status == ISOGATE_INVALID_ARGUMENT) backend.setting = "plugin";
+    return there.error();
+  }
+  return Host::start(config, backend.config, scratch);
+}
 
-Result<std::vector<ProbedBackend>> probe_backends(const Config& config) {
+ProbedBackend not_asked_yet(const BackendConfig& config) {
+  ProbedBackend backend{config, {}, {}, {}};
+  backend.candidate.name = config.name;
+  backend.candidate.wanted = {config.sandbox_limits, config.limits_best_effort, config.egress};
+  backend.candidate.state = front::BackendState::kDown;
+  return backend;
+}
+
+// Starts all at once and asks each at most `attempts` times.
+Result<std::vector<ProbedBackend>> look_at_all(const Config& config, int attempts) {
   catch_signals();
   auto scratch = Scratch::make(config);
   if (!scratch.ok()) return scratch.error();
-  std::vector<Result<std::unique_ptr<Host>>> hosts;
-  for (const BackendConfig& backend : config.backends)
-    hosts.push_back(Host::start(config, backend, *scratch));
   std::vector<ProbedBackend> probed;
+  std::vector<Result<std::unique_ptr<Host>>> hosts;
+  for (const BackendConfig& backend : config.backends) {
+    probed.push_back(not_asked_yet(backend));
+    hosts.push_back(start_host(config, *scratch, probed.back()));
+  }
   for (size_t i = 0; i < hosts.size(); ++i) {
-    ProbedBackend backend{config.backends[i], {}, {}};
-    backend.candidate.name = backend.config.name;
-    backend.candidate.state = front::BackendState::kDown;
-    Result<void> seen = hosts[i].ok() ? look_at(**hosts[i], config.require_remote ? 3 : 1, backend)
-                                      : Result<void>(hosts[i].error());
-    if (!seen.ok()) backend.candidate.reason = seen.error().message;
-    probed.push_back(std::move(backend));
+    Result<void> seen =
+        hosts[i].ok() ? look_at(**hosts[i], attempts, probed[i]) : Result<void>(hosts[i].error());
+    if (!seen.ok()) probed[i].candidate.reason = seen.error().message;
   }
   hosts.clear();
   if (stop_asked != 0) return Error{ISOGATE_CANCELLED, EINTR, "interrupted"};
   return probed;
 }
+
+}  // namespace
+
+Result<std::vector<ProbedBackend>> probe_backends(const Config& config) {
+  return look_at_all(config, config.require_remote ? 3 : 1);
+}
+
+Result<std::vector<ProbedBackend>> try_backends(const Config& config) { return look_at_all(config, 0); }
 
 }  // namespace isogate::cli

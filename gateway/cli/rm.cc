@@ -17,7 +17,12 @@ int run_remove(const RemoveOptions& options) {
   request.target = raw_target(options, options.recursive ? "recursive=true" : "");
   auto answer = client->call(request);
   if (!answer.ok()) return report(answer.error(), json);
-  if (!answer->ok()) return report_refusal(*answer, json);
+  if (!answer->ok()) {
+    const int code = report_refusal(*answer, json);
+    if (answer->status == 409 && !options.recursive && !json)
+      advise("`isogate rm -r PATH` removes a directory and all that is in it.");
+    return code;
+  }
   if (json) print(answer->body);
   return kDone;
 }

@@ -20,6 +20,7 @@ int run_serve(const ConfigOptions& options) {
   serve.config_path = loaded->file;
   serve.warnings = loaded->warnings;
   serve.relaxations = loaded->relaxations;
+  serve.places = loaded->places;
   serve.reload = [options] { return load_config(load_options(options)); };
   return supervisor_main(config, serve);
 }

@@ -37,6 +37,11 @@ void check_backends(const Config& config, Problems& problems) {
   check_unique(
       config.backends, "backends", "name", [](const BackendConfig& backend) { return backend.name; },
       "another backend has this name; give each its own `name`, `plugin` may be the same", problems);
+  for (size_t i = 0; i < config.backends.size(); ++i)
+    if (config.backends[i].run_as == "root" || config.backends[i].run_as == "0")
+      problems.at(
+          item("backends", i, "run_as"),
+          "a backend that needs root says so itself, and keeps what it names of root; leave this out");
 }
 
 void check_listeners(const Config& config, Problems& problems) {
@@ -242,7 +247,6 @@ std::vector<std::string> relaxations_of(const Config& config) {
       list.push_back(name + "limits: best_effort — limits that cannot be enforced are left out");
     if (backend.egress == ISOGATE_EGRESS_ALLOW)
       list.push_back(name + "egress: allow — its programs reach every network this host reaches");
-    if (backend.run_as == "root") list.push_back(name + "run_as: root — its host keeps root's identity");
     if (std::find(backend.users.begin(), backend.users.end(), "root") != backend.users.end())
       list.push_back(name + "users: root — a request may run as root in its sandboxes");
   }

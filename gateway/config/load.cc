@@ -274,6 +274,7 @@ class Loader {
     for (std::string& warning : warnings_of(config)) loaded_.warnings.push_back(std::move(warning));
     loaded_.relaxations = relaxations_of(config);
     loaded_.document = config_to_json(config);
+    loaded_.places = places_.values;
   }
 
   [[nodiscard]] Error failure() const {
@@ -304,6 +305,11 @@ TextPairs process_environment() {
       pairs.emplace_back(text.substr(0, sign), text.substr(sign + 1));
   }
   return pairs;
+}
+
+std::string setting_prefix(const SettingPlaces& places, std::string_view path) {
+  const std::string place = Places{{}, places}.of(path);
+  return (place.empty() ? "" : place + ": ") + "`" + std::string(path) + "`: ";
 }
 
 Result<Loaded> load_config(const LoadOptions& options) {

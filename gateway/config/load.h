@@ -5,6 +5,8 @@
 // No thread rule; reads the file, changes nothing.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,10 @@
 namespace isogate {
 
 using TextPairs = std::vector<std::pair<std::string, std::string>>;
+
+// Where a value came from, "isogate.yaml:3:12" or "environment variable X", by its path, "backends[0].name".
+// A default has none.
+using SettingPlaces = std::map<std::string, std::string, std::less<>>;
 
 struct LoadOptions {
   std::string file;                   // YAML or JSON, at most 1 MiB; empty: $ISOGATE_CONFIG, else none
@@ -32,9 +38,13 @@ struct Loaded {
   std::string file;                      // what was read; empty: none
   std::vector<std::string> warnings;     // one line each
   std::vector<std::string> relaxations;  // each way in which this is weaker than the defaults, in words
+  SettingPlaces places;
 };
 
 TextPairs process_environment();
+
+// "isogate.yaml:3:12: `backends[0].config`: ", with the place of the value or of what is around it.
+std::string setting_prefix(const SettingPlaces& places, std::string_view path);
 
 // The message of an error has one line per mistake, each with its place (file:line:column, variable or
 // flag), the key, what was expected and, for a mistyped name, the nearest one.

@@ -77,6 +77,19 @@ class ObjectReader {
     });
   }
 
+  // `cpus` and `cpu` for `cpu_percent`.
+  static std::string same_first_word(const std::string& key, const std::vector<std::string>& known) {
+    std::string word = key.substr(0, key.find_first_of("_-"));
+    if (word.size() > 3 && word.back() == 's') word.pop_back();
+    std::string found;
+    for (const std::string& each : known) {
+      if (word.size() < 3 || each.substr(0, each.find('_')) != word || each == found) continue;
+      if (!found.empty()) return "";
+      found = each;
+    }
+    return found;
+  }
+
   void unknown(const std::string& key, const std::string& group) {
     std::vector<std::string> here, elsewhere;
     for (const Setting& setting : table_) {
@@ -86,6 +99,7 @@ class ObjectReader {
       here.emplace_back(rest.substr(0, rest.find('.')));
     }
     std::string near = nearest(key, here);
+    if (near.empty()) near = same_first_word(key, here);
     for (const Setting& setting : top_settings())
       if (near.empty() && setting.path.substr(setting.path.rfind('.') + 1) == key) near = setting.path;
     std::string clean = shown(Json(key));

@@ -184,11 +184,11 @@ std::string misfits(valijson::ValidationResults& results, const Plain& schema, c
     Path path = path_of(error);
     std::string where = shown(path);
     std::string line =
-        "\n  " + (where.empty() ? "" : "`" + where + "`: ") +
+        (where.empty() ? "" : "`" + where + "`: ") +
         describe(error.description, path, RuleFinder(schema).find(path), value_at(document, path));
     if (!told.insert(line).second) continue;
-    if (told.size() > kMaxMisfits) return text + "\n  and more";
-    text += line;
+    if (told.size() > kMaxMisfits) return text + "; and more";
+    text += (text.empty() ? " " : "; ") + line;
   }
   return text;
 }

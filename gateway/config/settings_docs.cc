@@ -29,8 +29,8 @@ Flags beat the environment, the environment beats the file, the file beats the d
 ## Relaxations
 
 What weakens the defaults is spelled out, reported by `isogate config check` and logged at every start:
-`allow_unisolated: true`, `anonymous: loopback`, `metrics.listen` beyond loopback, and of a backend `limits: best_effort`, `egress: allow`, `run_as: root`
-and `root` among its `users`.
+`allow_unisolated: true`, `anonymous: loopback`, `metrics.listen` beyond loopback, and of a backend `limits: best_effort`, `egress: allow`
+and `root` among its `users`. What a plugin's own `config` relaxes is named by `isogate probe` and in the log.
 
 ## Settings
 )";

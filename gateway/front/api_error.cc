@@ -1,6 +1,7 @@
 #include "gateway/front/api_error.h"
 
 #include <array>
+#include <cerrno>
 
 #include "gateway/front/text.h"
 
@@ -99,6 +100,9 @@ std::string ApiError::closing(std::string_view request_id) {
 }
 
 ApiError from_backend(const Error& error) {
+  // A sandbox that is merely full has room again when something in it ends.
+  if (error.status == ISOGATE_RESOURCE_EXHAUSTED && error.os_errno == EAGAIN)
+    return {.code = Code::kRateLimited, .message = error.message, .retry_after_sec = 1};
   return {.code = code_of(error.status), .message = error.message};
 }
 

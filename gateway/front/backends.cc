@@ -17,6 +17,19 @@ Policy policy_of(const Config& config) {
   return {config.require_remote, config.min_isolation, config.allow_unisolated};
 }
 
+std::string_view verdict_name(uint32_t verdict) {
+  switch (verdict) {
+    case ISOGATE_PROBE_AVAILABLE:
+      return "available";
+    case ISOGATE_PROBE_DEGRADED:
+      return "degraded";
+    case ISOGATE_PROBE_UNAVAILABLE:
+      return "unavailable";
+    default:
+      return "unknown";
+  }
+}
+
 asio::awaitable<void> sleep_for(const asio::any_io_executor& executor, std::chrono::nanoseconds time) {
   asio::steady_timer timer(executor, time);
   co_await timer.async_wait(asio::use_awaitable);
@@ -123,7 +136,7 @@ asio::awaitable<void> Backends::probe_once(std::shared_ptr<Backend> backend) {
     if (!backend->probe || backend->probe->verdict != probe->verdict ||
         backend->probe->detail != probe->detail) {
       log::info("backend_probed", {{"backend", backend->config.name},
-                                   {"verdict", probe->verdict},
+                                   {"verdict", verdict_name(probe->verdict)},
                                    {"isolation", isolation_name(probe->isolation)},
                                    {"detail", probe->detail}});
     }
@@ -182,7 +195,9 @@ Decision Backends::decide(const SelectRequest& request) const {
   std::vector<Candidate> candidates;
   candidates.reserve(backends_.size());
   for (const auto& backend : backends_) {
-    candidates.push_back({.name = backend->config.name,
+    const BackendConfig& config = backend->config;
+    candidates.push_back({.name = config.name,
+                          .wanted = {config.sandbox_limits, config.limits_best_effort, config.egress},
                           .configured = backend->configured,
                           .hello_seen = backend->hello.has_value(),
                           .state = backend->state,

@@ -235,6 +235,9 @@ class Front {
       }
       if (tls.client_ca != order_.tls.client_ca) server_->forget_certificates();
     }
+    if (config.log.level != app_.config.log.level)
+      if (auto set = log::start("front", config.log.level, ""); !set)
+        log::error("cannot change the log level", {{"reason", set.error().message}});
     order_.tls = std::move(tls);
     app_.authenticator = std::move(*made);
     app_.config = std::move(config);

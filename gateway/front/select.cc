@@ -141,6 +141,37 @@ void check_capabilities(const ipc::Probe& probe, uint64_t needed, Objections& ou
   out.add(out.capability, "it lacks " + names + degraded(probe));
 }
 
+constexpr uint64_t kExecLimits = ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS;
+
+// What of a sandbox can be limited. Those three bits speak of an exec: a backend whose sandboxes are of this
+// host makes both of the same cgroups, one without any isolation has nothing to limit but execs, and an
+// engine limits what it runs whether or not it can do so for an exec.
+uint64_t sandbox_limits(const ipc::Probe& probe) {
+  if (probe.locality == ISOGATE_LOCALITY_PROCESS) return probe.capabilities & ISOGATE_CAP_LIMIT_DISK;
+  if (probe.locality == ISOGATE_LOCALITY_HOST) return probe.capabilities;
+  return probe.capabilities | kExecLimits;
+}
+
+// A sandbox that would be refused when it is opened is not worth a try.
+void check_wanted(const Standing& wanted, const ipc::Probe& probe, Objections& out) {
+  struct Row {
+    uint64_t asked, capability;
+    const char* setting;
+  };
+  const Row rows[] = {{wanted.limits.memory_bytes, ISOGATE_CAP_LIMIT_MEMORY, "memory_mb"},
+                      {wanted.limits.cpu_millis, ISOGATE_CAP_LIMIT_CPU, "cpu_percent"},
+                      {wanted.limits.pids, ISOGATE_CAP_LIMIT_PIDS, "max_pids"},
+                      {wanted.limits.disk_bytes, ISOGATE_CAP_LIMIT_DISK, "disk_mb"}};
+  std::string names;
+  for (const Row& row : rows)
+    if (row.asked != 0 && !wanted.best_effort && (sandbox_limits(probe) & row.capability) == 0)
+      names += (names.empty() ? "" : ", ") + std::string(row.setting);
+  if (!names.empty())
+    out.add(out.policy, "it cannot limit " + names + ": remove it or write limits.mode: best_effort");
+  if (wanted.egress == ISOGATE_EGRESS_DENY && (probe.capabilities & ISOGATE_CAP_EGRESS_DENY) == 0)
+    out.add(out.policy, "it cannot keep its programs off the network: remove egress: deny");
+}
+
 struct Examined {
   Objections objections;
   uint32_t isolation = ISOGATE_ISOLATION_NONE;
@@ -161,6 +192,7 @@ Examined examine(const Candidate& candidate, const Policy& policy, const SelectR
   }
   check_locality(probe.locality, policy, result.objections);
   check_isolation(result.isolation, policy, request, note, result.objections);
+  check_wanted(candidate.wanted, probe, result.objections);
   check_capabilities(probe, request.capabilities, result.objections);
   return result;
 }

@@ -25,8 +25,16 @@ enum class BackendState {
   kQuarantined,  // the same, after too many crashes
 };
 
+// What the operator wrote for every sandbox of a backend.
+struct Standing {
+  isogate_limits limits{};
+  bool best_effort = false;  // what cannot be enforced is left out
+  uint32_t egress = ISOGATE_EGRESS_UNSET;
+};
+
 struct Candidate {
   std::string name;
+  Standing wanted;
   bool configured = true;   // false: taken out of the configuration, it only drains
   bool hello_seen = false;  // its plugin is loaded and created
   BackendState state = BackendState::kStarting;

@@ -19,6 +19,7 @@
 #include "gateway/host/server.h"
 #include "gateway/ipc/channel.h"
 #include "gateway/ipc/codec.h"
+#include "runner/kept_capabilities.h"
 
 namespace isogate {
 namespace {
@@ -105,9 +106,8 @@ Result<Start> receive_start() {
 
 Result<void> drop_privileges(const Description& description, const BackendConfig& backend) {
   if (!started_by_root()) return stay_same_user();
-  // `run_as: root` is the operator's relaxation: root's files, but no capability beyond the plugin's own.
-  bool as_root = (description.flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0 || backend.run_as == "root";
-  if (as_root) return keep_capabilities(description.linux_capabilities);
+  if ((description.flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0)
+    return keep_capabilities(description.linux_capabilities);
   return become_user(backend.run_as, backend.groups);
 }
 
@@ -118,23 +118,69 @@ bool says_the_same(const Description& a, const Description& b) {
          a.linux_capabilities == b.linux_capabilities && a.config_schema_json == b.config_schema_json;
 }
 
-Result<std::unique_ptr<Instance>> prepare(const Start& start) {
-  if (auto there = check_plugin_there(start.config, start.backend); !there) return there.error();
+// Why there is no backend, and the setting of it that an operator has to mend; none when this host cannot do
+// it now.
+struct Failure {
+  Error error;
+  std::optional<std::string> setting;
+};
+
+// What was refused by its own look, not by what the kernel had to say about it.
+bool is_refusal(const Error& error) {
+  return error.status == ISOGATE_INVALID_ARGUMENT ||
+         (error.os_errno == 0 &&
+          (error.status == ISOGATE_PERMISSION_DENIED || error.status == ISOGATE_NOT_FOUND));
+}
+
+Failure blame(const char* setting, Error error) {
+  const bool mistake = is_refusal(error);
+  return {std::move(error), mistake ? std::optional<std::string>(setting) : std::nullopt};
+}
+
+// A file that cannot be reached is as wrong as one that is refused.
+Failure blame_plugin(Error error) {
+  const bool out_of_something = error.os_errno == EMFILE || error.os_errno == ENFILE ||
+                                error.os_errno == ENOMEM || error.os_errno == EIO;
+  return {std::move(error), out_of_something ? std::nullopt : std::optional<std::string>("plugin")};
+}
+
+// What every host needs of root, whatever its plugin keeps.
+constexpr Kept kNeeded[] = {{6, "SETGID", "drop groups"},
+                            {7, "SETUID", "look at a plugin as nobody, and become its user"},
+                            {8, "SETPCAP", "empty the bounding set"}};
+
+std::optional<Failure> prepare(const Start& start, std::unique_ptr<Instance>& instance) {
+  if (const std::string lacking = started_by_root() ? missing_capabilities(kNeeded) : ""; !lacking.empty())
+    return Failure{{ISOGATE_UNAVAILABLE, 0,
+                    "root without " + lacking + ": grant these to the gateway's unit or container"},
+                   std::nullopt};
+  if (auto there = check_plugin_there(start.config, start.backend); !there)
+    return blame_plugin(there.error());
   auto image = inspect_plugin(plugin_file(start.config, start.backend), start.backend.sha256);
-  if (!image) return image.error();
+  if (!image) return blame_plugin(image.error());
   auto copy = make_copy(*image, start.copy_dir);
-  if (!copy) return copy.error();
+  if (!copy) return Failure{copy.error(), std::nullopt};
   auto described = describe_copy(*image, *copy);
-  if (!described) return described.error();
+  if (!described) return blame("plugin", described.error());
   for (const std::string& warning : described->warnings)
     log::warn("plugin warning", {{"plugin", described->id}, {"message", warning}});
-  if (auto dropped = drop_privileges(*described, start.backend); !dropped) return dropped.error();
+  if (auto dropped = drop_privileges(*described, start.backend); !dropped)
+    return blame("run_as", dropped.error());
   image->bytes = {};
   auto loaded = load_plugin(copy->directory(), start.backend.plugin);
-  if (!loaded) return loaded.error();
+  if (!loaded) return blame("plugin", loaded.error());
   if (!says_the_same(*described, loaded->description))
-    return invalid("plugin `" + described->id + "` describes itself differently each time");
-  return Instance::create(std::move(*loaded), start.config, start.backend, start.places);
+    return blame("plugin", invalid("plugin `" + described->id + "` describes itself differently each time"));
+  if (auto checked = check_users(*described, start.backend); !checked) return blame("users", checked.error());
+  auto made = Instance::create(std::move(*loaded), start.config, start.backend, start.places);
+  if (!made) {
+    const bool policy =
+        Instance::forbidden(*described, start.config) && made.error().status == ISOGATE_PERMISSION_DENIED;
+    if (policy) return Failure{made.error(), std::nullopt};
+    return blame(start.backend.config_json == "{}" ? "" : "config", made.error());
+  }
+  instance = std::move(*made);
+  return std::nullopt;
 }
 
 void tell_supervisor(const json& message) {
@@ -143,9 +189,11 @@ void tell_supervisor(const json& message) {
   if (!sent) log::warn("supervisor not reached", {{"message", sent.error().message}});
 }
 
-int fail(const std::string& backend, const Error& error) {
-  log::error("backend cannot be served", {{"backend", backend}, {"message", error.message}});
-  tell_supervisor({{"type", "failed"}, {"message", error.message}});
+int fail(const std::string& backend, const Failure& failure) {
+  log::error("backend cannot be served", {{"backend", backend}, {"message", failure.error.message}});
+  json message = {{"type", "failed"}, {"message", failure.error.message}};
+  if (failure.setting) message["setting"] = *failure.setting;
+  tell_supervisor(message);
   return kExitFailed;
 }
 
@@ -167,12 +215,12 @@ size_t most_calls(const LimitsConfig& limits) {
 }
 
 int serve(Start start) {
-  auto instance = prepare(start);
-  if (!instance) return fail(start.backend.name, instance.error());
-  const Description& plugin = (*instance)->description();
+  std::unique_ptr<Instance> instance;
+  if (const auto failure = prepare(start, instance)) return fail(start.backend.name, *failure);
+  const Description& plugin = instance->description();
   const size_t calls = most_calls(start.config.limits);
   const auto files = static_cast<uint32_t>(std::min(kFileCalls, calls / 4));
-  const auto hello = (*instance)->hello(static_cast<uint32_t>(calls - kReserve) - files, files);
+  const auto hello = instance->hello(static_cast<uint32_t>(calls - kReserve) - files, files);
   auto greeted = ipc::send_record(start.front.get(), ipc::encode(hello).bytes, {}, ipc::Wait::kBlock);
   if (!greeted) log::warn("front not reached", {{"message", greeted.error().message}});
   tell_supervisor({{"type", "ready"}});
@@ -180,7 +228,7 @@ int serve(Start start) {
                               {"plugin", plugin.id},
                               {"version", plugin.version},
                               {"generation", start.generation}});
-  Server server(**instance, std::move(start.front), kControl, calls);
+  Server server(*instance, std::move(start.front), kControl, calls);
   int code = server.run();
   log::info("backend host ends", {{"backend", start.backend.name}, {"code", code}});
   return code;
@@ -200,7 +248,7 @@ int host_main() {
   }
   ::prctl(PR_SET_NAME, ("host:" + start->backend.name).substr(0, 15).c_str());
   auto logging = log::start("host " + start->backend.name, start->config.log.level, start->config.log.file);
-  if (!logging) return fail(start->backend.name, logging.error());
+  if (!logging) return fail(start->backend.name, {logging.error(), std::nullopt});
   return serve(std::move(*start));
 }
 

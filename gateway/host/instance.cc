@@ -1,6 +1,12 @@
 #include "gateway/host/instance.h"
 
+#include <pwd.h>
+
+#include <algorithm>
+#include <cerrno>
+
 #include "gateway/base/log.h"
+#include "gateway/base/privileges.h"
 #include "gateway/config/schema.h"
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
@@ -49,7 +55,33 @@ Result<void> check_config(const Description& description, const BackendConfig& b
   return invalid(what + ": plugin `" + description.id + "` takes no configuration; remove it");
 }
 
+Result<bool> is_somebody(const std::string& user) {
+  const bool number = !user.empty() && std::all_of(user.begin(), user.end(),
+                                                   [](unsigned char c) { return c >= '0' && c <= '9'; });
+  if (number) return true;
+  errno = 0;
+  if (::getpwnam(user.c_str()) != nullptr) return true;
+  if (errno != 0 && errno != ENOENT && errno != ESRCH)
+    return os_error("cannot look up the user `" + user + "`", errno);
+  return false;
+}
+
 }  // namespace
+
+Result<void> check_users(const Description& description, const BackendConfig& backend) {
+  if (!started_by_root() || !on_this_host(description)) return {};
+  for (const std::string& user : backend.users) {
+    if (user == "root" && description.isolation != ISOGATE_ISOLATION_NONE)
+      return invalid("`users` of backend `" + backend.name +
+                     "` names root, and what isolates programs of this host runs none as root; take it out");
+    auto found = is_somebody(user);
+    if (!found) return found.error();
+    if (!*found)
+      return invalid("`users` of backend `" + backend.name + "` names `" + user +
+                     "`, and this host has no such user; make it, or take it out");
+  }
+  return {};
+}
 
 Result<std::unique_ptr<Instance>> Instance::create(ImportedPlugin plugin, Config config,
                                                    BackendConfig backend, HostPaths places) {
@@ -59,6 +91,11 @@ Result<std::unique_ptr<Instance>> Instance::create(ImportedPlugin plugin, Config
     return checked.error();
   if (auto made = instance->make(); !made) return made.error();
   return instance;
+}
+
+bool Instance::forbidden(const Description& description, const Config& config) {
+  return (description.isolation == ISOGATE_ISOLATION_NONE && !config.allow_unisolated) ||
+         (config.require_remote && on_this_host(description));
 }
 
 Instance::Instance(ImportedPlugin plugin, Config config, BackendConfig backend, HostPaths places)

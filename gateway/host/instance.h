@@ -16,11 +16,19 @@ struct HostPaths {
   std::string sandboxes_dir, uids_dir;  // absolute
 };
 
+// Whom `users` names has to be somebody where the users are this host's own, and not root where there is
+// isolation; looked at by root alone, since nobody else can become them.
+Result<void> check_users(const Description& description, const BackendConfig& backend);
+
 class Instance {
  public:
   // Checks the backend's own configuration against the plugin's schema, then creates.
   static Result<std::unique_ptr<Instance>> create(ImportedPlugin plugin, Config config, BackendConfig backend,
                                                   HostPaths places);
+  // Whether the policy keeps this plugin from ever serving, however right its configuration is: it isolates
+  // nothing and allow_unisolated is not set, or it runs on this host under require_remote.
+  static bool forbidden(const Description& description, const Config& config);
+
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
   ~Instance();  // destroy(); every sandbox has been closed

@@ -79,7 +79,8 @@ Result<void> path_stays(const std::string& path, uint32_t scope, const char* fie
     return invalid(std::string("`") + field + "` must be absolute with `scope: sandbox`");
   }
   if (!absolute || path == "/workspace" || path.starts_with("/workspace/")) return {};
-  return refused(std::string("`") + field + "` is absolute and not below /workspace");
+  return refused(std::string("`") + field + "` is absolute and not below /workspace; with `scope: sandbox` " +
+                 "(--scope sandbox) it is a path of the sandbox's own file system");
 }
 
 Result<void> kind_of_event(int fd, bool required, const char* field) {

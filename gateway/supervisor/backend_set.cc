@@ -9,19 +9,47 @@ void BackendSet::start(const BackendConfig& backend) {
   slots_.back()->start();
 }
 
-void BackendSet::reload(const std::vector<BackendConfig>& wanted) {
+BackendSlot* BackendSet::find(const std::string& name) const {
   for (const auto& slot : slots_)
-    if (std::none_of(wanted.begin(), wanted.end(),
-                     [&](const auto& each) { return each.name == slot->name(); }))
-      slot->remove();
-  for (const BackendConfig& backend : wanted) {
-    const auto slot = std::find_if(slots_.begin(), slots_.end(),
-                                   [&](const auto& each) { return each->name() == backend.name; });
-    if (slot == slots_.end())
-      start(backend);
-    else
-      (*slot)->reload(backend);
+    if (slot->name() == name) return slot.get();
+  return nullptr;
+}
+
+void BackendSet::try_out(const Config& wanted) {
+  for (const BackendConfig& backend : wanted.backends) {
+    if (find(backend.name) == nullptr) {
+      slots_.push_back(std::make_unique<BackendSlot>(context_, front_, backend));
+      slots_.back()->remove();  // it is one only when it takes over
+    }
+    find(backend.name)->try_out(wanted, backend);
   }
+}
+
+void BackendSet::take_over(const std::vector<BackendConfig>& wanted) {
+  for (const auto& slot : slots_)
+    if (!slot->on_trial()) slot->remove();
+  for (const BackendConfig& backend : wanted) find(backend.name)->take_over(backend);
+}
+
+void BackendSet::drop_trials() {
+  for (const auto& slot : slots_) slot->drop_trial();
+}
+
+bool BackendSet::settled() const {
+  return std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) {
+    return slot->settled() || (slot->removed() && !slot->on_trial());
+  });
+}
+
+std::optional<Mistake> BackendSet::mistake(const std::vector<BackendConfig>& backends) const {
+  for (size_t i = 0; i < backends.size(); ++i) {
+    const BackendSlot* slot = find(backends[i].name);
+    if (slot == nullptr || !slot->mistake()) continue;
+    const Mistake& found = *slot->mistake();
+    const std::string path = "backends[" + std::to_string(i) + "]";
+    return Mistake{found.setting.empty() ? path : path + "." + found.setting, found.reason};
+  }
+  return std::nullopt;
 }
 
 void BackendSet::announce() {
@@ -60,7 +88,8 @@ void BackendSet::ended(pid_t pid, int wait_status) {
 
 void BackendSet::tick(TimePoint now) {
   for (const auto& slot : slots_) slot->tick(now);
-  std::erase_if(slots_, [](const auto& slot) { return slot->removed() && slot->empty(); });
+  std::erase_if(slots_,
+                [](const auto& slot) { return slot->removed() && slot->empty() && !slot->on_trial(); });
 }
 
 TimePoint BackendSet::next_deadline() const {

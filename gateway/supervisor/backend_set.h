@@ -13,8 +13,17 @@ class BackendSet {
   BackendSet(Context& context, const FrontLink& front) : context_(context), front_(front) {}
 
   void start(const BackendConfig& backend);
-  // Keeps, replaces, starts and removes, so that what runs is what `wanted` says.
-  void reload(const std::vector<BackendConfig>& wanted);
+
+  // A reload: tries a host for each backend that has changed or is down; when they are settled, keeps,
+  // replaces, starts and removes so that what runs is what `wanted` says, or leaves everything as it was.
+  void try_out(const Config& wanted);
+  void take_over(const std::vector<BackendConfig>& wanted);
+  void drop_trials();
+
+  // Every first host, or every one on trial, has come to something.
+  [[nodiscard]] bool settled() const;
+  // The first in the order of `backends` whose configuration is wrong, and the path of what to mend.
+  [[nodiscard]] std::optional<Mistake> mistake(const std::vector<BackendConfig>& backends) const;
 
   // To every slot; what they mean stands at BackendSlot.
   void announce();
@@ -32,6 +41,8 @@ class BackendSet {
   [[nodiscard]] std::vector<const ControlChannel*> controls() const;
 
  private:
+  [[nodiscard]] BackendSlot* find(const std::string& name) const;
+
   Context& context_;
   const FrontLink& front_;
   std::vector<std::unique_ptr<BackendSlot>> slots_;

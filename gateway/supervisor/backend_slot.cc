@@ -14,15 +14,9 @@
 namespace isogate::supervisor {
 namespace {
 
-constexpr int kPermanent = 3;  // exit code of a host that said `failed`
-
 std::string seconds(std::chrono::milliseconds time) {
   const auto whole = time.count() / 1000, rest = time.count() % 1000;
   return rest == 0 ? std::to_string(whole) + " s" : std::to_string(time.count()) + " ms";
-}
-
-bool ended_with(int wait_status, int code) {
-  return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == code;
 }
 
 }  // namespace
@@ -43,8 +37,8 @@ void BackendSlot::start() {
   fingerprint_ = host_fingerprint(context_.config, config_);
   ++generation_;
   if (auto there = check_plugin_there(context_.config, config_); !there && !again)
-    return not_installed(there.error().message);
-  auto process = launch();
+    return not_installed(there.error());
+  auto process = launch(context_.config, config_);
   if (!process) return crashed(generation_, process.error().message);
   log::info("backend host started",
             {{"backend", name()}, {"generation", generation_}, {"host_pid", (*process)->child.pid}});
@@ -52,12 +46,21 @@ void BackendSlot::start() {
 }
 
 // A configuration may name more than is installed: no defect, as long as nothing served yet.
-void BackendSlot::not_installed(const std::string& reason) {
-  log::info("backend not installed", {{"backend", name()}, {"reason", reason}});
-  tell_down({name(), generation_, reason, false, false});
+void BackendSlot::not_installed(const Error& error) {
+  if (!settled_ && error.status == ISOGATE_INVALID_ARGUMENT) mistake_ = Mistake{"plugin", error.message};
+  settled_ = true;
+  const auto& all = context_.config.backends;
+  const auto own =
+      std::find_if(all.begin(), all.end(), [this](const auto& each) { return each.name == name(); });
+  std::string next;  // whatever it isolates
+  if (own != all.end())
+    for (auto each = own + 1; each != all.end(); ++each) next += (next.empty() ? "" : ", ") + each->name;
+  log::write(next.empty() ? log::Level::kInfo : log::Level::kWarn, "backend not installed",
+             {{"backend", name()}, {"reason", error.message}, {"next", next}});
+  tell_down({name(), generation_, error.message, false, false});
 }
 
-Result<std::unique_ptr<HostProcess>> BackendSlot::launch() {
+Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, const BackendConfig& backend) {
   const std::string copy_dir_name = name() + "." + std::to_string(generation_);
   auto copy_dir = make_plugin_copy_dir(context_.state, copy_dir_name);
   if (!copy_dir) return copy_dir.error();
@@ -75,22 +78,10 @@ Result<std::unique_ptr<HostProcess>> BackendSlot::launch() {
                       "did not become ready within " + seconds(context_.timings.ready));
   std::vector<Fd> to_front;
   to_front.push_back(std::move(pair->b));
-  process->control.send(host_start_message({&context_.config, &config_, generation_, context_.state.sandboxes,
+  process->control.send(host_start_message({&config, &backend, generation_, context_.state.sandboxes,
                                             context_.state.uids, *copy_dir}),
                         {}, std::move(to_front));
   return process;
-}
-
-void BackendSlot::reload(BackendConfig config) {
-  const bool lives =
-      !removed_ && (find(HostRole::kServing) != nullptr || find(HostRole::kStarting) != nullptr);
-  const bool same = host_fingerprint(context_.config, config) == fingerprint_;
-  config_ = std::move(config);
-  removed_ = false;
-  if (lives && same && !start_at_) return;
-  policy_.forget();
-  leave(HostRole::kStarting);
-  start();
 }
 
 void BackendSlot::remove() {
@@ -100,6 +91,7 @@ void BackendSlot::remove() {
   down_.reset();
   leave(HostRole::kStarting);
   leave(HostRole::kServing);
+  drop_trial();
 }
 
 // Without a deadline: its calls may last, and its front closes the socket when the last is done.
@@ -177,6 +169,7 @@ void BackendSlot::hear(HostProcess& process) {
       became_ready(process);
     } else if ((*said)->type == "failed") {
       process.failed = (*said)->message;
+      process.setting = (*said)->setting;
       process.kill_later(Clock::now() + context_.timings.leave,
                          "did not end after it failed: " + *process.failed);
     } else {
@@ -186,7 +179,12 @@ void BackendSlot::hear(HostProcess& process) {
 }
 
 void BackendSlot::became_ready(HostProcess& process) {
+  if (process.role == HostRole::kTrial && trial_) {
+    process.kill_at.reset();
+    return decide(Outcome::kReady, "");
+  }
   if (process.role != HostRole::kStarting || stopping_) return;
+  settled_ = true;
   leave(HostRole::kServing);
   process.role = HostRole::kServing;
   process.kill_at.reset();
@@ -230,8 +228,11 @@ void BackendSlot::conclude(const HostProcess& process, int wait_status) {
       tell_down({name(), process.generation, reason, false, false});
     return;
   }
-  if (process.failed && ended_with(wait_status, kPermanent))
-    return give_up(process.generation, *process.failed, false);
+  if (process.role == HostRole::kTrial) return conclude_trial(process, wait_status, reason);
+  const bool failed = process.failed && ended_with(wait_status, kPermanent);
+  if (failed && process.setting && !settled_) mistake_ = Mistake{*process.setting, *process.failed};
+  settled_ = true;
+  if (failed) return give_up(process.generation, *process.failed, false);
   if (process.role == HostRole::kServing && ended_with(wait_status, 0) && front_.dying()) {
     restart_when_alone_ = !retired_;  // the front was first; its end is about to be reported
     return;

@@ -19,17 +19,34 @@ struct FrontLink {
   std::function<bool()> dying;  // its sockets are closed already, its end not yet reported
 };
 
+// A backend whose configuration is wrong, as opposed to one that this host cannot run now.
+struct Mistake {
+  std::string setting;  // of it, "config"; empty: the backend itself
+  std::string reason;
+};
+
 class BackendSlot {
  public:
   BackendSlot(Context& context, const FrontLink& front, BackendConfig config);
 
-  void start();                       // a host, now
-  void reload(BackendConfig config);  // a new host when its settings or plugin have changed or it is down
-  void remove();                      // the host leaves; no other comes until a reload
-  void front_lost();                  // hosts end with their front; start anew after that
-  void announce();                    // all that a new front has to know
-  void retire();                      // hosts go on, but none is started any more
-  void stop(bool keep_sandboxes);     // every host, for good
+  void start();   // a host, now
+  void remove();  // the host leaves; no other comes until a reload
+
+  // A reload has two halves, so that a mistake costs nothing. First a host by the settings to come is tried
+  // beside the one that serves, unless nothing has changed and it is well; then, when all are settled, each
+  // takes over or each is dropped.
+  void try_out(const Config& wanted, const BackendConfig& backend);
+  void take_over(BackendConfig config);  // context.config is what was wanted
+  void drop_trial();
+  [[nodiscard]] bool on_trial() const { return trial_.has_value(); }
+
+  // Whether the first host, or the one on trial, has come to something; and what is wrong if it cannot.
+  [[nodiscard]] bool settled() const { return trial_ ? trial_->outcome != Outcome::kOpen : settled_; }
+  [[nodiscard]] const std::optional<Mistake>& mistake() const { return trial_ ? trial_->mistake : mistake_; }
+  void front_lost();               // hosts end with their front; start anew after that
+  void announce();                 // all that a new front has to know
+  void retire();                   // hosts go on, but none is started any more
+  void stop(bool keep_sandboxes);  // every host, for good
   void kill_all();
 
   void stuck(uint64_t generation);  // the front has given that host up: it ends, or is killed
@@ -45,14 +62,24 @@ class BackendSlot {
   [[nodiscard]] bool removed() const { return removed_; }
 
  private:
+  enum class Outcome { kOpen, kUnchanged, kReady, kAbsent, kFailed, kCrashed };
+  struct Trial {
+    std::string fingerprint;
+    Outcome outcome = Outcome::kOpen;
+    std::string reason;  // absent, failed, crashed
+    std::optional<Mistake> mistake;
+  };
+
   HostProcess* find(HostRole role);
-  Result<std::unique_ptr<HostProcess>> launch();
+  Result<std::unique_ptr<HostProcess>> launch(const Config& config, const BackendConfig& backend);
+  void conclude_trial(const HostProcess& process, int wait_status, const std::string& reason);
+  void decide(Outcome outcome, std::string reason);
   void hear(HostProcess& process);
   void became_ready(HostProcess& process);
   void hand_over(HostProcess& process);
   void leave(HostRole role);
   void conclude(const HostProcess& process, int wait_status);
-  void not_installed(const std::string& reason);
+  void not_installed(const Error& error);
   void give_up(uint64_t generation, const std::string& reason, bool quarantined);
   void crashed(uint64_t generation, const std::string& reason);
   void restart_when_alone();
@@ -66,6 +93,9 @@ class BackendSlot {
   std::vector<std::unique_ptr<HostProcess>> processes_;
   std::optional<TimePoint> start_at_;
   std::optional<BackendDown> down_;  // what the front was told last; nullopt: up, or never up yet
+  std::optional<Trial> trial_;
+  std::optional<Mistake> mistake_;  // of the first host
+  bool settled_ = false;
   uint64_t generation_ = 0;
   bool restart_when_alone_ = false;  // once the hosts of the last front have left
   bool removed_ = false, retired_ = false, stopping_ = false;

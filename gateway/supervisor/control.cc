@@ -38,7 +38,8 @@ std::string string_member(const Json& json, const char* name) {
 Result<FromChild> parse_from_child(const std::string& record) {
   const Json json = Json::parse(record, nullptr, false);
   if (!json.is_object()) return invalid("a control record that is no JSON object");
-  FromChild said{string_member(json, "type"), string_member(json, "message"), 0};
+  FromChild said{string_member(json, "type"), string_member(json, "message"), 0, std::nullopt};
+  if (json.contains("setting")) said.setting = string_member(json, "setting");
   if (const auto found = json.find("generation"); found != json.end() && found->is_number_unsigned())
     said.generation = found->get<uint64_t>();
   if (said.type != "ready" && said.type != "drained" && said.type != "fatal" && said.type != "failed" &&

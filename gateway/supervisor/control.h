@@ -13,12 +13,15 @@
 
 namespace isogate::supervisor {
 
-// What a child says: {"type":"ready"}, "drained", "fatal" and "failed" with a message; of the front also "stuck"
-// with a backend's name and the generation of its host, which it has given up, and "violation" with the system
-// call that its filter is about to kill it for.
+// What a child says: {"type":"ready"}, "drained", "fatal" and "failed" with a message; of the front also
+// "stuck" with a backend's name and the generation of its host, which it has given up, and "violation" with
+// the system call that its filter is about to kill it for. A host whose configuration is wrong says with
+// "failed" which "setting" of its backend an operator has to mend: "config", "plugin", …, or "" for the
+// backend itself.
 struct FromChild {
   std::string type, message;
   uint64_t generation = 0;
+  std::optional<std::string> setting;
 };
 Result<FromChild> parse_from_child(const std::string& record);
 

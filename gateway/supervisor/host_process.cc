@@ -1,5 +1,7 @@
 #include "gateway/supervisor/host_process.h"
 
+#include <sys/wait.h>
+
 namespace isogate::supervisor {
 
 void HostProcess::kill_later(TimePoint when, std::string why) {
@@ -14,6 +16,10 @@ void HostProcess::kill_now(std::string why) {
   kill_at.reset();
   kill_reason = std::move(why);
   kill_child(child);
+}
+
+bool ended_with(int wait_status, int code) {
+  return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == code;
 }
 
 std::string reason_of_end(const HostProcess& process, int wait_status) {

@@ -140,6 +140,13 @@ Result<void> remove_stale(const sockaddr_un& address) {
   return {};
 }
 
+Error no_directory(const std::string& path) {
+  const std::string directory = path.substr(0, std::max<size_t>(path.rfind('/'), 1));
+  return {ISOGATE_NOT_FOUND, ENOENT,
+          "cannot listen on unix:" + path + ": there is no directory `" + directory +
+              "`; make it with: install -d -m 0755 " + directory};
+}
+
 Result<Listener> open_unix(const std::string& path) {
   auto address = unix_address(path);
   if (!address) return address.error();
@@ -151,6 +158,7 @@ Result<Listener> open_unix(const std::string& path) {
       ::bind(listener.socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address);
   const int error = errno;
   ::umask(before);
+  if (bound != 0 && error == ENOENT) return no_directory(path);
   if (bound != 0) return os_error("cannot listen on unix:" + path, error);
   return listener;
 }

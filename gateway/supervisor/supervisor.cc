@@ -8,7 +8,9 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gateway/base/log.h"
@@ -50,11 +52,20 @@ class Supervisor {
   void terminate();
   void stop_hosts();
   void close_front();
-  void give_up(const std::string& reason);
+  void give_up(const std::string& reason, const char* event = "cannot go on");
   void kill_everything();
+  void settle_start(TimePoint now);
   void reload();
+  void settle_reload();
+  void refuse_reload(const std::string& reason);
   void apply(const Config& config);
   [[nodiscard]] std::string addresses() const;
+
+  struct PendingReload {
+    Config config;
+    ReloadSecrets secrets;
+    SettingPlaces places;
+  };
 
   const ServeOptions& options_;
   Context context_;
@@ -65,6 +76,11 @@ class Supervisor {
   BackendSet backends_{context_, link_};
   Phase phase_ = Phase::kRunning;
   TimePoint phase_deadline_ = TimePoint::max();
+  bool starting_ = true;  // until every first host has settled
+  bool front_started_ = false;
+  TimePoint front_deadline_ = TimePoint::max();  // it starts then, whoever has not settled
+  std::optional<PendingReload> pending_;         // its hosts are on trial
+  bool reload_again_ = false;
   int exit_code_ = 0;
 };
 
@@ -139,9 +155,9 @@ int Supervisor::run() {
     return 1;
   }
   log_start();
-  front_->start();
-  for (const BackendConfig& backend : context_.config.backends)
-    if (phase_ == Phase::kRunning) backends_.start(backend);
+  front_deadline_ = Clock::now() + context_.timings.first_hosts;
+  for (const BackendConfig& backend : context_.config.backends) backends_.start(backend);
+  settle_start(Clock::now());
   while (phase_ != Phase::kDone) turn();
   const int orphans = end_orphans();
   if (orphans > 0) log::error("processes were left over and had to be killed", {{"count", orphans}});
@@ -208,6 +224,8 @@ void Supervisor::child_ended(const Ended& end) {
 void Supervisor::advance(TimePoint now) {
   front_->tick(now);
   backends_.tick(now);
+  if (phase_ == Phase::kRunning && starting_) settle_start(now);
+  if (phase_ == Phase::kRunning && pending_) settle_reload();
   if (phase_ == Phase::kDraining && (now >= phase_deadline_ || !front_->running())) {
     if (front_->running()) log::warn("the front did not drain in time", {});
     stop_hosts();
@@ -217,10 +235,27 @@ void Supervisor::advance(TimePoint now) {
 }
 
 int Supervisor::poll_timeout() const {
-  const TimePoint next = std::min({front_->next_deadline(), backends_.next_deadline(), phase_deadline_});
+  const bool waits = !front_started_ && phase_ == Phase::kRunning;
+  const TimePoint front = waits ? front_deadline_ : front_->next_deadline();
+  const TimePoint next = std::min({front, backends_.next_deadline(), phase_deadline_});
   if (next == TimePoint::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
   return static_cast<int>(std::clamp<long long>(left, 0, 60000));
+}
+
+// Nobody is served before it is known that no backend is configured wrongly: what comes after it in the order
+// may isolate less. One that takes long holds up the others for a while only.
+void Supervisor::settle_start(TimePoint now) {
+  if (const auto mistake = backends_.mistake(context_.config.backends)) {
+    const std::string reason = setting_prefix(options_.places, mistake->setting) + mistake->reason;
+    return give_up(reason, "cannot start");
+  }
+  starting_ = !backends_.settled();
+  if (!front_started_ && (!starting_ || now >= front_deadline_)) {
+    front_started_ = true;
+    front_->start();
+  }
+  if (!starting_ && std::exchange(reload_again_, false)) reload();
 }
 
 void Supervisor::terminate() {
@@ -247,9 +282,9 @@ void Supervisor::close_front() {
   front_->close();
 }
 
-void Supervisor::give_up(const std::string& reason) {
-  log::error("cannot go on", {{"reason", reason}});
-  if (!context_.config.log.file.empty()) std::fprintf(stderr, "isogate: %s\n", reason.c_str());
+void Supervisor::give_up(const std::string& reason, const char* event) {
+  log::error(event, {{"reason", reason}});
+  if (!context_.config.log.file.empty()) std::fprintf(stderr, "isogate: %s: %s\n", event, reason.c_str());
   exit_code_ = 1;
   front_->retire();
   if (phase_ < Phase::kStopping) stop_hosts();
@@ -267,32 +302,54 @@ void Supervisor::reload() {
   if (phase_ != Phase::kRunning) return;
   if (!options_.reload)
     return log::warn("reload refused", {{"reason", "this gateway has nothing to read again"}});
+  reload_again_ = starting_ || pending_;
+  if (reload_again_) return;
   notify_service_manager("RELOADING=1");
   auto loaded = options_.reload();
-  auto secrets =
-      loaded ? check_reload(loaded->config, context_, listeners_) : Result<ReloadSecrets>(loaded.error());
-  if (secrets) {
-    for (const std::string& text : loaded->warnings) log::warn("warning", {{"text", text}});
-    for (const std::string& text : loaded->relaxations) log::warn("relaxation", {{"text", text}});
-    context_.local_key_sha256 = std::move(secrets->local_key_sha256);
-    context_.tls = std::move(secrets->tls);
-    apply(loaded->config);
-  } else {
-    log::error("reload refused, the old configuration stays", {{"reason", secrets.error().message}});
-  }
+  if (!loaded) return refuse_reload(loaded.error().message);
+  auto secrets = check_reload(loaded->config, context_, listeners_);
+  if (!secrets) return refuse_reload(secrets.error().message);
+  for (const std::string& text : loaded->warnings) log::warn("warning", {{"text", text}});
+  for (const std::string& text : loaded->relaxations) log::warn("relaxation", {{"text", text}});
+  pending_ = PendingReload{with_fixed_settings(loaded->config, context_.config), std::move(*secrets),
+                           std::move(loaded->places)};
+  backends_.try_out(pending_->config);
+  settle_reload();
+}
+
+void Supervisor::refuse_reload(const std::string& reason) {
+  log::error("reload refused, the old configuration stays", {{"reason", reason}});
   notify_service_manager("READY=1");
+}
+
+// When every host on trial has come to something: all is taken over, or nothing.
+void Supervisor::settle_reload() {
+  if (const auto mistake = backends_.mistake(pending_->config.backends)) {
+    const std::string reason = setting_prefix(pending_->places, mistake->setting) + mistake->reason;
+    pending_.reset();
+    backends_.drop_trials();
+    refuse_reload(reason);
+  } else if (backends_.settled()) {
+    const PendingReload taken = std::move(*pending_);
+    pending_.reset();
+    context_.local_key_sha256 = taken.secrets.local_key_sha256;
+    context_.tls = taken.secrets.tls;
+    apply(taken.config);
+    notify_service_manager("READY=1");
+  }
+  if (!pending_ && std::exchange(reload_again_, false)) reload();
 }
 
 void Supervisor::apply(const Config& config) {
   const std::string level = context_.config.log.level;
-  context_.config = with_fixed_settings(config, context_.config);
+  context_.config = config;
   if (level != context_.config.log.level)
     if (auto started = log::start("supervisor", context_.config.log.level, context_.config.log.file);
         !started)
       log::error("cannot change the log level", {{"reason", started.error().message}});
   if (front_->running())
     front_->send(front_reload_message(context_.config, context_.local_key_sha256, context_.tls), {});
-  backends_.reload(context_.config.backends);
+  backends_.take_over(context_.config.backends);
   log::info("reloaded", {{"backends", context_.config.backends.size()}});
 }
 

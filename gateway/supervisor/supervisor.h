@@ -21,7 +21,9 @@ namespace isogate {
 
 // How long the supervisor waits. Tests shorten some of them.
 struct SupervisorTimings {
-  std::chrono::milliseconds ready{30000};       // start of a child to its `ready`
+  std::chrono::milliseconds ready{30000};  // start of a child to its `ready`
+  std::chrono::milliseconds first_hosts{
+      5000};  // nobody is served before they have all settled, or after this
   std::chrono::milliseconds drain_extra{5000};  // beyond drain_timeout_sec
   std::chrono::milliseconds stop{40000};  // `stop` to the end of a host, which may have to end sandboxes
   std::chrono::milliseconds leave{2000};  // a host whose front has died ends by itself
@@ -35,6 +37,7 @@ struct ServeOptions {
   std::string config_path;                 // for messages; empty: no file
   std::vector<std::string> warnings;       // of loading, logged at every start
   std::vector<std::string> relaxations;    // logged at every start, as warnings
+  SettingPlaces places;                    // of the configuration, for messages
   std::function<Result<Loaded>()> reload;  // SIGHUP: loads everything anew; unset: not supported
   std::string child_executable = "/proc/self/exe";
   SupervisorTimings timings;

@@ -83,7 +83,7 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   if (host.sandboxes_dir.len == 0 || host.backend_name.len == 0)
     return invalid("the host gave no state directory");
   std::unique_ptr<Backend> backend(new Backend(host, *config));
-  if (auto shared = backend->open_shared_dirs(); !shared) return shared.error();
+  if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
   return backend;
 }
 
@@ -91,7 +91,7 @@ Result<void> Backend::open_shared_dirs() {
   for (uint64_t i = 0; i < host_.shared_dir_count; ++i) {
     const std::string prefix(view(host_.shared_dirs[i].prefix)), path(view(host_.shared_dirs[i].path));
     Fd root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!root) return os_error("cannot open the shared directory `" + prefix + "`", errno);
+    if (!root) return os_error("cannot open `" + path + "`, the shared directory `" + prefix + "`", errno);
     shared_dirs_.push_back({prefix, std::move(root)});
   }
   return {};

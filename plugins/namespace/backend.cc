@@ -19,6 +19,7 @@ namespace isogate::ns {
 namespace {
 
 constexpr uint32_t kNobody = 65534;
+constexpr uint64_t kLeastPids = 2;
 constexpr const char* kScratch = "tmp";
 constexpr const char* kIdentity = "identity";
 
@@ -40,6 +41,9 @@ Result<void> check_asked(const isogate_sandbox_spec& spec) {
     return unsupported(
         "backend `namespace` cannot limit the disk space of a sandbox: leave disk_mb out, write limits: "
         "best_effort, or choose another backend");
+  if (spec.limits.pids != 0 && spec.limits.pids < kLeastPids)
+    return invalid("backend `namespace` needs a max_pids of " + std::to_string(kLeastPids) +
+                   " at least: a program, and the init beside it");
   return {};
 }
 
@@ -101,8 +105,8 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   auto profile = make_profile(*config);
   if (!profile) return profile.error();
   backend->profile_ = std::move(*profile);
-  if (auto checked = backend->check_root(); !checked) return checked.error();
-  if (auto shared = backend->open_shared_dirs(); !shared) return shared.error();
+  if (auto checked = backend->check_root(); !checked) return mistaken_path(checked.error());
+  if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
   if (const std::string relaxed = relaxations_of(*config); !relaxed.empty())
     backend->log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
   return backend;
@@ -139,8 +143,12 @@ Result<void> Backend::check_root() const {
   if (::lstat((root + "/usr").c_str(), &usr) != 0 || !S_ISDIR(usr.st_mode))
     return invalid("`" + root + "` (`root`) has no directory /usr: is it the root of a file system?");
   if (auto apart = check_apart(root, own_places(), "`root`"); !apart) return apart;
-  for (std::string above = root; !above.empty(); above.resize(above.rfind('/'))) {
-    if (auto kept = check_kept(above); !kept) return kept;
+  if (auto kept = check_kept(root); !kept) return kept;
+  for (std::string above = root.substr(0, root.rfind('/')); !above.empty(); above.resize(above.rfind('/'))) {
+    if (check_kept(above)) continue;
+    return invalid("`" + root + "` (`root`) lies in `" + above +
+                   "`, where others can put something else in its place: move it below a directory that only "
+                   "root can write, such as /srv");
   }
   for (const std::string& path : shown_of(root)) {
     if (auto kept = check_kept(path); !kept) return kept;
@@ -152,10 +160,12 @@ Result<void> Backend::check_root() const {
 Result<void> Backend::open_shared_dirs() {
   for (uint64_t i = 0; i < host_.shared_dir_count; ++i) {
     const std::string prefix(view(host_.shared_dirs[i].prefix)), path(view(host_.shared_dirs[i].path));
-    if (auto checked = check_shown(path, own_places(), "the shared directory `" + prefix + "`"); !checked)
+    if (auto checked =
+            check_shown(path, own_places(), "`" + path + "`, the shared directory `" + prefix + "`,");
+        !checked)
       return checked;
     Fd root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!root) return os_error("cannot open the shared directory `" + prefix + "`", errno);
+    if (!root) return os_error("cannot open `" + path + "`, the shared directory `" + prefix + "`", errno);
     shared_dirs_.push_back({prefix, std::move(root)});
   }
   for (size_t at = 0; at < toolchain_.size();) {

@@ -45,9 +45,9 @@ Result<void> check_no_socket(std::string path, const std::string& what) {
   errno = 0;
   while (const FTSENT* entry = ::fts_read(walk.get())) {
     if (entry->fts_info == FTS_DEFAULT && S_ISSOCK(entry->fts_statp->st_mode))
-      return invalid(what +
-                     " holds a socket, by which a sandbox would reach the service behind it: choose a " +
-                     "directory without one");
+      return invalid(what + " holds the socket `" + entry->fts_path +
+                     "`, by which a sandbox would reach the service behind it: choose a directory without " +
+                     "one");
     const bool unknown =
         entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS;
     if (unknown && !is_closed(*entry))

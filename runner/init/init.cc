@@ -188,7 +188,7 @@ void check(Program& program, long result) {
 // Relative: beneath the workspace, whatever links there are; absolute: as anybody would.
 long enter_directory(const Program& program) {
   if (program.head.cwd_beneath == 0) return raw::call(SYS_chdir, program.cwd);
-  if (raw::call(SYS_chdir, "/workspace") < 0) return -ENOENT;
+  if (const long entered = raw::call(SYS_chdir, "/workspace"); entered < 0) return entered;
   if (program.cwd[0] == '\0') return 0;
   struct {
     uint64_t flags, mode, resolve;

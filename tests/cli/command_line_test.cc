@@ -68,6 +68,8 @@ TEST(CommandLine, MistakesAreUsageErrorsThatSayWhatToDo) {
       {{"plugin"}, "isogate plugin --help"},
       {{"exec"}, "-c"},
       {{"exec", "ls"}, "put -- before the program"},
+      {{"exec", "ls", "-l", "/"}, "put -- before the program: isogate exec [options] -- ls"},
+      {{"exec", "--agent", "a", "ls", "-l"}, "isogate exec [options] -- ls"},
       {{"exec", "--"}, "nothing follows --"},
       {{"exec", "-c", "x", "--", "y"}, "not both"},
       {{"exec", "--lines", "--", "y"}, "--lines needs --stream"},

@@ -11,15 +11,49 @@ using Json = nlohmann::json;
 
 TEST(ConfigCommand, CheckSaysValidAndNamesTheFileAndItsPlugins) {
   TemporaryDirectory directory;
+  const std::string plugins = ISOGATE_BUILD_DIR "/plugins";
   std::string good = directory.file(
-      "good.yaml", "plugin_dir: " + directory.path() + "\nbackends: [{name: local}, {name: absent}]\n");
-  std::string plugin = directory.file("local.so", "");
+      "good.yaml",
+      "plugin_dir: " + plugins + "\nallow_unisolated: true\nbackends: [{name: local}, {name: absent}]\n");
+  std::string plugin = plugins + "/local.so";
   auto done = run_isogate({"config", "check", good});
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(done.out.find(good + ": valid\nbackend local: " + plugin +
                           "\nbackend absent: note: plugin `absent` is not installed: no "),
             0u)
       << done.out;
+}
+
+struct Wrong {
+  const char *yaml, *place, *reason;
+};
+
+TEST(ConfigCommand, CheckLooksAtWhatTheConfigurationNames) {
+  const Wrong all[] = {
+      {"backends: [{name: local, config: {no_such: 1}}]", ":3:", "`backends[0].config`: config of backend"},
+      {"backends: [{name: locl}]", ":3:", "did you mean `local`?"},
+      {"backends:\n  - name: local\n    plugin: /nowhere/x.so", ":5:13: `backends[0].plugin`",
+       "no /nowhere/x.so"},
+      {"backends: [{name: local, sha256: "
+       "\"0000000000000000000000000000000000000000000000000000000000000001\"}]",
+       ":3:", "pinned is 0000"},
+      {"backends: [{name: local, run_as: nobody-such}]", ":3:", "there is no user `nobody-such`"},
+      {"shared_dirs: [{prefix: docs, path: /nowhere}]\nbackends: [{name: local}]", "`shared_dirs[0].path`",
+       "cannot find the directory `/nowhere`"},
+      {"log: {file: /nowhere/isogate.log}\nbackends: [{name: local}]", "`log.file`", "`/nowhere`"},
+      {"tls: {cert: /nowhere/cert.pem, key: /nowhere/key.pem}\nbackends: [{name: local}]", "`tls.cert`",
+       "/nowhere/cert.pem"}};
+  for (const Wrong& wrong : all) {
+    TemporaryDirectory directory;
+    auto done = run_isogate(
+        {"config", "check",
+         directory.file("c.yaml", "plugin_dir: " ISOGATE_BUILD_DIR "/plugins\nallow_unisolated: true\n" +
+                                      std::string(wrong.yaml) + "\n")});
+    EXPECT_EQ(done.exit_code, 1) << wrong.yaml << done.out << done.err;
+    EXPECT_EQ(done.out, "") << wrong.yaml;
+    EXPECT_NE(done.err.find(wrong.place), std::string::npos) << wrong.yaml << "\n" << done.err;
+    EXPECT_NE(done.err.find(wrong.reason), std::string::npos) << wrong.yaml << "\n" << done.err;
+  }
 }
 
 TEST(ConfigCommand, CheckShowsRelaxations) {

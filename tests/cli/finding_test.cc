@@ -1,5 +1,6 @@
 // How a command finds its gateway and its key, and where a key never goes.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tests/cli/fake_gateway.h"
 
@@ -110,6 +111,41 @@ TEST(Finding, ABadUrlIsAUsageError) {
   auto done = run_with({}, {"ls", "--url", "ftp://x"});
   EXPECT_EQ(done.exit_code, 2);
   EXPECT_NE(done.err.find("http://HOST:PORT"), std::string::npos);
+}
+
+TEST(Finding, ANamedStateDirectoryIsTheOnlyPlaceLookedAt) {
+  TemporaryDirectory state;
+  const std::string socket = state.path() + "/isogate.sock";
+  for (const char* command : {"probe", "ls"}) {
+    for (const auto& done : {run_with({}, {command, "--state-dir", state.path()}),
+                             run_with({{"ISOGATE_STATE_DIR", state.path()}}, {command})}) {
+      EXPECT_EQ(done.exit_code, 125) << command << done.out;
+      EXPECT_EQ(done.out, "");
+      EXPECT_NE(done.err.find("`" + socket + "`: No such file or directory"), std::string::npos) << done.err;
+      EXPECT_EQ(done.err.find("9090"), std::string::npos) << done.err;
+    }
+  }
+  state.file("isogate.sock", "no socket");
+  EXPECT_NE(run_with({}, {"probe", "--state-dir", state.path()}).err.find("Connection refused"),
+            std::string::npos);
+}
+
+TEST(Finding, NothingNamedAndNothingThereIsThisHostByItsDefaults) {
+  if (::access("/var/lib/isogate", F_OK) == 0 && ::geteuid() == 0)
+    GTEST_SKIP() << "there is a state directory";
+  TemporaryDirectory home;
+  auto done = run_with({{"HOME", home.path()}, {"XDG_STATE_HOME", home.path()}}, {"probe"});
+  EXPECT_EQ(done.out.find("no gateway and no state directory here: this host, by the default settings\n"), 0u)
+      << done.out;
+}
+
+TEST(Finding, APlainGatewayBehindHttpsIsHinted) {
+  FakeGateway gateway(fine());
+  std::string url = gateway.url();
+  url.replace(0, 4, "https");
+  auto done = run_with({}, {"ls", "--url", url});
+  EXPECT_EQ(done.exit_code, 125);
+  EXPECT_NE(done.err.find("write http://"), std::string::npos) << done.err;
 }
 
 TEST(Finding, NoOptionTakesAKey) {

@@ -50,6 +50,12 @@ TEST(Key, HashRefusesWhatNoClientCouldSend) {
   EXPECT_EQ(hash(std::string(5000, 'x')).exit_code, 1);
 }
 
+TEST(Key, HashWarnsOfAShortKey) {
+  auto done = hash("hunter2\n");
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_NE(done.err.find("7 characters can be guessed"), std::string::npos) << done.err;
+}
+
 TEST(Key, HashTakesNoKeyFromArgv) { EXPECT_EQ(run_isogate({"key", "hash", "my-key"}).exit_code, 2); }
 
 TEST(Key, HashAsksOnATerminalWithoutEcho) {

@@ -26,6 +26,7 @@ TEST(PluginCommand, DescribeSaysWhatAPluginIs) {
   auto text = run_isogate({"plugin", "describe", a_plugin()});
   EXPECT_EQ(text.exit_code, 0);
   EXPECT_NE(text.out.find("local"), std::string::npos);
+  EXPECT_NE(text.out.find("config_schema\n{\n"), std::string::npos) << text.out;
 }
 
 // The first g++ command of a page, as it stands there, with the place of the tree filled in.

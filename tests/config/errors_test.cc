@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"backends:\n  - name: a\n    plugn: b",
                 "c.yaml:3:5: unknown key `plugn` in `backends[0]`; did you mean `plugin`?"},
         Mistake{"backends: [{name: a, limits: {memory: 1}}]",
-                "c.yaml:1:31: unknown key `memory` in `backends[0].limits`"},
+                "c.yaml:1:31: unknown key `memory` in `backends[0].limits`; did you mean `memory_mb`?"},
         Mistake{"shell: /bin/sh\nshell: /bin/bash", "c.yaml:2:1: duplicate key `shell`, first at c.yaml:1:1"},
         Mistake{"backends: [{name: a, config: {x: {y: 1, y: 2}}}]",
                 "c.yaml:1:41: duplicate key `y`, first at c.yaml:1:35"}));
@@ -179,6 +179,12 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"backends: [{name: a, users: [1000]}]",
                 "c.yaml:1:30: `backends[0].users[0]`: expected a user name, or a number in quotes from 1 to "
                 "4294967294, got 1000; put it in quotes (root has to be spelled `root`)"},
+        Mistake{
+            "backends: [{name: a, run_as: root}]",
+            "c.yaml:1:30: `backends[0].run_as`: a backend that needs root says so itself, and keeps what it "
+            "names of root; leave this out"},
+        Mistake{"backends: [{name: a, limits: {cpus: 2}}]",
+                "c.yaml:1:31: unknown key `cpus` in `backends[0].limits`; did you mean `cpu_percent`?"},
         Mistake{"backends: [{name: a, run_as: 'a b'}]",
                 "c.yaml:1:30: `backends[0].run_as`: expected the name of a user or group of this machine, "
                 "got \"a b\""},

@@ -51,7 +51,7 @@ TEST(SchemaCheck, SaysWhereAndWhatWasExpected) {
   };
   for (const auto& [document, message] : cases) {
     EXPECT_THAT(misfit(document),
-                HasSubstr("config of backend `x` does not fit its schema:\n  " + std::string(message)))
+                HasSubstr("config of backend `x` does not fit its schema: " + std::string(message)))
         << document;
     EXPECT_THAT(misfit(document), Not(HasSubstr("Failed to validate"))) << document;
   }

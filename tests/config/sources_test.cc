@@ -383,13 +383,12 @@ TEST(Relaxations, AreSaidInWords) {
   auto got =
       loaded({"allow_unisolated: true\nanonymous: loopback\nbackends:\n- {name: a, limits: best_effort, "
               "egress: allow, users: [root, dev]}\n"
-              "- {name: b, run_as: root, limits: {memory_mb: 64, mode: best_effort}}\n- {name: c, egress: "
+              "- {name: b, limits: {memory_mb: 64, mode: best_effort}}\n- {name: c, egress: "
               "deny, users: ['1000']}\n"});
   EXPECT_THAT(got.relaxations,
               ElementsAre(HasSubstr("allow_unisolated: true"), HasSubstr("anonymous: loopback"),
                           HasSubstr("`a`: limits: best_effort"), HasSubstr("`a`: egress: allow"),
-                          HasSubstr("`a`: users: root"), HasSubstr("`b`: limits: best_effort"),
-                          HasSubstr("`b`: run_as: root")));
+                          HasSubstr("`a`: users: root"), HasSubstr("`b`: limits: best_effort")));
 }
 
 TEST(Warnings, TellWhatHasNoEffect) {

@@ -176,8 +176,10 @@ std::unique_ptr<Gateway> World::another(const std::string& more, const std::stri
   const bool named = more.find("instance:") != std::string::npos;
   GatewayOptions options = options_for(backend, starter, named ? more : more + "\ninstance: " + name);
   options.state_dir = state_dir;
+  options.wait_ready = false;
   auto other = std::make_unique<Gateway>(options);
   names[other->state_dir()] = name;
+  EXPECT_TRUE(decided(*other)) << Caller(*other, "").get("/readyz").text;
   return other;
 }
 

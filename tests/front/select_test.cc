@@ -311,5 +311,25 @@ TEST(Names, OfCapabilitiesAreOnePerBit) {
   EXPECT_TRUE(capability_names(1ull << 63).empty());
 }
 
+TEST(Select, WhatEverySandboxIsToHaveMustBeEnforceable) {
+  const auto limited = [](Candidate candidate, bool best_effort) {
+    candidate.wanted.limits.memory_bytes = 1 << 20;
+    candidate.wanted.limits.disk_bytes = 1 << 20;
+    candidate.wanted.best_effort = best_effort;
+    return candidate;
+  };
+  expect_refused(select({limited(spaces(), false)}, {}, {}), Refusal::kPolicy,
+                 {"it cannot limit memory_mb, disk_mb: remove it or write limits.mode: best_effort"});
+  expect_chosen(select({limited(spaces(), true)}, {}, {}), "namespace", ISOGATE_ISOLATION_NAMESPACE);
+  expect_refused(select({limited(docker(), false)}, {}, {}), Refusal::kPolicy, {"it cannot limit disk_mb:"});
+  const Candidate able = with(limited(spaces(), false), [](Candidate& candidate) {
+    candidate.probe->capabilities |= ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_DISK;
+  });
+  expect_chosen(select({able}, {}, {}), "namespace", ISOGATE_ISOLATION_NAMESPACE);
+  const Candidate closed =
+      with(docker(), [](Candidate& candidate) { candidate.wanted.egress = ISOGATE_EGRESS_DENY; });
+  expect_refused(select({closed}, {}, {}), Refusal::kPolicy, {"remove egress: deny"});
+}
+
 }  // namespace
 }  // namespace isogate::front

@@ -84,6 +84,12 @@ std::string HostProcess::first_message() {
                                      : message["type"].get<std::string>();
 }
 
+std::string HostProcess::mistaken_setting() {
+  if (!readable(control_.get(), 30000)) return "nothing";
+  auto received = ipc::receive_record(control_.get(), ipc::Wait::kBlock);
+  return received ? json::parse(received->bytes).value("setting", "nothing") : "nothing";
+}
+
 void HostProcess::expect_ready() {
   ASSERT_EQ(first_message(), "ready");
   auto received = ipc::receive_record(front_.get(), ipc::Wait::kBlock);

@@ -25,6 +25,8 @@ class HostProcess {
   HostProcess(const HostProcess&) = delete;
   HostProcess& operator=(const HostProcess&) = delete;
 
+  // The `setting` of a first message "failed"; "nothing" where there is none.
+  std::string mistaken_setting();
   // What the supervisor hears first: "ready", or the message of "failed".
   std::string first_message();
   // first_message(), which must be "ready", and Hello.

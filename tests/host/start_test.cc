@@ -67,18 +67,27 @@ TEST_F(Start, KeepsRootWithJustTheCapabilitiesOfTheDescriptor) {
   EXPECT_EQ(hex_line(status, "CapBnd") & ~uint64_t{0x21}, 0u);
 }
 
-TEST_F(Start, IsRootWithoutCapabilitiesWhenTheOperatorSaysSo) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can stay root";
+TEST_F(Start, RefusesUsersThatNobodyIs) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root becomes others";
   BackendConfig backend = fixture_backend("good");
-  backend.run_as = "root";
+  backend.users = {"daemon", "1234"};
   HostProcess host(backend);
-  ASSERT_NO_FATAL_FAILURE(host.expect_ready());
-  host.open();
-  std::string status;
-  ASSERT_EQ(host.exec({"status"}, &status).status, ISOGATE_OK);
-  EXPECT_THAT(status, HasSubstr("Uid:\t0\t0\t0\t0"));
-  EXPECT_EQ(hex_line(status, "CapEff"), 0u);
-  EXPECT_EQ(hex_line(status, "CapBnd"), 0u);
+  host.expect_ready();
+  backend.users = {"no-such-user-here"};
+  expect_failure(backend, HasSubstr("names `no-such-user-here`, and this host has no such user"));
+  backend.users = {"root"};
+  expect_failure(backend, HasSubstr("runs none as root"));
+}
+
+TEST_F(Start, NamesTheSettingThatIsWrong) {
+  BackendConfig backend = fixture_backend("good");
+  backend.config_json = R"({"unknown":1})";
+  HostProcess config(backend);
+  EXPECT_EQ(config.mistaken_setting(), "config");
+  BackendConfig pinned = fixture_backend("good");
+  pinned.sha256 = std::string(64, '0');
+  HostProcess plugin(pinned);
+  EXPECT_EQ(plugin.mistaken_setting(), "plugin");
 }
 
 TEST_F(Start, HoldsNoDescriptorButItsSockets) {

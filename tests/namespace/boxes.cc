@@ -8,7 +8,10 @@ std::unique_ptr<Gateway> Boxes::another(const std::string& backend_yaml) {
   GatewayOptions options;
   options.yaml = "backends:\n  - name: namespace\n" + backend_yaml + "\nexec: {max_timeout_sec: 200}";
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
-  return std::make_unique<Gateway>(options);
+  options.wait_ready = false;
+  auto made = std::make_unique<Gateway>(options);
+  EXPECT_TRUE(decided(*made)) << Caller(*made, "").get("/readyz").text;
+  return made;
 }
 
 void Boxes::SetUp() {

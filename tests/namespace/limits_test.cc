@@ -112,11 +112,39 @@ TEST_F(Limits, AnExecsOwnLimitsHoldWithin) {
       << "no path of the host";
 }
 
+TEST_F(Limits, RoomForNoProgramIsRefusedWithTheLeastThatWorks) {
+  const auto none = limited("max_pids: 1", "pids");
+  if (!none) GTEST_SKIP() << "no pids controller here; the refusal named it";
+  const Answer refusal = Caller(*none, "a").exec("true");
+  EXPECT_EQ(refusal.status, 400) << refusal.text;
+  EXPECT_NE(refusal.text.find("needs a max_pids of 2 at least"), std::string::npos) << refusal.text;
+  const auto one = limited("max_pids: 2", "pids");
+  EXPECT_EQ(Caller(*one, "a").run_argv({"/bin/echo", "fits"}).at("stdout"), "fits\n");
+}
+
+TEST_F(Limits, AFullSandboxIsToldSoAndWorthARetry) {
+  const auto own = limited("max_pids: 12", "pids");
+  if (!own) GTEST_SKIP() << "no pids controller here; the refusal named it";
+  const Caller me(*own, "a");
+  const std::string mark = new_mark();
+  ExecStream first(me, {{"argv", {"sh", "-c", "for i in $(seq 30); do sleep " + mark + " & done; wait"}},
+                        {"timeout_sec", 30}});
+  ASSERT_TRUE(there_within(5, mark, 5));
+  Answer refusal = me.exec("true");
+  for (int i = 0; i < 5 && refusal.status == 200; ++i) refusal = me.exec("true");
+  ASSERT_TRUE(refused(refusal, 429, "rate_limited")) << refusal.text;
+  EXPECT_NE(refusal.text.find("the sandbox is full"), std::string::npos) << refusal.text;
+  EXPECT_EQ(refusal.body.at("/error/retryable"_json_pointer), true);
+}
+
 TEST_F(Limits, DiskIsRefusedByName) {
   const auto strict = another("    limits: {disk_mb: 64}");
   const Answer refusal = Caller(*strict, "a").exec("true");
-  EXPECT_TRUE(refused(refusal, 501, "unsupported"));
-  EXPECT_NE(refusal.text.find("disk"), std::string::npos);
+  EXPECT_TRUE(refused(refusal, 503, "backend_unavailable"));
+  EXPECT_NE(refusal.text.find("it cannot limit disk_mb: remove it or write limits.mode: best_effort"),
+            std::string::npos)
+      << refusal.text;
+  EXPECT_EQ(Caller(*strict, "").get("/backends").body.at("/backends/0/eligible"_json_pointer), false);
   const auto lenient = another("    limits: {disk_mb: 64, mode: best_effort}");
   EXPECT_EQ(Caller(*lenient, "a").out("echo served"), "served\n");
 }

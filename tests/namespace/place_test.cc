@@ -177,13 +177,34 @@ TEST_F(Place, ARaceOfLinksStaysInTheView) {
   RecordProperty("tries", race.tries);
 }
 
-TEST_F(Place, AnotherUserIsThatUserAndRootNever) {
+TEST_F(Place, RootAmongTheUsersIsRefusedAtTheStart) {
   const auto own = with("", true);
   GatewayOptions options;
   options.yaml = "backends:\n  - name: namespace\n    users: [daemon, root]";
   try {
+    Gateway refused(options);
+    ADD_FAILURE() << "it started";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(
+        std::string(error.what()).find("`backends[0].users`: `users` of backend `namespace` names root"),
+        std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(Place, AnotherUserIsThatUserAndRootNever) {
+  const auto own = with("", true);
+  GatewayOptions options;
+  options.yaml = "backends:\n  - name: namespace\n    users: [daemon]";
+  try {
     Gateway allowed(options);
     const Caller me(allowed, "a");
+    me.run("true");
+    const Answer outside = me.exec("id", {{"user", "daemon"}});
+    EXPECT_TRUE(refused(outside, 400, "invalid_request"));
+    EXPECT_NE(outside.text.find("cannot enter the working directory as uid 1: Permission denied"),
+              std::string::npos)
+        << outside.text;
     me.run("chmod 755 .");
     EXPECT_EQ(me.run("id -u", {{"user", "daemon"}}).at("stdout"), run_program({"id", "-u", "daemon"}).out);
     EXPECT_TRUE(refused(me.exec("id", {{"user", "root"}}), 403, "permission_denied"));

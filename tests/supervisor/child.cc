@@ -112,6 +112,11 @@ int host_acts(const std::string& act) {
     tell_supervisor({{"type", "failed"}, {"message", "plugin `x` is absent"}});
     return 3;
   }
+  if (act == "mistaken") {
+    ::usleep(200'000);
+    tell_supervisor({{"type", "failed"}, {"message", "`procs` is unknown"}, {"setting", "config"}});
+    return 3;
+  }
   if (act == "orphan" && ::fork() == 0) {
     if (::fork() == 0) ::execl("/bin/sleep", "sleep", "1000", nullptr);
     ::_exit(0);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "gateway/base/hash.h"
 #include "tests/supervisor/harness.h"
@@ -119,7 +120,8 @@ TEST_F(Lifecycle, a_backend_that_is_not_installed_is_one_line_and_no_error) {
   EXPECT_EQ(down["restarting"], false);
   EXPECT_EQ(down["quarantined"], false);
   gateway.told_front("two", "up");
-  EXPECT_EQ(gateway.line("backend not installed")["level"], "info");
+  EXPECT_EQ(gateway.line("backend not installed")["level"], "warn") << "another comes after it";
+  EXPECT_EQ(gateway.line("backend not installed")["next"], "two");
   EXPECT_EQ(gateway.count("backend not installed"), 1);
   EXPECT_EQ(gateway.count("backend failed"), 0);
   EXPECT_EQ(children_of(gateway.pid()).size(), 2u) << "the front and backend two";
@@ -135,6 +137,35 @@ TEST_F(Lifecycle, a_failure_is_final_and_says_why) {
   gateway.told_front("two", "up");
   ::usleep(500'000);
   EXPECT_EQ(gateway.count("backend host started"), 2);
+}
+
+TEST_F(Lifecycle, a_backend_whose_configuration_is_wrong_keeps_the_gateway_from_starting) {
+  Supervised gateway({.backends = {backend("one"), backend("two", "mistaken")}});
+  EXPECT_EQ(gateway.wait(), 1);
+  EXPECT_EQ(gateway.line("cannot start")["reason"], "`backends[1].config`: `procs` is unknown");
+  EXPECT_EQ(gateway.count("front started"), 0) << "nobody was served";
+}
+
+TEST_F(Lifecycle, a_name_much_like_a_plugin_is_a_mistake) {
+  BackendConfig mistyped = backend("one");
+  mistyped.plugin = "namespce";
+  Supervised gateway({.backends = {mistyped, backend("two")}, .change = [](Config& config) {
+                        std::ofstream(config.plugin_dir + "/namespace.so") << "there";
+                      }});
+  EXPECT_EQ(gateway.wait(), 1);
+  const std::string reason = gateway.line("cannot start")["reason"];
+  EXPECT_NE(reason.find("`backends[0].plugin`: plugin `namespce` is not installed"), std::string::npos);
+  EXPECT_NE(reason.find("did you mean `namespace`?"), std::string::npos) << reason;
+  EXPECT_EQ(gateway.count("front started"), 0);
+}
+
+TEST_F(Lifecycle, a_backend_that_takes_long_holds_up_the_others_for_a_while_only) {
+  Supervised gateway({.backends = {backend("one", "never-ready"), backend("two")},
+                      .change_options = [](ServeOptions& options) {
+                        options.timings.first_hosts = std::chrono::milliseconds(300);
+                      }});
+  gateway.told_front("two", "up");
+  EXPECT_EQ(gateway.count("backend down"), 0);
 }
 
 TEST_F(Lifecycle, exit_code_3_without_a_word_is_a_crash) {

@@ -95,6 +95,43 @@ TEST_F(Reload, an_error_keeps_the_old_configuration) {
   EXPECT_TRUE(runs(gateway.host_pid("one")));
 }
 
+TEST_F(Reload, a_mistake_in_one_backend_leaves_everything_as_it_was) {
+  Supervised gateway({.backends = {backend("one"), backend("two")}});
+  gateway.told_front("one", "up");
+  gateway.told_front("two", "up");
+  const pid_t one = gateway.host_pid("one"), two = gateway.host_pid("two");
+  gateway.reload([](Config& config) {
+    config.limits.max_execs = 7;
+    config.backends = {backend("one", "serve"), backend("three"), backend("two", "mistaken")};
+  });
+  EXPECT_EQ(gateway.line("reload refused, the old configuration stays")["reason"],
+            "`backends[2].config`: `procs` is unknown");
+  EXPECT_TRUE(gone_within(gateway.host_pid("one", 2), 5)) << "those on trial leave";
+  EXPECT_TRUE(gone_within(gateway.host_pid("three"), 5));
+  EXPECT_TRUE(runs(one));
+  EXPECT_TRUE(runs(two));
+  EXPECT_EQ(gateway.count("front got reload"), 0);
+  EXPECT_EQ(gateway.count("front got backend"), 2);
+  gateway.reload([](Config& config) { config.backends = {backend("one", "serve"), backend("two")}; });
+  gateway.line("reloaded");
+  gateway.told_front("one", "up", 2);
+  EXPECT_TRUE(gone_within(one, 5));
+  EXPECT_TRUE(runs(two));
+}
+
+TEST_F(Reload, a_plugin_that_is_gone_ends_nobody_who_serves) {
+  TemporaryDirectory plugins;
+  plugins.file("x.so", "version 1");
+  Supervised gateway({.change = [&](Config& config) { config.plugin_dir = plugins.path(); }});
+  gateway.told_front("one", "up");
+  const pid_t host = gateway.host_pid("one");
+  ::unlink((plugins.path() + "/x.so").c_str());
+  gateway.reload([](Config&) {});
+  const std::string reason = gateway.line("reload refused, the old configuration stays")["reason"];
+  EXPECT_NE(reason.find("plugin `x` is not installed"), std::string::npos) << reason;
+  EXPECT_TRUE(runs(host));
+}
+
 TEST_F(Reload, a_replacement_that_fails_takes_the_backend_down) {
   Supervised gateway;
   gateway.told_front("one", "up");

@@ -232,6 +232,13 @@ std::string noise(size_t size, unsigned seed) {
   return bytes;
 }
 
+bool decided(const Gateway& gateway) {
+  return eventually(30, [&] {
+    const Answer answer = Caller(gateway, "").get("/readyz");
+    return answer.status == 200 || answer.body.value("/error/retryable"_json_pointer, true) == false;
+  });
+}
+
 bool eventually(double seconds, const std::function<bool()>& holds) {
   const auto until = Clock::now() + std::chrono::duration<double>(seconds);
   while (!holds()) {

@@ -96,6 +96,9 @@ std::string noise(size_t size, unsigned seed);
 
 // Asks again every 5 ms until it holds; false: not in that time.
 bool eventually(double seconds, const std::function<bool()>& holds);
+
+// Within 30 s: a backend can be chosen, or none and only an operator can change that.
+bool decided(const Gateway& gateway);
 double seconds_of(const std::function<void()>& work);
 bool slow_tests();  // ISOGATE_SLOW_TESTS is set
 
