@@ -59,9 +59,20 @@ Result<std::vector<Fd>> groups_to_join(const CgroupSlot& slot) {
   return groups;
 }
 
+Error sandbox_is_full(const Enclosure& place) {
+  std::string text = "cannot start a process: the sandbox is full, or this host: its user may have ";
+  const EnclosurePlan& plan = place.plan();
+  for (int i = 0; i < plan.limit_count; ++i)
+    if (plan.limits[i].resource == RLIMIT_NPROC)
+      text += std::to_string(plan.limits[i].soft) + " processes and threads (max_processes)";
+  text += ", its cgroup `limits.max_pids`; the init of each exec counts";
+  return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN, std::move(text)};
+}
+
 // Where it failed, in words: a working directory is the caller's to mend. Otherwise as any other run's.
 Result<Ending> enclosed_ending(const Command& command, const Supervision& s, const CgroupSlot& slot) {
   const SpawnReport report = {s.result.init_lost ? kStageExec : s.init_report.stage, s.init_report.os_errno};
+  if (report.os_errno == EAGAIN && report.stage == kStageInit) return sandbox_is_full(*command.enclosure);
   if (report.os_errno != 0 && report.stage != kStageExec) {
     Error error = describe_failure(report, command.identity);
     if (report.stage == kStageDirectory) error.status = ISOGATE_INVALID_ARGUMENT;
@@ -126,20 +137,6 @@ void CommandRunner::release(std::shared_ptr<Enclosure> enclosure) {
 int CommandRunner::null_of(const Enclosure& place) const {
   return place.null_fd() < 0 ? null_device_.get() : place.null_fd();
 }
-
-namespace {
-
-Error sandbox_is_full(const Enclosure& place) {
-  std::string text = "cannot start a process: the sandbox is full, or this host: its user may have ";
-  const EnclosurePlan& plan = place.plan();
-  for (int i = 0; i < plan.limit_count; ++i)
-    if (plan.limits[i].resource == RLIMIT_NPROC)
-      text += std::to_string(plan.limits[i].soft) + " processes and threads (max_processes)";
-  text += ", its cgroup `limits.max_pids`; the init of each exec counts";
-  return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN, std::move(text)};
-}
-
-}  // namespace
 
 Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& identity) {
   auto sockets = make_sockets();

@@ -53,6 +53,7 @@ complete -c isogate -n '__isogate_at "serve"' -l tls-handshake-timeout-sec -x -d
 complete -c isogate -n '__isogate_at "serve"' -l cors-origins -x -d 'Origins, SCHEME://HOST[:PORT], whose web pages may call this gateway from a browser.'
 complete -c isogate -n '__isogate_at "serve"' -l metrics-listen -x -d 'A listener of its own, HOST:PORT, for /metrics, /livez, /readyz and /healthz; empty: none.'
 complete -c isogate -n '__isogate_at "serve"' -l probe-interval-sec -x -d 'Seconds between two probes of a backend.'
+complete -c isogate -n '__isogate_at "serve"' -l sandbox-idle-timeout-sec -x -d 'Seconds after its last call until a sandbox is stopped; 0: never.'
 complete -c isogate -n '__isogate_at "serve"' -l drain-timeout-sec -x -d 'Seconds that calls in flight get to end when the gateway stops or reloads.'
 complete -c isogate -n '__isogate_at "serve"' -l on-shutdown -x -a 'remove keep' -d 'What becomes of the sandboxes when the gateway stops: `remove` or `keep`.'
 complete -c isogate -n '__isogate_at "serve"' -l wait-for-sidecar -x -d 'Another gateway, HOST:PORT, whose health is awaited before serving.'

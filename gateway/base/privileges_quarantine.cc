@@ -55,9 +55,10 @@ Result<void> set_limits() {
   return {};
 }
 
-// Where neither may be made, the filter alone stands in the way.
-void leave_network() {
-  if (::unshare(CLONE_NEWNET) != 0) (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET);
+// Where neither may be made, the filter alone stands in the way. In a user namespace root could not become
+// nobody.
+void leave_network(bool root) {
+  if (::unshare(CLONE_NEWNET) != 0 && !root) (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET);
 }
 
 Result<void> verify_no_network() {
@@ -72,7 +73,7 @@ Result<void> verify_no_network() {
 Result<void> enter_quarantine() {
   if (auto alone = require_single_thread(); !alone) return alone;
   const bool root = started_by_root();
-  leave_network();
+  leave_network(root);
   // Without uid 0 and without a user namespace this may fail; no_new_privs then makes the set unreachable.
   if (auto reduced = reduce_bounding_set(0); !reduced && root) return reduced;
   if (auto cleared = clear_ambient_set(); !cleared) return cleared;

@@ -161,7 +161,10 @@ std::optional<Failure> prepare(const Start& start, std::unique_ptr<Instance>& in
   auto copy = make_copy(*image, start.copy_dir);
   if (!copy) return Failure{copy.error(), std::nullopt};
   auto described = describe_copy(*image, *copy);
-  if (!described) return blame("plugin", described.error());
+  if (!described) {  // its errno did not come along: what the kernel refused is no INVALID_ARGUMENT
+    const bool broken = described.error().status == ISOGATE_INVALID_ARGUMENT;
+    return Failure{described.error(), broken ? std::optional<std::string>("plugin") : std::nullopt};
+  }
   for (const std::string& warning : described->warnings)
     log::warn("plugin warning", {{"plugin", described->id}, {"message", warning}});
   if (auto dropped = drop_privileges(*described, start.backend); !dropped)

@@ -69,7 +69,8 @@ Result<bool> is_somebody(const std::string& user) {
 }  // namespace
 
 Result<void> check_users(const Description& description, const BackendConfig& backend) {
-  if (!started_by_root() || !on_this_host(description)) return {};
+  const bool are_ours = on_this_host(description) && description.isolation <= ISOGATE_ISOLATION_NAMESPACE;
+  if (!started_by_root() || !are_ours) return {};
   for (const std::string& user : backend.users) {
     if (user == "root" && description.isolation != ISOGATE_ISOLATION_NONE)
       return invalid("`users` of backend `" + backend.name +

@@ -16,8 +16,8 @@ struct HostPaths {
   std::string sandboxes_dir, uids_dir;  // absolute
 };
 
-// Whom `users` names has to be somebody where the users are this host's own, and not root where there is
-// isolation; looked at by root alone, since nobody else can become them.
+// Whom `users` names has to be somebody where the users are this host's own (no isolation, or namespaces), and not
+// root where there is isolation. Looked at by a host that keeps root, since no other can become them.
 Result<void> check_users(const Description& description, const BackendConfig& backend);
 
 class Instance {

@@ -139,15 +139,6 @@ TEST(Finding, NothingNamedAndNothingThereIsThisHostByItsDefaults) {
       << done.out;
 }
 
-TEST(Finding, APlainGatewayBehindHttpsIsHinted) {
-  FakeGateway gateway(fine());
-  std::string url = gateway.url();
-  url.replace(0, 4, "https");
-  auto done = run_with({}, {"ls", "--url", url});
-  EXPECT_EQ(done.exit_code, 125);
-  EXPECT_NE(done.err.find("write http://"), std::string::npos) << done.err;
-}
-
 TEST(Finding, NoOptionTakesAKey) {
   for (const char* command : {"exec", "read", "write", "ls", "rm", "probe"})
     EXPECT_EQ(run_isogate({command, "--help"}).out.find("--key "), std::string::npos) << command;

@@ -57,7 +57,9 @@ TEST_F(Start, KeepsNoPrivilegeThatThePluginDoesNotAskFor) {
 
 TEST_F(Start, KeepsRootWithJustTheCapabilitiesOfTheDescriptor) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root has capabilities to keep";
-  HostProcess host(fixture_backend("as_root"));
+  BackendConfig backend = fixture_backend("as_root");
+  backend.users.clear();
+  HostProcess host(backend);
   ASSERT_NO_FATAL_FAILURE(host.expect_ready());
   host.open();
   std::string status;
@@ -69,7 +71,7 @@ TEST_F(Start, KeepsRootWithJustTheCapabilitiesOfTheDescriptor) {
 
 TEST_F(Start, RefusesUsersThatNobodyIs) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root becomes others";
-  BackendConfig backend = fixture_backend("good");
+  BackendConfig backend = fixture_backend("as_root");
   backend.users = {"daemon", "1234"};
   HostProcess host(backend);
   host.expect_ready();
@@ -106,7 +108,7 @@ TEST_F(Start, SaysWhichPluginIsNotInstalled) {
   Config config;
   config.plugin_dir = "/usr/lib/isogate/no-plugins-here";
   expect_failure(
-      backend, HasSubstr("plugin `docker` is not installed: no /usr/lib/isogate/no-plugins-here/docker.so; "),
+      backend, HasSubstr("plugin `docker` is not installed: no /usr/lib/isogate/no-plugins-here/docker.so, "),
       config);
 }
 

@@ -126,10 +126,16 @@ TEST_F(Limits, AFullSandboxIsToldSoAndWorthARetry) {
   const auto own = limited("max_pids: 12", "pids");
   if (!own) GTEST_SKIP() << "no pids controller here; the refusal named it";
   const Caller me(*own, "a");
-  const std::string mark = new_mark();
-  ExecStream first(me, {{"argv", {"sh", "-c", "for i in $(seq 30); do sleep " + mark + " & done; wait"}},
-                        {"timeout_sec", 30}});
-  ASSERT_TRUE(there_within(5, mark, 5));
+  const char* fill =
+      "import os,time\n"
+      "try:\n"
+      "  while True:\n"
+      "    if os.fork() == 0: time.sleep(60)\n"
+      "except OSError: print('full', flush=True)\n"
+      "time.sleep(60)\n";
+  ExecStream first(me, {{"argv", {"/usr/bin/python3", "-c", fill}}, {"timeout_sec", 30}});
+  ASSERT_EQ(first.next()->at("event"), "start");
+  ASSERT_EQ(first.next()->at("data"), "full\n");
   Answer refusal = me.exec("true");
   for (int i = 0; i < 5 && refusal.status == 200; ++i) refusal = me.exec("true");
   ASSERT_TRUE(refused(refusal, 429, "rate_limited")) << refusal.text;

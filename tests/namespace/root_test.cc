@@ -42,15 +42,13 @@ class Root : public testing::Test {
     GatewayOptions options;
     options.yaml = text;
     options.wait_ready = false;
-    Gateway own(options);
-    const Caller me(own, "a");
-    Json backend;
-    EXPECT_TRUE(eventually(10, [&] {
-      backend = me.get("/backends").body.at("backends").at(0);
-      return backend.at("verdict") == "down";
-    }));
-    EXPECT_NE(me.exec("true").status, 200);
-    return backend.dump();
+    try {
+      Gateway own(options);
+      ADD_FAILURE() << "it started";
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
   }
 
  private:
