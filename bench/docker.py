@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""The backend docker beside a bare spawn, an exec of the Engine's own API, and the docker command line; figures of
+the same run, interleaved. Root, and an Engine with the image isogate-test:base (tests/engines/docker.sh up).
+
+    docker.py BUILD_DIR ENGINE [--scale N]      ENGINE: unix:///path; N divides the work
+"""
+
+import argparse
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from run import TRUE, Gateway, exec_http, median  # noqa: E402
+
+IMAGE = "isogate-test:base"
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost")
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+
+def gateway_of(build, engine, **config):
+    config = {"host": engine, "image": IMAGE, "pids": 1024, **config}
+    return Gateway(build, f"    config: {json.dumps(config)}\n", "docker")
+
+
+def docker(engine, *arguments, **options):
+    return subprocess.run(["docker", "-H", engine, *arguments], check=True, capture_output=True, text=True, **options)
+
+
+def timed(work):
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1000
+
+
+def engine_exec(path, container):
+    """An exec of the Engine's own: made, started, read to its end."""
+    api = UnixConnection(path)
+    head = {"Content-Type": "application/json"}
+    body = json.dumps({"AttachStdout": True, "AttachStderr": True, "Cmd": ["/bin/true"]})
+    api.request("POST", f"/containers/{container}/exec", body, head)
+    made = json.loads(api.getresponse().read())["Id"]
+    api.request("POST", f"/exec/{made}/start", '{"Detach":false,"Tty":false}', head)
+    api.getresponse().read()
+    api.close()
+
+
+def engine_itself(engine, rounds):
+    """p50 in ms of the Engine's API, and of its command line, each exec in a container that runs."""
+    container = docker(engine, "run", "-d", "--network", "none", IMAGE, "sleep", "600").stdout.strip()
+    try:
+        rows = {"api_ms": [], "cli_ms": []}
+        for _ in range(rounds):
+            rows["api_ms"].append(timed(lambda: engine_exec(engine[len("unix://"):], container)))
+            rows["cli_ms"].append(timed(lambda: docker(engine, "exec", container, "/bin/true")))
+        return {name: round(median(values), 2) for name, values in rows.items()}
+    finally:
+        docker(engine, "rm", "-f", container)
+
+
+def latency(build, engine, scale):
+    result = {}
+    for transport, rounds in (("socket", 2000), ("stream", 2000), ("exec", 60)):
+        gateway = gateway_of(build, engine, transport=transport)
+        result[transport] = exec_http(
+            build, "latency", gateway.port, gateway.key, TRUE, max(rounds // scale, 20), 0, "/bin/true"
+        )
+        gateway.stop()
+    own = engine_itself(engine, max(40 // scale, 5))
+    ours = result["socket"]["http_p50_us"] / 1000
+    return {**result, "engine": own, "over_engine_api": round(ours / own["api_ms"], 4),
+            "over_docker_cli": round(ours / own["cli_ms"], 4)}
+
+
+def throughput(build, engine, scale):
+    gateway = gateway_of(build, engine)
+    result = {
+        str(clients): exec_http(build, "throughput", gateway.port, gateway.key, TRUE, clients, 3 / scale, "/bin/true")
+        for clients in (1, 16, 64)
+    }
+    gateway.stop()
+    return result
+
+
+def cold(build, engine, rounds):
+    """The first exec of a new agent, over `docker run` of the same with the same limits."""
+    gateway = gateway_of(build, engine)
+    body = {"argv": ["/bin/true"]}
+    ours, theirs = [], []
+    for nth in range(rounds):
+        asks = json.dumps({**body, "agent_id": f"cold-{nth}"})
+        ours.append(timed(lambda: gateway.curl("-f", "-H", "Content-Type: application/json", "-d", asks,
+                                               gateway.url("/exec"))))
+        theirs.append(timed(lambda: docker(
+            engine, "run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL", "--memory", "512m",
+            "--cpus", "1", "--pids-limit", "256", "--user", "1000", IMAGE, "/bin/true")))
+    gateway.stop()
+    return {"first_exec_ms": round(median(ours), 1), "docker_run_ms": round(median(theirs), 1),
+            "ratio": round(median(ours) / median(theirs), 3)}
+
+
+def bytes_of(build, engine, size):
+    """MiB/s: out of stdout, a file up and down, and the same file by `docker cp`."""
+    gateway = gateway_of(build, engine, memory_mb=0)
+    here = os.path.join(gateway.dir, "file")
+    subprocess.run(f"head -c {size} /dev/zero > {here}", shell=True, check=True)
+    auth = ["-sS", "-f", "-H", f"Authorization: Bearer {gateway.key}"]
+    url = gateway.url("/workspace/files/a/file")
+    command = json.dumps({"command": f"head -c {size} /dev/zero", "agent_id": "a", "timeout_sec": 300})
+    rows = {}
+    gateway.curl("-f", "-H", "Content-Type: application/json", "-d", '{"argv":["/bin/true"],"agent_id":"a"}',
+                 gateway.url("/exec"))
+    container = docker(engine, "run", "-d", "--network", "none", IMAGE, "sleep", "600").stdout.strip()
+    null = {"stdout": subprocess.DEVNULL, "check": True}
+    try:
+        rows["stdout"] = timed(lambda: subprocess.run(
+            ["curl", *auth, "-H", "Content-Type: application/json", "-d", command, gateway.url("/exec")], **null))
+        rows["up"] = timed(lambda: subprocess.run(["curl", *auth, "-T", here, url], **null))
+        rows["down"] = timed(lambda: subprocess.run(["curl", *auth, "-o", "/dev/null", url], **null))
+        rows["docker_cp_up"] = timed(lambda: docker(engine, "cp", here, f"{container}:/file"))
+        rows["docker_cp_down"] = timed(lambda: subprocess.run(
+            ["sh", "-c", f"docker -H {engine} cp {container}:/file - > /dev/null"], check=True))
+    finally:
+        docker(engine, "rm", "-f", container)
+        gateway.stop()
+    speeds = {name: round(size / 1048576 / (ms / 1000)) for name, ms in rows.items()}
+    return {**speeds, "up_over_cp": round(speeds["up"] / speeds["docker_cp_up"], 2),
+            "down_over_cp": round(speeds["down"] / speeds["docker_cp_down"], 2)}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("engine")
+    parser.add_argument("--scale", type=int, default=1)
+    options = parser.parse_args()
+    build = os.path.abspath(options.build)
+    for name, work in (
+        ("latency", lambda: latency(build, options.engine, options.scale)),
+        ("throughput", lambda: throughput(build, options.engine, options.scale)),
+        ("cold", lambda: cold(build, options.engine, max(20 // options.scale, 5))),
+        ("bytes, MiB/s", lambda: bytes_of(build, options.engine, (1 << 30) // options.scale)),
+    ):
+        print(f"\n== {name}", flush=True)
+        print(json.dumps(work(), indent=2), flush=True)
+
+
+if __name__ == "__main__":
+    main()
