@@ -49,7 +49,8 @@ const Setting kRows[] = {
     {.path = "shell",
      .field = FIELD(Config, shell),
      .brief = "The shell that runs an exec's `command`.",
-     .details = "A path inside the sandbox. `argv` is run without it.",
+     .details = "A path inside the sandbox, with a `root` or an image of the operator's in that. `argv` is "
+                "run without it.",
      .grammar = &kAbsolutePath},
     {.path = "workdir",
      .field = FIELD(Config, workdir),
@@ -60,7 +61,8 @@ const Setting kRows[] = {
     {.path = "toolchain_path",
      .field = FIELD(Config, toolchain_path),
      .brief = "Directories in front of PATH for every exec, separated by `:`.",
-     .details = "They must not overlap the gateway's own directories, nor lie in /proc, /sys, /dev or /run.",
+     .details = "They must not overlap the gateway's own directories, nor lie in /proc, /sys, /dev or /run; "
+                "with `namespace` not in /tmp or /var/tmp either, where a sandbox has its own files.",
      .grammar = &kSearchPath,
      .may_be_empty = true,
      .historical = "TOOLCHAIN_PATH"},

@@ -142,6 +142,8 @@ std::string Container::create(const sdk::Call& call) {
   if (parts_.bind && ::faccessat(directory_.get(), "workspace", F_OK, AT_SYMLINK_NOFOLLOW) != 0)
     throw sdk::Error(ISOGATE_SANDBOX_LOST,
                      "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
+  if (parts_.bind && is_volume(directory_.get()))
+    unavailable("the workspace of this sandbox is a volume of the Engine: set `workspace` to volume");
   if (services_.config.network)
     parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
   if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);

@@ -126,9 +126,15 @@ std::string runner_volume(const Services& services) {
   return name;
 }
 
+bool is_volume(int directory) { return ::faccessat(directory, kMark, F_OK, AT_SYMLINK_NOFOLLOW) == 0; }
+
 void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call) {
   prepare_runner(services, call);
-  const bool recorded = ::faccessat(directory, kMark, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+  const bool recorded = is_volume(directory);
+  if (parts.known && !recorded)
+    throw sdk::Error(ISOGATE_UNAVAILABLE,
+                     "the workspace of this sandbox is a directory of the gateway's host, and `workspace` is "
+                     "volume: set it to bind");
   if (is_there(services, parts.owner, parts.workspace, call)) {
     if (recorded) return;
     throw sdk::Error(ISOGATE_UNAVAILABLE,
@@ -136,7 +142,7 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
                          " is there, and this gateway did not make it: give each gateway of this Engine an "
                          "`instance` name of its own, or remove the volume");
   }
-  if (parts.known && recorded)
+  if (parts.known)
     throw sdk::Error(
         ISOGATE_SANDBOX_LOST,
         "the volume with the workspace of this sandbox is gone; DELETE the sandbox to begin with "
@@ -151,7 +157,7 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
 }
 
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
-  if (::faccessat(directory, kMark, F_OK, AT_SYMLINK_NOFOLLOW) != 0) return;
+  if (!is_volume(directory)) return;
   if (is_there(services, owner, owner.sandbox_id, call))
     services.engine.remove_volume(owner.sandbox_id, false, call);
   if (::unlinkat(directory, kMark, 0) != 0)

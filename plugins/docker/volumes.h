@@ -17,6 +17,8 @@ std::string runner_volume(const Services& services);
 // `directory`: the sandbox's on this host, where it is recorded that we made it.
 void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call);
 
+// Whether the workspace of the sandbox with that directory is a volume.
+bool is_volume(int directory);
 // Gone already is OK.
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call);
 

@@ -238,6 +238,31 @@ TEST_F(Lifecycle, ADedicatedNetworkIsNobodyElsesAndGoesWithTheSandbox) {
   EXPECT_EQ(me.out("echo back"), "back\n");
 }
 
+TEST_F(Lifecycle, AWorkspaceIsNeverSwappedForAnEmptyOne) {
+  test::TemporaryDirectory state("/var/tmp");
+  GatewayOptions bind = options(), volume = options({}, "workspace: volume");
+  bind.state_dir = volume.state_dir = state.path();
+  {
+    Gateway gateway(bind);
+    ASSERT_TRUE(succeeded(Caller(gateway, "a").write("kept", "in a directory")));
+  }
+  {
+    Gateway gateway(volume);
+    const Answer refusal = Caller(gateway, "a").read("kept");
+    EXPECT_EQ(refusal.status, 503);
+    EXPECT_THAT(refusal.text, HasSubstr("set it to bind"));
+    ASSERT_TRUE(succeeded(Caller(gateway, "b").write("kept", "in a volume")));
+  }
+  Gateway gateway(bind);
+  EXPECT_EQ(Caller(gateway, "a").content("kept"), "in a directory");
+  EXPECT_THAT(Caller(gateway, "b").read("kept").text, HasSubstr("`workspace` to volume"));
+  gateway.stop();
+  Gateway last(volume);
+  EXPECT_TRUE(succeeded(Caller(last, "b").call("DELETE", "/sandboxes/b?purge=true")));
+  EXPECT_TRUE(
+      engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual()).empty());
+}
+
 TEST_F(Lifecycle, AnUnreachableEngineIsAReasonAndNothingRuns) {
   GatewayOptions nowhere = options();
   nowhere.env = {{"DOCKER_HOST", "unix:///nonexistent/docker.sock"}};
