@@ -49,7 +49,7 @@ TEST_F(ProcessAttack, P42_AClosedStdoutIsNotTheEnd) {
 TEST_F(ProcessAttack, P43_P44_StoppedDeafAndManyAreKilled) {
   const std::string mark = new_mark();
   const std::string many =
-      "trap '' TERM INT HUP QUIT USR1; for i in $(seq 150); do setsid sh -c \"trap '' TERM INT HUP; sleep " +
+      "trap '' TERM INT HUP QUIT USR1; for i in $(seq 100); do setsid sh -c \"trap '' TERM INT HUP; sleep " +
       mark + " & kill -STOP \\$\\$\" & done; sleep 0.5; kill -STOP $$";
   const Json result = x().run(many, {{"timeout_sec", 4}});
   EXPECT_EQ(result.at("outcome"), "timed_out");

@@ -81,7 +81,7 @@ make_base() {
   local mirror
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'CODENAME: bookworm' 'COMPONENT: main' | head -n 1)
   note "making the image isogate-test:base once, which takes half a minute"
-  debootstrap --variant=minbase --include=python3,git bookworm "$1" ${mirror:+"$mirror"} > "$1.log" 2>&1 || {
+  debootstrap --variant=minbase --include=python3,git,curl bookworm "$1" ${mirror:+"$mirror"} > "$1.log" 2>&1 || {
     tail -n 3 "$1.log" >&2
     return 1
   }
@@ -90,7 +90,7 @@ make_base() {
 
 # Prints the archive of image $1, made if it is not there.
 archive_of() {
-  local file=$cache/$1-2.tar work
+  local file=$cache/$1-3.tar work
   mkdir -p "$cache"
   (
     flock 9
