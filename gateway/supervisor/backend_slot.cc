@@ -222,6 +222,7 @@ void BackendSlot::conclude(const HostProcess& process, int wait_status) {
   const std::string reason = reason_of_end(process, wait_status);
   if (stopping_ || process.role == HostRole::kLeaving) {
     if (ended_with(wait_status, 0)) return;
+    if (stopping_) context_.had_to_kill = true;
     log::warn("backend host did not leave in order",
               {{"backend", name()}, {"generation", process.generation}, {"reason", reason}});
     if (stopping_ && process.role == HostRole::kServing)
