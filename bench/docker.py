@@ -85,7 +85,7 @@ def latency(build, engine, scale):
 
 
 def throughput(build, engine, scale):
-    gateway = gateway_of(build, engine)
+    gateway = gateway_of(build, engine, cpus=0)  # the bare spawns have all processors, too
     result = {
         str(clients): exec_http(build, "throughput", gateway.port, gateway.key, TRUE, clients, 3 / scale, "/bin/true")
         for clients in (1, 16, 64)
@@ -113,7 +113,7 @@ def cold(build, engine, rounds):
 
 def bytes_of(build, engine, size):
     """MiB/s: out of stdout, a file up and down, and the same file by `docker cp`."""
-    gateway = gateway_of(build, engine, memory_mb=0)
+    gateway = gateway_of(build, engine, memory_mb=0, cpus=0)
     here = os.path.join(gateway.dir, "file")
     subprocess.run(f"head -c {size} /dev/zero > {here}", shell=True, check=True)
     auth = ["-sS", "-f", "-H", f"Authorization: Bearer {gateway.key}"]
