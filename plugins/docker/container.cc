@@ -96,7 +96,10 @@ bool Container::adopt(const sdk::Call& call) {
     record_ = {};
     return false;
   }
-  if ((!state.running && !state.paused) || !record_.evidence || record_.started_at != state.started_at) {
+  const bool same = record_.profile == profile_digest(services_.config, parts_, limits_);
+  if (!same) services_.info("the container " + record_.name + " is made anew: its settings have changed");
+  if (!same || (!state.running && !state.paused) || !record_.evidence ||
+      record_.started_at != state.started_at) {
     discard(call);
     return false;
   }
@@ -123,6 +126,8 @@ void Container::choose() {
   Place place = config.workspace != Place::kAuto ? config.workspace : services_.place();
   RunnerTransport transport =
       config.transport != RunnerTransport::kAuto ? config.transport : services_.transport();
+  // A sandbox stays with the kind of workspace it began with.
+  if (config.workspace == Place::kAuto && is_volume(directory_.get())) place = Place::kVolume;
   if (place == Place::kAuto && services_.engine.address().unix_path.empty()) {
     place = Place::kVolume;
     services_.settle(place, "the Engine is reached over TCP");
@@ -165,7 +170,14 @@ std::string Container::create(const sdk::Call& call) {
 // Null: one of the two choices turned out wrong, and the other one is chosen now.
 std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   choose();
-  record_ = {parts_.owner.sandbox_id + "." + random_suffix(), "", !parts_.gate.empty(), "", "", 0, {}};
+  record_ = {parts_.owner.sandbox_id + "." + random_suffix(),
+             "",
+             profile_digest(services_.config, parts_, limits_),
+             !parts_.gate.empty(),
+             "",
+             "",
+             0,
+             {}};
   write_record(directory_.get(), record_);
   auto gate = parts_.gate.empty() ? nullptr : std::make_unique<Gate>(gate_.get());
   record_.id = create(call);

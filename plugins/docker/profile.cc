@@ -1,6 +1,11 @@
 #include "plugins/docker/profile.h"
 
+#include <openssl/evp.h>
+
+#include <array>
 #include <nlohmann/json.hpp>
+
+#include "isogate/backend.hpp"
 
 namespace isogate::docker {
 namespace {
@@ -131,6 +136,21 @@ Json container_of(const Config& config, const Parts& parts, const isogate_limits
           {"Healthcheck", {{"Test", {"NONE"}}}},
           {"Labels", std::move(labels)},
           {"HostConfig", host_config(config, parts, limits)}};
+}
+
+std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits) {
+  parts.network = config.network ? "dedicated" : "";  // not its id, which is another each time
+  const std::string text = container_of(config, parts, limits).dump();
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
+    throw sdk::Error(ISOGATE_INTERNAL, "cannot make the digest of a container's profile");
+  std::string hex;
+  for (unsigned i = 0; i < size; ++i) {
+    hex += "0123456789abcdef"[digest[i] >> 4];
+    hex += "0123456789abcdef"[digest[i] & 15];
+  }
+  return hex;
 }
 
 Json stdio_command(const Parts& parts) { return with_surroundings({kRunner, "stdio"}, parts); }

@@ -52,6 +52,9 @@ isogate_limits limits_of(const Config& config, const isogate_limits& asked);
 // The body of POST /containers/create.
 nlohmann::json container_of(const Config& config, const Parts& parts, const isogate_limits& limits);
 
+// Tells whether a container was made of the same: differs when the configuration or the limits do.
+std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits);
+
 // argv of the runner for a call over a byte stream of its own.
 nlohmann::json stdio_command(const Parts& parts);
 

@@ -88,13 +88,10 @@ std::optional<Record> read_record(int directory) {
   if (!file) sdk::fail_with_errno("cannot open the record of the sandbox's container", errno);
   const Json json = Json::parse(read_whole(file.get()), nullptr, false);
   try {
-    Record record{json.at("name"),
-                  json.at("id"),
-                  json.at("socket"),
-                  json.at("started_at"),
-                  json.at("gateway_address"),
-                  json.at("gateway_port"),
-                  {}};
+    Record record{json.at("name"),         json.at("id"),
+                  json.at("profile"),      json.at("socket"),
+                  json.at("started_at"),   json.at("gateway_address"),
+                  json.at("gateway_port"), {}};
     if (json.contains("evidence")) record.evidence = evidence_of(json.at("evidence"));
     return record;
   } catch (const Json::exception&) {
@@ -105,6 +102,7 @@ std::optional<Record> read_record(int directory) {
 void write_record(int directory, const Record& record) {
   Json json = {{"name", record.name},
                {"id", record.id},
+               {"profile", record.profile},
                {"socket", record.socket},
                {"started_at", record.started_at},
                {"gateway_address", record.gateway_address},
