@@ -101,7 +101,7 @@ class Host {
     auto child = supervisor::start_child({self.get(), {"isogate", "_host"}, silence.get()});
     if (!child.ok()) return child.error();
     std::string message = supervisor::host_start_message(
-        {&config, &backend, 1, scratch.state.sandboxes, scratch.state.uids, *copies});
+        {&config, &backend, 1, scratch.state.sandboxes, scratch.state.uids, *copies, true});
     auto sent = ipc::send_record(child->control.get(), message, {pair->b.get()}, ipc::Wait::kBlock);
     auto host = std::make_unique<Host>(std::move(*child), std::move(pair->a));
     if (!sent.ok()) return sent.error();

@@ -81,6 +81,7 @@ Result<Start> read_start(const std::string& bytes) {
     message.at("sandboxes_dir").get_to(start.places.sandboxes_dir);
     message.at("uids_dir").get_to(start.places.uids_dir);
     message.at("plugin_copy_dir").get_to(start.copy_dir);
+    message.at("probe_only").get_to(start.places.probe_only);
   } catch (const json::exception& e) {
     return invalid(std::string("the supervisor's start message is malformed: ") + e.what());
   }

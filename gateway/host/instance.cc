@@ -108,7 +108,8 @@ Instance::Instance(ImportedPlugin plugin, Config config, BackendConfig backend, 
     shared_dirs_.push_back({abi_str(dir.prefix), abi_str(dir.path)});
   host_.struct_size = sizeof host_;
   host_.abi_minor = ISOGATE_ABI_MINOR;
-  host_.flags = config_.allow_unisolated ? ISOGATE_HOST_ALLOW_UNISOLATED : 0;
+  host_.flags = (config_.allow_unisolated ? ISOGATE_HOST_ALLOW_UNISOLATED : 0) |
+                (places_.probe_only ? ISOGATE_HOST_PROBE_ONLY : 0);
   host_.ctx = &backend_;
   host_.log = &write_log;
   host_.get_extension = &no_extension;

@@ -14,6 +14,7 @@ namespace isogate {
 
 struct HostPaths {
   std::string sandboxes_dir, uids_dir;  // absolute
+  bool probe_only = false;              // no sandbox will be opened
 };
 
 // Whom `users` names has to be somebody where the users are this host's own (no isolation, or namespaces), and not

@@ -114,7 +114,8 @@ std::string host_start_message(const HostStart& start) {
                   {"generation", start.generation},
                   {"sandboxes_dir", start.sandboxes_dir},
                   {"uids_dir", start.uids_dir},
-                  {"plugin_copy_dir", start.plugin_copy_dir}});
+                  {"plugin_copy_dir", start.plugin_copy_dir},
+                  {"probe_only", start.probe_only}});
 }
 
 std::string host_stop_message(bool keep_sandboxes) {

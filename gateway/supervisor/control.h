@@ -58,6 +58,7 @@ struct HostStart {
   const BackendConfig* backend;
   uint64_t generation;
   std::string sandboxes_dir, uids_dir, plugin_copy_dir;
+  bool probe_only = false;  // no sandbox will be opened
 };
 std::string host_start_message(const HostStart& start);
 std::string host_stop_message(bool keep_sandboxes);  // mode "detach" or "stop"

@@ -65,7 +65,8 @@ HostProcess::HostProcess(BackendConfig backend, Config config) {
                   {"generation", 1},
                   {"sandboxes_dir", place_.path() + "/sandboxes"},
                   {"uids_dir", place_.path() + "/uids"},
-                  {"plugin_copy_dir", copies}};
+                  {"plugin_copy_dir", copies},
+                  {"probe_only", false}};
   EXPECT_TRUE(ipc::send_record(control_.get(), message.dump(), {front->b.get()}, ipc::Wait::kBlock).ok());
 }
 

@@ -278,6 +278,7 @@ typedef struct isogate_evidence_request {
 #define ISOGATE_LOG_ERROR 3u
 
 #define ISOGATE_HOST_ALLOW_UNISOLATED (1u << 0) /* the operator wrote allow_unisolated: true */
+#define ISOGATE_HOST_PROBE_ONLY (1u << 1)       /* no sandbox will be opened: make nothing ahead */
 
 typedef struct isogate_shared_dir { /* readable by every sandbox, writable by none */
   isogate_str prefix;               /* first component(s) of a workspace path, without slashes around */
