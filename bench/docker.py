@@ -9,12 +9,14 @@ import argparse
 import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from endurance import restarted  # noqa: E402
 from run import TRUE, Gateway, exec_http, median  # noqa: E402
 
 IMAGE = "isogate-test:base"
@@ -111,6 +113,60 @@ def cold(build, engine, rounds):
             "ratio": round(median(ours) / median(theirs), 3)}
 
 
+def first_exec(gateway, agent):
+    """ms of one exec over a connection that is open."""
+    door = http.client.HTTPConnection("127.0.0.1", gateway.port)
+    door.connect()
+    head = {"Content-Type": "application/json", "Authorization": f"Bearer {gateway.key}"}
+
+    def ask():
+        door.request("POST", "/exec", json.dumps({"argv": ["/bin/true"], "agent_id": agent}), head)
+        answer = json.loads(door.getresponse().read())
+        if answer.get("exit_code") != 0:
+            sys.exit(f"{agent}: {answer}")
+
+    took = timed(ask)
+    door.close()
+    return took
+
+
+def wait_for(gateway, text):
+    for _ in range(600):
+        if text.encode() in gateway.curl(gateway.url("/backends")):
+            return
+        time.sleep(0.1)
+    sys.exit(f"not within a minute: {text}")
+
+
+def warm(build, engine, rounds):
+    """The first exec of a new agent from the pool, beside one for which everything is made, and beside a second exec."""
+    pool, plain = gateway_of(build, engine, warm_pool=4), gateway_of(build, engine)
+    rows = {"claim_ms": [], "made_ms": [], "second_ms": []}
+    for nth in range(rounds):
+        wait_for(pool, "4 of 4 sandboxes ready")
+        rows["claim_ms"].append(first_exec(pool, f"warm-{nth}"))
+        rows["second_ms"].append(first_exec(pool, f"warm-{nth}"))
+        rows["made_ms"].append(first_exec(plain, f"made-{nth}"))
+    pool.stop()
+    plain.stop()
+    return {name: round(median(values), 1) for name, values in rows.items()} | {"slowest_claim": max(rows["claim_ms"])}
+
+
+def restart(build, engine, count):
+    """A gateway that is killed with live containers: until its successor is ready, and until each has been taken up."""
+    gateway = gateway_of(build, engine)
+    agents = [f"agent-{nth}" for nth in range(count)]
+    for agent in agents:
+        first_exec(gateway, agent)
+    before = len(docker(engine, "ps", "-q").stdout.split())
+    ready = restarted(gateway, signal.SIGKILL)
+    taken = [first_exec(gateway, agent) for agent in agents]
+    result = {"containers": before, "ready_s": ready["ready_sec"], "first_exec_after_ms": round(median(taken), 1),
+              "all_s": round(sum(taken) / 1000, 2), "same": len(docker(engine, "ps", "-q").stdout.split()) == before}
+    gateway.stop()
+    return result
+
+
 def bytes_of(build, engine, size):
     """MiB/s: out of stdout, a file up and down, and the same file by `docker cp`."""
     gateway = gateway_of(build, engine, memory_mb=0, cpus=0)
@@ -151,6 +207,8 @@ def main():
         ("latency", lambda: latency(build, options.engine, options.scale)),
         ("throughput", lambda: throughput(build, options.engine, options.scale)),
         ("cold", lambda: cold(build, options.engine, max(20 // options.scale, 5))),
+        ("warm pool", lambda: warm(build, options.engine, max(20 // options.scale, 5))),
+        ("restart", lambda: restart(build, options.engine, max(100 // options.scale, 5))),
         ("bytes, MiB/s", lambda: bytes_of(build, options.engine, (1 << 30) // options.scale)),
     ):
         print(f"\n== {name}", flush=True)

@@ -147,6 +147,16 @@ Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_
   return Error{ISOGATE_RESOURCE_EXHAUSTED, 0, "every uid from 10000 to 69999 is taken: purge sandboxes"};
 }
 
+Result<void> UidRegistry::hand_over(uint32_t uid, const std::string& from, const std::string& to) const {
+  auto uids = open_state_directory(options_.uids_dir);
+  if (!uids) return uids.error();
+  auto owner = read_state_file(uids->get(), std::to_string(uid));
+  if (!owner) return owner.error();
+  if (!owner->has_value() || **owner != from)
+    return Error{ISOGATE_INTERNAL, 0, "uid " + std::to_string(uid) + " is not registered to " + from};
+  return replace_state_file(uids->get(), std::to_string(uid), to);
+}
+
 Result<void> UidRegistry::release(const std::string& sandbox_id, uint32_t uid) const {
   auto uids = open_state_directory(options_.uids_dir);
   if (!uids) return uids.error();

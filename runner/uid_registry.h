@@ -10,6 +10,7 @@
 // replaces nothing), so that any number of processes may assign at once and none shares a uid.
 // <sandboxes_dir>/<sandbox_id>/uid, which Workspace::open writes, remembers it on the sandbox's side; it is
 // looked at first and must agree with the registry, else the answer is an error, never another uid.
+// What was made ahead, before anybody knows its agent, has a uid of the same kind: hand_over().
 // A crash after assign() and before Workspace::open() leaves an entry that the next assign() of that sandbox
 // finds again; at worst one uid stays unused. Any thread, any process.
 #pragma once
@@ -34,6 +35,9 @@ class UidRegistry {
   static uint32_t preferred(std::string_view agent_id);
 
   Result<uint32_t> assign(const std::string& sandbox_id, std::string_view agent_id) const;
+  // The uid of one sandbox is another's from now on, whose files it comes with: they are to be renamed next,
+  // or the uid handed back. ISOGATE_INTERNAL when it is not `from`'s.
+  Result<void> hand_over(uint32_t uid, const std::string& from, const std::string& to) const;
   // After the sandbox's files have been removed. ISOGATE_UNAVAILABLE while a process of that uid lives or the
   // sandbox's directory is there; then nothing is released. Not registered is OK.
   Result<void> release(const std::string& sandbox_id, uint32_t uid) const;

@@ -48,7 +48,9 @@ Result<std::optional<std::string>> read_state_file(int dir, const std::string& n
   return std::optional<std::string>(std::move(text));
 }
 
-Result<bool> create_state_file(int dir, const std::string& name, const std::string& content) {
+namespace {
+
+Result<int> commit_state_file(int dir, const std::string& name, const std::string& content, bool exclusive) {
   const std::string attempt = "cannot record the sandbox's `" + name + "`";
   auto staged = StagedFile::create(dir, Identity(), true);
   if (!staged) return staged.error();
@@ -56,10 +58,23 @@ Result<bool> create_state_file(int dir, const std::string& name, const std::stri
   const ssize_t done = ::write(staged->fd(), text.data(), text.size());
   if (done != static_cast<ssize_t>(text.size())) return os_error(attempt, done < 0 ? errno : ENOSPC);
   if (::fchmod(staged->fd(), 0600) != 0) return os_error(attempt, errno);
-  const int code = staged->commit(dir, name, true);
-  if (code == -EEXIST) return false;
-  if (code < 0) return os_error(attempt, -code);
-  return true;
+  const int code = staged->commit(dir, name, exclusive);
+  if (code < 0 && code != -EEXIST) return os_error(attempt, -code);
+  return code;
+}
+
+}  // namespace
+
+Result<bool> create_state_file(int dir, const std::string& name, const std::string& content) {
+  const auto code = commit_state_file(dir, name, content, true);
+  if (!code) return code.error();
+  return *code == 0;
+}
+
+Result<void> replace_state_file(int dir, const std::string& name, const std::string& content) {
+  const auto code = commit_state_file(dir, name, content, false);
+  if (!code) return code.error();
+  return {};
 }
 
 }  // namespace isogate

@@ -21,5 +21,6 @@ Result<std::optional<std::string>> read_state_file(int dir, const std::string& n
 
 // False: it is there already, unchanged.
 Result<bool> create_state_file(int dir, const std::string& name, const std::string& content);
+Result<void> replace_state_file(int dir, const std::string& name, const std::string& content);
 
 }  // namespace isogate

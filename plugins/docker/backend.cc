@@ -13,14 +13,12 @@
 
 #include "plugins/docker/or_throw.h"
 #include "plugins/docker/volumes.h"
-#include "runner/plugin_open.h"
 #include "runner/workspace.h"
 #include "runner/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
 
-constexpr const char* kGateDirectory = "gate";
 constexpr std::chrono::milliseconds kProbe{5'000};
 
 std::string directory_of_this_program() {
@@ -93,9 +91,27 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
   if (!as_root_)
     host_.log(ISOGATE_LOG_WARN, "relaxation: not started by root, all sandboxes share uid " +
                                     std::to_string(::geteuid()) + " and are apart by their containers alone");
+  pool_ = make_pool();
 }
 
 Backend::~Backend() = default;
+
+// Also where none is wanted any more: an earlier one may have been killed.
+std::unique_ptr<Pool> Backend::make_pool() {
+  if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) != 0) return nullptr;
+  if (config_.warm_pool == 0 && !Pool::left_anything(sandboxes_dir_, name_)) return nullptr;
+  Pool::Options options{.host = host_, .size = config_.warm_pool};
+  options.sandboxes_dir = sandboxes_dir_;
+  options.uids_dir = sdk::view(host_.abi().uids_dir);
+  options.backend = name_;
+  options.own_uids = as_root_;
+  options.limits = limits_of(config_, {});
+  options.services = [this]() -> Services& { return services(); };
+  options.parts = [this](const std::string& id, const std::string& directory, uint32_t uid) {
+    return parts_of(id, id, directory, uid);
+  };
+  return std::make_unique<Pool>(std::move(options));
+}
 
 namespace {
 
@@ -131,6 +147,7 @@ std::string Backend::detail_of(const EngineInfo& info, Services& services) const
   std::string detail = std::string(info.podman ? "podman " : "Engine ") + info.version + " (API " +
                        info.api_version + ") at " + services.engine.address().text() + "; a container" +
                        (as_root_ ? " and a uid" : "") + " for each sandbox; " + services.choices();
+  if (pool_) detail += "; " + pool_->text();
   auto relaxed = relaxations_of(config_);
   if (!as_root_) relaxed.push_back("all sandboxes share uid " + std::to_string(::geteuid()));
   if (!relaxed.empty()) detail += "; relaxed: " + joined(relaxed);
@@ -182,22 +199,31 @@ void Backend::check_asked(const isogate_sandbox_spec& spec) const {
         "best_effort");
 }
 
-Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id, uint32_t uid) const {
+Parts Backend::parts_of(const std::string& id, const std::string& made_as, const std::string& directory,
+                        uint32_t uid) const {
   Parts parts;
-  parts.owner = {instance_, name_, id};
-  parts.tenant = sdk::view(spec.tenant);
-  parts.agent_id = sdk::view(spec.agent_id);
+  parts.owner = {instance_, name_, made_as};
+  parts.sandbox_id = id;
   parts.uid = uid;
   parts.gid = as_root_ ? uid : ::getegid();
-  parts.known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
-  parts.workspace = sandboxes_dir_ + "/" + id + "/workspace";
-  parts.gate = sandboxes_dir_ + "/" + id + "/" + kGateDirectory;
+  parts.workspace = directory + "/workspace";
+  parts.gate = directory + "/" + kGateDirectory;
   for (uint64_t i = 0; i < host_.abi().shared_dir_count; ++i) {
     const isogate_shared_dir& each = host_.abi().shared_dirs[i];
     parts.shared.emplace_back(sdk::view(each.prefix), sdk::view(each.path));
   }
   parts.shell = shell_;
   parts.toolchain = toolchain_;
+  return parts;
+}
+
+Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id, int directory,
+                        uint32_t uid) const {
+  const auto made_as = or_throw(read_state_file(directory, kMadeAsFile));
+  Parts parts = parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, uid);
+  parts.tenant = sdk::view(spec.tenant);
+  parts.agent_id = sdk::view(spec.agent_id);
+  parts.known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
   return parts;
 }
 
@@ -225,10 +251,35 @@ const Surroundings& Backend::surroundings(const sdk::Call& call) {
   return *surroundings_;
 }
 
+std::unique_ptr<sdk::Sandbox> Backend::sandbox_of(const Surroundings& around, const std::string& id,
+                                                  uint32_t uid, std::unique_ptr<Container> container,
+                                                  isogate_sandbox_info& info) {
+  info.isolation = ISOGATE_ISOLATION_CONTAINER;
+  info.uid = uid;
+  sdk::set_text(info.handle, id);
+  const Home home{sandboxes_dir_, id, as_root_ ? &registry_ : nullptr, uid};
+  return std::make_unique<Sandbox>(around, home, std::move(container));
+}
+
+// An agent that has files has a workspace of its own already.
+std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                                  const OpenCall& asked, isogate_sandbox_info& info) {
+  if (!pool_ || asked.attach_only || or_throw(Workspace::exists(sandboxes_dir_, asked.id))) return nullptr;
+  const Surroundings& around = surroundings(call);
+  auto taken = pool_->take(asked.id, limits_of(config_, spec.limits));
+  if (!taken) return nullptr;
+  const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
+  const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
+  taken->container->take_over(parts_of(spec, asked.id, directory.get(), taken->uid), call);
+  info.flags = 0;
+  return sandbox_of(around, asked.id, taken->uid, std::move(taken->container), info);
+}
+
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                             isogate_sandbox_info& info) {
   const OpenCall asked = or_throw(check_open(spec, sandboxes_dir_));
   check_asked(spec);
+  if (auto ready = open_ready(call, spec, asked, info)) return ready;
   Services& use = services();
   const Surroundings& around = surroundings(call);
   Identity identity;
@@ -242,7 +293,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   Fd gate = or_throw(Workspace::beside(sandboxes_dir_, asked.id, kGateDirectory, {}, 0755));
   Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
-  Parts parts = parts_of(spec, asked.id, uid);
+  Parts parts = parts_of(spec, asked.id, directory.get(), uid);
   auto container = std::make_unique<Container>(use, std::move(parts), limits_of(config_, spec.limits),
                                                std::move(directory), std::move(gate));
   bool adopted = false;
@@ -253,14 +304,10 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     if (!workspace->attached() && as_root_) (void)registry_.release(asked.id, uid).ok();
     throw;
   }
-  info.isolation = ISOGATE_ISOLATION_CONTAINER;
   // A container that was made just now is measured, whatever the workspace holds.
   const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
   info.flags = adopted || (workspace->attached() && !known) ? ISOGATE_SANDBOX_ATTACHED : 0;
-  info.uid = uid;
-  sdk::set_text(info.handle, asked.id);
-  const Home home{sandboxes_dir_, asked.id, as_root_ ? &registry_ : nullptr, uid};
-  return std::make_unique<Sandbox>(around, home, std::move(container));
+  return sandbox_of(around, asked.id, uid, std::move(container), info);
 }
 
 void Backend::enumerate(const sdk::Call&, const sdk::RecordSink& sink) {

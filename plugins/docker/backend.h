@@ -6,7 +6,9 @@
 #include <mutex>
 #include <string>
 
+#include "plugins/docker/pool.h"
 #include "plugins/docker/sandbox.h"
+#include "runner/plugin_open.h"
 
 namespace isogate::docker {
 
@@ -25,7 +27,16 @@ class Backend : public sdk::Backend {
   Services& services();
   std::string detail_of(const EngineInfo& info, Services& services) const;
   void check_asked(const isogate_sandbox_spec& spec) const;
-  Parts parts_of(const isogate_sandbox_spec& spec, const std::string& id, uint32_t uid) const;
+  // Of a sandbox whose directory that is; `made_as`: see Parts::owner.
+  Parts parts_of(const std::string& id, const std::string& made_as, const std::string& directory,
+                 uint32_t uid) const;
+  Parts parts_of(const isogate_sandbox_spec& spec, const std::string& id, int directory, uint32_t uid) const;
+  std::unique_ptr<Pool> make_pool();
+  // Null: there is none made ahead.
+  std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                           const OpenCall& asked, isogate_sandbox_info& info);
+  std::unique_ptr<sdk::Sandbox> sandbox_of(const Surroundings& around, const std::string& id, uint32_t uid,
+                                           std::unique_ptr<Container> container, isogate_sandbox_info& info);
   const Surroundings& surroundings(const sdk::Call& call);
 
   const sdk::Host host_;
@@ -36,6 +47,7 @@ class Backend : public sdk::Backend {
   std::mutex mutex_;
   std::unique_ptr<Services> services_;
   std::unique_ptr<Surroundings> surroundings_;
+  std::unique_ptr<Pool> pool_;  // null: none is wanted; ends before what it uses
 };
 
 }  // namespace isogate::docker

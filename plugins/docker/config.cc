@@ -80,6 +80,7 @@ Config taken_from(const Json& json) {
   config.transport = transport_of(json.value("transport", "auto"));
   config.workspace = place_of(json.value("workspace", "auto"));
   take("runner", config.runner);
+  take("warm_pool", config.warm_pool);
   for (const auto& [key, value] : json.value("env", Json::object()).items())
     config.env.emplace_back(key, value.get<std::string>());
   for (const Json& each : json.value("mounts", Json::array()))

@@ -33,6 +33,7 @@ struct Config {
   std::string runner;  // empty: beside the gateway's own program
   std::vector<std::pair<std::string, std::string>> env;
   std::vector<Mount> mounts;
+  unsigned warm_pool = 0;  // sandboxes made ahead
 };
 
 inline constexpr const char* kConfigSchema = R"({
@@ -74,6 +75,8 @@ inline constexpr const char* kConfigSchema = R"({
     "runner": {"type": "string", "pattern": "^/", "description": "the program isogate-runner on this host; left out: the one that came with the gateway"},
     "env": {"type": "object", "additionalProperties": {"type": "string"}, "propertyNames": {"pattern": "^[^=]+$"},
       "description": "environment of every program, below what a request says"},
+    "warm_pool": {"type": "integer", "minimum": 0, "maximum": 256, "default": 0,
+      "description": "how many sandboxes are kept ready for agents that have none yet: containers that run, each with an empty workspace of its own"},
     "mounts": {"type": "array", "maxItems": 64,
       "description": "directories and files of the Engine's machine, in every sandbox of this backend",
       "items": {"type": "object", "additionalProperties": false, "required": ["source", "target"],

@@ -73,9 +73,9 @@ Container::State Container::state_of(const std::string& id, const sdk::Call& cal
     state.out_of_memory = now.value("OOMKilled", false);
     state.started_at = now.value("StartedAt", "");
     const std::string name = seen.value("Name", "");
+    const bool named = name == record_.name || name == "/" + record_.name;
     state.ours = carries(seen.at("Config").at("Labels"), parts_.owner) &&
-                 (name == record_.name || name == "/" + record_.name) &&
-                 (record_.id.empty() || seen.at("Id") == record_.id);
+                 (record_.id.empty() ? named : seen.at("Id") == record_.id);
   } catch (const Json::exception&) {
     unavailable("the Engine described the sandbox's container in a way that is not understood");
   }
@@ -170,7 +170,7 @@ std::string Container::create(const sdk::Call& call) {
 // Null: one of the two choices turned out wrong, and the other one is chosen now.
 std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   choose();
-  record_ = {parts_.owner.sandbox_id + "." + random_suffix(),
+  record_ = {parts_.sandbox_id + "." + random_suffix(),
              "",
              profile_digest(services_.config, parts_, limits_),
              !parts_.gate.empty(),
@@ -307,6 +307,30 @@ std::shared_ptr<sdk::RunnerLink> Container::link(const sdk::Call& call) {
   make(call);
   prove_again(call);
   return link_;
+}
+
+bool Container::warm() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock && link_ && link_->alive();
+}
+
+// The name is for people: what counts is the id.
+void Container::take_over(Parts parts, const sdk::Call& call) {
+  const auto lock = alone(call);
+  workspace_path_ = parts.workspace;
+  gate_path_ = parts.gate;
+  parts.network = parts_.network;
+  parts_ = std::move(parts);
+  choose();
+  record_.profile = profile_digest(services_.config, parts_, limits_);
+  const std::string name = parts_.sandbox_id + record_.name.substr(record_.name.find('.'));
+  try {
+    services_.engine.rename(record_.id, name, call);
+    record_.name = name;
+  } catch (const EngineError& error) {
+    services_.warn("the container " + record_.name + " keeps its name: " + error.what());
+  }
+  write_record(directory_.get(), record_);
 }
 
 void Container::detach() {

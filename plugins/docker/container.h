@@ -15,6 +15,10 @@
 
 namespace isogate::docker {
 
+// In the sandbox's directory on this host.
+inline constexpr const char* kGateDirectory = "gate";  // where its runner's socket is
+inline constexpr const char* kMadeAsFile = "made_as";  // what was made ahead: Parts::owner's id
+
 class Container {
  public:
   // `parts` names the directories of this host; where volumes are used instead, the container makes its own
@@ -29,6 +33,11 @@ class Container {
   std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
   // What was measured before the first command of a tenant; measures if that is now.
   isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
+  // Made ahead, it is this sandbox's from now on: `parts` as they would be had it been made for it. Before
+  // the first call through it.
+  void take_over(Parts parts, const sdk::Call& call);
+  // Its runner can be reached without further ado.
+  bool warm();
   // In a few words how it ended, for the call that saw it; empty: it runs, or nobody knows.
   std::string how_it_ended(const sdk::Call& call);
   // Lets go of the runner: what it runs ends.
@@ -66,7 +75,7 @@ class Container {
   Parts parts_;
   const isogate_limits limits_;
   const Fd directory_, gate_;
-  const std::string workspace_path_, gate_path_;  // as parts() came with them
+  std::string workspace_path_, gate_path_;  // as parts() came with them
   std::timed_mutex mutex_;
   Record record_;
   bool fresh_ = false;  // no command of a tenant has run in it yet

@@ -34,7 +34,8 @@ nlohmann::json labels_of(const Owner& owner, const std::string& role);
 bool carries(const nlohmann::json& labels, const Owner& owner);
 
 struct Parts {
-  Owner owner;
+  Owner owner;                   // as all that belongs to it is labelled
+  std::string sandbox_id;        // the same, but for a sandbox that was made ahead
   std::string tenant, agent_id;  // for labels alone
   uint32_t uid = 0, gid = 0;
   bool known = false;  // it had a workspace: that is never made anew

@@ -14,7 +14,7 @@ namespace isogate::docker {
 struct Record {
   std::string name;             // of the container
   std::string id;               // empty: it was about to be made
-  std::string profile;     // profile_digest() of what it was made of
+  std::string profile;          // profile_digest() of what it was made of
   bool socket = false;          // its runner dials in; else it waits for an exec
   std::string started_at;       // the Engine's word; with `evidence`
   std::string gateway_address;  // what the measurement tried to reach
