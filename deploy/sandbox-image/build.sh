@@ -5,13 +5,14 @@
 #   build.sh [--tag NAME] [--packages "…"] [--debootstrap] [--mirror URL]
 #
 # --debootstrap  makes the root file system with debootstrap (as root) and imports it: no registry is needed
+# --mirror       of Debian, for --debootstrap; left out: this machine's own, where it is Debian 12
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tag=isogate-sandbox:latest
 packages=$(sed -n 's/^ARG PACKAGES="\(.*\)"$/\1/p' "$here/Dockerfile")
 bootstrap=false mirror=
 
-usage() { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --tag) tag=$2; shift 2 ;;
@@ -33,6 +34,9 @@ from_registry() { docker build --tag "$tag" --build-arg PACKAGES="$packages" "$h
 from_debootstrap() {
   [ "$(id -u)" = 0 ] || { echo "build.sh: --debootstrap needs root" >&2; exit 1; }
   command -v debootstrap >/dev/null || { echo "build.sh: apt-get install debootstrap" >&2; exit 1; }
+  if [ -z "$mirror" ] && command -v apt-get >/dev/null; then
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'CODENAME: bookworm' 'COMPONENT: main' 2>/dev/null | head -n 1)
+  fi
   local root
   root=$(mktemp -d "${TMPDIR:-/var/tmp}/isogate-image.XXXXXX")
   # shellcheck disable=SC2064
@@ -48,9 +52,10 @@ from_debootstrap() {
 }
 
 if $bootstrap; then from_debootstrap; else from_registry; fi
+size=$(docker image inspect --format '{{.Size}}' "$tag")
 cat <<END
 
-Built $tag. In isogate.yaml:
+Built $tag, $((size / 1000000)) MB. In isogate.yaml:
 
 backends:
   - name: docker
