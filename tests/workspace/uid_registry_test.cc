@@ -62,6 +62,18 @@ TEST_F(Uids, OfOthersAreNeverGiven) {
   EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 13);
 }
 
+TEST_F(Uids, AreHandedOverWithTheFiles) {
+  const auto uid = registry().assign(id_of(1), "nobody yet");
+  ASSERT_OK(uid);
+  EXPECT_EQ(registry().hand_over(*uid, id_of(2), id_of(3)).error().status, ISOGATE_INTERNAL);
+  ASSERT_OK(registry().hand_over(*uid, id_of(1), id_of(2)));
+  if (is_root()) {
+    ASSERT_OK(make(id_of(2), *uid));
+    EXPECT_EQ(*registry().assign(id_of(2), "agent"), *uid);
+  }
+  EXPECT_NE(*registry().assign(id_of(1), "nobody yet"), *uid);
+}
+
 // A container's, or a user's of a directory service that came after.
 TEST_F(Uids, ThatRunSomethingAreNotGiven) {
   if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
