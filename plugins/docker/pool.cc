@@ -53,6 +53,7 @@ Pool::Pool(Options options)
       directory_(directory_of(options_.sandboxes_dir, options_.backend)),
       registry_({.uids_dir = options_.uids_dir, .sandboxes_dir = directory_}),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      stopping_(call_until(stop_.get())),
       wanted_(options_.limits) {
   if (!stop_) sdk::fail_with_errno("cannot make an eventfd", errno);
   thread_ = std::thread([this] { run(); });
@@ -67,23 +68,23 @@ Pool::~Pool() {
   (void)!::write(stop_.get(), &one, sizeof one);
   changed_.notify_all();
   thread_.join();
-  while (!ready_.empty()) {
-    remove(std::move(ready_.front()));
-    ready_.pop_front();
-  }
+  // An Engine that does not answer once is not waited for again: the next start finds the rest.
+  left_behind_ = false;
+  for (; !ready_.empty() && !left_behind_; ready_.pop_front()) remove(std::move(ready_.front()));
 }
 
 void Pool::run() {
   milliseconds pause = kFirstPause;
   for (;;) {
+    if (const std::lock_guard lock(mutex_); ending_) return;
     milliseconds time = kLook;
     try {
       if (left_behind_.exchange(false)) remove_leftovers();
       drop_the_dead();
       fill();
       pause = kFirstPause;
-    } catch (const sdk::Error& error) {
-      if (error.status() == ISOGATE_CANCELLED) return;
+    } catch (const std::exception& error) {
+      if (sdk::Call(stopping_).cancelled()) return;
       options_.host.log(ISOGATE_LOG_WARN, "no sandbox can be made ahead, next try in " +
                                               std::to_string(pause.count() / 1000) + " s: " + error.what());
       time = std::exchange(pause, std::min(pause * 2, kLongestPause));
@@ -93,7 +94,6 @@ void Pool::run() {
       return ending_ || (pause == kFirstPause && ready_.size() < options_.size);
     };
     changed_.wait_for(lock, time, wakes);
-    if (ending_) return;
   }
 }
 
@@ -134,8 +134,7 @@ Pool::Ready Pool::make(const isogate_limits& limits) {
       sdk::fail_with_errno("cannot lock a sandbox made ahead", errno);
     or_throw(create_state_file(ready.lock.get(), kMadeAsFile, ready.id));
     ready.container = container_of(ready.id, ready.uid, limits);
-    const isogate_call call = call_until(stop_.get());
-    ready.container->open(sdk::Call(call));
+    ready.container->open(sdk::Call(stopping_));
   } catch (...) {
     remove(std::move(ready));
     throw;
