@@ -117,7 +117,10 @@ bool Container::adopt(const sdk::Call& call) {
   refuse_paused(state);
   proven_ = {*record_.evidence, record_.gateway_address, record_.gateway_port};
   link_ = reconnect(call);
-  if (link_) return true;
+  if (link_) {
+    begin_companions(call);
+    return true;
+  }
   services_.warn("the runner of " + record_.name + " does not answer: the container is made anew");
   discard(call);
   return false;
@@ -186,6 +189,7 @@ std::string Container::create(const sdk::Call& call) {
 // Null: one of the two choices turned out wrong, and the other one is chosen now.
 std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   choose();
+  remove_companions(services_, parts_.owner, directory_.get(), call);  // of a container that is gone
   record_ = {parts_.owner.sandbox_id + "." + random_hex(8),
              "",
              profile_digest(services_.config, parts_, limits_),
@@ -200,6 +204,7 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   if (record_.id.empty()) return nullptr;
   write_record(directory_.get(), record_);
   fill_copies(services_, parts_, record_.name, record_.id, call);
+  begin_companions(call);
   try {
     services_.engine.start(record_.id, call);
   } catch (const EngineError& error) {
@@ -245,8 +250,30 @@ void Container::make(const sdk::Call& call) {
   unavailable("no way to reach a runner in a container was found");
 }
 
+// On the network that the container is on. Without them the sandbox serves all the same.
+void Container::begin_companions(const sdk::Call& call) {
+  if (services_.config.companions.empty()) return;
+  try {
+    if (parts_.network.empty())
+      parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
+    companions_ = std::make_unique<Companions>(services_, parts_, directory_.get(),
+                                               [this](const sdk::Call& its) { return measured_link(its); });
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    services_.warn("the companions of " + parts_.owner.sandbox_id + " are not there: " + error.what());
+  }
+}
+
+// For hooks of companions, which make no container and run nothing before it is measured.
+std::shared_ptr<sdk::RunnerLink> Container::measured_link(const sdk::Call& call) {
+  const auto lock = alone(call);
+  if (!record_.evidence || !link_ || !link_->alive()) return nullptr;
+  return link_;
+}
+
 // Removes what is recorded, if it is ours.
 void Container::discard(const sdk::Call& call) {
+  companions_.reset();
   if (link_) link_->close("the container is removed");
   link_.reset();
   const std::string which = record_.id.empty() ? record_.name : record_.id;
@@ -259,6 +286,7 @@ void Container::discard(const sdk::Call& call) {
       if (error.status() != ISOGATE_NOT_FOUND) throw;
     }
   }
+  remove_companions(services_, parts_.owner, directory_.get(), call);
   record_ = {};
   remove_record(directory_.get());
 }
@@ -334,6 +362,7 @@ std::shared_ptr<sdk::RunnerLink> Container::link(const sdk::Call& call) {
 
 void Container::detach() {
   const std::lock_guard lock(mutex_);
+  companions_.reset();
   if (link_) link_->close("the sandbox is closed");
   link_.reset();
 }
