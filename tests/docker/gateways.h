@@ -16,9 +16,12 @@ class OnEngine : public SharedEngine {
   explicit OnEngine(const char* variable = "ISOGATE_TEST_DOCKER", const char* script = "docker.sh")
       : SharedEngine(variable, script), instance_(new_name()) {}
   void TearDown() override {
-    if (engine_ != nullptr)
+    if (engine_ != nullptr) {
       for (const Json& left : engine_->list({{kLabelInstance, instance_}}, usual()))
         engine_->remove(left.at("Id"), true, true, usual());
+      for (const Json& left : engine_->list_volumes({{kLabelInstance, instance_}}, usual()))
+        engine_->remove_volume(left.at("Name"), true, usual());
+    }
     SharedEngine::TearDown();
   }
 
