@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plugins/docker/or_throw.h"
+#include "plugins/docker/requirements.h"
 #include "plugins/docker/volumes.h"
 #include "runner/workspace.h"
 #include "runner/workspace_state.h"
@@ -86,6 +87,8 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
       shell_(sdk::view(host.abi().shell)),
       toolchain_(sdk::view(host.abi().toolchain_path)),
       registry_({.uids_dir = std::string(sdk::view(host.abi().uids_dir)), .sandboxes_dir = sandboxes_dir_}) {
+  for (uint64_t i = 0; i < host_.abi().shared_dir_count; ++i)
+    check_shared(config_, std::string(sdk::view(host_.abi().shared_dirs[i].prefix)));
   for (const std::string& relaxed : relaxations_of(config_))
     host_.log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
   if (!as_root_)
@@ -159,7 +162,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.locality = ISOGATE_LOCALITY_DAEMON;
   out.capabilities =
       ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE;
-  if (!config_.network) out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
+  if (!config_.network || config_.internal) out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
   if (as_root_) out.capabilities |= ISOGATE_CAP_UID_PER_SANDBOX;
   out.verdict = ISOGATE_PROBE_UNAVAILABLE;
   std::string detail;
@@ -169,17 +172,13 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
     detail = detail_of(info, use);
     if (const std::string missing = limits_missing(info, config_); !missing.empty()) {
       detail = "this Engine cannot limit " + missing + ": enable the cgroup controllers, or set these to 0";
+    } else if (const std::string why = why_not(use, info, Budget(call, kProbe)); !why.empty()) {
+      detail = why;
     } else {
-      use.engine.inspect_image(config_.image, Budget(call, kProbe));
       out.verdict = ISOGATE_PROBE_AVAILABLE;
     }
   } catch (const sdk::Error& error) {
     detail = error.what();
-    if (error.status() == ISOGATE_NOT_FOUND)
-      detail =
-          "the image `" + config_.image +
-          "` is not on this Engine: build it with deploy/sandbox-image/build.sh, pull it, or name another "
-          "one as `image`";
   }
   sdk::set_text(out.detail, detail);
 }
@@ -189,10 +188,12 @@ void Backend::check_asked(const isogate_sandbox_spec& spec) const {
   const bool best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   if (spec.egress == ISOGATE_EGRESS_PROXY)
     refuse("backend `docker` has no egress proxy: egress: deny or allow");
-  if (spec.egress == ISOGATE_EGRESS_DENY && config_.network)
-    refuse("egress is to be denied, and `network: dedicated` has a way out: set `network: none`");
-  if (spec.egress == ISOGATE_EGRESS_ALLOW && !config_.network)
-    refuse("egress is to be allowed, and `network: none` has no way out: set `network: dedicated`");
+  const bool way_out = config_.network && !config_.internal;
+  if (spec.egress == ISOGATE_EGRESS_DENY && way_out)
+    refuse(
+        "egress is to be denied, and `network: dedicated` has a way out: set `network` to none or internal");
+  if (spec.egress == ISOGATE_EGRESS_ALLOW && !way_out)
+    refuse("egress is to be allowed, and this `network` has no way out: set `network: dedicated`");
   if (spec.limits.disk_bytes != 0 && !best_effort)
     refuse(
         "backend `docker` cannot limit the disk space of a sandbox: leave it out, or write limits: "

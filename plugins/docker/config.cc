@@ -1,9 +1,10 @@
 #include "plugins/docker/config.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
+#include "plugins/docker/companion_config.h"
+#include "plugins/docker/exclude.h"
 
 namespace isogate::docker {
 namespace {
@@ -12,38 +13,60 @@ using Json = nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
 
-// Absolute, normal, and nothing that the backend itself puts there.
-void check_target(const std::string& target) {
-  const bool absolute = target.size() > 1 && target.front() == '/' && target.back() != '/';
-  if (!absolute || target.find("//") != std::string::npos ||
-      (target + "/").find("/../") != std::string::npos || (target + "/").find("/./") != std::string::npos ||
-      target.find('\0') != std::string::npos)
-    refuse("the mount target `" + target + "` is not an absolute path without `.`, `..` and empty parts");
-  for (const char* own : {"/workspace", "/run/isogate", "/proc", "/sys", "/dev", "/tmp"}) {
-    const std::string place(own);
-    if (target == place || target.starts_with(place + "/") || (place + "/").starts_with(target + "/"))
-      refuse("the mount target `" + target + "` meets " + place + ", which this backend fills itself");
-  }
+bool is_normal(const std::string& path) {
+  return path.size() > 1 && path.front() == '/' && path.back() != '/' &&
+         path.find("//") == std::string::npos && (path + "/").find("/../") == std::string::npos &&
+         (path + "/").find("/./") == std::string::npos && path.find('\0') == std::string::npos;
 }
 
-void check_source(const std::string& source) {
-  if (source.size() < 2 || source.front() != '/' || (source + "/").find("/../") != std::string::npos)
-    refuse("the mount source `" + source + "` is not an absolute path without `..`");
+bool meets(const std::string& one, const std::string& other) {
+  return one == other || one.starts_with(other + "/") || other.starts_with(one + "/");
+}
+
+// Absolute, normal, and nothing that the backend itself puts there. `what`: "mount target", for messages.
+void check_target(const std::string& what, const std::string& target) {
+  if (!is_normal(target))
+    refuse("the " + what + " `" + target + "` is not an absolute path without `.`, `..` and empty parts");
+  for (const char* own : {"/workspace", "/run/isogate", "/proc", "/sys", "/dev", "/tmp"})
+    if (meets(target, own))
+      refuse("the " + what + " `" + target + "` meets " + own + ", which this backend fills itself");
+}
+
+void check_source(const std::string& what, const std::string& source) {
+  if (!is_normal(source))
+    refuse("the " + what + " `" + source + "` is not an absolute path without `.`, `..` and empty parts");
   if (source.find("docker.sock") != std::string::npos || source.find("podman.sock") != std::string::npos ||
       source.find("containerd.sock") != std::string::npos)
-    refuse("the mount source `" + source + "` is an engine's socket, and with it the whole machine");
+    refuse("the " + what + " `" + source + "` is an engine's socket, and with it the whole machine");
 }
 
-void check_mounts(const std::vector<Mount>& mounts) {
-  for (const Mount& each : mounts) {
-    check_source(each.source);
-    check_target(each.target);
-    for (const Mount& other : mounts) {
-      if (&other == &each) continue;
-      if (other.target == each.target || other.target.starts_with(each.target + "/"))
-        refuse("the mount targets `" + each.target + "` and `" + other.target + "` are in conflict");
-    }
+void check_copy(const Copy& copy) {
+  check_source("copy source", copy.source);
+  check_target("copy target", copy.target);
+  for (const char* engines : {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"})
+    if (copy.target == engines)
+      refuse("the copy target `" + copy.target + "` is a file that the Engine writes itself");
+  for (const std::string& pattern : copy.exclude)
+    if (const std::string why = why_no_pattern(pattern); !why.empty())
+      refuse("the exclude pattern `" + pattern + "` of " + copy.source + " " + why);
+}
+
+// Nothing may lie at or below anything else.
+void check_places(const Config& config) {
+  std::vector<std::string> targets;
+  for (const Mount& each : config.mounts) {
+    check_source("mount source", each.source);
+    check_target("mount target", each.target);
+    targets.push_back(each.target);
   }
+  for (const Copy& each : config.copies) {
+    check_copy(each);
+    targets.push_back(each.target);
+  }
+  for (size_t i = 0; i < targets.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (meets(targets[i], targets[j]))
+        refuse("the targets `" + targets[j] + "` and `" + targets[i] + "` are in conflict");
 }
 
 RunnerTransport transport_of(const std::string& name) {
@@ -69,6 +92,7 @@ Config taken_from(const Json& json) {
     config.key = tls->value("key", "");
   }
   take("image", config.image);
+  take("platform", config.platform);
   take("runtime", config.runtime);
   take("memory_mb", config.memory_mb);
   take("cpus", config.cpus);
@@ -76,21 +100,26 @@ Config taken_from(const Json& json) {
   take("tmp_mb", config.tmp_mb);
   take("shm_mb", config.shm_mb);
   take("read_only", config.read_only);
-  config.network = json.value("network", "none") == "dedicated";
+  const std::string network = json.value("network", "none");
+  config.network = network != "none";
+  config.internal = network == "internal";
   config.transport = transport_of(json.value("transport", "auto"));
   config.workspace = place_of(json.value("workspace", "auto"));
   take("runner", config.runner);
   take("warm_pool", config.warm_pool);
-  for (const auto& [key, value] : json.value("env", Json::object()).items())
-    config.env.emplace_back(key, value.get<std::string>());
+  const Json env = json.value("env", Json::object());
+  for (const auto& [key, value] : env.items()) config.env.emplace_back(key, value.get<std::string>());
   for (const Json& each : json.value("mounts", Json::array()))
     config.mounts.push_back({each.at("source"), each.at("target"), each.value("read_only", true)});
+  for (const Json& each : json.value("copies", Json::array()))
+    config.copies.push_back({each.at("source"), each.at("target"),
+                             each.value("exclude", std::vector<std::string>()),
+                             each.value("writable", false)});
+  take("copies_max_mb", config.copies_max_mb);
+  take("copies_max_entries", config.copies_max_entries);
+  for (const Json& each : json.value("companions", Json::array()))
+    config.companions.push_back(companion_of(each));
   return config;
-}
-
-std::string number(double value) {
-  std::string text = Json(value).dump();
-  return text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
 }
 
 }  // namespace
@@ -105,32 +134,37 @@ Config parse_config(std::string_view text) {
   } catch (const Json::exception& error) {
     refuse(std::string("the configuration of `docker` does not fit its schema: ") + error.what());
   }
-  if (config.memory_mb != 0 && config.memory_mb < 32)
-    refuse("memory_mb of `docker` must be 0 or at least 32: the runner and a program have to fit");
-  if (config.pids != 0 && config.pids < 32)
-    refuse("pids of `docker` must be 0 or at least 32: the runner and a program have to fit");
-  if (!(config.cpus == 0 || config.cpus >= 0.01)) refuse("cpus of `docker` must be 0 or at least 0.01");
+  check_limits("`docker`", config.memory_mb, config.cpus, config.pids);
   if (config.host.starts_with("unix://") && !config.ca.empty())
     refuse("tls of `docker` is for tcp:// hosts, not for " + config.host);
-  check_mounts(config.mounts);
+  check_places(config);
+  check_companions(config);
   return config;
+}
+
+void check_shared(const Config& config, const std::string& prefix) {
+  const std::string place = "/mnt/" + prefix;
+  const auto check = [&](const std::string& target) {
+    if (meets(target, place))
+      refuse("the target `" + target + "` meets " + place + ", where the shared directory `" + prefix +
+             "` is");
+  };
+  for (const Mount& each : config.mounts) check(each.target);
+  for (const Copy& each : config.copies) check(each.target);
 }
 
 std::vector<std::string> relaxations_of(const Config& config) {
   std::vector<std::string> found;
-  if (config.memory_mb == 0) found.emplace_back("a sandbox may take all memory of the Engine's machine");
-  if (config.cpus == 0) found.emplace_back("a sandbox may take all processors of the Engine's machine");
-  if (config.pids == 0) found.emplace_back("a sandbox may start any number of processes");
-  if (config.memory_mb > 512)
-    found.push_back("memory_mb is " + std::to_string(config.memory_mb) + ", not 512");
-  if (config.cpus > 1) found.push_back("cpus is " + number(config.cpus) + ", not 1");
-  if (config.pids > 256) found.push_back("pids is " + std::to_string(config.pids) + ", not 256");
+  add_limits(found, "a sandbox", "", config.memory_mb, config.cpus, config.pids);
   if (!config.read_only) found.emplace_back("the root file system is writable");
-  if (config.network) found.emplace_back("each sandbox has a network with a way out");
+  if (config.network && !config.internal) found.emplace_back("each sandbox has a network with a way out");
   for (const Mount& each : config.mounts) {
     found.push_back("programs may " + std::string(each.read_only ? "read " : "write to ") + each.source +
                     " of the Engine's machine at " + each.target);
   }
+  for (const Copy& each : config.copies)
+    if (each.writable) found.push_back("what is copied to " + each.target + " may be changed by programs");
+  for (const Companion& each : config.companions) add_relaxations(found, each);
   if (config.host.starts_with("tcp://") && config.ca.empty())
     found.push_back("the Engine is spoken to over " + config.host + " without TLS");
   return found;

@@ -1,13 +1,16 @@
 #include "plugins/docker/container.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "plugins/docker/copies.h"
+#include "plugins/docker/host_paths.h"
 #include "plugins/docker/network.h"
+#include "plugins/docker/random_hex.h"
 #include "plugins/docker/volumes.h"
 
 namespace isogate::docker {
@@ -17,19 +20,27 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kDialIn{5'000}, kHello{5'000}, kRedial{2'000};
 
-std::string random_suffix() {
-  unsigned char bytes[8];
-  if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes))
-    sdk::fail_with_errno("cannot draw a random name", errno);
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
+[[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
+
+// Whether a text has this very path, not one below it or beside it.
+bool names(const std::string& text, const std::string& path) {
+  for (size_t at = text.find(path); at != std::string::npos; at = text.find(path, at + 1)) {
+    const char next = at + path.size() < text.size() ? text[at + path.size()] : ' ';
+    if (std::isalnum(static_cast<unsigned char>(next)) == 0 &&
+        std::string_view("/_-").find(next) == std::string_view::npos)
+      return true;
   }
-  return text;
+  return false;
 }
 
-[[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
+// An Engine names the source of a mount that it cannot make: that is for the log.
+void hide_mount_sources(const Services& services, const EngineError& error) {
+  for (const Mount& each : services.config.mounts) {
+    if (!names(error.what(), each.source)) continue;
+    services.warn(error.what());
+    unavailable("the Engine cannot mount what belongs at `" + each.target + "`: the gateway's log says why");
+  }
+}
 
 }  // namespace
 
@@ -106,7 +117,10 @@ bool Container::adopt(const sdk::Call& call) {
   refuse_paused(state);
   proven_ = {*record_.evidence, record_.gateway_address, record_.gateway_port};
   link_ = reconnect(call);
-  if (link_) return true;
+  if (link_) {
+    begin_companions(call);
+    return true;
+  }
   services_.warn("the runner of " + record_.name + " does not answer: the container is made anew");
   discard(call);
   return false;
@@ -149,13 +163,18 @@ std::string Container::create(const sdk::Call& call) {
                      "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
   if (parts_.bind && is_volume(directory_.get()))
     unavailable("the workspace of this sandbox is a volume of the Engine: set `workspace` to volume");
+  parts_.copies = with_paths_hidden(services_, "what is to be copied into the sandbox cannot be",
+                                    [&] { return places_of_copies(services_.config); });
+  with_paths_hidden(services_, "what is to be mounted into the sandbox cannot be",
+                    [&] { check_mount_sources(services_); });
   if (services_.config.network)
     parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
   if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);
   const Json body = container_of(services_.config, parts_, limits_);
   try {
-    return services_.engine.create_container(record_.name, body, call);
+    return services_.engine.create_container(record_.name, body, call, services_.config.platform);
   } catch (const EngineError& error) {
+    hide_mount_sources(services_, error);
     const bool elsewhere =
         error.http_status() == 400 && std::string(error.what()).find("bind") != std::string::npos;
     if (!elsewhere || !parts_.bind || services_.place() == Place::kBind ||
@@ -170,7 +189,8 @@ std::string Container::create(const sdk::Call& call) {
 // Null: one of the two choices turned out wrong, and the other one is chosen now.
 std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   choose();
-  record_ = {parts_.sandbox_id + "." + random_suffix(),
+  remove_companions(services_, parts_.owner, directory_.get(), call);  // of a container that is gone
+  record_ = {parts_.sandbox_id + "." + random_hex(8),
              "",
              profile_digest(services_.config, parts_, limits_),
              !parts_.gate.empty(),
@@ -183,7 +203,14 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   record_.id = create(call);
   if (record_.id.empty()) return nullptr;
   write_record(directory_.get(), record_);
-  services_.engine.start(record_.id, call);
+  fill_copies(services_, parts_, record_.name, record_.id, call);
+  begin_companions(call);
+  try {
+    services_.engine.start(record_.id, call);
+  } catch (const EngineError& error) {
+    hide_mount_sources(services_, error);
+    throw;
+  }
   const State state = state_of(record_.id, call);
   if (!state.running) {
     unavailable("the sandbox's container ended at once with exit code " + std::to_string(state.exit_code) +
@@ -223,12 +250,35 @@ void Container::make(const sdk::Call& call) {
   unavailable("no way to reach a runner in a container was found");
 }
 
+// On the network that the container is on. Without them the sandbox serves all the same.
+void Container::begin_companions(const sdk::Call& call) {
+  if (services_.config.companions.empty()) return;
+  try {
+    if (parts_.network.empty())
+      parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
+    companions_ = std::make_unique<Companions>(services_, parts_, directory_.get(),
+                                               [this](const sdk::Call& its) { return measured_link(its); });
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    services_.warn("the companions of " + parts_.owner.sandbox_id + " are not there: " + error.what());
+  }
+}
+
+// For hooks of companions, which make no container and run nothing before it is measured.
+std::shared_ptr<sdk::RunnerLink> Container::measured_link(const sdk::Call& call) {
+  const auto lock = alone(call);
+  if (!record_.evidence || !link_ || !link_->alive()) return nullptr;
+  return link_;
+}
+
 // Removes what is recorded, if it is ours.
 void Container::discard(const sdk::Call& call) {
+  companions_.reset();
   if (link_) link_->close("the container is removed");
   link_.reset();
   const std::string which = record_.id.empty() ? record_.name : record_.id;
   if (!which.empty()) {
+    forget_copies(services_, parts_.owner, record_.name, call);
     const State state = state_of(which, call);
     try {
       if (state.exists && state.ours) services_.engine.remove(which, true, true, call);
@@ -236,6 +286,7 @@ void Container::discard(const sdk::Call& call) {
       if (error.status() != ISOGATE_NOT_FOUND) throw;
     }
   }
+  remove_companions(services_, parts_.owner, directory_.get(), call);
   record_ = {};
   remove_record(directory_.get());
 }
@@ -335,6 +386,7 @@ void Container::take_over(Parts parts, const sdk::Call& call) {
 
 void Container::detach() {
   const std::lock_guard lock(mutex_);
+  companions_.reset();
   if (link_) link_->close("the sandbox is closed");
   link_.reset();
 }

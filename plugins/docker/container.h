@@ -8,6 +8,7 @@
 #include <string>
 
 #include "isogate/runner_link.hpp"
+#include "plugins/docker/companions.h"
 #include "plugins/docker/gate.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/record.h"
@@ -68,6 +69,8 @@ class Container {
                                            const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> connect_stream(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
+  void begin_companions(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> measured_link(const sdk::Call& call);
   void prove_again(const sdk::Call& call);
   void keep_proof(const isogate_evidence& found);
 
@@ -86,6 +89,7 @@ class Container {
   };
   std::optional<Proof> proven_;  // at open; what takes its place has to have the same walls
   std::shared_ptr<sdk::RunnerLink> link_;
+  std::unique_ptr<Companions> companions_;
 };
 
 }  // namespace isogate::docker

@@ -68,11 +68,13 @@ EngineInfo Engine::info(const Budget& budget) {
   return info;
 }
 
-std::string Engine::create_container(const std::string& name, const Json& body, const Budget& budget) {
+std::string Engine::create_container(const std::string& name, const Json& body, const Budget& budget,
+                                     const std::string& platform) {
   const std::string attempt = "create " + quoted("container", name);
+  const std::string of_platform = platform.empty() ? "" : "&platform=" + encode(platform);
   EngineRequest request{attempt,
                         "POST",
-                        "/containers/create?name=" + in_path(name),
+                        "/containers/create?name=" + in_path(name) + of_platform,
                         {201},
                         dump(body, attempt),
                         ISOGATE_ALREADY_EXISTS};

@@ -65,8 +65,10 @@ class Engine {
   // Asks nothing but whether it answers.
   void ping(const Budget& budget);
 
-  // Containers, by id or name. `body` as POST /containers/create takes it; the answer is the id.
-  std::string create_container(const std::string& name, const Json& body, const Budget& budget);
+  // Containers, by id or name. `body` as POST /containers/create takes it; the answer is the id. `platform`:
+  // which the image has to be of; empty: any.
+  std::string create_container(const std::string& name, const Json& body, const Budget& budget,
+                               const std::string& platform = {});
   void start(const std::string& id, const Budget& budget);  // also when it runs already
   // SIGTERM, after `grace` SIGKILL; also when it does not run. Takes `grace` from the budget.
   void stop(const std::string& id, std::chrono::seconds grace, const Budget& budget);

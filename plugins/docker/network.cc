@@ -20,15 +20,50 @@ std::string recorded(int directory) {
   return text->value_or("");
 }
 
+Json options_of(const Config& config) {
+  Json options = {{"com.docker.network.bridge.enable_icc", config.companions.empty() ? "false" : "true"}};
+  if (config.internal) options["com.docker.network.bridge.inhibit_ipv4"] = "true";
+  return options;
+}
+
+bool is_as_configured(const Config& config, const Json& seen) {
+  if (seen.value("Internal", false) != config.internal || seen.value("EnableIPv6", false)) return false;
+  const Json there = seen.value("Options", Json::object());
+  const Json wanted = options_of(config);
+  for (const auto& [key, value] : wanted.items())
+    if (!there.is_object() || there.value(key, "") != value) return false;
+  return true;
+}
+
+enum class There { kNo, kAsConfigured, kOtherwise };
+
 // Whether the recorded network is there and ours.
-bool is_there(Services& services, const Owner& owner, const std::string& id, const sdk::Call& call) {
+There look_for(Services& services, const Owner& owner, const std::string& id, const sdk::Call& call) {
   try {
     const Json seen = services.engine.inspect_network(id, call);
-    return seen.value("Id", "") == id && carries(seen.value("Labels", Json()), owner);
+    if (seen.value("Id", "") != id || !carries(seen.value("Labels", Json()), owner)) return There::kNo;
+    return is_as_configured(services.config, seen) ? There::kAsConfigured : There::kOtherwise;
   } catch (const EngineError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND) return false;
+    if (error.status() == ISOGATE_NOT_FOUND) return There::kNo;
     throw;
   }
+}
+
+std::string create(Services& services, const Owner& owner, const sdk::Call& call) {
+  const Config& config = services.config;
+  const Json body = {{"Driver", "bridge"},           {"CheckDuplicate", true},
+                     {"Internal", config.internal},  {"Attachable", false},
+                     {"EnableIPv6", false},          {"Labels", labels_of(owner, "network")},
+                     {"Options", options_of(config)}};
+  return services.engine.create_network(owner.sandbox_id, body, call);
+}
+
+// Not believed but looked at: an Engine that does not know an option may drop it.
+void check_internal(Services& services, const Owner& owner, const std::string& id, const sdk::Call& call) {
+  if (!services.config.internal || look_for(services, owner, id, call) == There::kAsConfigured) return;
+  throw sdk::Error(
+      ISOGATE_UNAVAILABLE,
+      "this Engine does not keep a network apart from its machine: `network: internal` is refused");
 }
 
 void forget(int directory) {
@@ -40,25 +75,28 @@ void forget(int directory) {
 
 std::string prepare_network(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   const std::string before = recorded(directory);
-  if (!before.empty() && is_there(services, owner, before, call)) return before;
+  const There there = before.empty() ? There::kNo : look_for(services, owner, before, call);
+  if (there == There::kAsConfigured) return before;
+  if (there == There::kOtherwise) services.engine.remove_network(before, call);
   forget(directory);
-  const Json body = {{"Driver", "bridge"},
-                     {"CheckDuplicate", true},
-                     {"Internal", false},
-                     {"Attachable", false},
-                     {"Labels", labels_of(owner, "network")},
-                     {"Options", {{"com.docker.network.bridge.enable_icc", "false"}}}};
-  const std::string id = services.engine.create_network(owner.sandbox_id, body, call);
-  const auto made = create_state_file(directory, kMark, id);
-  if (made && *made) return id;
-  services.engine.remove_network(id, Budget(Budget::kUsual));
-  throw sdk::Error(ISOGATE_IO, "cannot record the network of a sandbox");
+  if (services.config.internal && services.engine.info(call).podman)
+    throw sdk::Error(ISOGATE_UNAVAILABLE, kNoInternal);
+  const std::string id = create(services, owner, call);
+  try {
+    check_internal(services, owner, id, call);
+    const auto made = create_state_file(directory, kMark, id);
+    if (!made || !*made) throw sdk::Error(ISOGATE_IO, "cannot record the network of a sandbox");
+  } catch (const sdk::Error&) {
+    services.engine.remove_network(id, Budget(Budget::kUsual));
+    throw;
+  }
+  return id;
 }
 
 void remove_network(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   const std::string id = recorded(directory);
   if (id.empty()) return;
-  if (is_there(services, owner, id, call)) services.engine.remove_network(id, call);
+  if (look_for(services, owner, id, call) != There::kNo) services.engine.remove_network(id, call);
   forget(directory);
 }
 

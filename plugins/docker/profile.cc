@@ -6,13 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
+#include "plugins/docker/companion_config.h"
 
 namespace isogate::docker {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMib = 1u << 20;
+constexpr uint64_t kMib = 1u << 20, kNanoseconds = 1'000'000'000;
 
 Json bind_mount(const std::string& source, const std::string& target, bool read_only) {
   return {{"Type", "bind"},
@@ -30,6 +31,15 @@ Json volume_mount(const std::string& name, const std::string& target, bool read_
           {"VolumeOptions", {{"NoCopy", true}}}};
 }
 
+// Engines make no volume without a name that is read-only: what keeps programs from writing there is that all
+// in it is root's.
+Json copy_mount(const Owner& owner, const CopyPlace& place) {
+  return {{"Type", "volume"},
+          {"Target", place.target},
+          {"ReadOnly", false},
+          {"VolumeOptions", {{"NoCopy", !place.on_top}, {"Labels", labels_of(owner, "copy")}}}};
+}
+
 Json mounts_of(const Config& config, const Parts& parts) {
   Json mounts = Json::array();
   if (parts.bind) {
@@ -43,6 +53,7 @@ Json mounts_of(const Config& config, const Parts& parts) {
   for (const auto& [prefix, path] : parts.shared) mounts.push_back(bind_mount(path, "/mnt/" + prefix, true));
   for (const Mount& each : config.mounts)
     mounts.push_back(bind_mount(each.source, each.target, each.read_only));
+  for (const CopyPlace& each : parts.copies) mounts.push_back(copy_mount(parts.owner, each));
   return mounts;
 }
 
@@ -62,11 +73,14 @@ Json with_surroundings(Json command, const Parts& parts) {
   return command;
 }
 
-Json host_config(const Config& config, const Parts& parts, const isogate_limits& limits) {
+std::string tmpfs_of(uint64_t mib) {
+  return "rw,nosuid,nodev,exec,mode=1777,size=" + std::to_string(mib) + "m";
+}
+
+// What all containers have in common.
+Json hardened(const Config& config, const Parts& parts, const isogate_limits& limits) {
   Json host = {
-      {"Mounts", mounts_of(config, parts)},
       {"NetworkMode", parts.network.empty() ? "none" : parts.network},
-      {"ReadonlyRootfs", config.read_only},
       {"CapDrop", {"ALL"}},
       {"SecurityOpt", {"no-new-privileges"}},
       {"Privileged", false},
@@ -75,9 +89,8 @@ Json host_config(const Config& config, const Parts& parts, const isogate_limits&
       {"Init", false},
       {"AutoRemove", false},
       {"RestartPolicy", {{"Name", "no"}}},
-      {"LogConfig", {{"Type", "none"}}},
       {"ShmSize", config.shm_mb * kMib},
-      {"Tmpfs", {{"/tmp", "rw,nosuid,nodev,exec,mode=1777,size=" + std::to_string(config.tmp_mb) + "m"}}},
+      {"Tmpfs", {{"/tmp", tmpfs_of(config.tmp_mb)}}},
       {"Ulimits",
        {{{"Name", "nofile"}, {"Soft", 1024}, {"Hard", 16384}}, {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
   };
@@ -88,7 +101,52 @@ Json host_config(const Config& config, const Parts& parts, const isogate_limits&
   if (limits.cpu_millis != 0) host["NanoCpus"] = limits.cpu_millis * 1000000;
   if (limits.pids != 0) host["PidsLimit"] = limits.pids;
   if (!config.runtime.empty()) host["Runtime"] = config.runtime;
+  // Names of the network are the Engine's own to answer. What it does not know it would ask the resolver of
+  // its machine for, also from a network without a way out (CVE-2024-29018): here it asks the container.
+  if (config.internal) host["Dns"] = {"127.0.0.1"};
   return host;
+}
+
+Json host_config(const Config& config, const Parts& parts, const isogate_limits& limits) {
+  Json host = hardened(config, parts, limits);
+  host["Mounts"] = mounts_of(config, parts);
+  host["ReadonlyRootfs"] = config.read_only;
+  host["LogConfig"] = {{"Type", "none"}};
+  return host;
+}
+
+Json healthcheck_of(const Companion& companion) {
+  if (!companion.healthcheck) return {{"Test", {"NONE"}}};
+  const Healthcheck& check = *companion.healthcheck;
+  Json test = {"CMD"};
+  for (const std::string& argument : check.test) test.push_back(argument);
+  return {{"Test", std::move(test)},
+          {"Interval", check.interval_sec * kNanoseconds},
+          {"Timeout", check.timeout_sec * kNanoseconds},
+          {"Retries", check.retries},
+          {"StartPeriod", check.start_period_sec * kNanoseconds}};
+}
+
+std::string hex_digest(const std::string& text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
+    throw sdk::Error(ISOGATE_INTERNAL, "cannot make the digest of a container's profile");
+  std::string hex;
+  for (unsigned i = 0; i < size; ++i) {
+    hex += "0123456789abcdef"[digest[i] >> 4];
+    hex += "0123456789abcdef"[digest[i] & 15];
+  }
+  return hex;
+}
+
+// What is put into it and beside it after it is made.
+Json additions_of(const Config& config) {
+  Json copies = Json::array(), companions = Json::array();
+  for (const Copy& each : config.copies)
+    copies.push_back({each.source, each.target, each.exclude, each.writable});
+  for (const Companion& each : config.companions) companions.push_back(json_of(each));
+  return {{"platform", config.platform}, {"copies", copies}, {"companions", companions}};
 }
 
 }  // namespace
@@ -138,19 +196,40 @@ Json container_of(const Config& config, const Parts& parts, const isogate_limits
           {"HostConfig", host_config(config, parts, limits)}};
 }
 
+Json container_of(const Config& config, const Parts& parts, const Companion& companion) {
+  isogate_limits limits{};
+  limits.memory_bytes = companion.memory_mb * kMib;
+  limits.cpu_millis = static_cast<uint64_t>(companion.cpus * 1000 + 0.5);
+  limits.pids = companion.pids;
+  Json host = hardened(config, parts, limits);
+  host["ReadonlyRootfs"] = companion.read_only;
+  host["LogConfig"] = {{"Type", "json-file"}, {"Config", {{"max-size", "1m"}, {"max-file", "1"}}}};
+  for (const std::string& path : companion.tmpfs) host["Tmpfs"][path] = tmpfs_of(config.tmp_mb);
+  Json env = Json::array();
+  for (const auto& [key, value] : companion.env) env.push_back(key + "=" + value);
+  Json labels = labels_of(parts.owner, "companion");
+  labels["io.isogate.companion"] = companion.name;
+  Json body = {
+      {"Image", companion.image},
+      {"Hostname", companion.name},
+      {"User",
+       companion.user.empty() ? std::to_string(parts.uid) + ":" + std::to_string(parts.gid) : companion.user},
+      {"Env", std::move(env)},
+      {"Tty", false},
+      {"OpenStdin", false},
+      {"Healthcheck", healthcheck_of(companion)},
+      {"Labels", std::move(labels)},
+      {"NetworkingConfig", {{"EndpointsConfig", {{parts.network, {{"Aliases", {companion.name}}}}}}}},
+      {"HostConfig", std::move(host)}};
+  if (!companion.command.empty()) body["Cmd"] = companion.command;
+  return body;
+}
+
 std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits) {
-  parts.network = config.network ? "dedicated" : "";  // not its id, which is another each time
-  const std::string text = container_of(config, parts, limits).dump();
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
-    throw sdk::Error(ISOGATE_INTERNAL, "cannot make the digest of a container's profile");
-  std::string hex;
-  for (unsigned i = 0; i < size; ++i) {
-    hex += "0123456789abcdef"[digest[i] >> 4];
-    hex += "0123456789abcdef"[digest[i] & 15];
-  }
-  return hex;
+  // Not its id, which is another each time; and the places of copies are known only when they are made.
+  parts.network = config.network ? (config.internal ? "internal" : "dedicated") : "";
+  parts.copies.clear();
+  return hex_digest(container_of(config, parts, limits).dump() + additions_of(config).dump());
 }
 
 Json stdio_command(const Parts& parts) { return with_surroundings({kRunner, "stdio"}, parts); }

@@ -23,7 +23,7 @@ inline constexpr const char* kSocketName = "runner.sock";
 inline constexpr const char* kLabelInstance = "io.isogate.instance";
 inline constexpr const char* kLabelBackend = "io.isogate.backend";
 inline constexpr const char* kLabelSandbox = "io.isogate.sandbox";
-inline constexpr const char* kLabelRole = "io.isogate.role";  // sandbox, runner, workspace, network
+inline constexpr const char* kLabelRole = "io.isogate.role";  // sandbox, companion, runner, …
 
 struct Owner {
   std::string instance, backend, sandbox_id;
@@ -32,6 +32,13 @@ struct Owner {
 nlohmann::json labels_of(const Owner& owner, const std::string& role);
 // Whether these labels are exactly this owner's.
 bool carries(const nlohmann::json& labels, const Owner& owner);
+
+// A volume without a name, made and removed with its container, for what is copied into it (copies.h).
+struct CopyPlace {
+  std::string target;
+  bool on_top = false;  // of what the image has there; else that is hidden
+  bool operator==(const CopyPlace&) const = default;
+};
 
 struct Parts {
   Owner owner;                   // as all that belongs to it is labelled
@@ -45,6 +52,7 @@ struct Parts {
   std::string network;  // of the sandbox's own; empty: none
   std::vector<std::pair<std::string, std::string>> shared;  // prefix, path: read-only at /mnt/<prefix>
   std::string shell, toolchain;
+  std::vector<CopyPlace> copies;
 };
 
 // What is in force in a container: what was asked for the sandbox, else the configuration's.
@@ -52,6 +60,9 @@ isogate_limits limits_of(const Config& config, const isogate_limits& asked);
 
 // The body of POST /containers/create.
 nlohmann::json container_of(const Config& config, const Parts& parts, const isogate_limits& limits);
+
+// The same for a companion on the network of `parts`.
+nlohmann::json container_of(const Config& config, const Parts& parts, const Companion& companion);
 
 // Tells whether a container was made of the same: differs when the configuration or the limits do.
 std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits);

@@ -17,8 +17,6 @@ namespace {
 
 constexpr const char* kMark = "volume";  // in the sandbox's directory: the workspace is one, made by us
 
-using Filler = std::function<void(TarWriter&)>;
-
 Fd open_runner(const Services& services) {
   Fd file(::open(services.runner.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) sdk::fail_with_errno("cannot read " + services.runner, errno);
@@ -42,31 +40,9 @@ Owner owner_of_runner(const Services& services) {
           std::string(sdk::view(services.host.abi().backend_name)), "-"};
 }
 
-// Mounts the volume at `target` of a container that is never started, and unpacks what `fill` writes at
-// `place`.
 void fill_volume(Services& services, const Owner& owner, const std::string& volume, const std::string& target,
                  const std::string& place, const Filler& fill, const sdk::Call& call) {
-  const Json mount = {{"Type", "volume"}, {"Source", volume}, {"Target", target}};
-  const Json body = {{"Image", services.config.image},
-                     {"Entrypoint", {"/bin/false"}},
-                     {"Labels", labels_of(owner, "filler")},
-                     {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", {mount}}}}};
-  const std::string id = services.engine.create_container(volume + ".filler", body, call);
-  const auto remove = [&] { services.engine.remove(id, true, false, Budget(Budget::kUsual)); };
-  try {
-    services.engine.put_archive(
-        id, place,
-        [&](const ByteSink& sink) {
-          TarWriter tar(sink);
-          fill(tar);
-          tar.finish();
-        },
-        call);
-  } catch (...) {
-    remove();
-    throw;
-  }
-  remove();
+  fill_volumes(services, owner, volume, {{volume, target}}, place, fill, call);
 }
 
 // Whether it is there; one that is somebody else's is an error.
@@ -105,6 +81,37 @@ void prepare_runner(Services& services, const sdk::Call& call) {
 }
 
 }  // namespace
+
+std::string filler_of(const std::string& name) { return name + ".filler"; }
+
+void fill_volumes(Services& services, const Owner& owner, const std::string& name,
+                  const std::vector<std::pair<std::string, std::string>>& volumes, const std::string& place,
+                  const Filler& fill, const Budget& budget) {
+  Json mounts = Json::array();
+  for (const auto& [volume, target] : volumes)
+    mounts.push_back(
+        {{"Type", "volume"}, {"Source", volume}, {"Target", target}, {"VolumeOptions", {{"NoCopy", true}}}});
+  const Json body = {{"Image", services.config.image},
+                     {"Entrypoint", {"/bin/false"}},
+                     {"Labels", labels_of(owner, "filler")},
+                     {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", std::move(mounts)}}}};
+  const std::string id = services.engine.create_container(filler_of(name), body, budget);
+  const auto remove = [&] { services.engine.remove(id, true, false, Budget(Budget::kUsual)); };
+  try {
+    services.engine.put_archive(
+        id, place,
+        [&](const ByteSink& sink) {
+          TarWriter tar(sink);
+          fill(tar);
+          tar.finish();
+        },
+        budget);
+  } catch (...) {
+    remove();
+    throw;
+  }
+  remove();
+}
 
 std::string runner_volume(const Services& services) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);

@@ -2,10 +2,14 @@
 // with the runner in it for all of a backend's containers. Throws sdk::Error.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "plugins/docker/profile.h"
 #include "plugins/docker/services.h"
+#include "plugins/docker/tar.h"
 
 namespace isogate::docker {
 
@@ -21,5 +25,14 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
 bool is_volume(int directory);
 // Gone already is OK.
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call);
+
+using Filler = std::function<void(TarWriter&)>;
+
+// Mounts volumes (name, target) in a container that is never started, named filler_of(name), and unpacks in
+// directory `place` of it what `fill` writes.
+void fill_volumes(Services& services, const Owner& owner, const std::string& name,
+                  const std::vector<std::pair<std::string, std::string>>& volumes, const std::string& place,
+                  const Filler& fill, const Budget& budget);
+std::string filler_of(const std::string& name);
 
 }  // namespace isogate::docker

@@ -46,6 +46,20 @@ TEST(DockerConfig, TheSchemaIsJsonAndNamesTheSameDefaults) {
   EXPECT_EQ(properties.at("shm_mb").at("default"), config.shm_mb);
   EXPECT_EQ(properties.at("image").at("default"), config.image);
   EXPECT_EQ(properties.at("read_only").at("default"), config.read_only);
+  EXPECT_EQ(properties.at("copies_max_mb").at("default"), config.copies_max_mb);
+  EXPECT_EQ(properties.at("copies_max_entries").at("default"), config.copies_max_entries);
+  const Companion companion;
+  const Healthcheck check;
+  const auto& theirs = properties.at("companions").at("items").at("properties");
+  EXPECT_EQ(theirs.at("memory_mb").at("default"), companion.memory_mb);
+  EXPECT_EQ(theirs.at("cpus").at("default"), companion.cpus);
+  EXPECT_EQ(theirs.at("pids").at("default"), companion.pids);
+  EXPECT_EQ(theirs.at("read_only").at("default"), companion.read_only);
+  const auto& tests = theirs.at("healthcheck").at("properties");
+  EXPECT_EQ(tests.at("interval_sec").at("default"), check.interval_sec);
+  EXPECT_EQ(tests.at("timeout_sec").at("default"), check.timeout_sec);
+  EXPECT_EQ(tests.at("retries").at("default"), check.retries);
+  EXPECT_EQ(tests.at("start_period_sec").at("default"), check.start_period_sec);
 }
 
 TEST(DockerConfig, ListsEveryRelaxationInWords) {
@@ -63,6 +77,14 @@ TEST(DockerConfig, ListsEveryRelaxationInWords) {
   EXPECT_THAT(found, Contains(HasSubstr("write to /srv/out")));
   EXPECT_THAT(found, Contains(HasSubstr("without TLS")));
   EXPECT_EQ(found.size(), 8u);
+}
+
+TEST(DockerConfig, TakesTheEnvironmentAsItIsWritten) {
+  const Config config = parse_config(R"({"env": {"A": "1", "B": ""}, "network": "internal",
+    "companions": [{"name": "db", "image": "i", "env": {"MODE": "strict"}}]})");
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(config.env, (Pairs{{"A", "1"}, {"B", ""}}));
+  EXPECT_EQ(config.companions.at(0).env, (Pairs{{"MODE", "strict"}}));
 }
 
 TEST(DockerConfig, RefusesMountsThatAreInConflict) {
@@ -83,6 +105,65 @@ TEST(DockerConfig, RefusesTargetsThatItFillsItself) {
     EXPECT_NE(refusal(std::string(R"({"mounts": [{"source": "/a", "target": ")") + target + R"("}]})"), "")
         << target;
   }
+}
+
+std::string copies(const std::string& members) {
+  return refusal(R"({"copies": [{"source": "/srv/tools", )" + members + "}]}");
+}
+
+TEST(DockerConfig, RefusesCopiesThatAreInConflict) {
+  EXPECT_EQ(copies(R"("target": "/opt/tools")"), "");
+  for (const char* target : {"/workspace", "/workspace/a", "/run", "/tmp/a", "/proc", "relative", "/a/../b"})
+    EXPECT_THAT(copies(std::string(R"("target": ")") + target + "\""), HasSubstr("copy target")) << target;
+  EXPECT_THAT(copies(R"("target": "/etc/hosts")"), HasSubstr("the Engine writes itself"));
+  EXPECT_THAT(copies(R"("target": "/opt/a"}, {"source": "/b", "target": "/opt/a/b")"), HasSubstr("conflict"));
+  EXPECT_THAT(refusal(R"({"mounts": [{"source": "/a", "target": "/opt"}],
+                          "copies": [{"source": "/a", "target": "/opt/b"}]})"),
+              HasSubstr("conflict"));
+  EXPECT_THAT(refusal(R"({"copies": [{"source": "/a/../b", "target": "/opt/b"}]})"),
+              HasSubstr("copy source"));
+  EXPECT_THAT(copies(R"("target": "/opt/a", "exclude": ["!keep"])"), HasSubstr("taken back in"));
+}
+
+TEST(DockerConfig, NothingMeetsTheSharedDirectories) {
+  const Config config = parse_config(R"({"mounts": [{"source": "/a", "target": "/mnt/data/inner"}]})");
+  EXPECT_THROW(check_shared(config, "data"), sdk::Error);
+  EXPECT_NO_THROW(check_shared(config, "dat"));
+}
+
+std::string companion(const std::string& members, const std::string& network = "internal") {
+  return refusal(R"({"network": ")" + network + R"(", "companions": [{"name": "db", "image": "i")" + members +
+                 "}]}");
+}
+
+TEST(DockerConfig, RefusesCompanionsThatCannotBe) {
+  EXPECT_EQ(companion(""), "");
+  EXPECT_EQ(companion("", "dedicated"), "");
+  EXPECT_THAT(companion("", "none"), HasSubstr("set it to internal"));
+  EXPECT_THAT(companion(R"(, "post_start": {"command": ["x"]})"), HasSubstr("give it a healthcheck"));
+  EXPECT_EQ(companion(R"(, "post_start": {"command": ["x"]}, "healthcheck": {"test": ["y"]})"), "");
+  EXPECT_THAT(companion(R"(}, {"name": "db", "image": "j")"), HasSubstr("taken"));
+  EXPECT_THAT(companion(R"(}, {"name": "sandbox", "image": "j")"), HasSubstr("taken"));
+  EXPECT_THAT(companion(R"(}, {"name": "d b", "image": "j")"), HasSubstr("a-z"));
+  EXPECT_THAT(companion(R"(, "memory_mb": 8)"), HasSubstr("memory_mb of companion `db`"));
+  for (const char* path : {"relative", "/a/../b", "/a:rw", "/proc/x", "/"})
+    EXPECT_THAT(companion(std::string(R"(, "tmpfs": [")") + path + "\"]"), HasSubstr("tmpfs")) << path;
+}
+
+TEST(DockerConfig, AnInternalNetworkIsNoRelaxationAndWhatCompanionsLackIs) {
+  EXPECT_THAT(
+      relaxations_of(parse_config(R"({"network": "internal", "companions": [{"name": "db", "image": "i"}],
+                                              "copies": [{"source": "/a", "target": "/opt/a"}]})")),
+      IsEmpty());
+  const auto found = relaxations_of(parse_config(R"({"network": "internal", "companions": [{"name": "db",
+      "image": "i", "user": "root", "read_only": false, "memory_mb": 1024, "pids": 0}],
+      "copies": [{"source": "/a", "target": "/opt/a", "writable": true}]})"));
+  EXPECT_THAT(found, Contains("the companion `db` runs as root, not as its sandbox's user"));
+  EXPECT_THAT(found, Contains("the root file system of the companion `db` is writable"));
+  EXPECT_THAT(found, Contains("memory_mb of the companion `db` is 1024, not 512"));
+  EXPECT_THAT(found, Contains("the companion `db` may start any number of processes"));
+  EXPECT_THAT(found, Contains("what is copied to /opt/a may be changed by programs"));
+  EXPECT_EQ(found.size(), 5u);
 }
 
 TEST(DockerConfig, RefusesAnEnginesSocketAsMount) {

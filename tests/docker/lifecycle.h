@@ -1,10 +1,7 @@
-// The backend through a real gateway, on a real Engine.
+// What becomes of the containers of a gateway's agents.
 #pragma once
 
-#include "plugins/docker/profile.h"
-#include "tests/docker/engines.h"
-#include "tests/support/api.h"
-#include "tests/support/gateway.h"
+#include "tests/docker/gateways.h"
 
 namespace isogate::docker {
 
@@ -15,23 +12,10 @@ using test::ExecStream;
 using test::Gateway;
 using test::GatewayOptions;
 
-class Lifecycle : public SharedEngine {
+class Lifecycle : public OnEngine {
  protected:
-  // Each has an instance of its own, and with it sandboxes that nobody else's names meet.
-  Lifecycle() : instance_(new_name()) {}
-  void TearDown() override {
-    if (engine_ != nullptr)
-      for (const Json& left : engine_->list({{kLabelInstance, instance_}}, usual()))
-        engine_->remove(left.at("Id"), true, true, usual());
-    SharedEngine::TearDown();
-  }
-  GatewayOptions options(const std::string& more = {}, const std::string& config = {}) {
-    GatewayOptions options;
-    options.yaml = more + "\ninstance: " + instance_ +
-                   "\nbackends:\n  - name: docker\n    config: {image: \"isogate-test:base\"" +
-                   (config.empty() ? "" : ", " + config) + "}\n";
-    options.env = {{"DOCKER_HOST", std::getenv("ISOGATE_TEST_DOCKER")}};
-    return options;
+  GatewayOptions options(const std::string& more = {}, const std::string& config = {}) const {
+    return OnEngine::options(config, more);
   }
   // The containers of this gateway's sandbox of that agent.
   std::vector<Json> containers_of(const Gateway& gateway, const std::string& agent) {
@@ -46,7 +30,6 @@ class Lifecycle : public SharedEngine {
     return found.size() == 1 ? found[0].at("Id").get<std::string>()
                              : std::to_string(found.size()) + " containers";
   }
-  std::string instance_;
 };
 
 }  // namespace isogate::docker

@@ -83,6 +83,64 @@ TEST(DockerProfile, VolumesStandInForDirectories) {
   EXPECT_EQ(container.at("Entrypoint"), Json({"/run/isogate/bin/isogate-runner", "idle"}));
 }
 
+TEST(DockerProfile, CopiesHaveVolumesWithoutANameThatAreLabelled) {
+  Parts parts = some_parts();
+  parts.copies = {{"/opt/tools", false}, {"/etc/app", true}};
+  const Config config;
+  const Json container = container_of(config, parts, limits_of(config, {}));
+  const Json* tools = mount_at(container, "/opt/tools");
+  ASSERT_TRUE(tools);
+  EXPECT_EQ(tools->at("Type"), "volume");
+  EXPECT_FALSE(tools->contains("Source"));
+  EXPECT_EQ(tools->at("VolumeOptions").at("NoCopy"), true);
+  EXPECT_TRUE(carries(tools->at("VolumeOptions").at("Labels"), parts.owner));
+  EXPECT_EQ(mount_at(container, "/etc/app")->at("VolumeOptions").at("NoCopy"), false);
+}
+
+TEST(DockerProfile, ACompanionIsHardenedAsASandboxIs) {
+  Parts parts = some_parts();
+  parts.network = "n";
+  Config config;
+  config.network = config.internal = true;
+  Companion companion;
+  companion.name = "db";
+  companion.image = "postgres";
+  companion.tmpfs = {"/var/lib/db"};
+  const Json made = container_of(config, parts, companion);
+  const Json& host = made.at("HostConfig");
+  EXPECT_EQ(host.at("CapDrop"), Json({"ALL"}));
+  EXPECT_EQ(host.at("SecurityOpt"), Json({"no-new-privileges"}));
+  EXPECT_EQ(host.at("ReadonlyRootfs"), true);
+  EXPECT_EQ(host.at("Memory"), 512u << 20);
+  EXPECT_EQ(host.at("NetworkMode"), "n");
+  EXPECT_EQ(host.at("Dns"), Json({"127.0.0.1"}));
+  EXPECT_TRUE(host.at("Tmpfs").contains("/var/lib/db"));
+  EXPECT_FALSE(host.contains("Mounts"));
+  EXPECT_EQ(made.at("User"), "12345:12345");
+  EXPECT_EQ(made.at("Healthcheck").at("Test"), Json({"NONE"}));
+  EXPECT_EQ(made.at("NetworkingConfig").at("EndpointsConfig").at("n").at("Aliases"), Json({"db"}));
+  EXPECT_FALSE(made.contains("Cmd"));
+}
+
+TEST(DockerProfile, TheDigestCoversWhatIsCopiedAndWhatIsBeside) {
+  const Parts parts = some_parts();
+  const auto digest = [&](const Config& config) { return profile_digest(config, parts, {}); };
+  std::vector<Config> all(8);
+  for (size_t i = 2; i < all.size(); ++i) all[i].network = true;
+  for (size_t i = 3; i < all.size(); ++i) all[i].internal = true;
+  for (size_t i = 4; i < all.size(); ++i) all[i].copies = {{"/srv/a", "/opt/a", {}, false}};
+  for (size_t i = 5; i < all.size(); ++i) all[i].copies[0].exclude = {"*.o"};
+  for (size_t i = 6; i < all.size(); ++i) all[i].companions.resize(1);
+  all[7].companions[0].healthcheck = Healthcheck{{"true"}, 1, 2, 3, 4};
+  all[1].platform = "linux/arm64";
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(digest(all[i]), digest(all[j])) << i << " " << j;
+  Parts placed = parts;
+  placed.copies = {{"/opt/a", true}};
+  placed.network = "its id";
+  EXPECT_EQ(profile_digest(all[4], placed, {}), digest(all[4])) << "what is known only later";
+}
+
 TEST(DockerProfile, OnlyAnOwnersOwnLabelsAreItsOwn) {
   const Owner owner{"i", "b", "s"};
   EXPECT_TRUE(carries(labels_of(owner, "sandbox"), owner));

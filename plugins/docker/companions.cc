@@ -1,0 +1,179 @@
+#include "plugins/docker/companions.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "plugins/docker/engine_pool.h"
+#include "plugins/docker/or_throw.h"
+#include "plugins/docker/random_hex.h"
+
+namespace isogate::docker {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kStartsAgain = 3;
+constexpr seconds kBefore[kStartsAgain] = {seconds(1), seconds(5), seconds(25)};
+constexpr milliseconds kLook{500}, kLookLater{5'000};
+constexpr seconds kSoon{30};  // then it is looked at less often
+
+}  // namespace
+
+Companions::Companions(Services& services, Parts parts, int directory, Primary primary)
+    : services_(services),
+      parts_(std::move(parts)),
+      directory_(directory),
+      primary_(std::move(primary)),
+      stop_(or_throw(make_event())),
+      records_(read_companions(directory)) {
+  try {
+    for (const Companion& each : services_.config.companions)
+      threads_.emplace_back([this, &each] { tend(each); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw sdk::Error(ISOGATE_RESOURCE_EXHAUSTED, std::string("cannot start a thread: ") + error.what());
+  }
+}
+
+Companions::~Companions() { stop(); }
+
+void Companions::stop() {
+  signal_event(stop_.get());
+  for (std::thread& each : threads_) each.join();
+  threads_.clear();
+}
+
+std::string Companions::named(const Companion& companion) const {
+  return "the companion `" + companion.name + "` of " + parts_.owner.sandbox_id;
+}
+
+bool Companions::stopping(milliseconds most) const {
+  return Budget(most, stop_.get()).wait(-1, 0) == Budget::Outcome::kCancelled;
+}
+
+CompanionRecord Companions::recorded(const std::string& companion) {
+  const std::lock_guard lock(mutex_);
+  for (const CompanionRecord& each : records_)
+    if (each.companion == companion) return each;
+  return {companion, "", "", ""};
+}
+
+void Companions::record(const CompanionRecord& row) {
+  const std::lock_guard lock(mutex_);
+  const auto same = [&](const CompanionRecord& each) { return each.companion == row.companion; };
+  const auto found = std::find_if(records_.begin(), records_.end(), same);
+  if (found != records_.end())
+    *found = row;
+  else
+    records_.push_back(row);
+  write_companions(directory_, records_);
+}
+
+Companions::State Companions::state_of(const std::string& which, const std::string& name) const {
+  State state;
+  Json seen;
+  try {
+    seen = services_.engine.inspect(which, Budget(Budget::kUsual, stop_.get()));
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_NOT_FOUND) return state;
+    throw;
+  }
+  const Json& now = member(seen, "State");
+  state.exists = true;
+  state.running = member(now, "Running") == Json(true);
+  state.out_of_memory = member(now, "OOMKilled") == Json(true);
+  state.started_at = text_at(now, "StartedAt");
+  state.health = text_at(member(now, "Health"), "Status");
+  state.ours = is_companion(seen, parts_.owner, name);
+  return state;
+}
+
+void Companions::tend(const Companion& companion) noexcept {
+  try {
+    keep_up(companion);
+  } catch (const std::exception& error) {
+    services_.warn(named(companion) + " is left alone: " + error.what());
+  }
+}
+
+void Companions::keep_up(const Companion& companion) {
+  for (int again = 0;; ++again) {
+    try {
+      once(companion);
+    } catch (const std::exception& error) {
+      if (stopping(milliseconds(0))) return;
+      services_.warn(named(companion) + " is not up: " + error.what());
+    }
+    if (stopping(milliseconds(0))) return;
+    if (again == kStartsAgain) break;
+    if (stopping(kBefore[again])) return;
+  }
+  services_.warn(named(companion) + " was started " + std::to_string(1 + kStartsAgain) +
+                 " times: it stays down until the sandbox's container is made anew");
+}
+
+// From its start to its end.
+void Companions::once(const Companion& companion) {
+  const std::string id = bring_up(companion);
+  if (companion.healthcheck && await_health(companion, id)) {
+    const State state = state_of(id, recorded(companion.name).name);
+    services_.info(named(companion) + " is healthy");
+    if (companion.post_start) run_hook(companion, state.started_at);
+  }
+  const Budget budget = Budget::endless(stop_.get());
+  const int64_t code = services_.engine.wait(id, budget);
+  const State state = state_of(id, recorded(companion.name).name);
+  services_.warn(named(companion) + " ended with exit code " + std::to_string(code) +
+                 (state.out_of_memory ? ": out of memory" : ""));
+}
+
+// Its id. What was begun is brought to its end also when this stops meanwhile, so that it is recorded.
+std::string Companions::bring_up(const Companion& companion) {
+  const CompanionRecord before = recorded(companion.name);
+  std::string id = before.id;
+  if (!before.name.empty()) {
+    const State state = state_of(id.empty() ? before.name : id, before.name);
+    if (state.exists && !state.ours)
+      services_.warn("what is recorded as " + named(companion) +
+                     " is not what this gateway made: it is left alone");
+    if (!state.exists || !state.ours) id.clear();
+    if (!id.empty() && state.running) return id;
+    if (id.empty() && state.exists && state.ours)
+      services_.engine.remove(before.name, true, true, Budget(Budget::kUsual));
+  }
+  if (stopping(milliseconds(0))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  if (id.empty()) id = make(companion);
+  services_.engine.start(id, Budget(Budget::kUsual));
+  return id;
+}
+
+std::string Companions::make(const Companion& companion) {
+  CompanionRecord row{companion.name, parts_.owner.sandbox_id + "." + companion.name + "." + random_hex(8),
+                      "", ""};
+  record(row);
+  row.id = services_.engine.create_container(row.name, container_of(services_.config, parts_, companion),
+                                             Budget(Budget::kUsual));
+  record(row);
+  return row.id;
+}
+
+// False: it ended before. An unhealthy one may still become healthy.
+bool Companions::await_health(const Companion& companion, const std::string& id) {
+  const auto begin = Budget::Clock::now();
+  bool told = false;
+  for (;;) {
+    const State state = state_of(id, recorded(companion.name).name);
+    if (!state.running) return false;
+    if (state.health == "healthy") return true;
+    if (state.health == "unhealthy" && !told) {
+      told = true;
+      services_.warn(named(companion) + " is unhealthy: its healthcheck failed " +
+                     std::to_string(companion.healthcheck->retries) + " times in a row");
+    }
+    if (stopping(Budget::Clock::now() - begin < kSoon ? kLook : kLookLater))
+      throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  }
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,35 @@
+// What the configuration copies into a container between its making and its start, over the Engine's API: the
+// sources are this host's, wherever the Engine is.
+//
+// Each has a volume without a name, labelled, that goes with the container. For a directory it is the target,
+// and hides what the image has there; for a file it is the directory around the target, and begins with what
+// the image has there. What programs may not write is root's. An Engine unpacks nothing into a container with
+// a read-only root but what is in a volume, and not a volume's own owner: another container, which is never
+// started, has the same volumes meanwhile. A copy never becomes a mount.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plugins/docker/profile.h"
+#include "plugins/docker/services.h"
+
+namespace isogate::docker {
+
+// podman gives a new volume to the user of the container that mounts it first: what is copied would be the
+// tenant's to change.
+inline constexpr const char* kNoCopies =
+    "podman gives volumes to the sandbox's user, also what is copied read-only: `copies` needs a Docker "
+    "Engine";
+
+// Where volumes have to be. Throws HostPathError for a source that is missing, a symlink, or no file or
+// directory, and for a file whose directory cannot be a volume.
+std::vector<CopyPlace> places_of_copies(const Config& config);
+
+// Into container `id`, recorded as `name`. Throws sdk::Error without a path of this host; the log has it.
+void fill_copies(Services& services, const Parts& parts, const std::string& name, const std::string& id,
+                 const sdk::Call& call);
+// What a crash in fill_copies() left, which would keep the volumes.
+void forget_copies(Services& services, const Owner& owner, const std::string& name, const sdk::Call& call);
+
+}  // namespace isogate::docker

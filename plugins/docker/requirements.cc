@@ -1,0 +1,81 @@
+#include "plugins/docker/requirements.h"
+
+#include <nlohmann/json.hpp>
+
+#include "plugins/docker/copies.h"
+#include "plugins/docker/host_paths.h"
+#include "plugins/docker/network.h"
+
+namespace isogate::docker {
+namespace {
+
+// "linux/arm64/v8"; an image without a variant is "linux/arm64".
+std::string platform_of(const Json& image) {
+  const std::string variant = image.value("Variant", "");
+  return image.value("Os", "") + "/" + image.value("Architecture", "") +
+         (variant.empty() ? "" : "/" + variant);
+}
+
+std::string without_variant(const std::string& platform) {
+  const size_t slash = platform.find('/', platform.find('/') + 1);
+  return platform.substr(0, slash);
+}
+
+// An image that does not name its variant fits any; so does a wish without one.
+bool fits(const std::string& image, const std::string& wish) {
+  if (image == wish) return true;
+  const bool open = without_variant(image) == image || without_variant(wish) == wish;
+  return open && without_variant(image) == without_variant(wish);
+}
+
+std::string why_no_image(Services& services, const std::string& name, const std::string& option,
+                         const std::string& remedy, Json& image, const Budget& budget) {
+  try {
+    image = services.engine.inspect_image(name, budget);
+    return "";
+  } catch (const EngineError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return "the image `" + name + "` is not on this Engine: " + remedy + ", or name another one as `" +
+           option + "`";
+  }
+}
+
+std::string why_no_platform(const Config& config, const EngineInfo& info, const Json& image) {
+  if (config.platform.empty()) return "";
+  const bool knows = info.podman || info.api_version.size() > 4 || info.api_version >= "1.41";
+  if (!knows) return "this Engine takes no platform (API " + info.api_version + "): leave `platform` out";
+  if (fits(platform_of(image), config.platform)) return "";
+  return "the image `" + config.image + "` is for " + platform_of(image) + ", and `platform` is " +
+         config.platform + ": pull or build it for that platform, or leave `platform` out";
+}
+
+std::string why_no_sources(const Services& services) {
+  try {
+    check_mount_sources(services);
+    (void)places_of_copies(services.config);
+    return "";
+  } catch (const HostPathError& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+std::string why_not(Services& services, const EngineInfo& info, const Budget& budget) {
+  const Config& config = services.config;
+  Json image;
+  std::string why = why_no_image(services, config.image, "image",
+                                 "build it with deploy/sandbox-image/build.sh, pull it", image, budget);
+  if (why.empty()) why = why_no_platform(config, info, image);
+  for (const Companion& each : config.companions) {
+    Json its;
+    if (why.empty())
+      why = why_no_image(services, each.image, "image` of companion `" + each.name, "pull it", its, budget);
+  }
+  if (why.empty() && config.internal && info.podman) why = kNoInternal;
+  if (why.empty() && !config.copies.empty() && info.podman) why = kNoCopies;
+  if (why.empty()) why = why_no_sources(services);
+  return why;
+}
+
+}  // namespace isogate::docker

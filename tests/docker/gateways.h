@@ -1,0 +1,74 @@
+// Gateways on a real Engine, for tests of single features: each test has an instance of its own, and what it
+// left goes at its end.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include "plugins/docker/profile.h"
+#include "tests/docker/engines.h"
+#include "tests/support/api.h"
+#include "tests/support/gateway.h"
+
+namespace isogate::docker {
+
+class OnEngine : public SharedEngine {
+ protected:
+  explicit OnEngine(const char* variable = "ISOGATE_TEST_DOCKER", const char* script = "docker.sh")
+      : SharedEngine(variable, script), instance_(new_name()) {}
+  void TearDown() override {
+    if (engine_ != nullptr) {
+      for (const Json& left : engine_->list({{kLabelInstance, instance_}}, usual()))
+        engine_->remove(left.at("Id"), true, true, usual());
+      for (const Json& left : engine_->list_volumes({{kLabelInstance, instance_}}, usual()))
+        engine_->remove_volume(left.at("Name"), true, usual());
+    }
+    SharedEngine::TearDown();
+  }
+
+  // `config`: members of the backend's `config`, in YAML's flow style; `more`: other settings of the gateway;
+  // `backend`: of the backend.
+  test::GatewayOptions options(const std::string& config, const std::string& more = {},
+                               const std::string& backend = {}) const {
+    test::GatewayOptions options;
+    options.yaml = more + "\ninstance: " + instance_ + "\nbackends:\n  - name: docker\n" +
+                   (backend.empty() ? "" : "    " + backend + "\n") + "    config: {image: \"" + image_ +
+                   "\"" + (config.empty() ? "" : ", " + config) + "}\n";
+    options.env = {{"DOCKER_HOST", std::getenv(variable_)}};
+    return options;
+  }
+
+  // Of all sandboxes of this test's gateways.
+  std::vector<Json> containers(const std::string& role) const {
+    return engine_->list({{kLabelInstance, instance_}, {kLabelRole, role}}, usual());
+  }
+  // The only one of that role, inspected.
+  Json only(const std::string& role) const {
+    const auto found = containers(role);
+    EXPECT_EQ(found.size(), 1u) << role;
+    return found.size() == 1 ? engine_->inspect(found[0].at("Id"), usual()) : Json();
+  }
+  size_t volumes() const { return engine_->list_volumes({{kLabelInstance, instance_}}, usual()).size(); }
+
+  // What the operator reads of a backend that is unavailable.
+  static std::string detail_of(const test::Gateway& gateway) {
+    std::string text;
+    const bool told = test::eventually(20, [&] {
+      text = test::Caller(gateway, "a").get("/backends").text;
+      return text.find("\"unavailable\"") != std::string::npos;
+    });
+    EXPECT_TRUE(told) << text;
+    return text;
+  }
+
+  // Where it was refused: what a tenant reads.
+  static std::string refusal_of(const test::Caller& caller) {
+    const test::Answer answer = caller.exec("true");
+    EXPECT_EQ(answer.status, 503) << answer.text;
+    return answer.text;
+  }
+
+  const std::string instance_;
+  std::string image_ = "isogate-test:base";
+};
+
+}  // namespace isogate::docker
