@@ -114,6 +114,9 @@ bool Container::adopt(const sdk::Call& call) {
 
 bool Container::open(const sdk::Call& call) {
   const auto lock = alone(call);
+  const EngineKind kind = services_.kind(call);
+  if (kind.podman) parts_.processes = processes_for(limits_);
+  if (kind.rootless && parts_.uid == ::geteuid()) fit_rootless(parts_, kind.podman);
   choose();
   if (adopt(call)) return true;
   make(call);

@@ -1,7 +1,9 @@
 #include "plugins/docker/profile.h"
 
 #include <openssl/evp.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -81,6 +83,9 @@ Json host_config(const Config& config, const Parts& parts, const isogate_limits&
       {"Ulimits",
        {{{"Name", "nofile"}, {"Soft", 1024}, {"Hard", 16384}}, {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
   };
+  if (parts.processes != 0)
+    host["Ulimits"].push_back({{"Name", "nproc"}, {"Soft", parts.processes}, {"Hard", parts.processes}});
+  if (!parts.user_namespace.empty()) host["UsernsMode"] = parts.user_namespace;
   if (limits.memory_bytes != 0) {
     host["Memory"] = limits.memory_bytes;
     host["MemorySwap"] = limits.memory_bytes;
@@ -116,6 +121,20 @@ isogate_limits limits_of(const Config& config, const isogate_limits& asked) {
       asked.cpu_millis != 0 ? asked.cpu_millis : static_cast<uint64_t>(config.cpus * 1000 + 0.5);
   limits.pids = asked.pids != 0 ? asked.pids : config.pids;
   return limits;
+}
+
+uint64_t processes_for(const isogate_limits& limits) {
+  rlimit own{};
+  if (::getrlimit(RLIMIT_NPROC, &own) != 0) own.rlim_max = RLIM_INFINITY;
+  return std::min<uint64_t>(std::max<uint64_t>(4096, limits.pids), own.rlim_max);
+}
+
+void fit_rootless(Parts& parts, bool podman) {
+  if (podman) {
+    parts.user_namespace = "keep-id";
+  } else {
+    parts.uid = parts.gid = 0;
+  }
 }
 
 Json container_of(const Config& config, const Parts& parts, const isogate_limits& limits) {

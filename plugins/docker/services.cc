@@ -37,6 +37,17 @@ void Services::settle(Place place, const std::string& why) {
   info("workspaces are by " + name_of(place) + ": " + why);
 }
 
+EngineKind Services::kind(const sdk::Call& call) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (kind_) return *kind_;
+  }
+  const EngineInfo found = engine.info(call);
+  const std::lock_guard lock(mutex_);
+  kind_ = EngineKind{found.podman, found.rootless};
+  return *kind_;
+}
+
 std::string Services::choices() const {
   const std::lock_guard lock(mutex_);
   const auto line = [](const std::string& name, const std::string& why) {

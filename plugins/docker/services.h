@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,11 @@
 #include "plugins/docker/engine.h"
 
 namespace isogate::docker {
+
+// What decides how things are asked for.
+struct EngineKind {
+  bool podman = false, rootless = false;
+};
 
 struct Services {
   Services(sdk::Host host_, Config config_, EngineAddress address)
@@ -34,11 +40,13 @@ struct Services {
   void settle(RunnerTransport transport, const std::string& why);
   void settle(Place place, const std::string& why);
   [[nodiscard]] std::string choices() const;  // one line for the probe
+  EngineKind kind(const sdk::Call& call);     // asked once
 
  private:
   std::atomic<RunnerTransport> transport_{RunnerTransport::kAuto};
   std::atomic<Place> place_{Place::kAuto};
   mutable std::mutex mutex_;
+  std::optional<EngineKind> kind_;
   std::string why_transport_, why_place_;
 };
 
