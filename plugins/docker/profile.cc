@@ -143,18 +143,19 @@ Json container_of(const Config& config, const Parts& parts, const isogate_limits
   Json labels = labels_of(parts.owner, "sandbox");
   labels["io.isogate.tenant"] = parts.tenant;
   labels["io.isogate.agent"] = parts.agent_id;
-  return {{"Image", config.image},
-          {"Hostname", "sandbox"},
-          {"User", std::to_string(parts.uid) + ":" + std::to_string(parts.gid)},
-          {"WorkingDir", kWorkspace},
-          {"Entrypoint", with_surroundings(std::move(command), parts)},
-          {"Cmd", Json::array()},
-          {"Tty", false},
-          {"OpenStdin", false},
-          {"StopSignal", "SIGTERM"},
-          {"Healthcheck", {{"Test", {"NONE"}}}},
-          {"Labels", std::move(labels)},
-          {"HostConfig", host_config(config, parts, limits)}};
+  Json body = {{"Image", config.image},
+               {"Hostname", "sandbox"},
+               {"User", std::to_string(parts.uid) + ":" + std::to_string(parts.gid)},
+               {"WorkingDir", kWorkspace},
+               {"Entrypoint", with_surroundings(std::move(command), parts)},
+               {"Cmd", Json::array()},
+               {"Tty", false},
+               {"OpenStdin", false},
+               {"StopSignal", "SIGTERM"},
+               {"Labels", std::move(labels)},
+               {"HostConfig", host_config(config, parts, limits)}};
+  if (!parts.podman) body["Healthcheck"] = {{"Test", {"NONE"}}};
+  return body;
 }
 
 std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits) {

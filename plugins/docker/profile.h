@@ -44,6 +44,7 @@ struct Parts {
   std::string network;  // of the sandbox's own; empty: none
   std::vector<std::pair<std::string, std::string>> shared;  // prefix, path: read-only at /mnt/<prefix>
   std::string shell, toolchain;
+  bool podman = false;         // which takes "no health check" for one
   std::string user_namespace;  // as the Engine names it; empty: its own
   uint64_t processes = 0;      // RLIMIT_NPROC of its programs; 0: as the Engine has it
 };
