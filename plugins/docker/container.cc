@@ -106,6 +106,7 @@ bool Container::adopt(const sdk::Call& call) {
   refuse_paused(state);
   proven_ = {*record_.evidence, record_.gateway_address, record_.gateway_port};
   link_ = reconnect(call);
+  watch();
   if (link_) return true;
   services_.warn("the runner of " + record_.name + " does not answer: the container is made anew");
   discard(call);
@@ -115,6 +116,7 @@ bool Container::adopt(const sdk::Call& call) {
 bool Container::open(const sdk::Call& call) {
   const auto lock = alone(call);
   const EngineKind kind = services_.kind(call);
+  parts_.podman = kind.podman;
   if (kind.podman) parts_.processes = processes_for(limits_);
   if (kind.rootless && parts_.uid == ::geteuid()) fit_rootless(parts_, kind.podman);
   choose();
@@ -211,6 +213,7 @@ void Container::make(const sdk::Call& call) {
   for (int tries = 0; tries < 3; ++tries) {
     try {
       link_ = try_make(call);
+      watch();
     } catch (...) {
       const auto failure = std::current_exception();
       try {
@@ -226,8 +229,13 @@ void Container::make(const sdk::Call& call) {
   unavailable("no way to reach a runner in a container was found");
 }
 
+void Container::watch() {
+  if (link_) services_.watch.add(record_.id, record_.name, link_);
+}
+
 // Removes what is recorded, if it is ours.
 void Container::discard(const sdk::Call& call) {
+  services_.watch.forget(record_.id);
   if (link_) link_->close("the container is removed");
   link_.reset();
   const std::string which = record_.id.empty() ? record_.name : record_.id;
@@ -243,13 +251,17 @@ void Container::discard(const sdk::Call& call) {
   remove_record(directory_.get());
 }
 
+void Container::tell_of_strangers(const Gate& gate) const {
+  if (gate.strangers() > 0)
+    services_.warn("others than the runner knocked at the socket of " + record_.name + ": " +
+                   std::to_string(gate.strangers()));
+}
+
 std::shared_ptr<sdk::RunnerLink> Container::connect(const State& state, std::unique_ptr<Gate> gate,
                                                     const sdk::Call& call) {
   if (gate == nullptr) return connect_stream(call);
   Fd peer = gate->accept(state.pid, kDialIn, call);
-  if (gate->strangers() > 0)
-    services_.warn("others than the runner knocked at the socket of " + record_.name + ": " +
-                   std::to_string(gate->strangers()));
+  tell_of_strangers(*gate);
   if (!peer) return nullptr;
   services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
   return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
@@ -281,6 +293,7 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const sdk::Call& call) {
     const State state = state_of(record_.id, call);
     if (!state.running) return nullptr;
     Fd peer = gate.accept(state.pid, kRedial, call);
+    tell_of_strangers(gate);
     if (!peer) return nullptr;
     return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
   } catch (const sdk::Error& error) {
@@ -303,6 +316,7 @@ std::shared_ptr<sdk::RunnerLink> Container::link(const sdk::Call& call) {
   const State state = record_.id.empty() ? State{} : state_of(record_.id, call);
   if (state.ours) refuse_paused(state);
   if (state.ours && state.running) link_ = reconnect(call);
+  watch();
   if (link_) return link_;
   services_.warn("the container " + record_.name + " of a sandbox is made anew (" + why +
                  (state.out_of_memory ? "; it was out of memory)" : ")"));
@@ -314,6 +328,7 @@ std::shared_ptr<sdk::RunnerLink> Container::link(const sdk::Call& call) {
 
 void Container::detach() {
   const std::lock_guard lock(mutex_);
+  services_.watch.forget(record_.id);
   if (link_) link_->close("the sandbox is closed");
   link_.reset();
 }

@@ -55,6 +55,8 @@ class Container {
   std::shared_ptr<sdk::RunnerLink> try_make(const sdk::Call& call);
   std::string create(const sdk::Call& call);
   void discard(const sdk::Call& call);
+  void watch();  // link_, until detach() or discard()
+  void tell_of_strangers(const Gate& gate) const;
   std::shared_ptr<sdk::RunnerLink> connect(const State& state, std::unique_ptr<Gate> gate,
                                            const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> connect_stream(const sdk::Call& call);

@@ -11,6 +11,7 @@
 #include "isogate/backend.hpp"
 #include "plugins/docker/config.h"
 #include "plugins/docker/engine.h"
+#include "plugins/docker/watch.h"
 
 namespace isogate::docker {
 
@@ -48,6 +49,9 @@ struct Services {
   mutable std::mutex mutex_;
   std::optional<EngineKind> kind_;
   std::string why_transport_, why_place_;
+
+ public:
+  Watch watch{*this};  // the last member: it ends first
 };
 
 std::string name_of(RunnerTransport transport);

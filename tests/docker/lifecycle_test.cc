@@ -2,10 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "plugins/docker/profile.h"
-#include "tests/docker/engines.h"
-#include "tests/support/api.h"
-#include "tests/support/gateway.h"
+#include "tests/docker/backend_world.h"
 
 // The backend through a real gateway, on a real Engine: what becomes of containers.
 namespace isogate::docker {
@@ -19,39 +16,7 @@ using test::Gateway;
 using test::GatewayOptions;
 using testing::HasSubstr;
 
-class Lifecycle : public SharedEngine {
- protected:
-  // Each has an instance of its own, and with it sandboxes that nobody else's names meet.
-  Lifecycle() : instance_(new_name()) {}
-  void TearDown() override {
-    if (engine_ != nullptr)
-      for (const Json& left : engine_->list({{kLabelInstance, instance_}}, usual()))
-        engine_->remove(left.at("Id"), true, true, usual());
-    SharedEngine::TearDown();
-  }
-  GatewayOptions options(const std::string& more = {}, const std::string& config = {}) {
-    GatewayOptions options;
-    options.yaml = more + "\ninstance: " + instance_ +
-                   "\nbackends:\n  - name: docker\n    config: {image: \"isogate-test:base\"" +
-                   (config.empty() ? "" : ", " + config) + "}\n";
-    options.env = {{"DOCKER_HOST", std::getenv("ISOGATE_TEST_DOCKER")}};
-    return options;
-  }
-  // The containers of this gateway's sandbox of that agent.
-  std::vector<Json> containers_of(const Gateway& gateway, const std::string& agent) {
-    const Answer answer = Caller(gateway, agent).get("/sandboxes");
-    for (const Json& row : answer.body.at("sandboxes"))
-      if (row.at("agent_id") == agent)
-        return engine_->list({{kLabelSandbox, row.at("sandbox_id").get<std::string>()}}, usual());
-    return {};
-  }
-  std::string instance_;
-  std::string container_of(const Gateway& gateway, const std::string& agent) {
-    const auto found = containers_of(gateway, agent);
-    return found.size() == 1 ? found[0].at("Id").get<std::string>()
-                             : std::to_string(found.size()) + " containers";
-  }
-};
+class Lifecycle : public BackendWorld {};
 
 TEST_F(Lifecycle, HardensWhatTheEngineRuns) {
   Gateway gateway(options());
