@@ -29,6 +29,12 @@ std::string random_suffix() {
   return text;
 }
 
+std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
+  std::unique_lock lock(mutex, std::defer_lock);
+  while (!lock.try_lock_for(milliseconds(20))) call.check();
+  return lock;
+}
+
 [[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
 
 }  // namespace
@@ -48,11 +54,7 @@ Container::Container(Services& services, Parts parts, const isogate_limits& limi
 
 Container::~Container() { detach(); }
 
-std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  while (!lock.try_lock_for(milliseconds(20))) call.check();
-  return lock;
-}
+std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) { return lock_for(mutex_, call); }
 
 Container::State Container::state_of(const std::string& id, const sdk::Call& call) const {
   State state;
@@ -158,6 +160,8 @@ std::string Container::create(const sdk::Call& call) {
     parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
   if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);
   const Json body = container_of(services_.config, parts_, limits_);
+  std::unique_lock<std::timed_mutex> turn;
+  if (!parts_.user_namespace.empty()) turn = lock_for(services_.creating, call);
   try {
     return services_.engine.create_container(record_.name, body, call);
   } catch (const EngineError& error) {

@@ -30,6 +30,7 @@ struct Services {
   std::string runner;  // the program isogate-runner on this host
   std::mutex preparing;
   bool runner_filled = false;  // its volume; under `preparing`
+  std::timed_mutex creating;   // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
 
   void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
   void info(const std::string& line) const { host.log(ISOGATE_LOG_INFO, line); }
