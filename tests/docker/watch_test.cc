@@ -42,6 +42,20 @@ TEST_P(WatchOn, AContainerThatEndsIsToldWhenItDoes) {
   })) << gateway.log();
 }
 
+TEST_P(WatchOn, ACallInFlightSaysOnceHowItsContainerEnded) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  test::ExecStream stream(me, {{"command", "trap '' TERM; echo up; sleep 60"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  engine_->stop(container_of(gateway, "a"), seconds(0), usual());
+  const Json last = stream.rest().back();
+  EXPECT_NE(last.at("outcome"), "exited") << last;
+  const std::string said = last.dump();
+  EXPECT_THAT(said, HasSubstr("container"));
+  EXPECT_EQ(said.find("its container"), said.rfind("its container")) << said;
+  EXPECT_EQ(me.out("echo back"), "back\n");
+}
+
 TEST_P(WatchOn, WhatTheGatewayEndsItselfIsNoNews) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
