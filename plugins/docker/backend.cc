@@ -169,6 +169,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   try {
     Services& use = services();
     const EngineInfo info = use.engine.info(Budget(call, kProbe));
+    use.learn(info);
     detail = detail_of(info, use);
     if (const std::string why = obstacle(info, config_, as_root_); !why.empty()) {
       detail = why;

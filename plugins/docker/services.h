@@ -42,7 +42,9 @@ struct Services {
   void settle(RunnerTransport transport, const std::string& why);
   void settle(Place place, const std::string& why);
   [[nodiscard]] std::string choices() const;  // one line for the probe
-  EngineKind kind(const sdk::Call& call);     // asked once
+  // As the last probe found it; asked where there was none.
+  EngineKind kind(const Budget& budget);
+  void learn(const EngineInfo& info);
 
  private:
   std::atomic<RunnerTransport> transport_{RunnerTransport::kAuto};

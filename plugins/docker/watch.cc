@@ -89,7 +89,7 @@ void Watch::run() {
 // Until the Engine ends it. What ended while nobody listened is found first.
 void Watch::follow() {
   const Budget endless = Budget::endless(end_.get());
-  const bool podman = services_.engine.info(Budget(Budget::kUsual, end_.get())).podman;
+  const bool podman = services_.kind(Budget(Budget::kUsual, end_.get())).podman;
   const Json filters = filters_of(ours(services_), podman);
   // podman answers with the first event only, and tells all since then.
   const std::string since = podman ? std::to_string(::time(nullptr)) : "";
