@@ -41,6 +41,7 @@ TEST_F(AnEngineThatGoes, ARestartCostsTheCallsInFlightAndNoWorkspace) {
     ASSERT_EQ(each.run("echo of-" + each.agent() + " | tee kept > /tmp/mark").at("exit_code"), 0);
   ExecStream stream(me, {{"command", "echo up; sleep 60"}});
   ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("event"), "stdout") << "it runs";
   engine_.stop();
   const auto events = stream.rest();
   EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();

@@ -47,6 +47,7 @@ TEST_P(WatchOn, ACallInFlightSaysOnceHowItsContainerEnded) {
   const Caller me(gateway, "a");
   test::ExecStream stream(me, {{"command", "trap '' TERM; echo up; sleep 60"}});
   ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("event"), "stdout") << "it runs";
   engine_->stop(container_of(gateway, "a"), seconds(0), usual());
   const Json last = stream.rest().back();
   EXPECT_NE(last.at("outcome"), "exited") << last;
