@@ -55,8 +55,10 @@ python3-jsonschema   | the published schema against the sample configurations
 python3-venv         | schemathesis, which Debian has not, in an environment of its own
 qemu-system-x86      | a guest of Debian's own kernel, whose cgroups are v2 alone; without KVM
 python3-yaml         | reads the sample configurations and the OpenAPI document
+runsc                | gVisor, another runtime of the Docker Engine
 sqlite3              | looks into the state database
 strace               | which system calls a role really makes
+uidmap               | an engine of an ordinary user
 util-linux           | setpriv, unshare, prlimit
 wrk                  | HTTP load
 "

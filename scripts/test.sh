@@ -37,23 +37,28 @@ build "$preset" -DISOGATE_BENCH=OFF
 engines=$(mktemp -d /var/tmp/isogate-engines.XXXXXX)
 chmod 0711 "$engines"
 stop_engines() {
-  for script in docker podman; do tests/engines/$script.sh down "$engines/$script" || true; done
+  for kind in docker podman rootless; do
+    local script=${kind/rootless/podman}
+    tests/engines/$script.sh down "$engines/$kind" || true
+  done
   rmdir "$engines"
 }
 trap stop_engines EXIT
+# start_engine VARIABLE SCRIPT VERB DIRECTORY
 start_engine() {
   local variable=$1 address
   [ -z "${!variable:-}" ] || return 0
-  if address=$("tests/engines/$2.sh" up "$engines/$2"); then
+  if address=$("tests/engines/$2.sh" "$3" "$engines/$4"); then
     export "$variable=$address"
-    echo "$2: $address"
+    echo "$4: $address"
   else
-    echo "$2: its tests are skipped"
+    echo "$4: its tests are skipped"
   fi
 }
 say "engines"
-start_engine ISOGATE_TEST_DOCKER docker
-start_engine ISOGATE_TEST_PODMAN podman
+start_engine ISOGATE_TEST_DOCKER docker up docker
+start_engine ISOGATE_TEST_PODMAN podman up podman
+start_engine ISOGATE_TEST_PODMAN_ROOTLESS podman rootless rootless
 
 say "tests ($preset)"
 ctest --preset "$preset" --output-on-failure

@@ -334,6 +334,8 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
     const auto channel = backend->channel;
     co_await wait_for_calls(*sandbox);
     const Wanted wanted{.tenant = tenant, .agent = agent, .request_id = request_id};
+    // Its host may have it open still, and then opens it again without a look.
+    const bool was_lost = sandbox->row.state == SandboxRow::State::kLost;
     bool gone = false;
     if (sandbox->open_on != channel->generation()) {
       try {
@@ -354,7 +356,7 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
         throw from_backend({reply.status, reply.os_errno, reply.message});
     }
     sandbox->open_on = 0;
-    if (purge || gone) {
+    if (purge || gone || was_lost) {
       sandbox->known = false;
       state_.remove_sandbox(id, {});
       forget(id);

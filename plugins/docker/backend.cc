@@ -63,11 +63,30 @@ std::string joined(const std::vector<std::string>& lines) {
 }
 
 std::string limits_missing(const EngineInfo& info, const Config& config) {
-  std::vector<std::string> missing;
-  if (config.memory_mb != 0 && !info.memory_limit) missing.emplace_back("memory");
-  if (config.cpus != 0 && !info.cpu_quota) missing.emplace_back("cpus");
-  if (config.pids != 0 && !info.pids_limit) missing.emplace_back("pids");
-  return joined(missing);
+  // podman says that it can there, and leaves them out in silence.
+  const bool none = info.rootless && (info.cgroup_version == "1" || info.cgroup_driver == "none");
+  std::string missing;
+  const auto check = [&](const char* name, bool wanted, bool can) {
+    if (wanted && (none || !can)) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  };
+  check("memory_mb", config.memory_mb != 0, info.memory_limit);
+  check("cpus", config.cpus != 0, info.cpu_quota);
+  check("pids", config.pids != 0, info.pids_limit);
+  return missing;
+}
+
+// Why this Engine cannot be used; empty: it can.
+std::string obstacle(const EngineInfo& info, const Config& config, bool as_root) {
+  if (info.rootless && as_root && config.workspace != Place::kVolume)
+    return "this Engine is rootless and the gateway is root's: inside, no user but the Engine's own can "
+           "write to "
+           "a directory of this host; start the gateway as that user, or set `workspace: volume`";
+  const std::string missing = limits_missing(info, config);
+  if (missing.empty()) return {};
+  if (info.rootless && info.cgroup_version == "1")
+    return "this Engine is rootless on cgroups v1, where it cannot limit " + missing +
+           ": use cgroups v2 or an Engine of root, or set these to 0";
+  return "this Engine cannot limit " + missing + ": enable the cgroup controllers, or set these to 0";
 }
 
 std::optional<TlsFiles> tls_of(const Config& config) {
@@ -147,9 +166,10 @@ Services& Backend::services() {
 }
 
 std::string Backend::detail_of(const EngineInfo& info, Services& services) const {
-  std::string detail = std::string(info.podman ? "podman " : "Engine ") + info.version + " (API " +
-                       info.api_version + ") at " + services.engine.address().text() + "; a container" +
-                       (as_root_ ? " and a uid" : "") + " for each sandbox; " + services.choices();
+  std::string detail = std::string(info.rootless ? "rootless " : "") + (info.podman ? "podman " : "Engine ") +
+                       info.version + " (API " + info.api_version + ") at " +
+                       services.engine.address().text() + "; a container" + (as_root_ ? " and a uid" : "") +
+                       " for each sandbox; " + services.choices();
   if (pool_) detail += "; " + pool_->text();
   auto relaxed = relaxations_of(config_);
   if (!as_root_) relaxed.push_back("all sandboxes share uid " + std::to_string(::geteuid()));
@@ -169,10 +189,11 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   try {
     Services& use = services();
     const EngineInfo info = use.engine.info(Budget(call, kProbe));
+    use.learn(info);
     detail = detail_of(info, use);
-    if (const std::string missing = limits_missing(info, config_); !missing.empty()) {
-      detail = "this Engine cannot limit " + missing + ": enable the cgroup controllers, or set these to 0";
-    } else if (const std::string why = why_not(use, info, Budget(call, kProbe)); !why.empty()) {
+    std::string why = obstacle(info, config_, as_root_);
+    if (why.empty()) why = why_not(use, info, Budget(call, kProbe));
+    if (!why.empty()) {
       detail = why;
     } else {
       out.verdict = ISOGATE_PROBE_AVAILABLE;

@@ -42,6 +42,12 @@ void hide_mount_sources(const Services& services, const EngineError& error) {
   }
 }
 
+std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
+  std::unique_lock lock(mutex, std::defer_lock);
+  while (!lock.try_lock_for(milliseconds(20))) call.check();
+  return lock;
+}
+
 }  // namespace
 
 void Container::refuse_paused(const State& state) {
@@ -59,11 +65,7 @@ Container::Container(Services& services, Parts parts, const isogate_limits& limi
 
 Container::~Container() { detach(); }
 
-std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  while (!lock.try_lock_for(milliseconds(20))) call.check();
-  return lock;
-}
+std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) { return lock_for(mutex_, call); }
 
 Container::State Container::state_of(const std::string& id, const sdk::Call& call) const {
   State state;
@@ -117,6 +119,7 @@ bool Container::adopt(const sdk::Call& call) {
   refuse_paused(state);
   proven_ = {*record_.evidence, record_.gateway_address, record_.gateway_port};
   link_ = reconnect(call);
+  watch();
   if (link_) {
     begin_companions(call);
     return true;
@@ -128,6 +131,10 @@ bool Container::adopt(const sdk::Call& call) {
 
 bool Container::open(const sdk::Call& call) {
   const auto lock = alone(call);
+  const EngineKind kind = services_.kind(call);
+  parts_.podman = kind.podman;
+  if (kind.podman) parts_.processes = processes_for(limits_);
+  if (kind.rootless && parts_.uid == ::geteuid()) fit_rootless(parts_, kind.podman);
   choose();
   if (adopt(call)) return true;
   make(call);
@@ -171,6 +178,8 @@ std::string Container::create(const sdk::Call& call) {
     parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
   if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);
   const Json body = container_of(services_.config, parts_, limits_);
+  std::unique_lock<std::timed_mutex> turn;
+  if (!parts_.user_namespace.empty()) turn = lock_for(services_.creating, call);
   try {
     return services_.engine.create_container(record_.name, body, call, services_.config.platform);
   } catch (const EngineError& error) {
@@ -235,6 +244,7 @@ void Container::make(const sdk::Call& call) {
   for (int tries = 0; tries < 3; ++tries) {
     try {
       link_ = try_make(call);
+      watch();
     } catch (...) {
       const auto failure = std::current_exception();
       try {
@@ -271,9 +281,14 @@ std::shared_ptr<sdk::RunnerLink> Container::measured_link(const sdk::Call& call)
   return link_;
 }
 
+void Container::watch() {
+  if (link_) services_.watch.add(record_.id, record_.name, link_);
+}
+
 // Removes what is recorded, if it is ours.
 void Container::discard(const sdk::Call& call) {
   companions_.reset();
+  services_.watch.forget(record_.id);
   if (link_) link_->close("the container is removed");
   link_.reset();
   const std::string which = record_.id.empty() ? record_.name : record_.id;
@@ -291,13 +306,17 @@ void Container::discard(const sdk::Call& call) {
   remove_record(directory_.get());
 }
 
+void Container::tell_of_strangers(const Gate& gate) const {
+  if (gate.strangers() > 0)
+    services_.warn("others than the runner knocked at the socket of " + record_.name + ": " +
+                   std::to_string(gate.strangers()));
+}
+
 std::shared_ptr<sdk::RunnerLink> Container::connect(const State& state, std::unique_ptr<Gate> gate,
                                                     const sdk::Call& call) {
   if (gate == nullptr) return connect_stream(call);
   Fd peer = gate->accept(state.pid, kDialIn, call);
-  if (gate->strangers() > 0)
-    services_.warn("others than the runner knocked at the socket of " + record_.name + ": " +
-                   std::to_string(gate->strangers()));
+  tell_of_strangers(*gate);
   if (!peer) return nullptr;
   services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
   return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
@@ -329,6 +348,7 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const sdk::Call& call) {
     const State state = state_of(record_.id, call);
     if (!state.running) return nullptr;
     Fd peer = gate.accept(state.pid, kRedial, call);
+    tell_of_strangers(gate);
     if (!peer) return nullptr;
     return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
   } catch (const sdk::Error& error) {
@@ -351,6 +371,7 @@ std::shared_ptr<sdk::RunnerLink> Container::link(const sdk::Call& call) {
   const State state = record_.id.empty() ? State{} : state_of(record_.id, call);
   if (state.ours) refuse_paused(state);
   if (state.ours && state.running) link_ = reconnect(call);
+  watch();
   if (link_) return link_;
   services_.warn("the container " + record_.name + " of a sandbox is made anew (" + why +
                  (state.out_of_memory ? "; it was out of memory)" : ")"));
@@ -366,12 +387,13 @@ bool Container::warm() {
 }
 
 // The name is for people: what counts is the id.
-void Container::take_over(Parts parts, const sdk::Call& call) {
+void Container::take_over(const Parts& parts, const sdk::Call& call) {
   const auto lock = alone(call);
+  parts_.sandbox_id = parts.sandbox_id;
+  parts_.tenant = parts.tenant;
+  parts_.agent_id = parts.agent_id;
   workspace_path_ = parts.workspace;
   gate_path_ = parts.gate;
-  parts.network = parts_.network;
-  parts_ = std::move(parts);
   choose();
   record_.profile = profile_digest(services_.config, parts_, limits_);
   const std::string name = parts_.sandbox_id + record_.name.substr(record_.name.find('.'));
@@ -387,6 +409,7 @@ void Container::take_over(Parts parts, const sdk::Call& call) {
 void Container::detach() {
   const std::lock_guard lock(mutex_);
   companions_.reset();
+  services_.watch.forget(record_.id);
   if (link_) link_->close("the sandbox is closed");
   link_.reset();
 }

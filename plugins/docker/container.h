@@ -36,7 +36,7 @@ class Container {
   isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
   // Made ahead, it is this sandbox's from now on: `parts` as they would be had it been made for it. Before
   // the first call through it.
-  void take_over(Parts parts, const sdk::Call& call);
+  void take_over(const Parts& parts, const sdk::Call& call);
   // Its runner can be reached without further ado.
   bool warm();
   // In a few words how it ended, for the call that saw it; empty: it runs, or nobody knows.
@@ -65,6 +65,8 @@ class Container {
   std::shared_ptr<sdk::RunnerLink> try_make(const sdk::Call& call);
   std::string create(const sdk::Call& call);
   void discard(const sdk::Call& call);
+  void watch();  // link_, until detach() or discard()
+  void tell_of_strangers(const Gate& gate) const;
   std::shared_ptr<sdk::RunnerLink> connect(const State& state, std::unique_ptr<Gate> gate,
                                            const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> connect_stream(const sdk::Call& call);

@@ -65,6 +65,7 @@ EngineInfo Engine::info(const Budget& budget) {
     info.runtimes.push_back(one.key());
   for (const auto& option : info.security_options)
     if (option == "name=rootless" || option == "rootless") info.rootless = true;
+  if (flag_at(answer, "Rootless")) info.rootless = true;  // podman
   return info;
 }
 

@@ -74,7 +74,7 @@ class Pool {
   const std::string directory_;
   const UidRegistry registry_;
   std::atomic<bool> left_behind_{true};  // there may be what nobody needs any more
-  const Fd stop_;  // an eventfd: cancels what the thread is about
+  const Fd stop_;                        // an eventfd: cancels what the thread is about
   const isogate_call stopping_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,7 +1,9 @@
 #include "plugins/docker/profile.h"
 
 #include <openssl/evp.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -94,6 +96,9 @@ Json hardened(const Config& config, const Parts& parts, const isogate_limits& li
       {"Ulimits",
        {{{"Name", "nofile"}, {"Soft", 1024}, {"Hard", 16384}}, {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
   };
+  if (parts.processes != 0)
+    host["Ulimits"].push_back({{"Name", "nproc"}, {"Soft", parts.processes}, {"Hard", parts.processes}});
+  if (!parts.user_namespace.empty()) host["UsernsMode"] = parts.user_namespace;
   if (limits.memory_bytes != 0) {
     host["Memory"] = limits.memory_bytes;
     host["MemorySwap"] = limits.memory_bytes;
@@ -176,24 +181,39 @@ isogate_limits limits_of(const Config& config, const isogate_limits& asked) {
   return limits;
 }
 
+uint64_t processes_for(const isogate_limits& limits) {
+  rlimit own{};
+  if (::getrlimit(RLIMIT_NPROC, &own) != 0) own.rlim_max = RLIM_INFINITY;
+  return std::min<uint64_t>(std::max<uint64_t>(4096, limits.pids), own.rlim_max);
+}
+
+void fit_rootless(Parts& parts, bool podman) {
+  if (podman) {
+    parts.user_namespace = "keep-id";
+  } else {
+    parts.uid = parts.gid = 0;
+  }
+}
+
 Json container_of(const Config& config, const Parts& parts, const isogate_limits& limits) {
   Json command = {kRunner, parts.gate.empty() ? "idle" : "dial"};
   if (!parts.gate.empty()) command.push_back(std::string(kGate) + "/" + kSocketName);
   Json labels = labels_of(parts.owner, "sandbox");
   labels["io.isogate.tenant"] = parts.tenant;
   labels["io.isogate.agent"] = parts.agent_id;
-  return {{"Image", config.image},
-          {"Hostname", "sandbox"},
-          {"User", std::to_string(parts.uid) + ":" + std::to_string(parts.gid)},
-          {"WorkingDir", kWorkspace},
-          {"Entrypoint", with_surroundings(std::move(command), parts)},
-          {"Cmd", Json::array()},
-          {"Tty", false},
-          {"OpenStdin", false},
-          {"StopSignal", "SIGTERM"},
-          {"Healthcheck", {{"Test", {"NONE"}}}},
-          {"Labels", std::move(labels)},
-          {"HostConfig", host_config(config, parts, limits)}};
+  Json body = {{"Image", config.image},
+               {"Hostname", "sandbox"},
+               {"User", std::to_string(parts.uid) + ":" + std::to_string(parts.gid)},
+               {"WorkingDir", kWorkspace},
+               {"Entrypoint", with_surroundings(std::move(command), parts)},
+               {"Cmd", Json::array()},
+               {"Tty", false},
+               {"OpenStdin", false},
+               {"StopSignal", "SIGTERM"},
+               {"Labels", std::move(labels)},
+               {"HostConfig", host_config(config, parts, limits)}};
+  if (!parts.podman) body["Healthcheck"] = {{"Test", {"NONE"}}};
+  return body;
 }
 
 Json container_of(const Config& config, const Parts& parts, const Companion& companion) {

@@ -53,10 +53,21 @@ struct Parts {
   std::vector<std::pair<std::string, std::string>> shared;  // prefix, path: read-only at /mnt/<prefix>
   std::string shell, toolchain;
   std::vector<CopyPlace> copies;
+  bool podman = false;         // which takes "no health check" for one
+  std::string user_namespace;  // as the Engine names it; empty: its own
+  uint64_t processes = 0;      // RLIMIT_NPROC of its programs; 0: as the Engine has it
 };
 
 // What is in force in a container: what was asked for the sandbox, else the configuration's.
 isogate_limits limits_of(const Config& config, const isogate_limits& asked);
+
+// RLIMIT_NPROC for podman, which names no number for it but its own, and that only a privileged one may set:
+// above the cgroup's limit, and no more than this process may have.
+uint64_t processes_for(const isogate_limits& limits);
+
+// For a rootless Engine of the gateway's own user: who is that user inside. podman keeps his number; with
+// Docker he is 0, without any capability.
+void fit_rootless(Parts& parts, bool podman);
 
 // The body of POST /containers/create.
 nlohmann::json container_of(const Config& config, const Parts& parts, const isogate_limits& limits);

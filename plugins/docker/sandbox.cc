@@ -19,7 +19,9 @@ void Sandbox::with_runner(const sdk::Call& call, Verb verb) {
       if (link->alive() || error.status() == ISOGATE_CANCELLED) throw;
       if (error.status() == ISOGATE_UNAVAILABLE && tries == 0) continue;
       if (error.status() != ISOGATE_LOST) throw;
-      const std::string how = container_->how_it_ended(call);
+      // The Engine may have told already.
+      const bool told = std::string(error.what()).find("its container") != std::string::npos;
+      const std::string how = told ? "" : container_->how_it_ended(call);
       throw sdk::Error(ISOGATE_LOST, error.what() + (how.empty() ? "" : "; " + how), error.os_errno());
     }
   }

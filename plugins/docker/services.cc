@@ -37,6 +37,21 @@ void Services::settle(Place place, const std::string& why) {
   info("workspaces are by " + name_of(place) + ": " + why);
 }
 
+EngineKind Services::kind(const Budget& budget) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (kind_) return *kind_;
+  }
+  const EngineInfo found = engine.info(budget);
+  learn(found);
+  return {found.podman, found.rootless};
+}
+
+void Services::learn(const EngineInfo& info) {
+  const std::lock_guard lock(mutex_);
+  kind_ = EngineKind{info.podman, info.rootless};
+}
+
 std::string Services::choices() const {
   const std::lock_guard lock(mutex_);
   const auto line = [](const std::string& name, const std::string& why) {

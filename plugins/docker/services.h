@@ -4,14 +4,21 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "isogate/backend.hpp"
 #include "plugins/docker/config.h"
 #include "plugins/docker/engine.h"
+#include "plugins/docker/watch.h"
 
 namespace isogate::docker {
+
+// What decides how things are asked for.
+struct EngineKind {
+  bool podman = false, rootless = false;
+};
 
 struct Services {
   Services(sdk::Host host_, Config config_, EngineAddress address)
@@ -23,6 +30,7 @@ struct Services {
   std::string runner;  // the program isogate-runner on this host
   std::mutex preparing;
   bool runner_filled = false;  // its volume; under `preparing`
+  std::timed_mutex creating;   // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
 
   void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
   void info(const std::string& line) const { host.log(ISOGATE_LOG_INFO, line); }
@@ -34,12 +42,19 @@ struct Services {
   void settle(RunnerTransport transport, const std::string& why);
   void settle(Place place, const std::string& why);
   [[nodiscard]] std::string choices() const;  // one line for the probe
+  // As the last probe found it; asked where there was none.
+  EngineKind kind(const Budget& budget);
+  void learn(const EngineInfo& info);
 
  private:
   std::atomic<RunnerTransport> transport_{RunnerTransport::kAuto};
   std::atomic<Place> place_{Place::kAuto};
   mutable std::mutex mutex_;
+  std::optional<EngineKind> kind_;
   std::string why_transport_, why_place_;
+
+ public:
+  Watch watch{*this};  // the last member: it ends first
 };
 
 std::string name_of(RunnerTransport transport);

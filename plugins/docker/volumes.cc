@@ -58,8 +58,10 @@ bool is_there(Services& services, const Owner& owner, const std::string& volume,
 }
 
 void make_volume(Services& services, const Owner& owner, const std::string& volume, const std::string& role,
-                 const sdk::Call& call) {
-  services.engine.create_volume(volume, {{"Labels", labels_of(owner, role)}}, call);
+                 const sdk::Call& call, const std::string& option = {}) {
+  Json body = {{"Labels", labels_of(owner, role)}};
+  if (!option.empty()) body["DriverOpts"] = {{"o", option}};
+  services.engine.create_volume(volume, body, call);
 }
 
 void prepare_runner(Services& services, const sdk::Call& call) {
@@ -156,11 +158,14 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
         "an empty one");
   const Fd mark(::openat(directory, kMark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!mark) sdk::fail_with_errno("cannot record the volume of a sandbox", errno);
-  make_volume(services, parts.owner, parts.workspace, "workspace", call);
+  // podman gives a volume to whom the image's directory belongs, unless it was made for somebody.
+  const bool podman = services.kind(call).podman;
+  const std::string user = "uid=" + std::to_string(parts.uid) + ",gid=" + std::to_string(parts.gid);
+  make_volume(services, parts.owner, parts.workspace, "workspace", call, podman ? user : "");
   const auto fill = [&](TarWriter& tar) {
-    tar.directory({.name = kWorkspace + 1, .mode = 0700, .uid = parts.uid, .gid = parts.gid});
+    tar.directory({.name = podman ? "./" : kWorkspace + 1, .mode = 0700, .uid = parts.uid, .gid = parts.gid});
   };
-  fill_volume(services, parts.owner, parts.workspace, kWorkspace, "/", fill, call);
+  fill_volume(services, parts.owner, parts.workspace, kWorkspace, podman ? kWorkspace : "/", fill, call);
 }
 
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {

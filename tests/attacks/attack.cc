@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "tests/support/engine.h"
+
 namespace isogate::test {
 
 std::unique_ptr<Gateway> Attack::gateway_;
@@ -16,9 +18,7 @@ const std::string& Attack::backend() {
 
 const std::string& Attack::obstacle() {
   static const std::string why = [] {
-    if (backend() == "docker")
-      return std::string(::getenv("ISOGATE_TEST_DOCKER") == nullptr ? "ISOGATE_TEST_DOCKER names no Engine"
-                                                                    : "");
+    if (backend() == "docker") return engine_obstacle();
     if (isolates()) return namespace_obstacle();
     return is_root() ? root_gateway_obstacle() : std::string();
   }();
@@ -26,9 +26,8 @@ const std::string& Attack::obstacle() {
 }
 
 std::vector<std::pair<std::string, std::string>> Attack::engines() {
-  const char* docker = ::getenv("ISOGATE_TEST_DOCKER");
-  if (docker == nullptr) return {};
-  return {{"DOCKER_HOST", docker}};
+  if (engine_address().empty()) return {};
+  return {{"DOCKER_HOST", engine_address()}};
 }
 
 Gateway& Attack::gateway() { return *gateway_; }

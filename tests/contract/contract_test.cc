@@ -6,6 +6,9 @@
 
 #include <cstdlib>
 #include <map>
+#include <regex>
+
+#include "tests/support/engine.h"
 
 namespace isogate::test {
 namespace {
@@ -63,17 +66,10 @@ std::string starter_obstacle(Starter starter) {
   return {};
 }
 
-// Of what a backend needs beside this host.
-std::string engine_obstacle(const std::string& backend) {
-  if (backend == "docker" && std::getenv("ISOGATE_TEST_DOCKER") == nullptr)
-    return "ISOGATE_TEST_DOCKER names no Engine: tests/engines/docker.sh up prints one";
-  return {};
-}
-
 Stage make_stage(Starter starter, const std::string& backend) {
   Stage stage;
   stage.obstacle = starter_obstacle(starter);
-  if (stage.obstacle.empty()) stage.obstacle = engine_obstacle(backend);
+  if (stage.obstacle.empty() && backend == "docker") stage.obstacle = engine_obstacle();
   if (!stage.obstacle.empty()) return stage;
   GatewayOptions options = options_for(backend, starter, "instance: contract-" + new_mark());
   options.wait_ready = false;
@@ -133,10 +129,13 @@ TEST_P(Contract, Holds) {
   EXPECT_EQ(http_call(world.gateway.url(), "GET", "/healthz").status, 200) << "the gateway suffered";
 }
 
-// For a run of the table on another way of the same backend: what ISOGATE_TEST_CONFIG says is its `config`.
-std::string variant() {
+// For a run of the table on another way of the same backend: what ISOGATE_TEST_CONFIG says is the `config` of
+// all backends in this yaml.
+std::string with_variant(const std::string& yaml) {
   const char* config = std::getenv("ISOGATE_TEST_CONFIG");
-  return config == nullptr ? "" : std::string("\n    config: ") + config;
+  if (config == nullptr) return yaml;
+  static const std::regex name("\n  - name: [^\n]+");
+  return std::regex_replace(yaml, name, std::string("$&\n    config: ") + config);
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, Contract, testing::ValuesIn(params()), name_of);
@@ -157,12 +156,12 @@ GatewayOptions options_for(const std::string& backend, Starter starter, const st
   GatewayOptions options;
   options.yaml = more;
   if (more.find("allow_unisolated:") == std::string::npos) options.yaml += "\nallow_unisolated: true";
-  if (more.find("backends:") == std::string::npos)
-    options.yaml += "\nbackends:\n  - name: " + backend + variant();
+  if (more.find("backends:") == std::string::npos) options.yaml += "\nbackends:\n  - name: " + backend;
+  options.yaml = with_variant(options.yaml);
   if (more.find("shared_dirs:") == std::string::npos)
     options.yaml += "\nshared_dirs:\n  - prefix: shared\n    path: " + shared_directory();
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};
-  if (const char* engine = std::getenv("ISOGATE_TEST_DOCKER"); engine != nullptr)
+  if (const std::string engine = engine_address(); !engine.empty())
     options.env.emplace_back("DOCKER_HOST", engine);
   options.run_as = starter == Starter::kUser ? kOrdinaryUser : 0;
   return options;

@@ -145,6 +145,12 @@ void PrivateEngine::kill() const {
   while (test::alive(victim)) std::this_thread::sleep_for(milliseconds(5));
 }
 
+void PrivateEngine::stop() const {
+  const pid_t victim = pid();
+  signal(SIGTERM);
+  while (test::alive(victim)) std::this_thread::sleep_for(milliseconds(5));
+}
+
 void PrivateEngine::start_again() {
   start_with("again");
   ASSERT_EQ(obstacle_, "");

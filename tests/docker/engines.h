@@ -69,7 +69,8 @@ class PrivateEngine {
   [[nodiscard]] std::string address() const { return "unix://" + directory_ + "/docker.sock"; }
   void signal(int number) const;
   void kill() const;   // SIGKILL, and waits until it is gone
-  void start_again();  // after kill(), on the same data
+  void stop() const;   // SIGTERM, and waits until it is gone
+  void start_again();  // after either, on the same data
 
  private:
   [[nodiscard]] pid_t pid() const;

@@ -1,13 +1,21 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
-#include "tests/docker/lifecycle.h"
+#include "tests/docker/backend_world.h"
 
 // The backend through a real gateway, on a real Engine: what becomes of containers.
 namespace isogate::docker {
 namespace {
 
+using test::Answer;
+using test::Caller;
+using test::eventually;
+using test::ExecStream;
+using test::Gateway;
+using test::GatewayOptions;
 using testing::HasSubstr;
+
+class Lifecycle : public BackendWorld {};
 
 TEST_F(Lifecycle, HardensWhatTheEngineRuns) {
   Gateway gateway(options());

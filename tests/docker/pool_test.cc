@@ -3,19 +3,24 @@
 #include <filesystem>
 #include <set>
 
-#include "tests/docker/lifecycle.h"
+#include "tests/docker/backend_world.h"
 
 // Sandboxes made ahead, through a real gateway on a real Engine.
 namespace isogate::docker {
 namespace {
 
+using test::Answer;
+using test::Caller;
+using test::eventually;
+using test::Gateway;
+using test::GatewayOptions;
 using testing::HasSubstr;
 
-class WarmPool : public Lifecycle {
+class WarmPool : public BackendWorld {
  protected:
   // Who reads how many are ready wants to know soon.
   GatewayOptions options(const std::string& more = {}, const std::string& config = {}) {
-    return Lifecycle::options("probe_interval_sec: 1\n" + more, config);
+    return BackendWorld::options("probe_interval_sec: 1\n" + more, config);
   }
   static std::string wish(int size) { return "warm_pool: " + std::to_string(size); }
   // Those of which the gateway says that nobody has taken them: their names are not yet a sandbox's.

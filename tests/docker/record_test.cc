@@ -19,7 +19,8 @@ struct RecordTest : testing::Test {
 
 TEST_F(RecordTest, KeepsAllThatWasMeasured) {
   EXPECT_FALSE(read_record(directory.get()));
-  Record record{"isg-x.0123", "abc", "digest", true, "2026-01-01T00:00:00.1Z", "127.0.0.1", 9090, isogate_evidence{}};
+  Record record{"isg-x.0123", "abc", "digest",          true, "2026-01-01T00:00:00.1Z",
+                "127.0.0.1",  9090,  isogate_evidence{}};
   record.evidence->struct_size = sizeof(isogate_evidence);
   record.evidence->flags = ISOGATE_EVIDENCE_MEASURED | ISOGATE_EVIDENCE_NETWORK;
   record.evidence->uid = 12345;

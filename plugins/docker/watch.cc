@@ -1,0 +1,157 @@
+#include "plugins/docker/watch.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "plugins/docker/engine_pool.h"
+#include "plugins/docker/profile.h"
+#include "plugins/docker/services.h"
+
+namespace isogate::docker {
+namespace {
+
+constexpr int kFirstPause = 100, kLongestPause = 10'000;  // ms
+
+std::vector<LabelFilter> ours(const Services& services) {
+  return {{kLabelInstance, std::string(sdk::view(services.host.abi().instance))},
+          {kLabelBackend, std::string(sdk::view(services.host.abi().backend_name))}};
+}
+
+Json filters_of(const std::vector<LabelFilter>& labels, bool podman) {
+  Json wanted = Json::array();
+  for (const LabelFilter& label : labels) wanted.push_back(label.name + "=" + label.value);
+  Json filters = {{"type", {"container"}}, {"label", std::move(wanted)}};
+  if (!podman) filters["event"] = {"die", "oom", "destroy"};  // podman has other names for some
+  return filters;
+}
+
+std::string ending(const std::string& exit_code, bool out_of_memory) {
+  return "its container ended" + (exit_code.empty() ? "" : " with exit code " + printable(exit_code, 20)) +
+         (out_of_memory ? "; it was out of memory" : "");
+}
+
+}  // namespace
+
+Watch::Watch(Services& services) : services_(services), end_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!end_) sdk::fail_with_errno("cannot make an eventfd", errno);
+}
+
+Watch::~Watch() {
+  signal_event(end_.get());
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watch::add(const std::string& id, const std::string& name,
+                const std::shared_ptr<sdk::RunnerLink>& link) {
+  const std::lock_guard lock(mutex_);
+  watched_[id] = {name, link};
+  if (thread_.joinable()) return;
+  // Signals are the host's.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Watch::forget(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  watched_.erase(id);
+}
+
+bool Watch::pause(int milliseconds) const {
+  pollfd end{end_.get(), POLLIN, 0};
+  return ::poll(&end, 1, milliseconds) == 0;
+}
+
+void Watch::run() {
+  for (int wait = kFirstPause; pause(0);) {
+    try {
+      follow();
+    } catch (const std::exception& error) {
+      if (!pause(0)) return;
+      if (followed_) {
+        services_.warn(std::string(error.what()) + "; tried again until it can be followed");
+        wait = kFirstPause;
+      }
+      followed_ = false;
+    }
+    if (!pause(wait)) return;
+    wait = std::min(2 * wait, kLongestPause);
+  }
+}
+
+// Until the Engine ends it. What ended while nobody listened is found first.
+void Watch::follow() {
+  const Budget endless = Budget::endless(end_.get());
+  const bool podman = services_.kind(Budget(Budget::kUsual, end_.get())).podman;
+  const Json filters = filters_of(ours(services_), podman);
+  // podman answers with the first event only, and tells all since then.
+  const std::string since = podman ? std::to_string(::time(nullptr)) : "";
+  if (podman) take_stock();
+  const auto events = services_.engine.events(filters, since, endless);
+  if (!podman) take_stock();
+  if (!followed_) services_.info("the Engine's events are followed again");
+  followed_ = true;
+  for (;;) {
+    const Json event = events->next(endless);
+    const Json& actor = member(event, "Actor");
+    if (!actor.is_object()) continue;
+    const Json& attributes = member(actor, "Attributes");
+    std::string code = attributes.is_object() ? text_at(attributes, "exitCode") : "";
+    if (code.empty() && attributes.is_object()) code = text_at(attributes, "containerExitCode");
+    hear(text_at(actor, "ID"), text_at(event, "Action"), code);
+  }
+}
+
+void Watch::hear(const std::string& id, const std::string& what, const std::string& exit_code) {
+  bool out_of_memory = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = watched_.find(id);
+    if (found == watched_.end()) return;
+    if (what == "oom") found->second.out_of_memory = true;
+    out_of_memory = found->second.out_of_memory;
+  }
+  if (what == "destroy" || what == "remove") tell(id, "its container is gone");
+  if (what != "die" && what != "died") return;
+  tell(id, ending(exit_code, out_of_memory));
+}
+
+void Watch::take_stock() {
+  std::map<std::string, std::string> states;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, each] : watched_) states[id] = "";
+  }
+  for (const Json& each : services_.engine.list(ours(services_), Budget(Budget::kUsual, end_.get())))
+    if (const auto found = states.find(text_at(each, "Id")); found != states.end())
+      found->second = text_at(each, "State");
+  for (const auto& [id, state] : states) {
+    if (state.empty()) tell(id, "its container is gone");
+    if (state != "exited" && state != "dead") continue;
+    const Json now = services_.engine.inspect(id, Budget(Budget::kUsual, end_.get())).value("State", Json());
+    const Json& code = member(now, "ExitCode");
+    tell(id, ending(code.is_number_integer() ? code.dump() : "", member(now, "OOMKilled") == Json(true)));
+  }
+}
+
+void Watch::tell(const std::string& id, const std::string& how) {
+  Watched ended;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = watched_.find(id);
+    if (found == watched_.end()) return;
+    ended = std::move(found->second);
+    watched_.erase(found);
+  }
+  services_.warn("the container " + ended.name + " of a sandbox: " + how);
+  if (const auto link = ended.link.lock()) link->close(how);
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,52 @@
+// Follows what happens at the Engine to this backend's containers, in a thread of its own that begins with
+// the first of them: one that ends is known at once, with how, and the link to its runner is closed. A safety
+// net: calls look for themselves all the same, and where the Engine tells nothing, nothing is lost but time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "isogate/runner_link.hpp"
+#include "runner/fd.h"
+
+namespace isogate::docker {
+
+struct Services;
+
+class Watch {
+ public:
+  explicit Watch(Services& services);  // borrowed
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch();  // ends the thread, whatever the Engine does
+
+  // Any thread. `link` is closed when the container `id` has ended, unless forget() was first; a later add()
+  // takes the place of an earlier one. Whatever the name is, it is what the log says.
+  void add(const std::string& id, const std::string& name, const std::shared_ptr<sdk::RunnerLink>& link);
+  void forget(const std::string& id);
+
+ private:
+  struct Watched {
+    std::string name;
+    std::weak_ptr<sdk::RunnerLink> link;
+    bool out_of_memory = false;  // something in it was killed
+  };
+  void run();
+  void follow();
+  void take_stock();
+  void hear(const std::string& id, const std::string& what, const std::string& exit_code);
+  void tell(const std::string& id, const std::string& how);
+  bool pause(int milliseconds) const;  // false: it is time to end
+
+  Services& services_;
+  const Fd end_;
+  std::mutex mutex_;
+  std::map<std::string, Watched> watched_;
+  std::thread thread_;
+  bool followed_ = true;  // run() alone: what the log said last
+};
+
+}  // namespace isogate::docker

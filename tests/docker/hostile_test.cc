@@ -1,0 +1,135 @@
+// What a tenant can do who has the runner in his hands, or dials in beside it: through a gateway.
+#include <gmock/gmock.h>
+
+#include "tests/docker/backend_world.h"
+#include "tests/support/processes.h"
+
+namespace isogate::docker {
+namespace {
+
+using test::Answer;
+using test::Caller;
+using test::ExecStream;
+using test::Gateway;
+using test::GatewayOptions;
+using testing::HasSubstr;
+using testing::Not;
+
+class Hostile : public BackendWorld {
+ protected:
+  // Its runners are hostile_runner.cc's.
+  GatewayOptions with_hostile_runners() {
+    return options({}, "transport: stream, runner: " HOSTILE_RUNNER ", mounts: [{source: " ISOGATE_BUILD_DIR
+                       "/bin/isogate-runner, target: /opt/runner}]");
+  }
+};
+
+// Neither the call nor its answer has a word of what was made up; the connection is dropped, the next call
+// has a new one.
+TEST_F(Hostile, WhatARunnerMakesUpIsRefusedInLittleMemory) {
+  Gateway gateway(with_hostile_runners());
+  const Caller me(gateway, "x"), other(gateway, "y");
+  me.run("true");
+  other.run("true");
+  ExecStream neighbour(other, {{"command", "echo up; read line; echo $line"}, {"timeout_sec", 120}}, 120);
+  ASSERT_EQ(neighbour.next()->at("event"), "start");
+  const pid_t host = test::host_of(gateway, "docker"), front = test::front_of(gateway);
+  const long before = test::resident_kib(host) + test::resident_kib(front);
+  for (const char* how : {"garbage", "huge", "stranger", "flood"}) {
+    const Answer answer = me.exec("echo evil-" + std::string(how), {{"timeout_sec", 5}});
+    EXPECT_TRUE(answer.status >= 500 || answer.body.at("outcome") == "unknown")
+        << how << ": " << answer.text.substr(0, 300);
+    EXPECT_EQ(me.out("echo works"), "works\n") << how;
+  }
+  for (const char* how : {"garbage", "huge", "stranger", "above", "absolute", "kind", "large", "many"}) {
+    const Answer answer = me.post("/workspace/list", {{"path", "evil-" + std::string(how)}});
+    EXPECT_GE(answer.status, 500) << how << ": " << answer.text.substr(0, 300);
+    EXPECT_THAT(answer.text, Not(HasSubstr("passwd")));
+    EXPECT_THAT(answer.text, Not(HasSubstr("../")));
+    EXPECT_EQ(me.out("echo works"), "works\n") << how;
+  }
+  for (const char* how : {"garbage", "huge", "largestat"})
+    EXPECT_GE(me.post("/workspace/stat", {{"path", "evil-" + std::string(how)}}).status, 500) << how;
+  for (const char* how : {"flood", "huge"}) EXPECT_GE(me.read("evil-" + std::string(how)).status, 500) << how;
+  EXPECT_EQ(me.out("echo works"), "works\n");
+  EXPECT_LT(test::resident_kib(host) + test::resident_kib(front) - before, test::kib_bound(24 * 1024));
+  EXPECT_EQ(test::host_of(gateway, "docker"), host) << "the backend's host was started anew";
+  EXPECT_EQ(other.out("echo fine"), "fine\n");
+}
+
+// Of X's container only its first process is let in, whoever dials.
+TEST_F(Hostile, NobodyDialsInBesideTheRunner) {
+  test::TemporaryDirectory state("/var/tmp");
+  GatewayOptions keep = options("on_shutdown: keep");
+  keep.state_dir = state.path();
+  std::string container;
+  {
+    Gateway gateway(keep);
+    const Caller x(gateway, "x"), y(gateway, "y");
+    x.run("echo x > /tmp/mark");
+    y.run("echo y > /tmp/mark");
+    EXPECT_EQ(
+        x.out("cd /run/isogate/gate && for try in 'ln -s /tmp/y runner.sock' 'ln -sf /tmp/y other.sock' "
+              "'mv runner.sock away' 'rm runner.sock' 'touch file'; do $try 2>/dev/null && echo $try; done; "
+              "true"),
+        "");
+    EXPECT_EQ(x.out("python3 -c 'import socket; s = socket.socket(socket.AF_UNIX)\ntry: "
+                    "s.bind(\"/run/isogate/gate/rival.sock\")\nexcept OSError: print(\"refused\")'"),
+              "refused\n");
+    EXPECT_EQ(x.out("ls /var/run/docker.sock /run/docker.sock /run/isogate/gate/../../y 2>/dev/null; true"),
+              "");
+    container = container_of(gateway, "x");
+    gateway.stop();
+  }
+  // A rival that lives on beside the runner and dials without end.
+  const std::string rival =
+      "import socket, time\nkept = []\nwhile True:\n  s = socket.socket(socket.AF_UNIX)\n  try:\n"
+      "    s.connect('/run/isogate/gate/runner.sock'); kept.append(s); time.sleep(0.02)\n"
+      "  except OSError: time.sleep(0.0005)\n";
+  const std::string user = engine_->inspect(container, usual()).at("Config").at("User");
+  const Json body{{"Cmd", {"python3", "-c", rival}}, {"User", user}, {"AttachStdout", true}};
+  const auto stream = engine_->exec_start(engine_->exec_create(container, body, usual()), false, usual());
+  Gateway again(keep);
+  const Caller x(again, "x"), y(again, "y");
+  EXPECT_EQ(x.out("cat /tmp/mark"), "x\n");
+  EXPECT_EQ(container_of(again, "x"), container);
+  EXPECT_THAT(again.log(), HasSubstr("others than the runner knocked"));
+  EXPECT_EQ(y.out("cat /tmp/mark"), "y\n");
+  again.signal(SIGTERM);
+  EXPECT_EQ(again.wait(60), 0);
+}
+
+// With the name, the labels and the program of ours: it is another one all the same.
+TEST_F(Hostile, APlantedContainerIsNeitherAdoptedNorRemovedNorSpokenTo) {
+  test::TemporaryDirectory state("/var/tmp");
+  GatewayOptions keep = options("on_shutdown: keep", "transport: stream");
+  keep.state_dir = state.path();
+  std::string planted;
+  {
+    Gateway gateway(keep);
+    ASSERT_TRUE(succeeded(Caller(gateway, "x").write("kept", "still here")));
+    const std::string ours = container_of(gateway, "x");
+    gateway.stop();
+    const Json seen = engine_->inspect(ours, usual());
+    engine_->remove(ours, true, true, usual());
+    planted = engine_->create_container(
+        seen.at("Name").get<std::string>().substr(1),
+        {{"Image", "isogate-test:base"},
+         {"Cmd", {"sleep", "600"}},
+         {"Labels", seen.at("Config").at("Labels")},
+         {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", seen.at("HostConfig").at("Mounts")}}}},
+        usual());
+    engine_->start(planted, usual());
+  }
+  Gateway again(keep);
+  const Caller x(again, "x");
+  EXPECT_EQ(x.content("kept"), "still here");
+  EXPECT_EQ(x.out("cat /proc/1/comm"), "isogate-runner\n");
+  EXPECT_TRUE(succeeded(x.call("DELETE", "/sandboxes/x?purge=true")));
+  const Json after = engine_->inspect(planted, usual());
+  EXPECT_EQ(after.at("State").at("Running"), true);
+  EXPECT_TRUE(after.at("ExecIDs").is_null()) << after.at("ExecIDs");
+}
+
+}  // namespace
+}  // namespace isogate::docker

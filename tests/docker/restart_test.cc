@@ -1,0 +1,122 @@
+// An Engine that goes, and what it leaves: through a gateway, one for each of these tests.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "tests/docker/backend_world.h"
+#include "tests/docker/fake_engine.h"
+
+namespace isogate::docker {
+namespace {
+
+using test::Answer;
+using test::Caller;
+using test::eventually;
+using test::ExecStream;
+using test::Gateway;
+using test::GatewayOptions;
+using testing::HasSubstr;
+
+GatewayOptions options_for(const std::string& address, const std::string& config = {}) {
+  GatewayOptions options;
+  options.yaml = "backends:\n  - name: docker\n    config: {image: \"isogate-test:small\"" +
+                 (config.empty() ? "" : ", " + config) + "}\nshell: /bin/sh\n";
+  options.env = {{"DOCKER_HOST", address}};
+  return options;
+}
+
+class AnEngineThatGoes : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!engine_.obstacle().empty()) GTEST_SKIP() << engine_.obstacle();
+  }
+  PrivateEngine engine_;
+};
+
+// Without live-restore an Engine ends its containers as it ends.
+TEST_F(AnEngineThatGoes, ARestartCostsTheCallsInFlightAndNoWorkspace) {
+  Gateway gateway(options_for(engine_.address()));
+  const Caller me(gateway, "a"), other(gateway, "b");
+  for (const Caller& each : {me, other})
+    ASSERT_EQ(each.run("echo of-" + each.agent() + " | tee kept > /tmp/mark").at("exit_code"), 0);
+  ExecStream stream(me, {{"command", "echo up; sleep 60"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("event"), "stdout") << "it runs";
+  engine_.stop();
+  const auto events = stream.rest();
+  EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
+  EXPECT_TRUE(events.back().at("exit_code").is_null());
+  engine_.start_again();
+  for (const Caller& each : {me, other}) {
+    EXPECT_TRUE(eventually(20, [&] { return each.exec("true").status == 200; }));
+    EXPECT_EQ(each.out("cat kept; ls /tmp"), "of-" + each.agent() + "\n")
+        << "a fresh container, the same files";
+  }
+  EXPECT_TRUE(eventually(20, [&] {
+    return gateway.log().find("the Engine's events are followed again") != std::string::npos;
+  })) << gateway.log();
+}
+
+TEST_F(AnEngineThatGoes, AWorkspaceThatWentWithItIsGoneUntilItsSandboxIsDeleted) {
+  Gateway gateway(options_for(engine_.address()));
+  const Caller me(gateway, "a"), other(gateway, "b");
+  ASSERT_TRUE(succeeded(me.write("kept", "1")));
+  ASSERT_TRUE(succeeded(other.write("kept", "2")));
+  std::string id;
+  const Answer listed = me.get("/sandboxes");
+  for (const Json& row : listed.body.at("sandboxes"))
+    if (row.at("agent_id") == "a") id = row.at("sandbox_id");
+  ASSERT_NE(id, "");
+  engine_.stop();
+  std::filesystem::remove_all(gateway.state_dir() + "/sandboxes/" + id + "/workspace");
+  engine_.start_again();
+  EXPECT_TRUE(eventually(20, [&] { return me.exec("true").status == 410; })) << me.exec("true").text;
+  EXPECT_TRUE(refused(me.exec("touch ran"), 410, "sandbox_lost"));
+  EXPECT_TRUE(refused(me.read("kept"), 410, "sandbox_lost"));
+  EXPECT_EQ(other.content("kept"), "2");
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
+  EXPECT_EQ(me.out("ls -A; echo fresh"), "fresh\n");
+}
+
+TEST(AnEngineOfAnotherVersion, IsAReasonThatNamesBoth) {
+  for (const auto& [newest, oldest, said] :
+       {std::tuple{"1.39", "1.12", "up to 1.39, isogate speaks 1.40 to 1.47"},
+        std::tuple{"1.60", "1.55", "from 1.55 on, isogate speaks 1.40 to 1.47"}}) {
+    FakeEngine engine;
+    engine.be(newest, oldest);
+    GatewayOptions options = options_for(engine.address());
+    options.wait_ready = false;
+    Gateway gateway(options);
+    const Answer answer = Caller(gateway, "a").exec("true");
+    EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
+    EXPECT_THAT(answer.text, HasSubstr(said));
+  }
+}
+
+// gVisor takes no socket from outside, and its /proc does not tell what has to be measured.
+TEST(AnotherRuntime, GvisorIsReachedByStreamAndNotServedUnmeasured) {
+  if (test::run_program({"sh", "-c", "command -v runsc"}).exit_code != 0)
+    GTEST_SKIP() << "runsc is not installed (scripts/install-deps.sh --tests)";
+  const test::TemporaryDirectory files;
+  // Its own network stack looks for interfaces that newer kernels do not let it see.
+  const std::string runtimes = files.file(
+      "daemon.json", R"({"runtimes": {"runsc": {"path": "runsc", "runtimeArgs": ["--network=none"]}}})");
+  const PrivateEngine engine({"--config-file", runtimes});
+  if (!engine.obstacle().empty()) GTEST_SKIP() << engine.obstacle();
+  const test::ProgramResult tried =
+      test::run_program({"docker", "-H", engine.address(), "run", "--rm", "--network=none", "--runtime=runsc",
+                         "isogate-test:small", "true"});
+  if (tried.exit_code != 0) GTEST_SKIP() << "gVisor does not run here: " << tried.err;
+  Gateway gateway(options_for(engine.address(), "runtime: runsc"));
+  const Answer answer = Caller(gateway, "a").exec("touch ran");
+  EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
+  EXPECT_THAT(answer.text, HasSubstr("its isolation was not measured"));
+  EXPECT_THAT(gateway.log(),
+              HasSubstr("runners are reached by stream: the runner did not come over its socket within 5 s"));
+  Engine client(parse_address(engine.address(), "the test"));
+  EXPECT_TRUE(eventually(10, [&] { return client.list({}, usual()).empty(); }))
+      << "the refused container stays";
+}
+
+}  // namespace
+}  // namespace isogate::docker

@@ -1,0 +1,77 @@
+// What the Engine tells of its own accord: no call asks.
+#include <gmock/gmock.h>
+
+#include "tests/docker/backend_world.h"
+
+namespace isogate::docker {
+namespace {
+
+using test::Caller;
+using test::eventually;
+using test::Gateway;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kTold = "of a sandbox: its container";
+
+class WatchOn : public BackendWorld, public testing::WithParamInterface<const char*> {
+ protected:
+  WatchOn()
+      : BackendWorld(GetParam(),
+                     GetParam() == std::string("ISOGATE_TEST_PODMAN") ? "podman.sh" : "docker.sh") {}
+  static bool logs(const Gateway& gateway, const std::string& text) {
+    return eventually(10, [&] { return gateway.log().find(text) != std::string::npos; });
+  }
+};
+
+TEST_P(WatchOn, AContainerThatEndsIsToldWhenItDoes) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a"), other(gateway, "b");
+  other.run("true");
+  ASSERT_TRUE(succeeded(me.write("kept", "still here")));
+  engine_->kill(container_of(gateway, "a"), "KILL", usual());
+  EXPECT_TRUE(logs(gateway, "of a sandbox: its container ended with exit code 137")) << gateway.log();
+  EXPECT_EQ(me.out("cat kept"), "still here");
+  EXPECT_THAT(gateway.log(), HasSubstr("made anew (its container ended with exit code 137)"));
+  EXPECT_EQ(other.out("echo fine"), "fine\n");
+  // The one that took its place is watched, too.
+  engine_->remove(container_of(gateway, "a"), true, true, usual());
+  EXPECT_TRUE(eventually(10, [&] {
+    const std::string log = gateway.log();
+    return log.find(kTold, log.find("made anew")) != std::string::npos;
+  })) << gateway.log();
+}
+
+TEST_P(WatchOn, ACallInFlightSaysOnceHowItsContainerEnded) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  test::ExecStream stream(me, {{"command", "trap '' TERM; echo up; sleep 60"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("event"), "stdout") << "it runs";
+  engine_->stop(container_of(gateway, "a"), seconds(0), usual());
+  const Json last = stream.rest().back();
+  EXPECT_NE(last.at("outcome"), "exited") << last;
+  const std::string said = last.dump();
+  EXPECT_THAT(said, HasSubstr("container"));
+  EXPECT_EQ(said.find("its container"), said.rfind("its container")) << said;
+  EXPECT_EQ(me.out("echo back"), "back\n");
+}
+
+TEST_P(WatchOn, WhatTheGatewayEndsItselfIsNoNews) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("true");
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
+  me.run("true");
+  const double took = test::seconds_of([&] { gateway.stop(); });
+  EXPECT_LT(took, 20);
+  EXPECT_THAT(gateway.log(), Not(HasSubstr(kTold)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, WatchOn, testing::Values("ISOGATE_TEST_DOCKER", "ISOGATE_TEST_PODMAN"),
+                         [](const auto& each) {
+                           return each.param == std::string("ISOGATE_TEST_PODMAN") ? "podman" : "docker";
+                         });
+
+}  // namespace
+}  // namespace isogate::docker
