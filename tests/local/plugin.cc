@@ -64,7 +64,7 @@ Pipe pipe_or_throw() {
 }  // namespace
 
 std::vector<isogate_shared_dir> Backend::shared_dirs;
-std::string Backend::toolchain;
+std::string Backend::toolchain, Backend::instance;
 
 bool is_root() { return ::geteuid() == 0; }
 
@@ -94,6 +94,7 @@ Backend::Backend(std::string state, std::string name, std::string config, uint32
   host.flags = flags;
   host.log = [](void*, uint32_t, isogate_str) {};
   host.get_extension = [](void*, const char*) -> const void* { return nullptr; };
+  host.instance = str(instance);
   host.backend_name = str(name_);
   host.sandboxes_dir = str(sandboxes_);
   host.uids_dir = str(uids_);

@@ -34,7 +34,7 @@ class Backend {
   isogate_host host{};
 
   static std::vector<isogate_shared_dir> shared_dirs;
-  static std::string toolchain;
+  static std::string toolchain, instance;
 
  private:
   std::string name_, sandboxes_, uids_, shell_ = "/bin/bash";
