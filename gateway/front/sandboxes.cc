@@ -264,7 +264,9 @@ asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, Backend& backe
   ipc::CloseCall close;
   close.call.request_id = request_id;
   close.sandbox_id = sandbox.row.sandbox_id;
-  close.mode = ISOGATE_CLOSE_STOP;
+  // One that was made just now, for nobody yet, leaves nothing.
+  const bool fresh = !sandbox.known && (opened.flags & ISOGATE_SANDBOX_ATTACHED) == 0;
+  close.mode = fresh ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
   co_await channel.call(std::move(close));
   throw ApiError{.code = Code::kBackendUnavailable,
                  .message = "the sandbox was closed: what was measured inside is not what backend `" +
@@ -341,7 +343,7 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
       try {
         co_await open(*sandbox, *backend, *channel, wanted, true);
       } catch (const ApiError&) {
-        if (sandbox->row.state != SandboxRow::State::kLost && !purge) throw;
+        if (sandbox->row.state != SandboxRow::State::kLost) throw;  // its files would stay, unknown
         gone = true;
       }
     }

@@ -16,6 +16,7 @@
 #include "plugins/docker/volumes.h"
 #include "runner/workspace.h"
 #include "runner/workspace_state.h"
+#include "runner/workspace_tree.h"
 
 namespace isogate::docker {
 namespace {
@@ -87,6 +88,15 @@ std::string obstacle(const EngineInfo& info, const Config& config, bool as_root)
     return "this Engine is rootless on cgroups v1, where it cannot limit " + missing +
            ": use cgroups v2 or an Engine of root, or set these to 0";
   return "this Engine cannot limit " + missing + ": enable the cgroup controllers, or set these to 0";
+}
+
+bool is_empty(int directory, const char* name) {
+  const Fd inner(::openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!inner) return errno == ENOENT;
+  DirReader reader;
+  std::vector<DirReader::Name> names;
+  const int code = reader.next(inner.get(), names);
+  return code >= 0 && names.empty();
 }
 
 std::optional<TlsFiles> tls_of(const Config& config) {
@@ -252,8 +262,10 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id,
 // The image's own environment, and the configuration's above it.
 const Surroundings& Backend::surroundings(const sdk::Call& call) {
   Services& use = services();
-  const std::lock_guard lock(mutex_);
-  if (surroundings_) return *surroundings_;
+  {
+    const std::lock_guard lock(mutex_);
+    if (surroundings_) return *surroundings_;
+  }
   auto made = std::make_unique<Surroundings>(config_.env);
   const Json image = use.engine.inspect_image(config_.image, call);
   const Json config = image.value("Config", Json::object());
@@ -269,7 +281,8 @@ const Surroundings& Backend::surroundings(const sdk::Call& call) {
       if (!set) made->emplace_back(key, text.substr(equals + 1));
     }
   }
-  surroundings_ = std::move(made);
+  const std::lock_guard lock(mutex_);
+  if (!surroundings_) surroundings_ = std::move(made);
   return *surroundings_;
 }
 
@@ -283,6 +296,38 @@ std::unique_ptr<sdk::Sandbox> Backend::sandbox_of(const Surroundings& around, co
   return std::make_unique<Sandbox>(around, home, std::move(container));
 }
 
+void Backend::remove_all_of(const std::string& id, uint32_t uid, Container& container) const {
+  const isogate_call unbounded{sizeof unbounded, -1, INT64_MAX, {}};
+  const sdk::Call call(unbounded);
+  container.end(call);
+  container.purge(call);
+  or_throw(Workspace::purge(sandboxes_dir_, id));
+  if (as_root_) or_throw(registry_.release(id, uid));
+}
+
+void Backend::undo(const std::string& id, uint32_t uid, Container& container) const noexcept {
+  try {
+    remove_all_of(id, uid, container);
+  } catch (const std::exception& error) {
+    host_.log(ISOGATE_LOG_WARN, "what was made of " + id + " stays until its next call: " + error.what());
+  }
+}
+
+void Backend::remove_unfinished(const std::string& id) {
+  if (!or_throw(Workspace::exists(sandboxes_dir_, id))) return;
+  const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
+  Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), id));
+  const auto has = [&](const char* file) { return or_throw(read_state_file(directory.get(), file)); };
+  if (has(kBackendFile) != name_ || has(kMeasuredFile) || !is_empty(directory.get(), "workspace")) return;
+  host_.log(ISOGATE_LOG_INFO, "the sandbox " + id + " was never finished: it is made anew");
+  const uint32_t uid = as_root_ ? or_throw(registry_.assign(id, id)) : ::geteuid();
+  const auto made_as = has(kMadeAsFile);
+  Container unfinished(services(), parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, uid),
+                       limits_of(config_, {}), std::move(directory),
+                       or_throw(Workspace::beside(sandboxes_dir_, id, kGateDirectory, {}, 0755)));
+  remove_all_of(id, uid, unfinished);
+}
+
 // An agent that has files has a workspace of its own already.
 std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                                   const OpenCall& asked, isogate_sandbox_info& info) {
@@ -292,7 +337,12 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
   if (!taken) return nullptr;
   const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
-  taken->container->take_over(parts_of(spec, asked.id, directory.get(), taken->uid), call);
+  try {
+    taken->container->take_over(parts_of(spec, asked.id, directory.get(), taken->uid), call);
+  } catch (...) {
+    undo(asked.id, taken->uid, *taken->container);
+    throw;
+  }
   info.flags = 0;
   return sandbox_of(around, asked.id, taken->uid, std::move(taken->container), info);
 }
@@ -301,6 +351,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
                                             isogate_sandbox_info& info) {
   const OpenCall asked = or_throw(check_open(spec, sandboxes_dir_));
   check_asked(spec);
+  if (!asked.attach_only) remove_unfinished(asked.id);
   if (auto ready = open_ready(call, spec, asked, info)) return ready;
   Services& use = services();
   const Surroundings& around = surroundings(call);
@@ -321,9 +372,8 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   bool adopted = false;
   try {
     adopted = container->open(call);
-  } catch (const sdk::Error&) {
-    if (!workspace->attached()) (void)Workspace::purge(sandboxes_dir_, asked.id).ok();
-    if (!workspace->attached() && as_root_) (void)registry_.release(asked.id, uid).ok();
+  } catch (...) {
+    if (!workspace->attached()) undo(asked.id, uid, *container);
     throw;
   }
   // A container that was made just now is measured, whatever the workspace holds.

@@ -32,6 +32,12 @@ class Backend : public sdk::Backend {
                  uint32_t uid) const;
   Parts parts_of(const isogate_sandbox_spec& spec, const std::string& id, int directory, uint32_t uid) const;
   std::unique_ptr<Pool> make_pool();
+  // Removes a sandbox of which no gateway knows and in which nobody can have run anything: one was killed
+  // while it made it. Throws while that cannot be.
+  void remove_unfinished(const std::string& id);
+  void remove_all_of(const std::string& id, uint32_t uid, Container& container) const;
+  // The same after a failure, which is what the caller hears of.
+  void undo(const std::string& id, uint32_t uid, Container& container) const noexcept;
   // Null: there is none made ahead.
   std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                            const OpenCall& asked, isogate_sandbox_info& info);

@@ -33,19 +33,33 @@ bool names(const std::string& text, const std::string& path) {
   return false;
 }
 
+bool names_own_paths(const Parts& parts, const EngineError& error) {
+  return names(error.what(), parts.workspace) || names(error.what(), parts.runner) ||
+         (!parts.gate.empty() && names(error.what(), parts.gate));
+}
+
 // An Engine names the source of a mount that it cannot make: that is for the log.
-void hide_mount_sources(const Services& services, const EngineError& error) {
-  for (const Mount& each : services.config.mounts) {
-    if (!names(error.what(), each.source)) continue;
+void hide_mount_sources(const Services& services, const Parts& parts, const EngineError& error) {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const Mount& each : services.config.mounts) all.emplace_back(each.source, each.target);
+  for (const auto& [prefix, path] : parts.shared) all.emplace_back(path, "/mnt/" + prefix);
+  if (parts.bind && names_own_paths(parts, error)) all.emplace_back("/", "/workspace or /run/isogate");
+  for (const auto& [source, target] : all) {
+    if (source != "/" && !names(error.what(), source)) continue;
     services.warn(error.what());
-    unavailable("the Engine cannot mount what belongs at `" + each.target + "`: the gateway's log says why");
+    unavailable("the Engine cannot mount what belongs at `" + target + "`: the gateway's log says why");
   }
 }
 
-std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
-  std::unique_lock lock(mutex, std::defer_lock);
-  while (!lock.try_lock_for(milliseconds(20))) call.check();
-  return lock;
+// What an Engine says against a container is never the caller's mistake.
+[[noreturn]] void refuse_as_ours(const Services& services, const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
+    services.warn(error.what());
+    throw sdk::Error(ISOGATE_UNAVAILABLE, error.what());
+  }
 }
 
 }  // namespace
@@ -183,12 +197,14 @@ std::string Container::create(const sdk::Call& call) {
   try {
     return services_.engine.create_container(record_.name, body, call, services_.config.platform);
   } catch (const EngineError& error) {
-    hide_mount_sources(services_, error);
-    const bool elsewhere =
-        error.http_status() == 400 && std::string(error.what()).find("bind") != std::string::npos;
+    // Its own directories are there: this one made them.
+    const bool elsewhere = error.http_status() == 400 && names_own_paths(parts_, error) &&
+                           std::string(error.what()).find("bind") != std::string::npos;
     if (!elsewhere || !parts_.bind || services_.place() == Place::kBind ||
-        services_.config.workspace == Place::kBind)
+        services_.config.workspace == Place::kBind) {
+      hide_mount_sources(services_, parts_, error);
       throw;
+    }
     services_.settle(Place::kVolume,
                      std::string("the Engine does not see this host's directories: ") + error.what());
     return {};
@@ -217,7 +233,7 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   try {
     services_.engine.start(record_.id, call);
   } catch (const EngineError& error) {
-    hide_mount_sources(services_, error);
+    hide_mount_sources(services_, parts_, error);
     throw;
   }
   const State state = state_of(record_.id, call);
@@ -249,10 +265,10 @@ void Container::make(const sdk::Call& call) {
       const auto failure = std::current_exception();
       try {
         discard(sdk::Call(isogate_call{sizeof(isogate_call), -1, INT64_MAX, {}}));
-      } catch (const sdk::Error& error) {
+      } catch (const std::exception& error) {
         services_.warn("a container that could not be used stays: " + std::string(error.what()));
       }
-      std::rethrow_exception(failure);
+      refuse_as_ours(services_, failure);
     }
     if (link_) return;
     discard(call);
@@ -293,7 +309,7 @@ void Container::discard(const sdk::Call& call) {
   link_.reset();
   const std::string which = record_.id.empty() ? record_.name : record_.id;
   if (!which.empty()) {
-    forget_copies(services_, parts_.owner, record_.name, call);
+    remove_filler(services_, parts_.owner, record_.name, call);
     const State state = state_of(which, call);
     try {
       if (state.exists && state.ours) services_.engine.remove(which, true, true, call);

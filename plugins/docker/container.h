@@ -18,6 +18,8 @@ namespace isogate::docker {
 
 // In the sandbox's directory on this host.
 inline constexpr const char* kGateDirectory = "gate";  // where its runner's socket is
+inline constexpr const char* kMeasuredFile =
+    "measured";                                        // once a container of it was: a tenant may have come
 inline constexpr const char* kMadeAsFile = "made_as";  // what was made ahead: Parts::owner's id
 
 class Container {

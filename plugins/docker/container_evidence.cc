@@ -1,6 +1,8 @@
 #include <nlohmann/json.hpp>
 
 #include "plugins/docker/container.h"
+#include "plugins/docker/or_throw.h"
+#include "runner/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
@@ -56,6 +58,7 @@ void Container::keep_proof(const isogate_evidence& found) {
   record_.gateway_address = proven_->address;
   record_.gateway_port = proven_->port;
   write_record(directory_.get(), record_);
+  or_throw(replace_state_file(directory_.get(), kMeasuredFile, "yes"));
   fresh_ = false;
 }
 

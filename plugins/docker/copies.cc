@@ -59,11 +59,21 @@ std::vector<CopyPlace> places_of_copies(const Config& config) {
   return places;
 }
 
+std::string why_no_copies(const Config& config, bool podman, bool rootless) {
+  if (config.copies.empty()) return {};
+  if (podman) return kNoCopies;
+  const bool all_writable =
+      std::all_of(config.copies.begin(), config.copies.end(), [](const Copy& each) { return each.writable; });
+  return rootless && !all_writable ? kOnlyWritableCopies : "";
+}
+
 void fill_copies(Services& services, const Parts& parts, const std::string& name, const std::string& id,
                  const sdk::Call& call) {
   const Config& config = services.config;
   if (config.copies.empty()) return;
-  if (services.engine.info(call).podman) throw sdk::Error(ISOGATE_UNAVAILABLE, kNoCopies);
+  const EngineKind kind = services.kind(call);
+  if (const std::string why = why_no_copies(config, kind.podman, kind.rootless); !why.empty())
+    throw sdk::Error(ISOGATE_UNAVAILABLE, why);
   const auto volumes = volumes_of(services, parts, services.engine.inspect(id, call));
   CopyRoom room{config.copies_max_mb << 20, config.copies_max_entries};
   std::string target;
@@ -79,16 +89,6 @@ void fill_copies(Services& services, const Parts& parts, const std::string& name
     services.warn(error.what());
     throw sdk::Error(ISOGATE_UNAVAILABLE,
                      "what belongs at `" + target + "` cannot be copied: the gateway's log says why");
-  }
-}
-
-void forget_copies(Services& services, const Owner& owner, const std::string& name, const sdk::Call& call) {
-  try {
-    const Json seen = services.engine.inspect(filler_of(name), call);
-    if (carries(seen.value("Config", Json::object()).value("Labels", Json()), owner))
-      services.engine.remove(seen.value("Id", ""), true, false, call);
-  } catch (const EngineError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
   }
 }
 

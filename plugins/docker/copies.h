@@ -21,6 +21,12 @@ namespace isogate::docker {
 inline constexpr const char* kNoCopies =
     "podman gives volumes to the sandbox's user, also what is copied read-only: `copies` needs a Docker "
     "Engine";
+inline constexpr const char* kOnlyWritableCopies =
+    "on a rootless Engine a program is the owner of what is copied: say `writable: true` of all `copies`, or "
+    "use mounts";
+
+// Why what is configured cannot be on such an Engine; empty: it can.
+std::string why_no_copies(const Config& config, bool podman, bool rootless);
 
 // Where volumes have to be. Throws HostPathError for a source that is missing, a symlink, or no file or
 // directory, and for a file whose directory cannot be a volume.
@@ -29,7 +35,5 @@ std::vector<CopyPlace> places_of_copies(const Config& config);
 // Into container `id`, recorded as `name`. Throws sdk::Error without a path of this host; the log has it.
 void fill_copies(Services& services, const Parts& parts, const std::string& name, const std::string& id,
                  const sdk::Call& call);
-// What a crash in fill_copies() left, which would keep the volumes.
-void forget_copies(Services& services, const Owner& owner, const std::string& name, const sdk::Call& call);
 
 }  // namespace isogate::docker

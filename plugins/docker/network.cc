@@ -6,13 +6,17 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "plugins/docker/or_throw.h"
+#include "plugins/docker/random_hex.h"
 #include "runner/fd.h"
 #include "runner/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
 
-constexpr const char* kMark = "network";  // in the sandbox's directory: the id of the network we made
+// In the sandbox's directory: the id of the network we made; its name, which nobody could guess, while it is
+// made.
+constexpr const char* kMark = "network";
 
 std::string recorded(int directory) {
   const auto text = read_state_file(directory, kMark);
@@ -37,30 +41,37 @@ bool is_as_configured(const Config& config, const Json& seen) {
 
 enum class There { kNo, kAsConfigured, kOtherwise };
 
+struct Found {
+  There there = There::kNo;
+  std::string id;
+};
+
 // Whether the recorded network is there and ours.
-There look_for(Services& services, const Owner& owner, const std::string& id, const sdk::Call& call) {
+Found look_for(Services& services, const Owner& owner, const std::string& which, const sdk::Call& call) {
   try {
-    const Json seen = services.engine.inspect_network(id, call);
-    if (seen.value("Id", "") != id || !carries(seen.value("Labels", Json()), owner)) return There::kNo;
-    return is_as_configured(services.config, seen) ? There::kAsConfigured : There::kOtherwise;
+    const Json seen = services.engine.inspect_network(which, call);
+    const std::string id = seen.value("Id", "");
+    if ((id != which && seen.value("Name", "") != which) || !carries(seen.value("Labels", Json()), owner))
+      return {};
+    return {is_as_configured(services.config, seen) ? There::kAsConfigured : There::kOtherwise, id};
   } catch (const EngineError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND) return There::kNo;
+    if (error.status() == ISOGATE_NOT_FOUND) return {};
     throw;
   }
 }
 
-std::string create(Services& services, const Owner& owner, const sdk::Call& call) {
+std::string create(Services& services, const Owner& owner, const std::string& name, const sdk::Call& call) {
   const Config& config = services.config;
   const Json body = {{"Driver", "bridge"},           {"CheckDuplicate", true},
                      {"Internal", config.internal},  {"Attachable", false},
                      {"EnableIPv6", false},          {"Labels", labels_of(owner, "network")},
                      {"Options", options_of(config)}};
-  return services.engine.create_network(owner.sandbox_id, body, call);
+  return services.engine.create_network(name, body, call);
 }
 
 // Not believed but looked at: an Engine that does not know an option may drop it.
 void check_internal(Services& services, const Owner& owner, const std::string& id, const sdk::Call& call) {
-  if (!services.config.internal || look_for(services, owner, id, call) == There::kAsConfigured) return;
+  if (!services.config.internal || look_for(services, owner, id, call).there == There::kAsConfigured) return;
   throw sdk::Error(
       ISOGATE_UNAVAILABLE,
       "this Engine does not keep a network apart from its machine: `network: internal` is refused");
@@ -75,28 +86,25 @@ void forget(int directory) {
 
 std::string prepare_network(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   const std::string before = recorded(directory);
-  const There there = before.empty() ? There::kNo : look_for(services, owner, before, call);
-  if (there == There::kAsConfigured) return before;
-  if (there == There::kOtherwise) services.engine.remove_network(before, call);
+  const Found found = before.empty() ? Found{} : look_for(services, owner, before, call);
+  if (found.there == There::kAsConfigured && found.id == before) return before;
+  if (found.there != There::kNo) services.engine.remove_network(found.id, call);
   forget(directory);
   if (services.config.internal && services.engine.info(call).podman)
     throw sdk::Error(ISOGATE_UNAVAILABLE, kNoInternal);
-  const std::string id = create(services, owner, call);
-  try {
-    check_internal(services, owner, id, call);
-    const auto made = create_state_file(directory, kMark, id);
-    if (!made || !*made) throw sdk::Error(ISOGATE_IO, "cannot record the network of a sandbox");
-  } catch (const sdk::Error&) {
-    services.engine.remove_network(id, Budget(Budget::kUsual));
-    throw;
-  }
+  const std::string name = owner.sandbox_id + "." + random_hex(8);
+  or_throw(create_state_file(directory, kMark, name));
+  const std::string id = create(services, owner, name, call);
+  check_internal(services, owner, id, call);
+  or_throw(replace_state_file(directory, kMark, id));
   return id;
 }
 
 void remove_network(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
-  const std::string id = recorded(directory);
-  if (id.empty()) return;
-  if (look_for(services, owner, id, call) != There::kNo) services.engine.remove_network(id, call);
+  const std::string which = recorded(directory);
+  if (which.empty()) return;
+  const Found found = look_for(services, owner, which, call);
+  if (found.there != There::kNo) services.engine.remove_network(found.id, call);
   forget(directory);
 }
 

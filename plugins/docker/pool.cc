@@ -79,7 +79,7 @@ void Pool::run() {
     if (const std::lock_guard lock(mutex_); ending_) return;
     milliseconds time = kLook;
     try {
-      if (left_behind_.exchange(false)) remove_leftovers();
+      if (left_behind_) remove_leftovers();
       drop_the_dead();
       fill();
       pause = kFirstPause;
@@ -153,26 +153,43 @@ void Pool::remove(Ready ready) {
     }
     or_throw(Workspace::purge(directory_, ready.id));
     if (options_.own_uids) or_throw(registry_.release(ready.id, ready.uid));
-  } catch (const sdk::Error& error) {
+  } catch (const std::exception& error) {
     options_.host.log(ISOGATE_LOG_WARN,
                       "a sandbox made ahead, " + ready.id + ", stays for now: " + error.what());
     left_behind_ = true;
   }
 }
 
+// One that cannot be looked at hides none of the others, and is looked at again.
 void Pool::remove_leftovers() {
+  left_behind_ = false;
   if (::access(directory_.c_str(), F_OK) != 0) return;
   const Fd parent = or_throw(open_state_directory(directory_));
   for (const std::string& id : or_throw(Workspace::enumerate(directory_, options_.backend))) {
-    Ready left;
-    left.id = id;
-    left.lock = open_at(parent.get(), id);
-    if (::flock(left.lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    // Handed over already, but not renamed: then it is not ours to release.
-    if (const auto uid = registry_.assign(id, id); options_.own_uids && uid) left.uid = *uid;
-    left.container = container_of(id, left.uid, options_.limits);
-    remove(std::move(left));
+    sdk::Call(stopping_).check();
+    try {
+      remove_leftover(parent.get(), id);
+    } catch (const std::exception& error) {
+      options_.host.log(ISOGATE_LOG_WARN, "what is left of " + id + " stays for now: " + error.what());
+      left_behind_ = true;
+    }
   }
+}
+
+void Pool::remove_leftover(int parent, const std::string& id) {
+  Ready left;
+  left.id = id;
+  left.lock = open_at(parent, id);
+  if (::flock(left.lock.get(), LOCK_EX | LOCK_NB) != 0) return;
+  if (may_still_be_made(left.lock.get())) {
+    left_behind_ = true;
+    return;
+  }
+  // Handed over already, but not renamed: then the uid is not ours to release.
+  if (options_.own_uids)
+    if (const auto uid = registry_.assign(id, id); uid) left.uid = *uid;
+  left.container = container_of(id, left.uid, options_.limits);
+  remove(std::move(left));
 }
 
 void Pool::drop_the_dead() {

@@ -65,6 +65,7 @@ class Pool {
   Ready make(const isogate_limits& limits);
   void remove(Ready ready);
   void remove_leftovers();
+  void remove_leftover(int parent, const std::string& id);
   void drop_the_dead();
   std::optional<Ready> pick(const isogate_limits& limits);
   void wish(const isogate_limits& limits);

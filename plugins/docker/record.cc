@@ -1,9 +1,11 @@
 #include "plugins/docker/record.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
@@ -116,6 +118,14 @@ void write_record(int directory, const Record& record) {
     sdk::fail_with_errno("cannot write the record of the sandbox's container", n < 0 ? errno : ENOSPC);
   if (::renameat(directory, kNext, directory, kFile) != 0)
     sdk::fail_with_errno("cannot write the record of the sandbox's container", errno);
+}
+
+bool may_still_be_made(int directory) {
+  const auto record = read_record(directory);
+  struct stat info {};
+  if (!record || !record->id.empty() || ::fstatat(directory, kFile, &info, AT_SYMLINK_NOFOLLOW) != 0)
+    return false;
+  return std::time(nullptr) - info.st_mtime < 30;
 }
 
 void remove_record(int directory) {

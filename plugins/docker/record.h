@@ -27,5 +27,7 @@ struct Record {
 std::optional<Record> read_record(int directory);
 void write_record(int directory, const Record& record);
 void remove_record(int directory);
+// Whether an Engine may be about to make what was recorded less than half a minute ago.
+bool may_still_be_made(int directory);
 
 }  // namespace isogate::docker

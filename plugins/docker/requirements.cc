@@ -73,7 +73,7 @@ std::string why_not(Services& services, const EngineInfo& info, const Budget& bu
       why = why_no_image(services, each.image, "image` of companion `" + each.name, "pull it", its, budget);
   }
   if (why.empty() && config.internal && info.podman) why = kNoInternal;
-  if (why.empty() && !config.copies.empty() && info.podman) why = kNoCopies;
+  if (why.empty()) why = why_no_copies(config, info.podman, info.rootless);
   if (why.empty()) why = why_no_sources(services);
   return why;
 }

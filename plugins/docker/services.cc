@@ -2,6 +2,12 @@
 
 namespace isogate::docker {
 
+std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
+  std::unique_lock lock(mutex, std::defer_lock);
+  while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
+  return lock;
+}
+
 std::string name_of(RunnerTransport transport) {
   switch (transport) {
     case RunnerTransport::kSocket:

@@ -28,7 +28,7 @@ struct Services {
   const Config config;
   Engine engine;
   std::string runner;  // the program isogate-runner on this host
-  std::mutex preparing;
+  std::timed_mutex preparing;
   bool runner_filled = false;  // its volume; under `preparing`
   std::timed_mutex creating;   // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
 
@@ -56,6 +56,9 @@ struct Services {
  public:
   Watch watch{*this};  // the last member: it ends first
 };
+
+// Waits as long as the call does. Throws ISOGATE_CANCELLED.
+std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call);
 
 std::string name_of(RunnerTransport transport);
 std::string name_of(Place place);

@@ -9,12 +9,15 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "plugins/docker/or_throw.h"
 #include "plugins/docker/tar.h"
 #include "runner/fd.h"
+#include "runner/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
 
+constexpr const char* kMaking = "making";
 constexpr const char* kMark = "volume";  // in the sandbox's directory: the workspace is one, made by us
 
 Fd open_runner(const Services& services) {
@@ -65,7 +68,7 @@ void make_volume(Services& services, const Owner& owner, const std::string& volu
 }
 
 void prepare_runner(Services& services, const sdk::Call& call) {
-  const std::lock_guard lock(services.preparing);
+  const auto lock = lock_for(services.preparing, call);
   if (services.runner_filled) return;
   const Owner owner = owner_of_runner(services);
   const std::string volume = runner_volume(services);
@@ -84,7 +87,15 @@ void prepare_runner(Services& services, const sdk::Call& call) {
 
 }  // namespace
 
-std::string filler_of(const std::string& name) { return name + ".filler"; }
+void remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget) {
+  try {
+    const Json seen = services.engine.inspect(name + ".filler", budget);
+    if (carries(seen.value("Config", Json::object()).value("Labels", Json()), owner))
+      services.engine.remove(seen.value("Id", ""), true, true, budget);
+  } catch (const EngineError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+  }
+}
 
 void fill_volumes(Services& services, const Owner& owner, const std::string& name,
                   const std::vector<std::pair<std::string, std::string>>& volumes, const std::string& place,
@@ -97,8 +108,10 @@ void fill_volumes(Services& services, const Owner& owner, const std::string& nam
                      {"Entrypoint", {"/bin/false"}},
                      {"Labels", labels_of(owner, "filler")},
                      {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", std::move(mounts)}}}};
-  const std::string id = services.engine.create_container(filler_of(name), body, budget);
-  const auto remove = [&] { services.engine.remove(id, true, false, Budget(Budget::kUsual)); };
+  remove_filler(services, owner, name, budget);  // of a gateway that was killed
+  const std::string id = services.engine.create_container(name + ".filler", body, budget);
+  // With what the image makes volumes of; those that are filled have names and stay.
+  const auto remove = [&] { services.engine.remove(id, true, true, Budget(Budget::kUsual)); };
   try {
     services.engine.put_archive(
         id, place,
@@ -144,8 +157,10 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
     throw sdk::Error(ISOGATE_UNAVAILABLE,
                      "the workspace of this sandbox is a directory of the gateway's host, and `workspace` is "
                      "volume: set it to bind");
-  if (is_there(services, parts.owner, parts.workspace, call)) {
-    if (recorded) return;
+  const bool there = is_there(services, parts.owner, parts.workspace, call);
+  const bool making = recorded && or_throw(read_state_file(directory, kMark)).value_or("") == kMaking;
+  if (there && recorded && !making) return;
+  if (there && !recorded) {
     throw sdk::Error(ISOGATE_UNAVAILABLE,
                      "the volume " + parts.workspace +
                          " is there, and this gateway did not make it: give each gateway of this Engine an "
@@ -156,20 +171,21 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
         ISOGATE_SANDBOX_LOST,
         "the volume with the workspace of this sandbox is gone; DELETE the sandbox to begin with "
         "an empty one");
-  const Fd mark(::openat(directory, kMark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!mark) sdk::fail_with_errno("cannot record the volume of a sandbox", errno);
+  or_throw(replace_state_file(directory, kMark, kMaking));
   // podman gives a volume to whom the image's directory belongs, unless it was made for somebody.
   const bool podman = services.kind(call).podman;
   const std::string user = "uid=" + std::to_string(parts.uid) + ",gid=" + std::to_string(parts.gid);
-  make_volume(services, parts.owner, parts.workspace, "workspace", call, podman ? user : "");
+  if (!there) make_volume(services, parts.owner, parts.workspace, "workspace", call, podman ? user : "");
   const auto fill = [&](TarWriter& tar) {
     tar.directory({.name = podman ? "./" : kWorkspace + 1, .mode = 0700, .uid = parts.uid, .gid = parts.gid});
   };
   fill_volume(services, parts.owner, parts.workspace, kWorkspace, podman ? kWorkspace : "/", fill, call);
+  or_throw(replace_state_file(directory, kMark, "filled"));
 }
 
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   if (!is_volume(directory)) return;
+  remove_filler(services, owner, owner.sandbox_id, call);
   if (is_there(services, owner, owner.sandbox_id, call))
     services.engine.remove_volume(owner.sandbox_id, false, call);
   if (::unlinkat(directory, kMark, 0) != 0)

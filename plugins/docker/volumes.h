@@ -28,11 +28,12 @@ void remove_workspace_volume(Services& services, const Owner& owner, int directo
 
 using Filler = std::function<void(TarWriter&)>;
 
-// Mounts volumes (name, target) in a container that is never started, named filler_of(name), and unpacks in
+// Mounts volumes (name, target) in a container that is never started, named for `name`, and unpacks in
 // directory `place` of it what `fill` writes.
 void fill_volumes(Services& services, const Owner& owner, const std::string& name,
                   const std::vector<std::pair<std::string, std::string>>& volumes, const std::string& place,
                   const Filler& fill, const Budget& budget);
-std::string filler_of(const std::string& name);
+// What a crash left of that.
+void remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget);
 
 }  // namespace isogate::docker
