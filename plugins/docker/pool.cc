@@ -19,8 +19,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
+std::string name_for(const std::string& backend) { return "ready." + backend; }
+
 std::string directory_of(const std::string& sandboxes_dir, const std::string& backend) {
-  return sandboxes_dir + "/ready." + backend;
+  return sandboxes_dir + "/" + name_for(backend);
 }
 
 constexpr milliseconds kLook{5'000}, kFirstPause{1'000}, kLongestPause{60'000};
@@ -41,8 +43,9 @@ isogate_call call_until(int cancel_fd) { return {sizeof(isogate_call), cancel_fd
 
 Fd open_at(int sandboxes, const std::string& id) { return or_throw(open_sandbox_directory(sandboxes, id)); }
 
-void make_directory(const std::string& path) {
-  if (::mkdir(path.c_str(), 0711) != 0 && errno != EEXIST)
+void make_directory(const std::string& sandboxes_dir, const std::string& name) {
+  const Fd parent = or_throw(open_state_directory(sandboxes_dir));
+  if (::mkdirat(parent.get(), name.c_str(), 0711) != 0 && errno != EEXIST)
     sdk::fail_with_errno("cannot make the directory of the sandboxes made ahead", errno);
 }
 
@@ -120,7 +123,7 @@ std::unique_ptr<Container> Pool::container_of(const std::string& id, uint32_t ui
 }
 
 Pool::Ready Pool::make(const isogate_limits& limits) {
-  make_directory(directory_);
+  make_directory(options_.sandboxes_dir, name_for(options_.backend));
   Ready ready;
   ready.id = random_id();
   ready.limits = limits;
