@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <malloc.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@ namespace {
 
 constexpr uint64_t kEndKey = uint64_t{1} << 40;
 constexpr uint64_t kChildKey = kEndKey + 1;
+constexpr uint64_t kDoorKey = kEndKey + 2;
 constexpr int kShortestPause = 20, kLongestPause = 500;  // between two attempts to dial, milliseconds
 constexpr int kStrayPause = 20;                          // between two sweeps, milliseconds
 constexpr std::chrono::milliseconds kSweepPatience{100};
@@ -31,6 +33,21 @@ void raise_open_files() {
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
   files.rlim_cur = std::max(files.rlim_cur, std::min(files.rlim_max, kOpenFiles));
   ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// Readable when something in the directory of `socket` has changed. None where the kernel has no watch to
+// give.
+Fd watch_beside(const std::string& socket) {
+  Fd door(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  const std::string directory = socket.substr(0, socket.rfind('/') + 1) + ".";
+  if (door && ::inotify_add_watch(door.get(), directory.c_str(), IN_MOVED_TO | IN_CREATE) < 0) door.reset();
+  return door;
+}
+
+void forget_changes(int door) {
+  alignas(inotify_event) char events[4096];
+  while (::read(door, events, sizeof events) > 0) {
+  }
 }
 
 int sooner(int a, int b) { return a < 0 ? b : std::min(a, b); }
@@ -71,6 +88,8 @@ void Service::attend(Session* session, int patience_ms) {
     } else if (key == kChildKey) {
       signals_.forget_children();
       look = true;
+    } else if (key == kDoorKey) {
+      forget_changes(door_.get());
     } else if (session != nullptr) {
       session->pump(key, buffer_);
     }
@@ -116,8 +135,15 @@ std::optional<Fd> Service::dial() {
   options_.socket.copy(address.sun_path, sizeof address.sun_path - 1);
   while (!ending_) {
     Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
+    if (socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+      door_.reset();
       return socket;
+    }
+    if (!door_) {
+      door_ = watch_beside(options_.socket);
+      if (door_ && poller_.watch(door_.get(), kDoorKey)) continue;
+      door_.reset();
+    }
     pause_ms_ = std::clamp(pause_ms_ * 2, kShortestPause, kLongestPause);
     attend(nullptr, pause_ms_);
   }

@@ -35,6 +35,7 @@ class Service {
   Poller poller_;
   Place place_;
   std::vector<char> buffer_;
+  Fd door_;  // while dialling: readable when the socket may have come
   bool ending_ = false, strays_left_ = false;
   int pause_ms_ = 0;
 };

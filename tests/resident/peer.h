@@ -108,6 +108,8 @@ class Resident {
 
   Peer accept(double seconds = 10);  // waits for it to dial, and says hello
   Peer accept_silently(double seconds = 10);
+  void close_door() { listener_.reset(); }
+  void open_door();  // a new socket in the place of the old one
   [[nodiscard]] pid_t pid() const;  // of the runner itself, as this process sees it
   [[nodiscard]] const std::string& workspace() const { return workspace_; }
   [[nodiscard]] std::string path(const std::string& name) const { return workspace_ + "/" + name; }

@@ -122,6 +122,19 @@ TEST(ResidentProtocol, ServesNobodyWhoDoesNotGreet) {
   EXPECT_EQ(resident.accept().run("ls").out, "");
 }
 
+// A pause between two attempts is 0.5 s by then: eight that end within half of it by chance are one case in
+// 256.
+TEST(ResidentProtocol, DialsAsSoonAsTheSocketIsThere) {
+  Resident resident;
+  { Peer first = resident.accept(); }
+  for (int i = 0; i < 8; ++i) {
+    resident.close_door();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    resident.open_door();
+    resident.accept(0.25);
+  }
+}
+
 TEST(ResidentProtocol, AnswersPings) {
   Resident resident;
   Peer peer = resident.accept();

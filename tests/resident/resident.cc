@@ -116,17 +116,22 @@ Resident::Resident(const Start& start) : first_process_(start.first_process || s
     binary = directory_.path() + "/runner";
     EXPECT_EQ(::chmod(binary.c_str(), kProgramMode), 0);
   }
-  const std::string path = directory_.path() + "/socket";
+  open_door();
+  std::vector<std::string> argv = command_of(start, binary, workspace_);
+  argv.insert(argv.end(), {"dial", directory_.path() + "/socket", "--workspace", workspace_});
+  child_ = start_program(argv, start);
+}
+
+void Resident::open_door() {
+  const std::string path = directory_.path() + "/socket", before = path + ".new";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  before.copy(address.sun_path, sizeof address.sun_path - 1);
   listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  EXPECT_EQ(::chmod(path.c_str(), 0777), 0);
+  EXPECT_EQ(::chmod(before.c_str(), 0777), 0);
   EXPECT_EQ(::listen(listener_.get(), 16), 0);
-  std::vector<std::string> argv = command_of(start, binary, workspace_);
-  argv.insert(argv.end(), {"dial", path, "--workspace", workspace_});
-  child_ = start_program(argv, start);
+  EXPECT_EQ(::rename(before.c_str(), path.c_str()), 0);
 }
 
 Resident::~Resident() {
