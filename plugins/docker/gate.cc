@@ -1,5 +1,6 @@
 #include "plugins/docker/gate.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,31 +16,44 @@ namespace isogate::docker {
 namespace {
 
 // Short whatever the directory's own path: sun_path has 108 bytes.
-sockaddr_un address_in(int directory) {
+sockaddr_un address_in(int directory, const char* name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string path = "/proc/self/fd/" + std::to_string(directory) + "/" + kSocketName;
+  const std::string path = "/proc/self/fd/" + std::to_string(directory) + "/" + name;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
 }
 
+// Until it listens: a runner that watches the directory knocks as soon as the socket has its name.
+constexpr char kNotYet[] = "not-yet";
+
 }  // namespace
 
 Gate::Gate(int directory) : directory_(directory) {
-  if (::unlinkat(directory, kSocketName, 0) != 0 && errno != ENOENT)
+  if (::unlinkat(directory, kNotYet, 0) != 0 && errno != ENOENT)
     sdk::fail_with_errno("cannot remove the old socket of the runner", errno);
   listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener_) sdk::fail_with_errno("cannot make a socket for the runner", errno);
-  const sockaddr_un address = address_in(directory);
+  const sockaddr_un address = address_in(directory, kNotYet);
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     sdk::fail_with_errno("cannot bind the socket of the runner", errno);
   // The directory is closed to all but the sandbox's own user; the peer is asked for its pid.
-  if (::fchmodat(directory, kSocketName, 0666, 0) != 0)
+  if (::fchmodat(directory, kNotYet, 0666, 0) != 0)
     sdk::fail_with_errno("cannot open the socket of the runner", errno);
   if (::listen(listener_.get(), 16) != 0) sdk::fail_with_errno("cannot listen for the runner", errno);
+  struct stat info {};
+  if (::fstatat(directory, kNotYet, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+      ::renameat(directory, kNotYet, directory, kSocketName) != 0)
+    sdk::fail_with_errno("cannot name the socket of the runner", errno);
+  inode_ = info.st_ino;
 }
 
-Gate::~Gate() { ::unlinkat(directory_, kSocketName, 0); }
+Gate::~Gate() {
+  struct stat info {};
+  const bool mine =
+      ::fstatat(directory_, kSocketName, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_ino == inode_;
+  if (mine) ::unlinkat(directory_, kSocketName, 0);
+}
 
 Fd Gate::accept_one(int pid) {
   Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));

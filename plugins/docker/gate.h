@@ -13,12 +13,12 @@ namespace isogate::docker {
 
 class Gate {
  public:
-  // Listens in `directory` (O_PATH, borrowed until the destructor). What an earlier one left there is
-  // removed. Throws sdk::Error.
+  // Listens in `directory` (O_PATH, borrowed until the destructor), in the place of an earlier one. Throws
+  // sdk::Error.
   explicit Gate(int directory);
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
-  ~Gate();  // stops listening, removes the socket
+  ~Gate();  // stops listening, removes its socket; one that took its place stays
 
   // The connection of the process `pid` (as this host sees it), close-on-exec. An empty one when it did not
   // come within `patience`. Throws ISOGATE_CANCELLED.
@@ -30,6 +30,7 @@ class Gate {
  private:
   Fd accept_one(int pid);
   int directory_;
+  uint64_t inode_ = 0;
   Fd listener_;
   unsigned strangers_ = 0;
 };

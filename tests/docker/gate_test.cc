@@ -99,5 +99,14 @@ TEST_F(GateTest, ALinkThatWasPlantedIsReplacedNotFollowed) {
   EXPECT_TRUE(S_ISSOCK(info.st_mode));
 }
 
+TEST_F(GateTest, LeavesTheSocketOfTheOneThatTookItsPlace) {
+  auto old = std::make_unique<Gate>(directory.get());
+  Gate next(directory.get());
+  old.reset();
+  const pid_t pid = caller();
+  EXPECT_TRUE(next.accept(pid, milliseconds(5000), sdk::Call(kCall)));
+  end(pid);
+}
+
 }  // namespace
 }  // namespace isogate::docker
