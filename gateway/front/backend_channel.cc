@@ -20,7 +20,7 @@ ipc::CallHeader& header_of(ipc::Call& call) {
 constexpr size_t kMostAbandoned = 16;
 
 std::chrono::seconds longest(const ipc::Call& call) {
-  if (std::holds_alternative<ipc::ProbeCall>(call)) return std::chrono::seconds(10);
+  if (std::holds_alternative<ipc::ProbeCall>(call)) return std::chrono::seconds(20);
   if (std::holds_alternative<ipc::EvidenceCall>(call)) return std::chrono::seconds(30);
   if (std::holds_alternative<ipc::CloseCall>(call)) return std::chrono::seconds(60);
   return std::chrono::seconds(600);  // an image to pull, a large tree to remove

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kRemoteProbes = 3;
 constexpr std::chrono::seconds kRemoteProbeGap{2};
+constexpr std::chrono::seconds kLostProbeGap{2}, kLostFor{60};
 
 Policy policy_of(const Config& config) {
   return {config.require_remote, config.min_isolation, config.allow_unisolated};
@@ -93,6 +94,7 @@ void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
   backend->generation = generation;
   backend->reason.clear();
   backend->probe.reset();
+  backend->good.reset();
   backend->hello.reset();
   backend->channel->start(
       [this, backend, generation](const ipc::Hello& hello) {
@@ -133,20 +135,32 @@ asio::awaitable<void> Backends::probe_once(std::shared_ptr<Backend> backend) {
   if (channel != backend->channel) co_return;
   if (const auto* probe = std::get_if<ipc::Probe>(&reply.value);
       probe != nullptr && reply.status == ISOGATE_OK) {
-    if (!backend->probe || backend->probe->verdict != probe->verdict ||
-        backend->probe->detail != probe->detail) {
-      log::info("backend_probed", {{"backend", backend->config.name},
-                                   {"verdict", verdict_name(probe->verdict)},
-                                   {"isolation", isolation_name(probe->isolation)},
-                                   {"detail", probe->detail}});
-    }
-    backend->probe = *probe;
-    if (probe->verdict != ISOGATE_PROBE_UNAVAILABLE) backend->breaker.succeeded();
+    take_probe(*backend, *probe);
   } else {
     ipc::Probe failed;
     failed.detail = "its probe failed: " + reply.message;
-    backend->probe = failed;
+    take_probe(*backend, failed);
   }
+}
+
+void Backends::take_probe(Backend& backend, const ipc::Probe& probe) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool available = probe.verdict != ISOGATE_PROBE_UNAVAILABLE;
+  const bool news = !backend.probe || backend.probe->verdict != probe.verdict;
+  if (news || backend.probe->detail != probe.detail) {
+    const auto level = available ? log::Level::kInfo : log::Level::kWarn;
+    log::write(level, "backend_probed",
+               {{"backend", backend.config.name},
+                {"verdict", verdict_name(probe.verdict)},
+                {"isolation", isolation_name(probe.isolation)},
+                {"detail", probe.detail}});
+  }
+  backend.probed = now;
+  if (!available && news) backend.lost = now;
+  backend.probe = probe;
+  if (!available) return;
+  backend.good = probe;
+  backend.breakers.recovered();
 }
 
 asio::awaitable<void> Backends::first_probes(std::shared_ptr<Backend> backend, uint64_t generation) {
@@ -162,13 +176,20 @@ asio::awaitable<void> Backends::first_probes(std::shared_ptr<Backend> backend, u
 
 asio::awaitable<void> Backends::probe_loop() {
   for (;;) {
-    co_await sleep_for(executor_, std::chrono::seconds(interval_sec_));
+    co_await sleep_for(executor_, std::min(std::chrono::seconds(interval_sec_), kLostProbeGap));
     const auto all = backends_;
     for (const auto& backend : all) {
-      if (backend->channel && backend->hello && !backend->probing)
+      if (backend->channel && backend->hello && backend->probe && !backend->probing && is_due(*backend))
         asio::co_spawn(executor_, probe_again(backend), asio::detached);
     }
   }
+}
+
+bool Backends::is_due(const Backend& backend) const {
+  const auto now = std::chrono::steady_clock::now();
+  const auto interval = std::chrono::seconds(interval_sec_);
+  const bool lost = backend.probe->verdict == ISOGATE_PROBE_UNAVAILABLE && now < backend.lost + kLostFor;
+  return now >= backend.probed + (lost ? std::min(interval, kLostProbeGap) : interval);
 }
 
 asio::awaitable<void> Backends::probe_again(std::shared_ptr<Backend> backend) {
@@ -203,20 +224,24 @@ Decision Backends::decide(const SelectRequest& request) const {
                           .state = backend->state,
                           .reason = backend->reason,
                           .probe = backend->probe,
-                          .breaker_open = backend->breaker.blocked(now),
-                          .breaker_reason = backend->breaker.reason(now)});
+                          .good = backend->good,
+                          .breaker_open = backend->breakers.blocked(request.tenant, now),
+                          .breaker_reason = backend->breakers.reason(request.tenant, now)});
   }
   return select(candidates, policy_, request);
 }
 
-void Backends::judge(Backend& backend, const ipc::Reply& reply) {
+void Backends::judge(Backend& backend, const SandboxRow& sandbox, const ipc::Reply& reply) {
   const bool up = backend.channel && backend.channel->open();
   if (reply.status == ISOGATE_LOST && up) return;  // one call went wrong, and its program may be why
-  if (reply.status == ISOGATE_UNAVAILABLE || reply.status == ISOGATE_LOST) {
-    backend.breaker.failed(std::chrono::steady_clock::now(), reply.message);
-  } else {
-    backend.breaker.succeeded();
-  }
+  if (reply.status != ISOGATE_UNAVAILABLE && reply.status != ISOGATE_LOST)
+    return backend.breakers.succeeded(sandbox.tenant);
+  backend.probed = {};  // the next probe is due
+  const auto now = std::chrono::steady_clock::now();
+  if (!backend.breakers.failed(sandbox.tenant, sandbox.sandbox_id, now, reply.message)) return;
+  log::warn("breaker_open", {{"backend", backend.config.name},
+                             {"tenant", sandbox.tenant},
+                             {"reason", backend.breakers.reason(sandbox.tenant, now)}});
 }
 
 }  // namespace isogate::front

@@ -4,6 +4,7 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "gateway/front/call_gate.h"
 #include "gateway/front/event.h"
 #include "gateway/front/select.h"
+#include "gateway/front/state.h"
 
 namespace isogate::front {
 
@@ -27,11 +29,12 @@ struct Backend {
   std::string reason = "its host is starting";
   uint64_t generation = 0;
   uint64_t restarts = 0;
-  bool probing = false;  // by probe_loop()
+  bool probing = false;                                // by probe_loop()
+  std::chrono::steady_clock::time_point probed, lost;  // when last; when it was last found to be unavailable
   std::optional<ipc::Hello> hello;
-  std::optional<ipc::Probe> probe;
+  std::optional<ipc::Probe> probe, good;    // the latest; the latest that did not say unavailable
   std::shared_ptr<BackendChannel> channel;  // null unless up
-  Breaker breaker;
+  Breakers breakers;
   CallGate gate;
 };
 
@@ -50,8 +53,9 @@ class Backends {
   void on_stuck(std::function<void(const std::string& name, uint64_t generation)> act) {
     on_stuck_ = std::move(act);
   }
-  // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever; each
-  // backend by itself, so that one that takes long holds up none of the others.
+  // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever, and
+  // every 2 s in the minute after one was lost; each backend by itself, so that one that takes long holds up
+  // no other.
   boost::asio::awaitable<void> probe_loop();
 
   // Returns when every backend has been probed or is known to be down; at most `limit`.
@@ -63,12 +67,14 @@ class Backends {
   [[nodiscard]] const Policy& policy() const { return policy_; }
 
   // What a call's reply says about the backend's health.
-  void judge(Backend& backend, const ipc::Reply& reply);
+  void judge(Backend& backend, const SandboxRow& sandbox, const ipc::Reply& reply);
 
  private:
   boost::asio::awaitable<void> first_probes(std::shared_ptr<Backend> backend, uint64_t generation);
   boost::asio::awaitable<void> probe_once(std::shared_ptr<Backend> backend);
   boost::asio::awaitable<void> probe_again(std::shared_ptr<Backend> backend);
+  void take_probe(Backend& backend, const ipc::Probe& probe);
+  [[nodiscard]] bool is_due(const Backend& backend) const;
   void size_gate(Backend& backend) const;
   [[nodiscard]] bool all_settled() const;
   void note_settled();

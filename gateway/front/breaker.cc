@@ -29,17 +29,19 @@ void Breaker::started(Time now) {
 
 void Breaker::succeeded() {
   open_ = trial_ = false;
+  failed_.clear();
   failures_ = 0;
   delay_ = {};
   why_.clear();
 }
 
-void Breaker::failed(Time now, std::string reason) {
+void Breaker::failed(Time now, const std::string& sandbox_id, std::string reason) {
   State before = state(now);
   if (before == State::kOpen) return;  // a call from before it opened
   ++failures_;
   why_ = std::move(reason);
-  if (before == State::kClosed && failures_ < options_.failures) return;
+  if (before == State::kClosed) failed_.insert(sandbox_id);
+  if (before == State::kClosed && failed_.size() < options_.failures) return;
   delay_ = before == State::kClosed ? options_.delay : std::min(delay_ * 2, options_.max_delay);
   open_ = true;
   trial_ = false;
@@ -56,6 +58,28 @@ std::string Breaker::reason(Time now) const {
     return text + "tried again in " + std::to_string(left) + " s";
   }
   return text + (blocked(now) ? "being tried again now" : "the next call tries it again");
+}
+
+bool Breakers::blocked(const std::string& tenant, Time now) const {
+  const auto found = of_.find(tenant);
+  return found != of_.end() && found->second.blocked(now);
+}
+
+std::string Breakers::reason(const std::string& tenant, Time now) const {
+  const auto found = of_.find(tenant);
+  return found == of_.end() ? std::string() : found->second.reason(now);
+}
+
+void Breakers::started(const std::string& tenant, Time now) {
+  if (const auto found = of_.find(tenant); found != of_.end()) found->second.started(now);
+}
+
+bool Breakers::failed(const std::string& tenant, const std::string& sandbox_id, Time now,
+                      std::string reason) {
+  Breaker& breaker = of_[tenant];
+  const bool was_open = breaker.state(now) != Breaker::State::kClosed;
+  breaker.failed(now, sandbox_id, std::move(reason));
+  return !was_open && breaker.state(now) != Breaker::State::kClosed;
 }
 
 }  // namespace isogate::front

@@ -1,10 +1,13 @@
-// A circuit breaker, one per backend: after a few infrastructure failures in a row (backend
-// unavailable, contact lost, channel broken; never a program that fails) calls are refused at once,
-// and after a delay one is let through to try. Time is passed in. One thread.
+// A circuit breaker, one per backend and tenant: after a few infrastructure failures in a row (backend
+// unavailable, contact lost, channel broken; never a program that fails) sandboxes are no longer opened,
+// and after a delay one is let through to try. What is open is served on. Failures of one sandbox count once:
+// what its programs did to it says nothing of the backend. Time is passed in. One thread.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 
 namespace isogate::front {
@@ -13,7 +16,7 @@ class Breaker {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Options {
-    uint32_t failures = 3;                  // in a row, to open
+    uint32_t failures = 3;                  // sandboxes that failed in a row, to open
     std::chrono::milliseconds delay{5000};  // until the first trial; doubles with each that fails
     std::chrono::milliseconds max_delay{60000};
   };
@@ -28,7 +31,7 @@ class Breaker {
 
   void started(Time now);  // a call is being made; in the half-open state it is the trial
   void succeeded();        // a call ended well, or a probe was good: closed, delay reset
-  void failed(Time now, std::string reason);
+  void failed(Time now, const std::string& sandbox_id, std::string reason);
   void abandoned();  // the call ended for the caller's own reasons and proves nothing
 
   [[nodiscard]] State state(Time now) const;
@@ -37,12 +40,29 @@ class Breaker {
 
  private:
   Options options_;
-  uint32_t failures_ = 0;  // in a row
+  std::set<std::string> failed_;  // sandboxes, in a row; no more than it takes to open
+  uint32_t failures_ = 0;         // in a row
   bool open_ = false;
   bool trial_ = false;
   Time trial_since_{}, until_{};
   std::chrono::milliseconds delay_{0};
   std::string why_;
+};
+
+// One for each tenant, so that nobody closes a backend for others.
+class Breakers {
+ public:
+  using Time = Breaker::Time;
+  [[nodiscard]] bool blocked(const std::string& tenant, Time now) const;
+  [[nodiscard]] std::string reason(const std::string& tenant, Time now) const;  // empty while closed
+  void started(const std::string& tenant, Time now);
+  void succeeded(const std::string& tenant) { of_.erase(tenant); }
+  void recovered() { of_.clear(); }  // a probe was good
+  // True when this opened it.
+  bool failed(const std::string& tenant, const std::string& sandbox_id, Time now, std::string reason);
+
+ private:
+  std::map<std::string, Breaker> of_;  // those that have failed
 };
 
 }  // namespace isogate::front

@@ -279,14 +279,13 @@ asio::awaitable<ExecAnswer> Flight::run() {
     asio::co_spawn(app_.executor, stream->drain(output_, kill_),
                    [stream](const std::exception_ptr&) { stream->done.set(); });
   }
-  lease_.backend->breaker.started(std::chrono::steady_clock::now());
   const ipc::Reply reply = co_await lease_.channel->call(std::move(call), cancel_);
   timer_.cancel();
   ticket_.release();
   lease_.sandbox->kills.erase(&kill_);
   boost::system::error_code ignored;
   if (input_) input_->close(ignored);
-  app_.backends.judge(*lease_.backend, reply);
+  app_.backends.judge(*lease_.backend, lease_.sandbox->row, reply);
   standard_out->program_ended();
   standard_err->program_ended();
   co_await standard_out->done.wait();

@@ -12,7 +12,7 @@ ApiError invalid_file(std::string message) {
 }
 
 void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool client_gone) {
-  app.backends.judge(*lease.backend, reply);
+  app.backends.judge(*lease.backend, lease.sandbox->row, reply);
   if (client_gone) throw ClientGone{};
   if (reply.status == ISOGATE_OK) return;
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST)

@@ -86,9 +86,13 @@ void Sandboxes::give_back(Sandbox& sandbox) {
 }
 
 Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
-  SelectRequest request{
-      .backend = wanted.backend, .min_isolation = wanted.min_isolation, .capabilities = wanted.capabilities};
+  SelectRequest request{.tenant = wanted.tenant,
+                        .backend = wanted.backend,
+                        .min_isolation = wanted.min_isolation,
+                        .capabilities = wanted.capabilities};
   if (sandbox.known) {
+    const auto backend = backends_.find(sandbox.row.backend);
+    request.open = backend && backend->channel && sandbox.open_on == backend->channel->generation();
     request.pinned = sandbox.row.backend;
     request.pinned_isolation = sandbox.row.isolation;
   }
@@ -188,9 +192,9 @@ asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, Backen
   call.handle = sandbox.row.handle;
   call.limits = backend.config.sandbox_limits;
   const auto ticket = backend.gate.enter(wanted.tenant);
-  backend.breaker.started(std::chrono::steady_clock::now());
+  backend.breakers.started(wanted.tenant, std::chrono::steady_clock::now());
   const ipc::Reply reply = co_await channel.call(std::move(call));
-  backends_.judge(backend, reply);
+  backends_.judge(backend, sandbox.row, reply);
   if (reply.status == ISOGATE_SANDBOX_LOST) sandbox.row.state = SandboxRow::State::kLost;
   if (reply.status != ISOGATE_OK) {
     ApiError error = from_backend({reply.status, reply.os_errno, reply.message});

@@ -58,7 +58,7 @@ struct Objections {
   }
 };
 
-void check_state(const Candidate& candidate, Objections& out) {
+void check_state(const Candidate& candidate, bool open, Objections& out) {
   if (!candidate.configured) out.add(out.policy, "it is no longer in the configuration and only drains");
   switch (candidate.state) {
     case BackendState::kStarting:
@@ -75,7 +75,7 @@ void check_state(const Candidate& candidate, Objections& out) {
   }
   if (!candidate.hello_seen) return out.add(out.availability, "its plugin is still being loaded");
   if (!candidate.probe) out.add(out.availability, "it has not been probed yet");
-  if (candidate.breaker_open)
+  if (candidate.breaker_open && !open)
     out.add(out.availability, with("its circuit breaker is open", candidate.breaker_reason));
 }
 
@@ -169,7 +169,9 @@ void check_wanted(const Standing& wanted, const ipc::Probe& probe, Objections& o
   if (!names.empty())
     out.add(out.policy, "it cannot limit " + names + ": remove it or write limits.mode: best_effort");
   if (wanted.egress == ISOGATE_EGRESS_DENY && (probe.capabilities & ISOGATE_CAP_EGRESS_DENY) == 0)
-    out.add(out.policy, "it cannot keep its programs off the network: remove egress: deny");
+    out.add(out.policy,
+            "it cannot keep its programs off the network: configure it so that it can, or remove "
+            "egress: deny");
 }
 
 struct Examined {
@@ -179,9 +181,11 @@ struct Examined {
 
 Examined examine(const Candidate& candidate, const Policy& policy, const SelectRequest& request) {
   Examined result;
-  check_state(candidate, result.objections);
-  if (!candidate.probe || !check_verdict(*candidate.probe, result.objections)) return result;
-  const ipc::Probe& probe = *candidate.probe;
+  const bool open = request.open && request.pinned == candidate.name && candidate.good;
+  check_state(candidate, open, result.objections);
+  const std::optional<ipc::Probe>& latest = open ? candidate.good : candidate.probe;
+  if (!latest || !check_verdict(*latest, result.objections)) return result;
+  const ipc::Probe& probe = *latest;
   result.isolation = probe.isolation;
   std::string note = degraded(probe);
   bool lives_here = request.pinned == candidate.name && request.pinned_isolation;

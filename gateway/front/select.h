@@ -40,8 +40,9 @@ struct Candidate {
   BackendState state = BackendState::kStarting;
   std::string reason;               // why it is not up, in the supervisor's words
   std::optional<ipc::Probe> probe;  // the latest; none: not probed since it came up
-  bool breaker_open = false;        // Breaker::blocked()
-  std::string breaker_reason;       // Breaker::reason()
+  std::optional<ipc::Probe> good;   // the latest that did not say unavailable, since it came up
+  bool breaker_open = false;        // Breakers::blocked()
+  std::string breaker_reason;       // Breakers::reason()
 };
 
 struct Policy {
@@ -51,11 +52,13 @@ struct Policy {
 };
 
 struct SelectRequest {
+  std::string tenant;                        // whose breaker counts
   std::optional<std::string> backend;        // named in the request
   std::optional<uint32_t> min_isolation;     // the higher of this and the policy's is the floor
   uint64_t capabilities = 0;                 // ISOGATE_CAP_* the call cannot do without
   std::optional<std::string> pinned;         // the backend that holds this sandbox's workspace
   std::optional<uint32_t> pinned_isolation;  // what that sandbox was opened with
+  bool open = false;  // it is open there: no probe or breaker is between a caller and what works
 };
 
 enum class Refusal {

@@ -11,8 +11,10 @@ using State = Breaker::State;
 
 Breaker::Time at(std::chrono::milliseconds since) { return Breaker::Time{} + std::chrono::hours(1) + since; }
 
+// Each of another sandbox.
 void fail(Breaker& breaker, Breaker::Time now, int times = 1) {
-  for (int i = 0; i < times; ++i) breaker.failed(now, "contact lost");
+  static int sandbox = 0;
+  for (int i = 0; i < times; ++i) breaker.failed(now, std::to_string(++sandbox), "contact lost");
 }
 
 TEST(Breaker, OpensAfterThreeFailuresInARow) {
@@ -26,6 +28,28 @@ TEST(Breaker, OpensAfterThreeFailuresInARow) {
   fail(breaker, at(seconds(0)));
   EXPECT_EQ(breaker.state(at(seconds(0))), State::kOpen);
   EXPECT_TRUE(breaker.blocked(at(seconds(0))));
+}
+
+TEST(Breaker, OneSandboxThatFailsAgainAndAgainDoesNotOpenIt) {
+  Breaker breaker;
+  for (int i = 0; i < 50; ++i) breaker.failed(at(seconds(i)), "one", "contact lost");
+  EXPECT_EQ(breaker.state(at(seconds(50))), State::kClosed);
+  breaker.failed(at(seconds(50)), "two", "contact lost");
+  breaker.failed(at(seconds(50)), "three", "contact lost");
+  EXPECT_EQ(breaker.state(at(seconds(50))), State::kOpen);
+}
+
+TEST(Breakers, WhatOneTenantDoesClosesNothingForAnother) {
+  Breakers breakers;
+  EXPECT_FALSE(breakers.failed("a", "1", at(seconds(0)), "contact lost"));
+  EXPECT_FALSE(breakers.failed("a", "2", at(seconds(0)), "contact lost"));
+  EXPECT_TRUE(breakers.failed("a", "3", at(seconds(0)), "contact lost")) << "told once";
+  EXPECT_FALSE(breakers.failed("a", "4", at(seconds(0)), "contact lost"));
+  EXPECT_TRUE(breakers.blocked("a", at(seconds(1))));
+  EXPECT_FALSE(breakers.blocked("b", at(seconds(1))));
+  EXPECT_EQ(breakers.reason("b", at(seconds(1))), "");
+  breakers.recovered();
+  EXPECT_FALSE(breakers.blocked("a", at(seconds(1)))) << "a good probe closes all";
 }
 
 TEST(Breaker, LetsOneTrialThroughAfterItsDelay) {

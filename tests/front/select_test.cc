@@ -234,6 +234,24 @@ TEST(Select, WhatIsNotUpIsNotEligible) {
   }
 }
 
+TEST(Select, WhatIsOpenIsServedWhateverProbeAndBreakerSay) {
+  Candidate busy = with(docker(), [](Candidate& c) {
+    c.good = c.probe;
+    c.probe = ipc::Probe{};
+    c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE;
+    c.breaker_open = true;
+  });
+  SelectRequest request = pinned("docker");
+  expect_refused(select({busy}, {}, request), Refusal::kUnavailable, {"says unavailable", "breaker is open"});
+  request.open = true;
+  expect_chosen(select({busy}, {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
+  request.min_isolation = ISOGATE_ISOLATION_VM;
+  expect_refused(select({busy}, {}, request), Refusal::kPolicy, {"below the vm"});
+  request.min_isolation.reset();
+  busy.state = BackendState::kDown;
+  expect_refused(select({busy}, {}, request), Refusal::kUnavailable, {"is down"});
+}
+
 TEST(Select, AnUnknownFloorExcludesEverything) {
   expect_refused(select(all(), {false, 15, true}, {}), Refusal::kPolicy, {"asked for is not known, 15"});
   SelectRequest request;
