@@ -60,13 +60,25 @@ Found look_for(Services& services, const Owner& owner, const std::string& which,
   }
 }
 
+// In Docker's words, and in podman's.
+bool says_no_addresses(const std::string& text) {
+  return text.find("address pool") != std::string::npos || text.find("subnet pool") != std::string::npos;
+}
+
 std::string create(Services& services, const Owner& owner, const std::string& name, const sdk::Call& call) {
   const Config& config = services.config;
   const Json body = {{"Driver", "bridge"},           {"CheckDuplicate", true},
                      {"Internal", config.internal},  {"Attachable", false},
                      {"EnableIPv6", false},          {"Labels", labels_of(owner, "network")},
                      {"Options", options_of(config)}};
-  return services.engine.create_network(name, body, call);
+  try {
+    return services.engine.create_network(name, body, call);
+  } catch (const EngineError& error) {
+    if (!says_no_addresses(error.what())) throw;
+    throw sdk::Error(ISOGATE_RESOURCE_EXHAUSTED,
+                     "this Engine has no addresses left for the network of another sandbox: end some, lower "
+                     "`warm_pool`, or give the Engine more `default-address-pools`");
+  }
 }
 
 // Not believed but looked at: an Engine that does not know an option may drop it.

@@ -266,6 +266,33 @@ TEST_F(Lifecycle, AnImageThatIsNotThereIsNamedWithTheRemedy) {
   EXPECT_THAT(answer.text, HasSubstr("sandbox-image"));
 }
 
+TEST(LifecycleWithoutAddresses, TheOneForWhomNoNetworkIsLeftIsToldSo) {
+  PrivateEngine engine({"--default-address-pool", "base=10.213.0.0/28,size=29"});
+  if (!engine.obstacle().empty()) GTEST_SKIP() << engine.obstacle();
+  GatewayOptions options;
+  options.yaml =
+      "backends:\n  - name: docker\n    config: {image: \"isogate-test:small\", network: internal}\nshell: "
+      "/bin/sh\n";
+  options.env = {{"DOCKER_HOST", engine.address()}};
+  Gateway gateway(options);
+  // Two networks, of which the Engine's own bridge has taken one, or not.
+  std::vector<std::string> served;
+  for (const std::string agent : {"a", "b", "c", "d", "e"}) {
+    const Answer answer = Caller(gateway, agent).exec("true");
+    if (answer.status == 200) {
+      served.push_back(agent);
+      continue;
+    }
+    EXPECT_TRUE(refused(answer, 507, "quota_exceeded"));
+    EXPECT_THAT(answer.text, HasSubstr("default-address-pools"));
+  }
+  ASSERT_GE(served.size(), 1u);
+  ASSERT_LE(served.size(), 2u);
+  EXPECT_EQ(Caller(gateway, served[0]).out("echo mine"), "mine\n");
+  ASSERT_EQ(Caller(gateway, served[0]).call("DELETE", "/sandboxes/" + served[0] + "?purge=true").status, 200);
+  EXPECT_EQ(Caller(gateway, "e").out("echo mine"), "mine\n");
+}
+
 // The runner is reached without the Engine: what runs goes on, and new calls of warm sandboxes do, too.
 TEST(LifecycleWithoutEngine, ExecsGoOnWhileTheEngineIsDead) {
   PrivateEngine engine;
