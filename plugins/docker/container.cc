@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDialIn{5'000}, kHello{5'000}, kRedial{2'000};
+constexpr milliseconds kDialIn{5'000}, kHello{5'000}, kRedial{10'000};
 
 [[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
 
@@ -356,7 +356,8 @@ std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call
   }
 }
 
-// To the runner of a container that runs; null when there is none to be had.
+// To the runner of a container that runs; null when there is none to be had. An Engine that does not answer
+// says nothing of the container: that is thrown.
 std::shared_ptr<sdk::RunnerLink> Container::reconnect(const sdk::Call& call) {
   try {
     if (parts_.gate.empty()) return connect_stream(call);
@@ -367,6 +368,10 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const sdk::Call& call) {
     tell_of_strangers(gate);
     if (!peer) return nullptr;
     return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_CANCELLED || error.http_status() == 0) throw;
+    services_.warn("cannot reach the runner of " + record_.name + ": " + error.what());
+    return nullptr;
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
     services_.warn("cannot reach the runner of " + record_.name + ": " + error.what());
