@@ -2,6 +2,7 @@
 // Threads: as backend.h of the SDK says of each function.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,6 +27,9 @@ class Backend : public sdk::Backend {
   // Finds the Engine; throws while there is none.
   Services& services();
   std::string detail_of(const EngineInfo& info, Services& services) const;
+  // Why this Engine cannot be used; empty: it can. `detail` tells what it is. Throws as Engine::info().
+  std::string examine(const sdk::Call& call, std::string& detail);
+  bool is_busy(const sdk::Call& call, std::string& detail);
   void check_asked(const isogate_sandbox_spec& spec) const;
   // Of a sandbox whose directory that is; `made_as`: see Parts::owner.
   Parts parts_of(const std::string& id, const std::string& made_as, const std::string& directory,
@@ -53,6 +57,10 @@ class Backend : public sdk::Backend {
   std::mutex mutex_;
   std::unique_ptr<Services> services_;
   std::unique_ptr<Surroundings> surroundings_;
+  struct {
+    std::string text;  // of the last good probe; empty: the last one was not
+    std::chrono::steady_clock::time_point at;
+  } examined_;
   std::unique_ptr<Pool> pool_;  // null: none is wanted; ends before what it uses
 };
 

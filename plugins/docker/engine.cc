@@ -59,6 +59,7 @@ EngineInfo Engine::info(const Budget& budget) {
   info.swap_limit = flag_at(answer, "SwapLimit");
   info.cpu_quota = flag_at(answer, "CpuCfsQuota");
   info.pids_limit = flag_at(answer, "PidsLimit");
+  if (const Json& count = member(answer, "NCPU"); count.is_number_integer()) info.processors = count;
   info.security_options = texts_of(member(answer, "SecurityOptions"));
   const Json& runtimes = member(answer, "Runtimes");
   for (auto one = runtimes.begin(); runtimes.is_object() && one != runtimes.end(); ++one)

@@ -38,6 +38,7 @@ struct EngineInfo {
   std::string cgroup_driver;             // "cgroupfs", "systemd", "none"
   std::string default_runtime;
   std::vector<std::string> runtimes, security_options;
+  int64_t processors = 0;  // of its machine; 0: not told
   bool podman = false, rootless = false;
   bool memory_limit = false, swap_limit = false, cpu_quota = false, pids_limit = false;  // can be enforced
 };

@@ -1,0 +1,78 @@
+// What the probe says of an Engine that has no time for it.
+#include <sys/stat.h>
+
+#include "plugins/docker/backend.h"
+#include "tests/docker/engines.h"
+#include "tests/docker/fake_engine.h"
+
+namespace isogate::docker {
+namespace {
+
+class Probes : public testing::Test {
+ protected:
+  Probes() {
+    host_.struct_size = sizeof host_;
+    host_.log = [](void*, uint32_t, isogate_str) {};
+    host_.instance = host_.backend_name = host_.shell = sdk::str("test");
+    host_.sandboxes_dir = host_.uids_dir = sdk::str(directory_.path());
+    fake_.say("/info", kInfo);
+    make();
+  }
+  void make(const Json& more = Json::object()) {
+    Json config = {{"image", "x"}, {"host", fake_.address()}};
+    config.update(more);
+    backend_ = std::make_unique<Backend>(sdk::Host(host_), config.dump());
+  }
+  isogate_probe probe() {
+    isogate_probe out{};
+    out.struct_size = sizeof out;
+    const isogate_call call{sizeof call, -1, INT64_MAX, {}};
+    backend_->probe(sdk::Call(call), out);
+    return out;
+  }
+
+  const std::string kInfo = FakeEngine::json(
+      R"({"ServerVersion": "20.10", "MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true})");
+  test::TemporaryDirectory directory_;
+  isogate_host host_{};
+  FakeEngine fake_;
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(Probes, ABusyEngineIsWhatItWas) {
+  const isogate_probe first = probe();
+  ASSERT_EQ(first.verdict, ISOGATE_PROBE_AVAILABLE) << first.detail;
+  fake_.say("/info", "");  // never an answer
+  const isogate_probe busy = probe();
+  EXPECT_EQ(busy.verdict, ISOGATE_PROBE_AVAILABLE) << busy.detail;
+  EXPECT_STREQ(busy.detail, first.detail);
+  fake_.say("/_ping", "");
+  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << "it does not answer at all";
+}
+
+TEST_F(Probes, MoreProcessorsThanThereAreIsToldBeforeTheFirstCall) {
+  fake_.say("/info",
+            FakeEngine::json(R"({"NCPU": 1, "MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true})"));
+  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_AVAILABLE) << probe().detail;
+  make({{"cpus", 1.5}});
+  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE);
+  EXPECT_NE(std::string(probe().detail).find("above the 1 processors"), std::string::npos);
+}
+
+TEST_F(Probes, ABusyEngineThatWasNeverSeenIsNotAvailable) {
+  fake_.say("/info", "");
+  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE);
+}
+
+TEST_F(Probes, AnEngineThatRefusesIsNotBusy) {
+  ASSERT_EQ(probe().verdict, ISOGATE_PROBE_AVAILABLE);
+  fake_.say("/info", FakeEngine::json(R"({"message": "no"})", "", 500));
+  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE);
+  fake_.say("/info", FakeEngine::json(R"({"ServerVersion": "20.10"})"));
+  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << "it cannot limit";
+  fake_.say("/info", "");
+  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << "the last that was seen was no good";
+}
+
+}  // namespace
+}  // namespace isogate::docker
