@@ -23,6 +23,9 @@ std::chrono::seconds longest(const ipc::Call& call) {
   if (std::holds_alternative<ipc::ProbeCall>(call)) return std::chrono::seconds(20);
   if (std::holds_alternative<ipc::EvidenceCall>(call)) return std::chrono::seconds(30);
   if (std::holds_alternative<ipc::CloseCall>(call)) return std::chrono::seconds(60);
+  if (std::holds_alternative<ipc::EnumerateCall>(call)) return std::chrono::seconds(30);
+  const auto* open = std::get_if<ipc::OpenCall>(&call);
+  if (open != nullptr && (open->flags & ISOGATE_OPEN_AS_IT_IS) != 0) return std::chrono::seconds(30);
   return std::chrono::seconds(600);  // an image to pull, a large tree to remove
 }
 
@@ -36,8 +39,8 @@ ipc::Reply failure(uint64_t id, isogate_status status, const char* message) {
 
 }  // namespace
 
-BackendChannel::BackendChannel(asio::any_io_executor executor, Fd socket, uint64_t generation)
-    : executor_(std::move(executor)), socket_(executor_, socket.release()), generation_(generation) {
+BackendChannel::BackendChannel(asio::any_io_executor executor, Fd socket, std::string settings)
+    : executor_(std::move(executor)), socket_(executor_, socket.release()), settings_(std::move(settings)) {
   socket_.native_non_blocking(true);
 }
 
@@ -120,7 +123,7 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   header.id = id;
   header.cancel = Fd(::fcntl(cancel->event(), F_DUPFD_CLOEXEC, 0));
   if (!header.cancel) co_return failure(id, ISOGATE_RESOURCE_EXHAUSTED, "the gateway is out of descriptors");
-  if (!open()) co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host is not running");
+  if (!open_) co_return failure(id, ISOGATE_UNAVAILABLE, "the backend host is not running");
   const ipc::Encoded record = ipc::encode(call);
   if (record.bytes.empty())
     co_return failure(id, ISOGATE_INVALID_ARGUMENT,
@@ -160,8 +163,16 @@ void BackendChannel::retire() {
   close_if_idle();
 }
 
+std::shared_ptr<BackendChannel> BackendChannel::hold() {
+  ++holds_;
+  return {this, [self = shared_from_this()](BackendChannel*) {
+            --self->holds_;
+            self->close_if_idle();
+          }};
+}
+
 void BackendChannel::close_if_idle() {
-  if (!retired_ || !pending_.empty()) return;
+  if (!retired_ || !pending_.empty() || holds_ > 0) return;
   open_ = false;
   boost::system::error_code ignored;
   socket_.close(ignored);

@@ -30,7 +30,8 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   using HelloCallback = std::function<void(const ipc::Hello&)>;
   using EndCallback = std::function<void()>;
 
-  BackendChannel(boost::asio::any_io_executor executor, Fd socket, uint64_t generation);
+  // `settings`: of its host, as host_settings() has them.
+  BackendChannel(boost::asio::any_io_executor executor, Fd socket, std::string settings);
 
   void start(HelloCallback on_hello, EndCallback on_end);
 
@@ -39,12 +40,15 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   // sent is ISOGATE_INVALID_ARGUMENT: nothing is wrong with the backend then.
   boost::asio::awaitable<ipc::Reply> call(ipc::Call call, std::shared_ptr<Cancel> cancel = nullptr);
 
-  // No further calls; the socket is closed when the last reply is in, which ends that host.
+  // Another host takes its place: the socket is closed, which ends this one, when the last reply is in and
+  // nobody holds it. Who does, by the pointer that hold() gives, may call on.
   void retire();
+  std::shared_ptr<BackendChannel> hold();
 
   [[nodiscard]] bool open() const { return open_ && !retired_; }
+  [[nodiscard]] bool connected() const { return open_; }
   [[nodiscard]] bool given_up() const { return given_up_; }
-  [[nodiscard]] uint64_t generation() const { return generation_; }
+  [[nodiscard]] const std::string& settings() const { return settings_; }
   [[nodiscard]] size_t in_flight() const { return pending_.size(); }
   [[nodiscard]] const boost::asio::any_io_executor& executor() const { return executor_; }
 
@@ -65,8 +69,9 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
 
   boost::asio::any_io_executor executor_;
   boost::asio::posix::stream_descriptor socket_;
-  uint64_t generation_;
+  std::string settings_;
   uint64_t next_id_ = 1;
+  size_t holds_ = 0;
   bool open_ = true;
   bool retired_ = false;
   bool given_up_ = false;

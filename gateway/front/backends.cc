@@ -5,6 +5,7 @@
 #include <boost/asio/detached.hpp>
 
 #include "gateway/base/log.h"
+#include "gateway/config/load.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -43,12 +44,12 @@ Backends::Backends(asio::any_io_executor executor, const Config& config)
       policy_(policy_of(config)),
       interval_sec_(config.probe_interval_sec),
       limits_(config.limits),
-      settled_(executor_) {
+      news_(std::make_shared<Event>(executor_)) {
   for (const BackendConfig& each : config.backends) {
     backends_.push_back(std::make_shared<Backend>());
     backends_.back()->config = each;
+    backends_.back()->settings = host_settings(config, each);
   }
-  note_settled();
 }
 
 void Backends::reconfigure(const Config& config) {
@@ -60,6 +61,7 @@ void Backends::reconfigure(const Config& config) {
     auto found = find(each.name);
     if (!found) found = std::make_shared<Backend>();
     found->config = each;
+    found->settings = host_settings(config, each);
     found->configured = true;
     if (found->hello) size_gate(*found);
     next.push_back(std::move(found));
@@ -70,6 +72,7 @@ void Backends::reconfigure(const Config& config) {
     if (old->channel) std::exchange(old->channel, nullptr)->retire();
   }
   backends_ = std::move(next);
+  note_news();
 }
 
 std::shared_ptr<Backend> Backends::find(std::string_view name) const {
@@ -88,10 +91,11 @@ void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
   const auto backend = find(name);
   if (!backend) return;
   if (backend->channel) backend->channel->retire();
-  backend->channel = std::make_shared<BackendChannel>(executor_, std::move(socket), generation);
+  backend->channel = std::make_shared<BackendChannel>(executor_, std::move(socket), backend->settings);
   backend->state = BackendState::kUp;
   if (backend->generation != 0 && generation > backend->generation) ++backend->restarts;
   backend->generation = generation;
+  backend->settled = false;
   backend->reason.clear();
   backend->probe.reset();
   backend->good.reset();
@@ -123,8 +127,9 @@ void Backends::host_down(std::string_view name, uint64_t generation, std::string
   backend->state = state;
   backend->reason = std::move(reason);
   backend->probe.reset();
-  backend->channel.reset();
-  note_settled();
+  if (backend->channel) std::exchange(backend->channel, nullptr)->retire();
+  backend->settled = true;
+  note_news();
 }
 
 asio::awaitable<void> Backends::probe_once(std::shared_ptr<Backend> backend) {
@@ -171,7 +176,10 @@ asio::awaitable<void> Backends::first_probes(std::shared_ptr<Backend> backend, u
     co_await probe_once(backend);
     if (backend->probe && backend->probe->verdict != ISOGATE_PROBE_UNAVAILABLE) break;
   }
-  note_settled();
+  if (backend->generation != generation || !backend->channel) co_return;
+  backend->settled = true;
+  if (on_probed_) on_probed_(backend);
+  note_news();
 }
 
 asio::awaitable<void> Backends::probe_loop() {
@@ -198,18 +206,21 @@ asio::awaitable<void> Backends::probe_again(std::shared_ptr<Backend> backend) {
   backend->probing = false;
 }
 
-bool Backends::all_settled() const {
-  return std::all_of(backends_.begin(), backends_.end(), [](const auto& backend) {
-    return backend->probe || backend->state == BackendState::kDown ||
-           backend->state == BackendState::kFailed || backend->state == BackendState::kQuarantined;
+bool Backends::is_settled(std::string_view only) const {
+  return std::all_of(backends_.begin(), backends_.end(), [only](const auto& backend) {
+    return backend->settled || (!only.empty() && backend->config.name != only);
   });
 }
 
-void Backends::note_settled() {
-  if (all_settled()) settled_.set();
-}
+void Backends::note_news() { std::exchange(news_, std::make_shared<Event>(executor_))->set(); }
 
-asio::awaitable<void> Backends::settled(std::chrono::nanoseconds limit) { co_await settled_.wait_for(limit); }
+asio::awaitable<void> Backends::settled(std::chrono::nanoseconds limit, std::string_view only) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (!is_settled(only) && std::chrono::steady_clock::now() < until) {
+    const auto news = news_;
+    co_await news->wait_for(until - std::chrono::steady_clock::now());
+  }
+}
 
 Decision Backends::decide(const SelectRequest& request) const {
   const auto now = std::chrono::steady_clock::now();

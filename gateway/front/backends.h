@@ -24,12 +24,14 @@ namespace isogate::front {
 
 struct Backend {
   BackendConfig config;
+  std::string settings;  // of the next host: host_settings()
   bool configured = true;
   BackendState state = BackendState::kStarting;
   std::string reason = "its host is starting";
   uint64_t generation = 0;
   uint64_t restarts = 0;
   bool probing = false;                                // by probe_loop()
+  bool settled = false;                                // its host has been probed, or is known to be down
   std::chrono::steady_clock::time_point probed, lost;  // when last; when it was last found to be unavailable
   std::optional<ipc::Hello> hello;
   std::optional<ipc::Probe> probe, good;    // the latest; the latest that did not say unavailable
@@ -49,6 +51,8 @@ class Backends {
 
   // Called whenever a host has said how much it takes.
   void on_hello(std::function<void()> act) { on_hello_ = std::move(act); }
+  // Called when a new host has been probed, whatever its verdict.
+  void on_probed(std::function<void(std::shared_ptr<Backend>)> act) { on_probed_ = std::move(act); }
   // Called when a host has been given up: it is to be replaced.
   void on_stuck(std::function<void(const std::string& name, uint64_t generation)> act) {
     on_stuck_ = std::move(act);
@@ -58,8 +62,9 @@ class Backends {
   // no other.
   boost::asio::awaitable<void> probe_loop();
 
-  // Returns when every backend has been probed or is known to be down; at most `limit`.
-  boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit);
+  // Returns when every backend, or the one named, has been probed or is known to be down; at most `limit`. So
+  // that no call is refused, or goes to another backend, while a host takes the place of an earlier one.
+  boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit, std::string_view only = {});
 
   [[nodiscard]] Decision decide(const SelectRequest& request) const;
   [[nodiscard]] std::shared_ptr<Backend> find(std::string_view name) const;
@@ -76,16 +81,17 @@ class Backends {
   void take_probe(Backend& backend, const ipc::Probe& probe);
   [[nodiscard]] bool is_due(const Backend& backend) const;
   void size_gate(Backend& backend) const;
-  [[nodiscard]] bool all_settled() const;
-  void note_settled();
+  [[nodiscard]] bool is_settled(std::string_view only) const;
+  void note_news();
 
   boost::asio::any_io_executor executor_;
   Policy policy_;
   uint32_t interval_sec_;
   LimitsConfig limits_;
   std::vector<std::shared_ptr<Backend>> backends_;  // in the operator's order
-  Event settled_;
+  std::shared_ptr<Event> news_;                     // set when one has settled, and replaced
   std::function<void()> on_hello_;
+  std::function<void(std::shared_ptr<Backend>)> on_probed_;
   std::function<void(const std::string& name, uint64_t generation)> on_stuck_;
 };
 

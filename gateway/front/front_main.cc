@@ -113,6 +113,9 @@ class Front {
       return 1;
     }
     app_.backends.on_hello([this] { set_exec_limits(); });
+    app_.backends.on_probed([this](std::shared_ptr<Backend> backend) {
+      asio::co_spawn(io_, app_.sandboxes.take_up(std::move(backend)), asio::detached);
+    });
     app_.backends.on_stuck(
         [this](const std::string& name, uint64_t generation) { control_.say_stuck(name, generation); });
     set_limits();
@@ -242,6 +245,7 @@ class Front {
     app_.authenticator = std::move(*made);
     app_.config = std::move(config);
     app_.backends.reconfigure(app_.config);
+    app_.sandboxes.let_go_of_removed();
     set_limits();
   }
 
@@ -283,7 +287,11 @@ class Front {
     log::info("draining", {{"running_execs", app_.admission.running()}, {"deadline_sec", deadline.count()}});
     if (server_) server_->drain();
     auto until = std::chrono::steady_clock::now() + deadline;
-    while (busy() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
+    // What is not taken up is not removed either.
+    const auto waited_for = [this] {
+      return busy() || (app_.sandboxes.taking_up() && !app_.config.keep_on_shutdown);
+    };
+    while (waited_for() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
     if (busy()) app_.sandboxes.kill_all();
     until = std::chrono::steady_clock::now() + kKillWithin;
     while (busy() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);

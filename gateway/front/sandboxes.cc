@@ -16,11 +16,6 @@ namespace {
 constexpr std::chrono::seconds kCallsEndWithin{Cancel::kLetGo + std::chrono::seconds(1)},
     kAnswersEndWithin{1};
 
-int64_t now_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
-
 std::string verdicts_json(const Decision& decision) {
   std::string out = R"({"tried":[)";
   for (const auto& verdict : decision.verdicts) {
@@ -34,6 +29,14 @@ std::string verdicts_json(const Decision& decision) {
   return out + "]}";
 }
 
+ApiError still_busy() {
+  return {.code = Code::kBackendUnavailable,
+          .message =
+              "the settings of this sandbox have changed, and calls that began before still run in it: "
+              "when they have ended it is opened anew",
+          .retry_after_sec = 5};
+}
+
 }  // namespace
 
 ApiError refusal_of(const Decision& decision) {
@@ -45,6 +48,19 @@ ApiError refusal_of(const Decision& decision) {
   error.permanent = decision.refusal == Refusal::kPolicy;
   if (code == Code::kBackendUnavailable && !error.permanent) error.retry_after_sec = 5;
   return error;
+}
+
+ApiError is_restarting(const std::string& backend) {
+  return {.code = Code::kBackendUnavailable,
+          .message = "backend `" + backend + "` is restarting",
+          .retry_after_sec = 1};
+}
+
+std::shared_ptr<BackendChannel> busy_before(const Sandbox& sandbox, const BackendChannel& now) {
+  const auto& before = sandbox.open_in;
+  const bool busy =
+      sandbox.runs && sandbox.calls > 0 && before && before.get() != &now && before->connected();
+  return busy ? before : nullptr;
 }
 
 Sandboxes::Sandboxes(asio::any_io_executor executor, Backends& backends, State& state, std::string instance,
@@ -92,7 +108,7 @@ Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
                         .capabilities = wanted.capabilities};
   if (sandbox.known) {
     const auto backend = backends_.find(sandbox.row.backend);
-    request.open = backend && backend->channel && sandbox.open_on == backend->channel->generation();
+    request.open = backend && backend->channel && sandbox.open_in == backend->channel;
     request.pinned = sandbox.row.backend;
     request.pinned_isolation = sandbox.row.isolation;
   }
@@ -100,9 +116,9 @@ Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
 }
 
 asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
-  co_await backends_.settled(std::chrono::seconds(20));
   const std::string id = sandbox_id(instance_, wanted.tenant, wanted.agent);
   for (;;) {
+    co_await settled_for(id, wanted);
     const auto sandbox = find_or_make(id, wanted);
     if (sandbox->changing) {  // and may be another one afterwards
       co_await take(*sandbox);
@@ -110,24 +126,21 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
       continue;
     }
     const Decision decision = decide(*sandbox, wanted);
-    if (!decision.chosen) {
+    const auto backend = decision.chosen ? backends_.find(*decision.chosen) : nullptr;
+    if (!backend || !backend->channel) {
       forget_if_unknown(id);
-      throw refusal_of(decision);
+      throw backend ? is_restarting(*decision.chosen) : refusal_of(decision);
     }
-    const auto backend = backends_.find(*decision.chosen);
     const auto channel = backend->channel;
-    if (!channel) {
-      forget_if_unknown(id);
-      throw ApiError{.code = Code::kBackendUnavailable,
-                     .message = "backend `" + *decision.chosen + "` is restarting",
-                     .retry_after_sec = 1};
+    if (sandbox->open_in == channel && sandbox->known) co_return Lease(sandbox, backend, channel);
+    if (const auto before = busy_before(*sandbox, *channel)) {
+      if (before->settings() != channel->settings()) throw still_busy();
+      co_return Lease(sandbox, backend, before);
     }
-    if (sandbox->open_on == channel->generation() && sandbox->known)
-      co_return Lease(sandbox, backend, channel);
     sandbox->changing = true;
     std::exception_ptr failure;
     try {
-      co_await open(*sandbox, *backend, *channel, wanted, false);
+      co_await open(*sandbox, *backend, wanted, 0);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -137,6 +150,14 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
       std::rethrow_exception(failure);
     }
   }
+}
+
+// Only the backends that this call may come to.
+asio::awaitable<void> Sandboxes::settled_for(const std::string& id, const Wanted& wanted) {
+  const auto found = sandboxes_.find(id);
+  const bool pinned = found != sandboxes_.end() && found->second->known;
+  const std::string only = pinned ? found->second->row.backend : wanted.backend.value_or("");
+  co_await backends_.settled(std::chrono::seconds(20), only);
 }
 
 std::shared_ptr<Sandbox> Sandboxes::find_or_make(const std::string& id, const Wanted& wanted) {
@@ -174,125 +195,8 @@ void Sandboxes::forget_if_unknown(const std::string& id) {
   if (!sandbox.known && sandbox.calls == 0 && !sandbox.changing) forget(id);
 }
 
-asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, BackendChannel& channel,
-                                      const Wanted& wanted, bool attach_only) {
-  if (const auto error = state_.last_error()) {
-    throw ApiError{
-        .code = Code::kQuotaExceeded,
-        .message = "no sandbox is opened while the state store cannot be written: " + error->message};
-  }
-  ipc::OpenCall call;
-  call.call.request_id = wanted.request_id;
-  call.flags = (attach_only ? ISOGATE_OPEN_ATTACH_ONLY : 0u) | (sandbox.known ? ISOGATE_OPEN_KNOWN : 0u) |
-               (backend.config.limits_best_effort ? ISOGATE_OPEN_LIMITS_BEST_EFFORT : 0u);
-  call.egress = backend.config.egress;
-  call.sandbox_id = sandbox.row.sandbox_id;
-  call.tenant = sandbox.row.tenant;
-  call.agent_id = sandbox.row.agent_id;
-  call.handle = sandbox.row.handle;
-  call.limits = backend.config.sandbox_limits;
-  const auto ticket = backend.gate.enter(wanted.tenant);
-  backend.breakers.started(wanted.tenant, std::chrono::steady_clock::now());
-  const ipc::Reply reply = co_await channel.call(std::move(call));
-  backends_.judge(backend, sandbox.row, reply);
-  if (reply.status == ISOGATE_SANDBOX_LOST) sandbox.row.state = SandboxRow::State::kLost;
-  if (reply.status != ISOGATE_OK) {
-    ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
-    if (reply.status == ISOGATE_LOST)
-      error.code = Code::kBackendUnavailable;  // nothing of the tenant's had started
-    throw error;
-  }
-  const auto& opened = std::get<ipc::Opened>(reply.value);
-  co_await check_evidence(sandbox, backend, channel, opened, wanted.request_id);
-  const bool changed = !sandbox.known || sandbox.row.backend != backend.config.name ||
-                       sandbox.row.handle != opened.handle || sandbox.row.isolation != opened.isolation ||
-                       sandbox.row.uid != opened.uid || sandbox.row.state != SandboxRow::State::kActive;
-  sandbox.row.backend = backend.config.name;
-  sandbox.row.handle = opened.handle;
-  sandbox.row.isolation = opened.isolation;
-  sandbox.row.uid = opened.uid;
-  sandbox.row.state = SandboxRow::State::kActive;
-  sandbox.row.last_used_ms = now_ms();
-  if (sandbox.row.created_ms == 0) sandbox.row.created_ms = sandbox.row.last_used_ms;
-  if (changed) co_await commit(sandbox);
-  sandbox.known = true;
-  sandbox.open_on = channel.generation();
-  log::info("sandbox_opened", {{"sandbox_id", sandbox.row.sandbox_id},
-                               {"tenant", sandbox.row.tenant},
-                               {"agent_id", sandbox.row.agent_id},
-                               {"backend", backend.config.name},
-                               {"isolation", isolation_name(opened.isolation)},
-                               {"attached", (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0}});
-}
-
-// A mismatch closes the sandbox. What was opened before may hold a tenant's programs: it is not measured
-// again.
-asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, Backend& backend, BackendChannel& channel,
-                                                const ipc::Opened& opened, const std::string& request_id) {
-  const uint64_t capabilities = backend.probe ? backend.probe->capabilities : 0;
-  if (sandbox.known && (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0 &&
-      opened.isolation == sandbox.row.isolation)
-    co_return;
-  isogate_evidence evidence{};
-  std::string why_not;
-  if ((capabilities & ISOGATE_CAP_EVIDENCE) != 0) {
-    ipc::EvidenceCall call;
-    call.call.request_id = request_id;
-    call.sandbox_id = sandbox.row.sandbox_id;
-    call.gateway_address = gateway_address_;
-    call.gateway_port = gateway_port_;
-    const ipc::Reply reply = co_await channel.call(std::move(call));
-    if (reply.status == ISOGATE_OK)
-      evidence = std::get<isogate_evidence>(reply.value);
-    else
-      why_not = ": " + reply.message;
-  }
-  const Claim claim{.isolation = opened.isolation,
-                    .locality = backend.probe ? backend.probe->locality : 0,
-                    .capabilities = capabilities,
-                    .uid = opened.uid,
-                    .egress = backend.config.egress,
-                    .limits = backend.config.sandbox_limits,
-                    .limits_best_effort = backend.config.limits_best_effort,
-                    .started_by_root = started_by_root_};
-  auto mismatch = evidence_mismatch(evidence, claim, host_namespaces_);
-  if (mismatch) *mismatch += why_not;
-  if (!sandbox.known && (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0 &&
-      opened.isolation >= ISOGATE_ISOLATION_NAMESPACE) {
-    mismatch = "it was there already, but the state store does not know it, so a tenant may have run in it";
-  }
-  if (!mismatch) co_return;
-  log::error(
-      "evidence_mismatch",
-      {{"sandbox_id", sandbox.row.sandbox_id}, {"backend", backend.config.name}, {"mismatch", *mismatch}});
-  ipc::CloseCall close;
-  close.call.request_id = request_id;
-  close.sandbox_id = sandbox.row.sandbox_id;
-  // One that was made just now, for nobody yet, leaves nothing.
-  const bool fresh = !sandbox.known && (opened.flags & ISOGATE_SANDBOX_ATTACHED) == 0;
-  close.mode = fresh ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
-  co_await channel.call(std::move(close));
-  throw ApiError{.code = Code::kBackendUnavailable,
-                 .message = "the sandbox was closed: what was measured inside is not what backend `" +
-                            backend.config.name + "` claims: " + *mismatch};
-}
-
-// Waits until the pin is on disk: an exec answers only after that.
-asio::awaitable<void> Sandboxes::commit(const Sandbox& sandbox) {
-  const auto done = std::make_shared<Event>(executor_);
-  const auto outcome = std::make_shared<std::optional<Error>>();
-  state_.put_sandbox(sandbox.row, [executor = executor_, done, outcome](Result<void> result) {
-    if (!result) *outcome = result.error();
-    asio::post(executor, [done] { done->set(); });
-  });
-  co_await done->wait();
-  if (*outcome)
-    throw ApiError{.code = Code::kQuotaExceeded,
-                   .message = "the sandbox cannot be recorded: " + (*outcome)->message};
-}
-
 void Sandboxes::lost(Sandbox& sandbox, isogate_status status) {
-  sandbox.open_on = 0;
+  sandbox.open_in.reset();
   if (status == ISOGATE_SANDBOX_LOST) sandbox.row.state = SandboxRow::State::kLost;
 }
 
@@ -331,21 +235,22 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
       give_back(*sandbox);
       co_return;
     }
+    co_await backends_.settled(std::chrono::seconds(20), backend->config.name);
+    co_await wait_for_calls(*sandbox);
     if (!backend->channel) {
       throw ApiError{
           .code = Code::kBackendUnavailable,
           .message = "backend `" + sandbox->row.backend + "`, which holds this sandbox, is not running",
           .retry_after_sec = 5};
     }
-    const auto channel = backend->channel;
-    co_await wait_for_calls(*sandbox);
     const Wanted wanted{.tenant = tenant, .agent = agent, .request_id = request_id};
     // Its host may have it open still, and then opens it again without a look.
     const bool was_lost = sandbox->row.state == SandboxRow::State::kLost;
     bool gone = false;
-    if (sandbox->open_on != channel->generation()) {
+    const auto& in = sandbox->open_in;
+    if (!in || (in != backend->channel && !(sandbox->runs && in->connected()))) {
       try {
-        co_await open(*sandbox, *backend, *channel, wanted, true);
+        co_await open(*sandbox, *backend, wanted, ISOGATE_OPEN_ATTACH_ONLY);
       } catch (const ApiError&) {
         if (sandbox->row.state != SandboxRow::State::kLost) throw;  // its files would stay, unknown
         gone = true;
@@ -357,11 +262,12 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
       call.call.request_id = request_id;
       call.sandbox_id = id;
       call.mode = purge ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
+      const auto channel = sandbox->open_in->hold();
       const ipc::Reply reply = co_await channel->call(std::move(call));
       if (reply.status != ISOGATE_OK && reply.status != ISOGATE_NO_SANDBOX)
         throw from_backend({reply.status, reply.os_errno, reply.message});
     }
-    sandbox->open_on = 0;
+    sandbox->open_in.reset();
     if (purge || gone || was_lost) {
       sandbox->known = false;
       state_.remove_sandbox(id, {});

@@ -23,12 +23,14 @@ namespace isogate::front {
 
 struct Sandbox {
   SandboxRow row;
-  bool known = false;     // in the state store
-  uint64_t open_on = 0;   // generation of the host it is open in; 0: not open
+  bool known = false;  // in the state store
+  bool runs = false;   // it goes on without its host, and one host at a time has it open
+  // The host it is open in; null: none. Where it `runs`, held until the next host has it.
+  std::shared_ptr<BackendChannel> open_in;
   bool changing = false;  // being opened or closed
   bool ending = false;
   std::vector<std::shared_ptr<Event>> waiters;
-  size_t calls = 0;  // leases out
+  size_t calls = 0;                            // leases out
   std::chrono::steady_clock::time_point used;  // when the last lease came back
   size_t execs = 0;
   std::unordered_set<std::function<void()>*> kills;  // of running execs
@@ -36,8 +38,8 @@ struct Sandbox {
 
 class Lease {
  public:
-  Lease(std::shared_ptr<Sandbox> of, std::shared_ptr<Backend> on, std::shared_ptr<BackendChannel> through)
-      : sandbox(std::move(of)), backend(std::move(on)), channel(std::move(through)) {
+  Lease(std::shared_ptr<Sandbox> of, std::shared_ptr<Backend> on, const std::shared_ptr<BackendChannel>& by)
+      : sandbox(std::move(of)), backend(std::move(on)), channel(by->hold()) {
     ++sandbox->calls;
   }
   Lease(Lease&&) = default;
@@ -86,8 +88,16 @@ class Sandboxes {
   boost::asio::awaitable<void> end(const std::string& tenant, const std::string& agent, bool purge,
                                    std::string request_id);
 
-  // Stops, for ever, what had no call for the time that limit() answers when asked, 0 for never; the workspace
-  // stays, and the next call opens it again.
+  // What runs in a sandbox of that backend, from before its host came, is opened in it, a few at a time,
+  // until nothing is left or another host comes. What still has calls in the host before stays there till
+  // they end.
+  boost::asio::awaitable<void> take_up(std::shared_ptr<Backend> backend);
+  [[nodiscard]] bool taking_up() const { return taking_up_ > 0; }
+  // What backends have that are not configured any more, their hosts let go of.
+  void let_go_of_removed();
+
+  // Stops, for ever, what had no call for the time that limit() answers when asked, 0 for never; the
+  // workspace stays, and the next call opens it again.
   boost::asio::awaitable<void> stop_idle(std::function<std::chrono::seconds()> limit);
 
   // A call came back with ISOGATE_NO_SANDBOX or ISOGATE_SANDBOX_LOST: the next acquire() opens anew.
@@ -104,13 +114,23 @@ class Sandboxes {
   void forget_abandoned(Sandbox& sandbox, bool purge);
   boost::asio::awaitable<void> take(Sandbox& sandbox);
   void give_back(Sandbox& sandbox);
-  boost::asio::awaitable<void> open(Sandbox& sandbox, Backend& backend, BackendChannel& channel,
-                                    const Wanted& wanted, bool attach_only);
-  boost::asio::awaitable<void> check_evidence(Sandbox& sandbox, Backend& backend, BackendChannel& channel,
-                                              const ipc::Opened& opened, const std::string& request_id);
+  struct Opener;
+  boost::asio::awaitable<void> open(Sandbox& sandbox, Backend& backend, const Wanted& wanted, uint32_t how);
+  boost::asio::awaitable<ipc::Opened> ask_to_open(Sandbox& sandbox, Backend& backend, const Opener& by,
+                                                  const Wanted& wanted, uint32_t how);
+  boost::asio::awaitable<void> close_before(Sandbox& sandbox, const Opener& by);
+  boost::asio::awaitable<void> check_evidence(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
+                                              const std::string& request_id);
+  struct Left;
+  struct Round;
+  boost::asio::awaitable<std::optional<std::vector<Left>>> look_what_runs(const Backend& backend);
+  boost::asio::awaitable<void> take_up_due(std::shared_ptr<Backend> backend, std::vector<Left>& left);
+  boost::asio::awaitable<void> take_up_some(std::shared_ptr<Backend> backend, std::shared_ptr<Round> round);
+  boost::asio::awaitable<void> take_up_one(Backend& backend, Left& left);
   boost::asio::awaitable<void> commit(const Sandbox& sandbox);
   boost::asio::awaitable<void> wait_for_calls(Sandbox& sandbox);
   boost::asio::awaitable<void> stop_if_idle(std::shared_ptr<Sandbox> sandbox, std::chrono::seconds limit);
+  boost::asio::awaitable<void> settled_for(const std::string& id, const Wanted& wanted);
   Decision decide(const Sandbox& sandbox, const Wanted& wanted) const;
 
   boost::asio::any_io_executor executor_;
@@ -121,6 +141,7 @@ class Sandboxes {
   Namespaces host_namespaces_;
   std::string gateway_address_;
   uint32_t gateway_port_ = 0;
+  size_t taking_up_ = 0;
   size_t most_ = SIZE_MAX, most_per_tenant_ = SIZE_MAX;
   std::unordered_map<std::string, std::shared_ptr<Sandbox>> sandboxes_;  // by sandbox_id
   std::unordered_map<std::string, size_t> per_tenant_;
@@ -128,5 +149,8 @@ class Sandboxes {
 
 // Turns a decision that chose nothing into its error.
 ApiError refusal_of(const Decision& decision);
+ApiError is_restarting(const std::string& backend);
+// While calls of it run in a host whose place another one has taken, that host; else null.
+std::shared_ptr<BackendChannel> busy_before(const Sandbox& sandbox, const BackendChannel& now);
 
 }  // namespace isogate::front

@@ -18,7 +18,7 @@ asio::awaitable<void> Sandboxes::stop_idle(std::function<seconds()> limit) {
     if (limit() == seconds(0)) continue;
     std::vector<std::shared_ptr<Sandbox>> idle;
     for (const auto& [id, sandbox] : sandboxes_) {
-      const bool open = sandbox->known && sandbox->open_on != 0 && !sandbox->changing;
+      const bool open = sandbox->known && sandbox->open_in && !sandbox->changing;
       if (open && sandbox->calls == 0 && steady_clock::now() - sandbox->used >= limit())
         idle.push_back(sandbox);
     }
@@ -31,7 +31,7 @@ asio::awaitable<void> Sandboxes::stop_if_idle(std::shared_ptr<Sandbox> sandbox, 
   const auto backend = backends_.find(sandbox->row.backend);
   if (!backend || !backend->channel || sandbox->changing || sandbox->calls != 0) co_return;
   const auto channel = backend->channel;
-  if (sandbox->open_on != channel->generation()) co_return;
+  if (sandbox->open_in != channel) co_return;
   if (steady_clock::now() - sandbox->used < limit) co_return;
   sandbox->changing = true;  // whoever calls meanwhile waits, and opens it again
   ipc::CloseCall call;
@@ -40,7 +40,7 @@ asio::awaitable<void> Sandboxes::stop_if_idle(std::shared_ptr<Sandbox> sandbox, 
   call.mode = ISOGATE_CLOSE_STOP;
   const ipc::Reply reply = co_await channel->call(std::move(call));
   const bool stopped = reply.status == ISOGATE_OK || reply.status == ISOGATE_NO_SANDBOX;
-  if (stopped) sandbox->open_on = 0;
+  if (stopped) sandbox->open_in.reset();
   if (stopped) {
     log::info("sandbox_stopped_idle", {{"sandbox_id", sandbox->row.sandbox_id},
                                        {"tenant", sandbox->row.tenant},

@@ -55,7 +55,8 @@ Result<std::string> encode_record(const isogate_record* given) {
   if (!handle) return handle.error();
   if (id->size() != 30 || !id->starts_with("isg-"))
     return plugin_defect("enumerate() added something that is not one of this gateway's sandboxes");
-  return ipc::encode_item(ipc::Found{std::move(*id), clean_text(*handle, handle->size())});
+  return ipc::encode_item(
+      ipc::Found{std::move(*id), clean_text(*handle, handle->size()), record.flags & ISOGATE_SANDBOX_RUNS});
 }
 
 }  // namespace

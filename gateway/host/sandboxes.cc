@@ -106,7 +106,7 @@ Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const isogat
     return plugin_defect(why);
   }
   ipc::Opened opened;
-  opened.flags = info.flags & ISOGATE_SANDBOX_ATTACHED;
+  opened.flags = info.flags & (ISOGATE_SANDBOX_ATTACHED | ISOGATE_SANDBOX_RUNS);
   opened.isolation = info.isolation;
   opened.uid = info.uid;
   opened.handle =

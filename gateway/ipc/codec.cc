@@ -182,6 +182,7 @@ void fields(Wire& wire, M& written) {
 template <typename Wire, Is<Found> M>
 void fields(Wire& wire, M& found) {
   names(wire, found.sandbox_id, found.handle);
+  numbers(wire, found.flags);
 }
 
 template <typename Wire, Is<isogate_evidence> M>

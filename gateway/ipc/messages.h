@@ -115,6 +115,7 @@ struct Written {
 
 struct Found {  // the item of an enumeration
   std::string sandbox_id, handle;
+  uint32_t flags = 0;
 };
 
 struct Reply {

@@ -289,18 +289,7 @@ TimePoint BackendSlot::next_deadline() const {
 }
 
 std::string host_fingerprint(const Config& config, const BackendConfig& backend) {
-  Config part;
-  part.state_dir = config.state_dir;
-  part.instance = config.instance;
-  part.plugin_dir = config.plugin_dir;
-  part.shell = config.shell;
-  part.workdir = config.workdir;
-  part.toolchain_path = config.toolchain_path;
-  part.shared_dirs = config.shared_dirs;
-  part.log.level = config.log.level;
-  part.exec.env = config.exec.env;
-  part.backends = {backend};
-  std::string text = config_to_json(part);
+  std::string text = host_settings(config, backend) + config.log.level;
   struct stat info {};
   if (::stat(plugin_file(config, backend).c_str(), &info) == 0)
     text += std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino) + ":" +

@@ -214,6 +214,7 @@ const Surroundings& Backend::surroundings(const sdk::Call& call) {
 std::unique_ptr<sdk::Sandbox> Backend::sandbox_of(const Surroundings& around, const std::string& id,
                                                   uint32_t uid, std::unique_ptr<Container> container,
                                                   isogate_sandbox_info& info) {
+  info.flags |= ISOGATE_SANDBOX_RUNS;
   info.isolation = ISOGATE_ISOLATION_CONTAINER;
   info.uid = uid;
   sdk::set_text(info.handle, id);
@@ -272,10 +273,24 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
   return sandbox_of(around, asked.id, taken->uid, std::move(taken->container), info);
 }
 
-std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& spec,
+// What would be refused now is not to go on either.
+void Backend::take_up(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const {
+  try {
+    check_asked(spec);
+  } catch (const sdk::Error&) {
+    container.end(call);
+    throw;
+  }
+  container.take_up(call);
+}
+
+std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& given,
                                             isogate_sandbox_info& info) {
+  isogate_sandbox_spec spec = given;
+  const bool as_it_is = (given.flags & ISOGATE_OPEN_AS_IT_IS) != 0;
+  if (as_it_is) spec.flags = (given.flags & ~ISOGATE_OPEN_AS_IT_IS) | ISOGATE_OPEN_ATTACH_ONLY;
   const OpenCall asked = or_throw(check_open(spec, sandboxes_dir_));
-  check_asked(spec);
+  if (!as_it_is) check_asked(spec);
   if (!asked.attach_only) remove_unfinished(asked.id);
   if (auto ready = open_ready(call, spec, asked, info)) return ready;
   Services& use = services();
@@ -294,9 +309,12 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   Parts parts = parts_of(spec, asked.id, directory.get(), uid);
   auto container = std::make_unique<Container>(use, std::move(parts), limits_of(config_, spec.limits),
                                                std::move(directory), std::move(gate));
-  bool adopted = false;
+  bool adopted = as_it_is;
   try {
-    adopted = container->open(call);
+    if (as_it_is)
+      take_up(call, spec, *container);
+    else
+      adopted = container->open(call);
   } catch (...) {
     if (!workspace->attached()) undo(asked.id, uid, *container);
     throw;
@@ -305,10 +323,6 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
   info.flags = adopted || (workspace->attached() && !known) ? ISOGATE_SANDBOX_ATTACHED : 0;
   return sandbox_of(around, asked.id, uid, std::move(container), info);
-}
-
-void Backend::enumerate(const sdk::Call&, const sdk::RecordSink& sink) {
-  for (const std::string& id : or_throw(Workspace::enumerate(sandboxes_dir_, name_))) sink.add(id, id);
 }
 
 }  // namespace isogate::docker

@@ -42,6 +42,7 @@ class Backend : public sdk::Backend {
   void remove_all_of(const std::string& id, uint32_t uid, Container& container) const;
   // The same after a failure, which is what the caller hears of.
   void undo(const std::string& id, uint32_t uid, Container& container) const noexcept;
+  void take_up(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const;
   // Null: there is none made ahead.
   std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                            const OpenCall& asked, isogate_sandbox_info& info);

@@ -143,16 +143,28 @@ bool Container::adopt(const sdk::Call& call) {
   return false;
 }
 
-bool Container::open(const sdk::Call& call) {
-  const auto lock = alone(call);
+void Container::prepare(const sdk::Call& call) {
   const EngineKind kind = services_.kind(call);
   parts_.podman = kind.podman;
   if (kind.podman) parts_.processes = processes_for(limits_);
   if (kind.rootless && parts_.uid == ::geteuid()) fit_rootless(parts_, kind.podman);
   choose();
+}
+
+bool Container::open(const sdk::Call& call) {
+  const auto lock = alone(call);
+  prepare(call);
   if (adopt(call)) return true;
   make(call);
   return false;
+}
+
+void Container::take_up(const sdk::Call& call) {
+  const auto lock = alone(call);
+  prepare(call);
+  if (adopt(call)) return;
+  remove_network(services_, parts_.owner, directory_.get(), call);
+  throw sdk::Error(ISOGATE_NO_SANDBOX, "no container of this sandbox runs that its next call could use");
 }
 
 // Where the workspace is and how the runner is reached, as far as that is known by now.

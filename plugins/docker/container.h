@@ -32,6 +32,8 @@ class Container {
 
   // The recorded one if it runs and is what we made, else a new one. True: it was there. Throws sdk::Error.
   bool open(const sdk::Call& call);
+  // The recorded one; what cannot be used as it is is ended, and is ISOGATE_NO_SANDBOX.
+  void take_up(const sdk::Call& call);
   // A way to its runner, made anew if need be.
   std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
   // What was measured before the first command of a tenant; measures if that is now.
@@ -62,6 +64,7 @@ class Container {
   State state_of(const std::string& id, const sdk::Call& call) const;
   static void refuse_paused(const State& state);
   bool adopt(const sdk::Call& call);
+  void prepare(const sdk::Call& call);
   void choose();
   void make(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> try_make(const sdk::Call& call);

@@ -198,7 +198,7 @@ static isogate_status fixture_enumerate(isogate_backend* backend, const isogate_
   (void)call, (void)error;
   for (int i = 0; i < backend->records; ++i) {
     char id[31], handle[32];
-    isogate_record record = {sizeof record, 0, {id, 30}, {handle, 0}};
+    isogate_record record = {sizeof record, i == 1 ? ~0u : 0u, {id, 30}, {handle, 0}};
     snprintf(id, sizeof id, "isg-%026d", i);
     record.handle.len = (uint64_t)snprintf(handle, sizeof handle, "handle-%d", i);
     isogate_status status = sink->add(sink->ctx, &record);

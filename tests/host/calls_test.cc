@@ -202,7 +202,11 @@ TEST_F(Calls, EnumerateWhatThePluginFinds) {
   ASSERT_EQ(host_->call(std::move(enumerate)).status, ISOGATE_OK);
   std::string stream = read_all(pipe->read.get());
   std::string_view rest(stream);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ((**ipc::take_found(rest)).handle, "handle-" + std::to_string(i));
+  for (int i = 0; i < 3; ++i) {
+    const ipc::Found found = **ipc::take_found(rest);
+    EXPECT_EQ(found.handle, "handle-" + std::to_string(i));
+    EXPECT_EQ(found.flags, i == 1 ? ISOGATE_SANDBOX_RUNS : 0u) << "what is not known is not passed on";
+  }
   EXPECT_TRUE(rest.empty());
 }
 

@@ -203,9 +203,11 @@ TEST(Items, AreTakenOffOneByOneHoweverTheyArrive) {
 }
 
 TEST(Items, OfSandboxesComeBack) {
-  std::string stream = encode_item(Found{"isg-a", "h"}) + encode_item(Found{"isg-b", ""});
+  std::string stream = encode_item(Found{"isg-a", "h"}) + encode_item(Found{"isg-a", "", 7}) +
+                       encode_item(Found{"isg-b", ""});
   std::string_view rest(stream);
   EXPECT_EQ((**take_found(rest)).handle, "h");
+  EXPECT_EQ((**take_found(rest)).flags, 7u);
   EXPECT_EQ((**take_found(rest)).sandbox_id, "isg-b");
   EXPECT_FALSE(take_found(rest)->has_value());
 }

@@ -108,6 +108,10 @@ typedef struct isogate_limits { /* 0: not asked for. What is asked for is enforc
 #define ISOGATE_OPEN_LIMITS_BEST_EFFORT (1u << 1) /* the operator wrote limits: best_effort */
 #define ISOGATE_OPEN_KNOWN (1u << 2) /* it had a workspace: ISOGATE_SANDBOX_LOST when that is gone,
                                         never a fresh one; what ran in it may be started anew */
+#define ISOGATE_OPEN_AS_IT_IS (1u << 3) /* attach to what runs, and make and start nothing; no call waits
+                                           for it. What cannot be used as it is, of other settings, say, is
+                                           ended: ISOGATE_NO_SANDBOX. Asked for only where enumerate()
+                                           said ISOGATE_SANDBOX_RUNS. */
 
 typedef struct isogate_sandbox_spec {
   uint32_t struct_size;
@@ -122,6 +126,8 @@ typedef struct isogate_sandbox_spec {
 } isogate_sandbox_spec;
 
 #define ISOGATE_SANDBOX_ATTACHED (1u << 0) /* it was there already */
+#define ISOGATE_SANDBOX_RUNS (1u << 1)     /* it goes on when its host ends, and one host at a time may have
+                                              it open: the next one opens it when that has closed it */
 
 typedef struct isogate_sandbox_info {
   uint32_t struct_size;
@@ -137,7 +143,7 @@ typedef struct isogate_sandbox_info {
 
 typedef struct isogate_record { /* one sandbox found by enumerate() */
   uint32_t struct_size;
-  uint32_t flags; /* 0 in 1.0 */
+  uint32_t flags; /* ISOGATE_SANDBOX_RUNS: something runs in it, or is left of what ran */
   isogate_str sandbox_id;
   isogate_str handle;
 } isogate_record;

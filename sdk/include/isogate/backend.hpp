@@ -157,8 +157,9 @@ class EntrySink {
 class RecordSink {
  public:
   explicit RecordSink(const isogate_record_sink& sink) : sink_(sink) {}
-  void add(std::string_view sandbox_id, std::string_view handle) const {
-    isogate_record record{sizeof record, 0, str(sandbox_id), str(handle)};
+  // `flags`: ISOGATE_SANDBOX_RUNS or 0.
+  void add(std::string_view sandbox_id, std::string_view handle, uint32_t flags = 0) const {
+    isogate_record record{sizeof record, flags, str(sandbox_id), str(handle)};
     if (isogate_status status = sink_.add(sink_.ctx, &record); status != ISOGATE_OK)
       throw Error(status, "the host took no more records");
   }
