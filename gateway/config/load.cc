@@ -341,18 +341,4 @@ Result<Config> config_from_json(const std::string& document) {
 
 std::string config_to_json(const Config& config) { return config_document(config).dump(); }
 
-std::string host_settings(const Config& config, const BackendConfig& backend) {
-  Config part;
-  part.state_dir = config.state_dir;
-  part.instance = config.instance;
-  part.plugin_dir = config.plugin_dir;
-  part.shell = config.shell;
-  part.workdir = config.workdir;
-  part.toolchain_path = config.toolchain_path;
-  part.shared_dirs = config.shared_dirs;
-  part.exec.env = config.exec.env;
-  part.backends = {backend};
-  return config_to_json(part);
-}
-
 }  // namespace isogate

@@ -54,9 +54,6 @@ Result<Loaded> load_config(const LoadOptions& options);
 Result<Config> config_from_json(const std::string& document);
 std::string config_to_json(const Config& config);
 
-// What the host of one backend goes by, but for the level of its log: two that are equal do the same.
-std::string host_settings(const Config& config, const BackendConfig& backend);
-
 // Each way in which `config` is weaker than the defaults, in words.
 std::vector<std::string> relaxations_of(const Config& config);
 

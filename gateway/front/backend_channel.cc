@@ -39,8 +39,8 @@ ipc::Reply failure(uint64_t id, isogate_status status, const char* message) {
 
 }  // namespace
 
-BackendChannel::BackendChannel(asio::any_io_executor executor, Fd socket, std::string settings)
-    : executor_(std::move(executor)), socket_(executor_, socket.release()), settings_(std::move(settings)) {
+BackendChannel::BackendChannel(asio::any_io_executor executor, Fd socket, HostIdentity identity)
+    : executor_(std::move(executor)), socket_(executor_, socket.release()), identity_(identity) {
   socket_.native_non_blocking(true);
 }
 

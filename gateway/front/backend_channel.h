@@ -25,13 +25,17 @@
 
 namespace isogate::front {
 
+struct HostIdentity {
+  uint64_t generation = 0;
+  uint64_t settings = 0;  // two hosts of a backend that have this in common have the same settings
+};
+
 class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
  public:
   using HelloCallback = std::function<void(const ipc::Hello&)>;
   using EndCallback = std::function<void()>;
 
-  // `settings`: of its host, as host_settings() has them.
-  BackendChannel(boost::asio::any_io_executor executor, Fd socket, std::string settings);
+  BackendChannel(boost::asio::any_io_executor executor, Fd socket, HostIdentity identity);
 
   void start(HelloCallback on_hello, EndCallback on_end);
 
@@ -48,7 +52,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   [[nodiscard]] bool open() const { return open_ && !retired_; }
   [[nodiscard]] bool connected() const { return open_; }
   [[nodiscard]] bool given_up() const { return given_up_; }
-  [[nodiscard]] const std::string& settings() const { return settings_; }
+  [[nodiscard]] const HostIdentity& identity() const { return identity_; }
   [[nodiscard]] size_t in_flight() const { return pending_.size(); }
   [[nodiscard]] const boost::asio::any_io_executor& executor() const { return executor_; }
 
@@ -69,7 +73,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
 
   boost::asio::any_io_executor executor_;
   boost::asio::posix::stream_descriptor socket_;
-  std::string settings_;
+  HostIdentity identity_;
   uint64_t next_id_ = 1;
   size_t holds_ = 0;
   bool open_ = true;

@@ -5,7 +5,6 @@
 #include <boost/asio/detached.hpp>
 
 #include "gateway/base/log.h"
-#include "gateway/config/load.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -48,7 +47,6 @@ Backends::Backends(asio::any_io_executor executor, const Config& config)
   for (const BackendConfig& each : config.backends) {
     backends_.push_back(std::make_shared<Backend>());
     backends_.back()->config = each;
-    backends_.back()->settings = host_settings(config, each);
   }
 }
 
@@ -61,7 +59,6 @@ void Backends::reconfigure(const Config& config) {
     auto found = find(each.name);
     if (!found) found = std::make_shared<Backend>();
     found->config = each;
-    found->settings = host_settings(config, each);
     found->configured = true;
     if (found->hello) size_gate(*found);
     next.push_back(std::move(found));
@@ -87,19 +84,23 @@ void Backends::size_gate(Backend& backend) const {
   backend.gate.resize(all, static_cast<uint32_t>(limits_.tenant_share(all)));
 }
 
-void Backends::host_up(std::string_view name, uint64_t generation, Fd socket) {
+void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) {
+  const uint64_t generation = identity.generation;
   const auto backend = find(name);
   if (!backend) return;
-  if (backend->channel) backend->channel->retire();
-  backend->channel = std::make_shared<BackendChannel>(executor_, std::move(socket), backend->settings);
+  if (backend->channel) {  // what is known of the one before holds till the new one is probed
+    backend->channel->retire();
+  } else {
+    backend->probe.reset();
+    backend->hello.reset();
+  }
+  backend->channel = std::make_shared<BackendChannel>(executor_, std::move(socket), identity);
   backend->state = BackendState::kUp;
   if (backend->generation != 0 && generation > backend->generation) ++backend->restarts;
   backend->generation = generation;
   backend->settled = false;
   backend->reason.clear();
-  backend->probe.reset();
   backend->good.reset();
-  backend->hello.reset();
   backend->channel->start(
       [this, backend, generation](const ipc::Hello& hello) {
         if (backend->generation != generation) return;

@@ -24,7 +24,6 @@ namespace isogate::front {
 
 struct Backend {
   BackendConfig config;
-  std::string settings;  // of the next host: host_settings()
   bool configured = true;
   BackendState state = BackendState::kStarting;
   std::string reason = "its host is starting";
@@ -45,7 +44,7 @@ class Backends {
   Backends(boost::asio::any_io_executor executor, const Config& config);
 
   // From the supervisor.
-  void host_up(std::string_view name, uint64_t generation, Fd socket);
+  void host_up(std::string_view name, HostIdentity identity, Fd socket);
   void host_down(std::string_view name, uint64_t generation, std::string reason, BackendState state);
   void reconfigure(const Config& config);
 

@@ -98,7 +98,8 @@ void Control::obey(const std::string& text, std::vector<Fd> fds) {
     const std::string type = record.at("type");
     if (type == "backend" && record.at("state") == "up") {
       if (fds.size() == 1)
-        hooks_.host_up(record.at("name"), record.at("generation"), std::move(fds[0]));
+        hooks_.host_up(record.at("name"), {record.at("generation"), record.at("settings")},
+                       std::move(fds[0]));
       else  // out of descriptors: this one cannot be talked to, the next one may
         say_stuck(record.at("name"), record.at("generation"));
     } else if (type == "backend") {

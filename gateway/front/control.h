@@ -11,6 +11,7 @@
 
 #include "gateway/base/tls_context.h"
 #include "gateway/config/config.h"
+#include "gateway/front/backend_channel.h"
 #include "runner/fd.h"
 
 namespace isogate::front {
@@ -29,7 +30,7 @@ struct StartOrder {
 Result<StartOrder> receive_start(int control);
 
 struct ControlHooks {
-  std::function<void(const std::string& name, uint64_t generation, Fd socket)> host_up;
+  std::function<void(const std::string& name, HostIdentity identity, Fd socket)> host_up;
   std::function<void(const std::string& name, uint64_t generation, std::string reason, bool quarantined,
                      bool restarting)>
       host_down;

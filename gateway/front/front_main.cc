@@ -139,8 +139,8 @@ class Front {
 
  private:
   ControlHooks hooks() {
-    return {.host_up = [this](const std::string& name, uint64_t generation,
-                              Fd socket) { app_.backends.host_up(name, generation, std::move(socket)); },
+    return {.host_up = [this](const std::string& name, HostIdentity identity,
+                              Fd socket) { app_.backends.host_up(name, identity, std::move(socket)); },
             .host_down =
                 [this](const std::string& name, uint64_t generation, std::string reason, bool quarantined,
                        bool restarting) {

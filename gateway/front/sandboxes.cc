@@ -127,14 +127,14 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
     }
     const Decision decision = decide(*sandbox, wanted);
     const auto backend = decision.chosen ? backends_.find(*decision.chosen) : nullptr;
-    if (!backend || !backend->channel) {
+    if (!backend || !backend->channel || !backend->settled) {
       forget_if_unknown(id);
       throw backend ? is_restarting(*decision.chosen) : refusal_of(decision);
     }
     const auto channel = backend->channel;
     if (sandbox->open_in == channel && sandbox->known) co_return Lease(sandbox, backend, channel);
     if (const auto before = busy_before(*sandbox, *channel)) {
-      if (before->settings() != channel->settings()) throw still_busy();
+      if (before->identity().settings != channel->identity().settings) throw still_busy();
       co_return Lease(sandbox, backend, before);
     }
     sandbox->changing = true;

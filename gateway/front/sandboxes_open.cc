@@ -26,7 +26,7 @@ struct Sandboxes::Opener {
 // `how`: ISOGATE_OPEN_ATTACH_ONLY, ISOGATE_OPEN_AS_IT_IS or 0.
 asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const Wanted& wanted,
                                       uint32_t how) {
-  if (!backend.channel || !backend.probe) throw is_restarting(backend.config.name);
+  if (!backend.channel || !backend.settled || !backend.probe) throw is_restarting(backend.config.name);
   const Opener by{backend.channel->hold(), backend.config, *backend.probe};
   const bool for_a_call = how != ISOGATE_OPEN_AS_IT_IS;
   if (const auto error = state_.last_error(); error && for_a_call) {

@@ -170,7 +170,7 @@ asio::awaitable<void> Sandboxes::take_up_one(Backend& backend, Left& left) {
     co_await open(sandbox, backend, wanted, ISOGATE_OPEN_AS_IT_IS);
     left.done = true;
   } catch (const ApiError& error) {
-    left.done = error.code != Code::kBackendUnavailable || left.tries + 1 >= kTries;
+    left.done = error.code != Code::kBackendUnavailable || left.tries + 1 == kTries;
     why_not = error.message;
   } catch (const std::exception& error) {
     left.done = true;
@@ -180,7 +180,7 @@ asio::awaitable<void> Sandboxes::take_up_one(Backend& backend, Left& left) {
   if (sandbox.used == steady_clock::time_point{}) sandbox.used = steady_clock::now();
   if (left.done && !why_not.empty()) {
     sandbox.open_in.reset();
-    log::info("sandbox_not_taken_up", {{"sandbox_id", sandbox.row.sandbox_id}, {"reason", why_not}});
+    log::warn("sandbox_not_taken_up", {{"sandbox_id", sandbox.row.sandbox_id}, {"reason", why_not}});
   }
   give_back(sandbox);
 }

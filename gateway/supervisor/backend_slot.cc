@@ -73,6 +73,7 @@ Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, c
   process->child = std::move(*child);
   process->generation = generation_;
   process->front_end = std::move(pair->a);
+  process->settings = host_settings(config, backend);
   process->copy_dir_name = copy_dir_name;
   process->kill_later(Clock::now() + context_.timings.ready,
                       "did not become ready within " + seconds(context_.timings.ready));
@@ -195,9 +196,13 @@ void BackendSlot::became_ready(HostProcess& process) {
 
 void BackendSlot::hand_over(HostProcess& process) {
   if (!process.front_end || !front_.running()) return;
+  if (process.settings != settings_) {
+    settings_ = process.settings;
+    settings_since_ = process.generation;
+  }
   std::vector<Fd> fds;
   fds.push_back(std::move(process.front_end));
-  front_.send(backend_up_message(name(), process.generation), std::move(fds));
+  front_.send(backend_up_message(name(), process.generation, settings_since_), std::move(fds));
 }
 
 void BackendSlot::tell_down(BackendDown down) {
@@ -286,6 +291,20 @@ TimePoint BackendSlot::next_deadline() const {
   TimePoint next = start_at_.value_or(TimePoint::max());
   for (const auto& process : processes_) next = std::min(next, process->kill_at.value_or(TimePoint::max()));
   return next;
+}
+
+std::string host_settings(const Config& config, const BackendConfig& backend) {
+  Config part;
+  part.state_dir = config.state_dir;
+  part.instance = config.instance;
+  part.plugin_dir = config.plugin_dir;
+  part.shell = config.shell;
+  part.workdir = config.workdir;
+  part.toolchain_path = config.toolchain_path;
+  part.shared_dirs = config.shared_dirs;
+  part.exec.env = config.exec.env;
+  part.backends = {backend};
+  return config_to_json(part);
 }
 
 std::string host_fingerprint(const Config& config, const BackendConfig& backend) {

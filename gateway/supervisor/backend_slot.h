@@ -89,6 +89,8 @@ class BackendSlot {
   const FrontLink& front_;
   BackendConfig config_;
   std::string fingerprint_;
+  std::string settings_;         // of the host that the front was given last
+  uint64_t settings_since_ = 0;  // and the first generation that had these
   RestartPolicy policy_;
   std::vector<std::unique_ptr<HostProcess>> processes_;
   std::optional<TimePoint> start_at_;
@@ -103,5 +105,7 @@ class BackendSlot {
 
 // Differs when a host has to be replaced: the settings it reads, or the plugin's file.
 std::string host_fingerprint(const Config& config, const BackendConfig& backend);
+// All settings that a host reads, but for the log's level.
+std::string host_settings(const Config& config, const BackendConfig& backend);
 
 }  // namespace isogate::supervisor

@@ -89,8 +89,12 @@ std::string front_reload_message(const Config& config, const std::string& local_
                   {"backends", names_of(config)}});
 }
 
-std::string backend_up_message(const std::string& name, uint64_t generation) {
-  return text_of({{"type", "backend"}, {"name", name}, {"generation", generation}, {"state", "up"}});
+std::string backend_up_message(const std::string& name, uint64_t generation, uint64_t settings) {
+  return text_of({{"type", "backend"},
+                  {"name", name},
+                  {"generation", generation},
+                  {"settings", settings},
+                  {"state", "up"}});
 }
 
 std::string backend_down_message(const BackendDown& down) {

@@ -42,7 +42,8 @@ struct FrontStart {
 std::string front_start_message(const FrontStart& start);
 std::string front_reload_message(const Config& config, const std::string& local_key_sha256,
                                  const TlsMaterial& tls);
-std::string backend_up_message(const std::string& name, uint64_t generation);
+// `settings`: the first generation that had the same ones; of them the front learns no more.
+std::string backend_up_message(const std::string& name, uint64_t generation, uint64_t settings);
 
 struct BackendDown {
   std::string name;

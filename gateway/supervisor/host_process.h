@@ -21,6 +21,7 @@ struct HostProcess {
   Child child;
   ControlChannel control;
   uint64_t generation = 0;
+  std::string settings;  // host_settings() of it
   HostRole role = HostRole::kStarting;
   Fd front_end;  // of the socket to the front, until the front has it
   std::optional<TimePoint> kill_at;

@@ -45,6 +45,15 @@ TEST_F(Reload, replaces_a_changed_backend_without_a_gap) {
   EXPECT_TRUE(runs(gateway.host_pid("one", 2)));
 }
 
+TEST_F(Reload, tells_the_front_whether_a_host_has_the_settings_of_the_one_before) {
+  Supervised gateway;
+  EXPECT_EQ(gateway.told_front("one", "up")["settings"], 1);
+  gateway.reload([](Config& config) { config.log.level = "debug"; });
+  EXPECT_EQ(gateway.told_front("one", "up", 2)["settings"], 1);
+  gateway.reload([](Config& config) { config.backends[0].egress = ISOGATE_EGRESS_DENY; });
+  EXPECT_EQ(gateway.told_front("one", "up", 3)["settings"], 3);
+}
+
 TEST_F(Reload, replaces_a_host_whose_plugin_file_changed) {
   TemporaryDirectory plugins;
   const std::string plugin = plugins.file("x.so", "version 1");

@@ -73,6 +73,23 @@ Gateway::Gateway(GatewayOptions options) {
         options.timeout_sec);
 }
 
+void Gateway::reload(const std::string& yaml) {
+  const auto reloads = [this] {
+    size_t count = 0;
+    const std::string text = log();
+    for (size_t at = 0; (at = text.find("\"event\":\"reloaded\"", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  const size_t before = reloads();
+  directory_.file("isogate.yaml", completed(yaml, state_dir_));
+  signal(SIGHUP);
+  const auto start = Clock::now();
+  while (reloads() == before) {
+    if (since(start) > 30) throw std::runtime_error("the gateway does not reload:\n" + log());
+    pause();
+  }
+}
+
 Gateway::~Gateway() {
   if (!stopped_) stop();
 }

@@ -39,6 +39,8 @@ class Gateway {
   // SIGTERM and wait. Anything but an end with exit code 0 in that time fails the test. Once.
   void stop(double timeout_sec = 45);
   void signal(int number) const { program_->signal(number); }
+  // Another configuration, and SIGHUP; waits for what the log says of it.
+  void reload(const std::string& yaml);
   // Waits for an end that the test itself caused; the exit code, or -1: it still runs. Then stop() is void.
   int wait(double seconds);
 
