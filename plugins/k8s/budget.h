@@ -24,6 +24,9 @@ class Budget {
   [[nodiscard]] Outcome wait(int fd, short events,
                              std::chrono::milliseconds slice = std::chrono::milliseconds::max()) const;
   [[nodiscard]] bool over() const { return !endless_ && Clock::now() >= end_; }
+  [[nodiscard]] Clock::duration left() const {
+    return endless_ ? Clock::duration::max() : end_ - Clock::now();
+  }
   [[nodiscard]] std::chrono::milliseconds whole() const { return whole_; }  // what it was made with
 
  private:
