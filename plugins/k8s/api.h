@@ -10,7 +10,7 @@
 //
 // What is repeated, within the budget: after a 401 once, with newer credentials when there are any; after a
 // 429, whatever the method, since nothing was done; after a 503 with Retry-After, and over a kept connection
-// that turned out dead, only what may be done twice: GET, and DELETE. Nothing else ever is.
+// that turned out dead, only what may be done twice: GET, and DELETE. Nothing else ever is, nor an upgrade.
 #pragma once
 
 #include <memory>
@@ -70,8 +70,10 @@ struct Selection {
 struct ApiStream {
   std::unique_ptr<HttpConnection> connection;
   std::unique_ptr<HttpHead> head;
+  std::string certificate;  // which was shown
   ~ApiStream();
-  ApiStream(std::unique_ptr<HttpConnection> connection, std::unique_ptr<HttpHead> head);
+  ApiStream(std::unique_ptr<HttpConnection> connection, std::unique_ptr<HttpHead> head,
+            std::string certificate);
   ApiStream(ApiStream&&) noexcept;
 };
 
