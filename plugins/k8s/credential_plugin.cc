@@ -124,7 +124,7 @@ std::string read_all(const CredentialPlugin& plugin, int from, const Budget& bud
 }
 
 // RFC 3339; fractions of a second do not matter.
-std::optional<std::chrono::system_clock::time_point> parse_time(const std::string& text) {
+std::optional<std::chrono::sys_seconds> parse_time(const std::string& text) {
   std::tm parts{};
   const char* rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
   if (rest == nullptr) return std::nullopt;
@@ -139,7 +139,7 @@ std::optional<std::chrono::system_clock::time_point> parse_time(const std::strin
   } else if ((*rest != 'Z' && *rest != 'z') || rest[1] != '\0') {
     return std::nullopt;
   }
-  return std::chrono::system_clock::from_time_t(::timegm(&parts) - shift);
+  return std::chrono::sys_seconds(std::chrono::seconds(::timegm(&parts) - shift));
 }
 
 std::string text_at(const nlohmann::json& object, const char* name) {
@@ -165,7 +165,7 @@ PluginAnswer parse_exec_credential(const CredentialPlugin& plugin, const std::st
     fail(plugin, "gave a certificate without its key, or a key without its certificate");
   if (answer.token.empty() && answer.identity.certificate.empty())
     fail(plugin, "gave neither a token nor a certificate");
-  answer.expires = std::chrono::system_clock::time_point::max();
+  answer.expires = std::chrono::sys_seconds::max();
   if (const std::string until = text_at(*status, "expirationTimestamp"); !until.empty()) {
     const auto parsed = parse_time(until);
     if (!parsed) fail(plugin, "gave an expirationTimestamp that is no time");

@@ -11,7 +11,7 @@ namespace isogate::k8s {
 struct PluginAnswer {
   Identity identity;  // without `authorization`
   std::string token;
-  std::chrono::system_clock::time_point expires;
+  std::chrono::sys_seconds expires;  // coarse: nanoseconds end in 2262
 };
 
 // At most 30 s, and within the budget; then its process group is killed. It has this process's environment

@@ -26,6 +26,10 @@ std::string bearer(std::string token, const std::string& whence) {
   return "Bearer " + token;
 }
 
+std::chrono::sys_seconds this_second() {
+  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+}
+
 class FileCredentials : public Credentials {
  public:
   explicit FileCredentials(CredentialFiles files) : files_(std::move(files)) {}
@@ -63,7 +67,7 @@ class PluginCredentials : public Credentials {
     for (;;) {
       {
         std::unique_lock lock(mutex_);
-        if (known_ && std::chrono::system_clock::now() < known_->expires) return known_->identity;
+        if (known_ && this_second() < known_->expires) return known_->identity;
         if (!running_) return renew(lock, budget);
       }
       const auto outcome = budget.wait(-1, 0, kLook);
