@@ -29,8 +29,8 @@ struct ExecRequest {
   bool stdin_open = true;
   bool tty = false;
   bool separate_stderr = false;  // false: its first 4 KiB are kept for stderr_text(), the rest dropped
-  std::chrono::milliseconds ping_every{20'000};
-  // For anything from the server after a ping, as long as its bytes are taken here. Zero: no limit, for a
+  std::chrono::milliseconds ping_every{20'000};  // but not while its bytes are not taken here
+  // For anything from the server after a ping. Zero: no limit, for a
   // program that may leave its stdin unread: a server that waits for it answers no ping. Then TCP alone
   // notices, within half a minute, that the other machine is gone.
   std::chrono::milliseconds pong_patience{15'000};

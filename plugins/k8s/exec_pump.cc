@@ -121,9 +121,11 @@ void ExecPump::tell_time() {
     if (blocked_ == nullptr && now >= linger_) over_ = true;
     return;
   }
-  // What is not taken here cannot be heard either: only silence while listening counts.
+  // What is not taken here cannot be heard either: only silence while listening counts. Nor is anything said
+  // then: a server that has ended and gone answers it with a reset, and what it sent before is lost.
   if (blocked_ != nullptr) {
-    if (pinged_) pinged_ = now;
+    pinged_.reset();
+    ping_next_ = now + ping_every_;
   } else if (pinged_ && pong_patience_.count() > 0 && now >= *pinged_ + pong_patience_) {
     return lose("the API server did not answer a ping within " + std::to_string(pong_patience_.count()) +
                 " ms");

@@ -20,7 +20,10 @@ std::string metadata_text(const Json& object, const char* field) {
 }
 
 WatchStore::Key WatchStore::key_of(const Json& object) {
-  return {metadata_text(object, "namespace"), metadata_text(object, "name")};
+  Key key{metadata_text(object, "namespace"), metadata_text(object, "name")};
+  if (key.second.empty())
+    throw ApiError(ISOGATE_UNAVAILABLE, "the API server told of an object without name");
+  return key;
 }
 
 void WatchStore::put(const Json& object) {
