@@ -24,7 +24,7 @@
 namespace isogate::k8s {
 
 struct ExecRequest {
-  std::string name_space, pod, container;
+  std::string name_space, pod, container;  // container empty: the pod's first
   std::vector<std::string> command;
   bool stdin_open = true;
   bool tty = false;

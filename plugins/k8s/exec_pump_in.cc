@@ -86,7 +86,9 @@ size_t ExecPump::deliver(std::string_view bytes) {
   }
   switch (channel_) {
     case kNoChannel:
+      break;
     case kClose:
+      if (!v5_) break_off("it spoke on channel 255", kProtocol);
       break;
     case kStdout:
       return named + give(pair_, bytes);

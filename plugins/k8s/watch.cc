@@ -16,6 +16,7 @@
 namespace isogate::k8s {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 struct Watch::Impl {
   Impl(Api& api_, Resource what_, Selection selection_, WatchEvents events_, WatchOptions options_)
@@ -45,7 +46,6 @@ struct Watch::Impl {
   const Fd end;
   std::string version;  // empty: a list is needed
   bool is_lost = false;
-  milliseconds next_pause{0};
   std::thread thread;
 };
 
@@ -61,20 +61,18 @@ void Watch::Impl::say_lost(const std::string& why) {
 }
 
 void Watch::Impl::say_restored() {
-  next_pause = options.first_pause;
   if (is_lost && events.restored) events.restored();
   is_lost = false;
 }
 
 void Watch::Impl::run() {
-  next_pause = options.first_pause;
+  constexpr seconds kLongEnough{1};  // for what follows not to be one more of many failures
+  milliseconds wait = options.first_pause;
   while (pause(milliseconds(0))) {
+    const auto begin = Budget::Clock::now();
     try {
       if (version.empty()) take_list();
       follow();
-      // The server ended it, as it does each `stream_time`; one that does at once is not asked at once.
-      if (!pause(std::min(options.first_pause, milliseconds(100)))) return;
-      continue;
     } catch (const ApiError& error) {
       if (error.http_status() == 410) version.clear();
       if (!pause(milliseconds(0))) return;
@@ -83,8 +81,9 @@ void Watch::Impl::run() {
       version.clear();
       say_lost(error.what());
     }
-    if (!pause(next_pause)) return;
-    next_pause = std::min(2 * next_pause, options.longest_pause);
+    if (Budget::Clock::now() - begin >= kLongEnough) wait = options.first_pause;
+    if (!pause(wait)) return;
+    wait = std::min(2 * wait, options.longest_pause);
   }
 }
 

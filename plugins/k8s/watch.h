@@ -1,6 +1,7 @@
 // Follows one collection of the cluster, in a thread of its own: lists it, then watches it from there with
 // bookmarks, lists again when that is no longer possible (410, ERROR) and connects again, after 0.1 to 10 s,
-// when the stream breaks. A connection that says nothing is given up some seconds after `stream_time`.
+// when the stream ends or breaks. A connection that says nothing is given up some seconds after
+// `stream_time`.
 //
 // The callbacks are called by that thread, one at a time; they may use Api, not destroy the Watch. An object
 // that went away while nobody watched is told as deleted once a list lacks it, with what was last known. One

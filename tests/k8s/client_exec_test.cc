@@ -172,7 +172,7 @@ TEST(K8sExec, FramesComeInAnyPieces) {
                             frame("", 0) + frame("", 2, false) + frame(on(1, "three"), 0) + frame("") +
                             exit_with(0) + kClose;
   for (const size_t piece : {size_t{1}, size_t{3}, bytes.size()}) {
-    bool answered = false;
+    std::atomic<bool> answered{false};
     FakeCluster cluster(v4([&](Peer& peer) {
       for (size_t at = 0; at < bytes.size(); at += piece)
         peer.write(std::string_view(bytes).substr(at, piece));
