@@ -133,7 +133,10 @@ void SandboxPod::try_make(const sdk::Call& call) {
 PodState SandboxPod::run(const sdk::Call& call) {
   const auto begun = Clock::now();
   const auto hopeless = [&](const PodState& state) {
-    if (state.problem.empty()) return false;
+    // A volume is on its way until it is there.
+    const bool volume =
+        state.waits_for_node && state.problem.find("PersistentVolumeClaim") != std::string::npos;
+    if (state.problem.empty() || volume) return false;
     return !state.waits_for_node || Clock::now() - begun > seconds(services_.config.node_timeout_sec);
   };
   const PodState state =

@@ -9,7 +9,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kEnding{60};
-constexpr std::chrono::milliseconds kVolume{3'000}, kPause{50};
+constexpr std::chrono::milliseconds kVolume{3'000}, kPause{150};
 
 [[noreturn]] void lost() {
   throw sdk::Error(ISOGATE_SANDBOX_LOST,
