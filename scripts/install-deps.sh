@@ -35,9 +35,14 @@ chromium             | what web pages may do to a gateway on loopback, in a real
 clang-14             | fuzz targets
 clang-format-14      | the format of the source
 clang-tidy-14        | static checks
+containerd           | containers of the Kubernetes node
+containernetworking-plugins | networks of its pods
 cpio                 | the files of the guest that qemu runs
 debootstrap          | the image of the Docker tests in which agents find what they use
+dpkg-dev             | unpacks the source of Kubernetes
 docker.io            | a Docker Engine to run containers on
+etcd-server          | the store of the Kubernetes API server
+golang-1.19-go       | builds Kubernetes
 iproute2             | ss and ip: sockets and network namespaces as others see them
 iptables             | networks of the Docker Engine
 jq                   | JSON in shell tests
@@ -55,6 +60,7 @@ python3-jsonschema   | the published schema against the sample configurations
 python3-venv         | schemathesis, which Debian has not, in an environment of its own
 qemu-system-x86      | a guest of Debian's own kernel, whose cgroups are v2 alone; without KVM
 python3-yaml         | reads the sample configurations and the OpenAPI document
+runc                 | the runtime of the Kubernetes node
 runsc                | gVisor, another runtime of the Docker Engine
 sqlite3              | looks into the state database
 strace               | which system calls a role really makes

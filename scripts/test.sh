@@ -41,6 +41,7 @@ stop_engines() {
     local script=${kind/rootless/podman}
     tests/engines/$script.sh down "$engines/$kind" || true
   done
+  tests/engines/kubernetes.sh down "$engines/k8s" || true
   rmdir "$engines"
 }
 trap stop_engines EXIT
@@ -59,6 +60,7 @@ say "engines"
 start_engine ISOGATE_TEST_DOCKER docker up docker
 start_engine ISOGATE_TEST_PODMAN podman up podman
 start_engine ISOGATE_TEST_PODMAN_ROOTLESS podman rootless rootless
+start_engine ISOGATE_TEST_KUBERNETES kubernetes up k8s
 
 say "tests ($preset)"
 ctest --preset "$preset" --output-on-failure

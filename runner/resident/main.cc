@@ -1,6 +1,8 @@
 #include <cstdio>
 
+#include "runner/resident/install.h"
 #include "runner/resident/options.h"
+#include "runner/resident/reach.h"
 #include "runner/resident/service.h"
 
 int main(int argc, char** argv) {
@@ -14,6 +16,12 @@ int main(int argc, char** argv) {
     std::printf("isogate-runner %s, protocol %u.%u\n", ISOGATE_VERSION, ISOGATE_RUNNER_MAJOR,
                 ISOGATE_RUNNER_MINOR);
     return 0;
+  }
+  if (options->mode == Mode::reach) return report_reached(options->operands);
+  if (options->mode == Mode::install) {
+    const auto installed = install_into(options->operands[0]);
+    if (!installed) std::fprintf(stderr, "isogate-runner: %s\n", installed.error().message.c_str());
+    return installed ? 0 : 1;
   }
   Service service;
   if (auto opened = service.open(*options); !opened) {

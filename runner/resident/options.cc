@@ -22,8 +22,8 @@ struct Named {
   std::string_view name;
   Mode mode;
 };
-constexpr Named kModes[] = {
-    {"dial", Mode::dial}, {"stdio", Mode::stdio}, {"idle", Mode::idle}, {"version", Mode::version}};
+constexpr Named kModes[] = {{"dial", Mode::dial},       {"stdio", Mode::stdio},     {"idle", Mode::idle},
+                            {"version", Mode::version}, {"install", Mode::install}, {"reach", Mode::reach}};
 
 Result<void> take_shared(Options& options, std::string_view value) {
   const size_t equals = value.find('=');
@@ -49,6 +49,8 @@ Result<void> check(const Options& options) {
   if (options.socket.size() >= sizeof sockaddr_un{}.sun_path)
     return invalid("the path of the socket is longer than " +
                    std::to_string(sizeof sockaddr_un{}.sun_path - 1) + " bytes");
+  if (options.mode == Mode::install && options.operands.size() != 1)
+    return invalid("install needs one directory");
   if (!options.workspace.starts_with('/')) return invalid("--workspace must be an absolute path");
   return {};
 }
@@ -64,9 +66,11 @@ Result<Options> parse_options(int argc, char** argv) {
     options.mode = mode.mode;
     known = true;
   }
-  if (!known) return invalid("name one of dial, stdio, idle, version");
+  if (!known) return invalid("name one of dial, stdio, idle, install, reach, version");
   ++at;
   if (options.mode == Mode::dial && at < argc && argv[at][0] != '-') options.socket = argv[at++];
+  if (options.mode == Mode::install || options.mode == Mode::reach)
+    while (at < argc) options.operands.emplace_back(argv[at++]);
   for (; at < argc; at += 2) {
     auto taken = take_option(options, argv[at], at + 1 < argc ? argv[at + 1] : nullptr);
     if (!taken) return taken.error();
@@ -79,6 +83,8 @@ std::string usage() {
   return "usage: isogate-runner dial PATH [option…]   serves the gateway that listens at PATH, for ever\n"
          "       isogate-runner stdio [option…]       serves one connection on its input and output\n"
          "       isogate-runner idle                  only reaps: the first process of a container\n"
+         "       isogate-runner install DIR           puts itself there, mode 0555\n"
+         "       isogate-runner reach TARGET…         tells which ADDRESS:PORT answers; hop: the first hop\n"
          "       isogate-runner version\n"
          "options: --workspace DIR (/workspace)  --shared PREFIX=DIR  --shell PATH (/bin/sh)\n"
          "         --toolchain PATH  --user-name NAME\n";

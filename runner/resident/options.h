@@ -9,11 +9,12 @@
 
 namespace isogate::resident {
 
-enum class Mode { dial, stdio, idle, version };
+enum class Mode { dial, stdio, idle, version, install, reach };
 
 struct Options {
   Mode mode = Mode::idle;
-  std::string socket;  // of dial
+  std::string socket;                 // of dial
+  std::vector<std::string> operands;  // of install, the directory; of reach, the targets
   std::string workspace = "/workspace";
   std::string shell = "/bin/sh";
   std::string toolchain;                                    // goes in front of PATH; may be empty

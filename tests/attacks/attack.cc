@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "tests/support/cluster.h"
 #include "tests/support/engine.h"
 
 namespace isogate::test {
@@ -19,10 +20,16 @@ const std::string& Attack::backend() {
 const std::string& Attack::obstacle() {
   static const std::string why = [] {
     if (backend() == "docker") return engine_obstacle();
+    if (backend() == "k8s") return cluster_obstacle();
     if (isolates()) return namespace_obstacle();
     return is_root() ? root_gateway_obstacle() : std::string();
   }();
   return why;
+}
+
+std::string Attack::entry() {
+  const std::string config = backend() == "k8s" ? ", config: {" + cluster_config() + "}" : "";
+  return "{name: " + backend() + config + "}";
 }
 
 std::vector<std::pair<std::string, std::string>> Attack::engines() {
@@ -36,7 +43,8 @@ void Attack::SetUpTestSuite() {
   if (!obstacle().empty()) return;
   GatewayOptions options;
   options.yaml = isolates() ? "" : "allow_unisolated: true\n";
-  options.yaml += "backends: [{name: " + backend() + "}]\nexec: {max_timeout_sec: 100}";
+  options.yaml += "backends: [" + entry() + "]\nexec: {max_timeout_sec: 100}";
+  if (backend() == "k8s") options.yaml += "\ninstance: attacks-" + new_mark();
   options.env = engines();
   options.env.emplace_back("GATEWAY_TOKEN", "the-gateway-s-own-secret");
   gateway_ = std::make_unique<Gateway>(options);

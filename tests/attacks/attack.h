@@ -25,15 +25,19 @@ class Attack : public testing::Test {
 
   static Gateway& gateway();
   static const std::string& backend();
-  static const std::string& obstacle();  // why there is no gateway
+  static const std::string& obstacle();                               // why there is no gateway
   static std::vector<std::pair<std::string, std::string>> engines();  // the environment that finds them
+  static std::string entry();                                         // the backend's in the configuration
   static bool isolates() { return backend() != "local"; }
+  // All execs of an agent are in one container.
+  static bool shares_container() { return backend() == "docker" || backend() == "k8s"; }
   // An agent of this test's own.
   Caller x() const { return {gateway(), "X-" + name()}; }
   Caller y() const { return {gateway(), "Y-" + name()}; }
   static std::string name() { return testing::UnitTest::GetInstance()->current_test_info()->name(); }
-  // Every agent has a uid of its own.
+  // Agents cannot reach each other: every one has a uid of its own, or a pod.
   static bool separates_agents() { return is_root(); }
+  static bool gives_uids() { return is_root() && backend() != "k8s"; }
 
  private:
   static std::unique_ptr<Gateway> gateway_;

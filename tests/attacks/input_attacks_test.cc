@@ -226,9 +226,10 @@ TEST_F(InputAttack, B118_WrongKeysInALoopAreSlowedDown) {
 TEST_F(InputAttack, T122_NamesThatLookAlikeShareNothing) {
   const auto key = [](char c) { return "isg_" + std::string(43, c); };
   GatewayOptions options;
-  options.yaml = "allow_unisolated: true\nbackends: [{name: " + backend() +
-                 "}]\nkeys:\n  - {name: one, tenant: a, sha256: " + sha256_hex(key('A')) +
+  options.yaml = "allow_unisolated: true\nbackends: [" + entry() +
+                 "]\nkeys:\n  - {name: one, tenant: a, sha256: " + sha256_hex(key('A')) +
                  "}\n  - {name: two, tenant: a-b, sha256: " + sha256_hex(key('B')) + "}\n";
+  if (backend() == "k8s") options.yaml += "instance: attacks-" + new_mark() + "\n";
   options.env = engines();
   Gateway own(options);
   const Caller a(own.url(), key('A'), ""), ab(own.url(), key('B'), "");
@@ -241,12 +242,12 @@ TEST_F(InputAttack, T122_NamesThatLookAlikeShareNothing) {
     EXPECT_EQ(each.out("ls -A; echo x > taken"), "");
   }
   EXPECT_EQ(places.size(), isolates() ? 1 : all.size()) << "each sees its own /workspace";
-  if (!separates_agents()) GTEST_SKIP() << "all agents of an ordinary user's gateway share its uid";
+  if (!gives_uids()) GTEST_SKIP() << "all agents of an ordinary user's gateway, and all pods, share a uid";
   EXPECT_EQ(uids.size(), all.size());
 }
 
 TEST_F(InputAttack, T123_NoAgentGetsAUidThatMeansSomething) {
-  if (!separates_agents()) GTEST_SKIP() << "all agents of an ordinary user's gateway share its uid";
+  if (!gives_uids()) GTEST_SKIP() << "all agents of an ordinary user's gateway, and all pods, share a uid";
   const std::string front = status_field(front_of(gateway()), "Uid"),
                     host = status_field(host_of(gateway(), backend()), "Uid");
   for (const char* agent : {"a2835", "a29699", "a0", "root", "nobody"}) {

@@ -118,7 +118,7 @@ TEST_F(ProcessAttack, P49_NobodyIsTraced) {
 
 TEST_F(ProcessAttack, P50_ExecsOfOneAgentDoNotSeeEachOther) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation << ": there is one pid namespace";
-  if (backend() == "docker")
+  if (shares_container())
     GTEST_SKIP() << "all execs of an agent are in its one container, where they see and may end each other";
   const std::string mark = new_mark();
   ExecStream first(x(), {{"command", "sleep " + mark}, {"timeout_sec", 30}});
@@ -143,7 +143,7 @@ TEST_F(ProcessAttack, P51_AClientThatLeavesFreesEverything) {
   streams.clear();
   EXPECT_TRUE(gone_within(5, mark));
   // A thread of the host that waits for its next call may keep a descriptor.
-  const size_t kept = backend() == "docker" ? 20 : 2;
+  const size_t kept = shares_container() ? 20 : 2;
   EXPECT_TRUE(eventually(
       5,
       [&] { return open_files(front).size() <= of_front + 2 && open_files(host).size() <= of_host + kept; }))

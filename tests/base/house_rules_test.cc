@@ -18,6 +18,7 @@ const std::map<std::string, std::string> kWhosePaths = {
     {"plugins/docker/backend.cc", "the program isogate-runner"},
     {"plugins/docker/engine_context.cc", "the operator's ~/.docker"},
     {"plugins/docker/volumes.cc", "the program isogate-runner"},
+    {"plugins/k8s/operator_files.cc", "the kubeconfig of the operator, and what it names"},
     {"plugins/local/backend.cc", "the operator's sandboxes directory"},
     {"plugins/namespace/backend.cc", "the operator's shared directories"},
     {"plugins/namespace/etc.cc", "the /etc of this host, or of the operator's root"},

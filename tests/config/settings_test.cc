@@ -150,7 +150,7 @@ TEST_P(Samples, FitThePublishedSchemaByAnotherValidator) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Samples,
-                         ::testing::Values("local-dev.yaml", "production.yaml", "single-host.yaml"));
+                         ::testing::Values("k8s.yaml", "local-dev.yaml", "production.yaml", "single-host.yaml"));
 
 TEST(Samples, SayWhatTheyAreFor) {
   LoadOptions options;
@@ -165,6 +165,11 @@ TEST(Samples, SayWhatTheyAreFor) {
   ASSERT_TRUE(production);
   EXPECT_TRUE(production->config.require_remote);
   EXPECT_TRUE(production->relaxations.empty());
+  options.file = source_file("configs/k8s.yaml");
+  auto pods = load_config(options);
+  ASSERT_TRUE(pods);
+  EXPECT_TRUE(pods->config.require_remote);
+  EXPECT_TRUE(pods->relaxations.empty());
   options.file = source_file("configs/single-host.yaml");
   auto host = load_config(options);
   ASSERT_TRUE(host);

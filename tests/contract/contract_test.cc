@@ -8,6 +8,7 @@
 #include <map>
 #include <regex>
 
+#include "tests/support/cluster.h"
 #include "tests/support/engine.h"
 
 namespace isogate::test {
@@ -70,6 +71,7 @@ Stage make_stage(Starter starter, const std::string& backend) {
   Stage stage;
   stage.obstacle = starter_obstacle(starter);
   if (stage.obstacle.empty() && backend == "docker") stage.obstacle = engine_obstacle();
+  if (stage.obstacle.empty() && backend == "k8s") stage.obstacle = cluster_obstacle();
   if (!stage.obstacle.empty()) return stage;
   GatewayOptions options = options_for(backend, starter, "instance: contract-" + new_mark());
   options.wait_ready = false;
@@ -104,8 +106,23 @@ class Contract : public testing::TestWithParam<Param> {
   }
 };
 
+// What a case does with its sandbox as such, another one cannot share.
+bool wants_its_own(const Case* each) {
+  for (const auto cases : {sandbox_cases(), agent_cases(), selection_cases(), operation_cases()})
+    if (each >= cases.data() && each < cases.data() + cases.size()) return true;
+  return false;
+}
+
+// A pod takes seconds to come and to go: there most cases are of one agent, whose workspace each finds empty.
+std::string agent_of(Stage& stage, const Param& param) {
+  if (stage.row.at("locality") != "cluster" || wants_its_own(param.each)) return param.each->name;
+  const Caller shared(*stage.gateway, "shared");
+  shared.run("chmod -R u+rwx . 2>/dev/null; find . -mindepth 1 -delete; find /tmp -mindepth 1 -delete");
+  return shared.agent();
+}
+
 World world_of(Stage& stage, const Param& param) {
-  std::string agent = param.each->name;
+  std::string agent = agent_of(stage, param);
   World world{
       *stage.gateway, Caller(*stage.gateway, agent.substr(0, 50)), param.backend, param.starter, {}, {}, {}};
   for (const Json& name : stage.row.at("capabilities")) world.capabilities.insert(name);
@@ -119,23 +136,26 @@ TEST_P(Contract, Holds) {
   ASSERT_FALSE(here.broken) << here.obstacle;
   if (!here.obstacle.empty()) GTEST_SKIP() << here.obstacle;
   ASSERT_NE(GetParam().each, nullptr) << "there is no plugin of that name in the build, yet it serves";
-  World world = world_of(here, GetParam());
   SCOPED_TRACE("promise " + std::to_string(GetParam().each->promise));
   try {
+    World world = world_of(here, GetParam());
     GetParam().each->run(world);
   } catch (const std::exception& error) {
     ADD_FAILURE() << error.what();
   }
-  EXPECT_EQ(http_call(world.gateway.url(), "GET", "/healthz").status, 200) << "the gateway suffered";
+  EXPECT_EQ(http_call(here.gateway->url(), "GET", "/healthz").status, 200) << "the gateway suffered";
 }
 
-// For a run of the table on another way of the same backend: what ISOGATE_TEST_CONFIG says is the `config` of
-// all backends in this yaml.
-std::string with_variant(const std::string& yaml) {
-  const char* config = std::getenv("ISOGATE_TEST_CONFIG");
-  if (config == nullptr) return yaml;
+// The `config` of all backends in this yaml: what k8s needs to find the cluster, and for a run of the table
+// on another way of the same backend what ISOGATE_TEST_CONFIG says, members in YAML's flow style.
+std::string with_config(const std::string& backend, const std::string& yaml) {
+  const char* variant = std::getenv("ISOGATE_TEST_CONFIG");
+  std::string members =
+      backend == "k8s" ? cluster_config() + ", shared: [{prefix: shared, claim: isogate-test-shared}]" : "";
+  if (variant != nullptr) members += (members.empty() ? "" : ", ") + std::string(variant);
+  if (members.empty()) return yaml;
   static const std::regex name("\n  - name: [^\n]+");
-  return std::regex_replace(yaml, name, std::string("$&\n    config: ") + config);
+  return std::regex_replace(yaml, name, "$&\n    config: {" + members + "}");
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, Contract, testing::ValuesIn(params()), name_of);
@@ -157,7 +177,7 @@ GatewayOptions options_for(const std::string& backend, Starter starter, const st
   options.yaml = more;
   if (more.find("allow_unisolated:") == std::string::npos) options.yaml += "\nallow_unisolated: true";
   if (more.find("backends:") == std::string::npos) options.yaml += "\nbackends:\n  - name: " + backend;
-  options.yaml = with_variant(options.yaml);
+  options.yaml = with_config(backend, options.yaml);
   if (more.find("shared_dirs:") == std::string::npos)
     options.yaml += "\nshared_dirs:\n  - prefix: shared\n    path: " + shared_directory();
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};

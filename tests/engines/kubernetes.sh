@@ -5,6 +5,7 @@
 #                                               isogate-test:small and :base of docker.sh; tries a pod; prints the path
 #                                               of the administrator's kubeconfig
 #   kubernetes.sh import DIR NAME ARCHIVE       a root file system (tar) as an image of the node
+#   kubernetes.sh runner DIR PROGRAM                an isogate-runner as an image of the node; prints its name
 #   kubernetes.sh down [DIR]                    ends it, with all that is its own
 #
 # Exits with 77 where there can be none, with the reason on stderr. Pods need imagePullPolicy Never.
@@ -271,6 +272,19 @@ import_image() {
   load "$1" "{\"Env\": [\"PATH=$path\"]}" "${@:2}"
 }
 
+import_runner() {
+  local name archive
+  name=isogate-test:runner-$(sha256sum < "$1" | cut -c 1-12)
+  if ! containers images list --quiet | grep -qx ".*/$name"; then
+    archive=$(mktemp "$dir/runner.XXXXXX")
+    tar --create --dereference --file "$archive" --mode 0555 --owner 0 --group 0 --transform 's|.*|isogate-runner|' \
+      --directory "$(dirname "$1")" "$(basename "$1")"
+    load "$archive" '{}' "$name"
+    rm -f "$archive"
+  fi
+  echo "$name"
+}
+
 import_images() {
   local there file
   there=$(containers images list --quiet)
@@ -332,6 +346,7 @@ up() {
   await 120 kubelet node_is_ready
   wait "$importer" || exit
   try_pod
+  fill_shared
   echo "$dir/kubeconfig"
 }
 
@@ -343,6 +358,10 @@ case $verb in
     choose "${1:?DIR}"
     import_image "${3:?ARCHIVE}" "${2:?NAME}"
     ;;
+  runner)
+    choose "${1:?DIR}"
+    import_runner "${2:?PROGRAM}"
+    ;;
   down) choose "${1:-}"; remove ;;
-  *) echo "usage: kubernetes.sh up [DIR] | import DIR NAME ARCHIVE | down [DIR]" >&2; exit 2 ;;
+  *) echo "usage: kubernetes.sh up [DIR] | import DIR NAME ARCHIVE | runner DIR PROGRAM | down [DIR]" >&2; exit 2 ;;
 esac

@@ -64,29 +64,42 @@ END
   done
 }
 
+# The collection of an object: collection KIND NAMESPACE
+collection() {
+  local space=${2:+namespaces/$2/}
+  case $1 in
+    Namespace) echo /api/v1/namespaces ;;
+    ServiceAccount) echo "/api/v1/${space}serviceaccounts" ;;
+    Role) echo "/apis/rbac.authorization.k8s.io/v1/${space}roles" ;;
+    RoleBinding) echo "/apis/rbac.authorization.k8s.io/v1/${space}rolebindings" ;;
+    NetworkPolicy) echo "/apis/networking.k8s.io/v1/${space}networkpolicies" ;;
+    *) note "what is a $1?"; return 1 ;;
+  esac
+}
+
+# apply FILE: documents in block style, one after the other.
+apply() {
+  local document kind space
+  rm -rf "$dir/documents"
+  mkdir "$dir/documents"
+  awk -v to="$dir/documents/" 'BEGIN { n = 100 } /^---$/ { n++; next } { print > (to n) }' "$1"
+  for document in "$dir"/documents/*; do
+    kind=$(sed -n 's/^kind: //p' "$document")
+    space=$(awk '/^[a-z]/ { inside = /^metadata:/ } inside && $1 == "namespace:" { print $2 }' "$document")
+    create "$(collection "$kind" "$space")" < "$document"
+  done
+}
+
+# The product's account, with the role that is shipped for it.
 create_account() {
-  local roles=/apis/rbac.authorization.k8s.io/v1/namespaces/isogate name kind
-  create /api/v1/namespaces <<< '{apiVersion: v1, kind: Namespace, metadata: {name: isogate}}'
-  create /api/v1/namespaces/isogate/serviceaccounts <<< '{apiVersion: v1, kind: ServiceAccount, metadata: {name: isogate}}'
-  create "$roles/roles" << 'END'
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: isogate}
-rules:
-- {apiGroups: [""], resources: [pods], verbs: [create, get, list, watch, delete]}
-- {apiGroups: [""], resources: [pods/exec], verbs: [create, get]}
-END
-  for name in isogate isogate-test-restricted; do
-    kind=ClusterRole
-    [ "$name" != isogate ] || kind=Role
-    create "$roles/rolebindings" << END
+  apply "$here/../../deploy/k8s/rbac.yaml"
+  create /apis/rbac.authorization.k8s.io/v1/namespaces/isogate-sandboxes/rolebindings << END
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: $name}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: $kind, name: $name}
+metadata: {name: isogate-test-restricted}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: isogate-test-restricted}
 subjects: [{kind: ServiceAccount, name: isogate, namespace: isogate}]
 END
-  done
 }
 
 create_objects() {
@@ -106,7 +119,7 @@ write_account_kubeconfig() {
   token=$(kube POST /api/v1/namespaces/isogate/serviceaccounts/isogate/token --header 'Content-Type: application/json' \
     --data '{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}' |
     jq -er .status.token) || give_up kube-apiserver
-  (umask 077 && kubeconfig kubeconfig-isogate isogate "$token")
+  (umask 077 && kubeconfig kubeconfig-isogate isogate-sandboxes "$token")
 }
 
 node_is_ready() {
@@ -128,6 +141,39 @@ spec:
 END
 }
 pod_is_gone() { ! kube GET $pod/isogate-test; }
+
+# A claim with a file, for what is shared by all sandboxes.
+create_shared() {
+  create /api/v1/namespaces/isogate-sandboxes/persistentvolumeclaims << 'END'
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: isogate-test-shared}
+spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Mi}}}
+END
+  create /api/v1/namespaces/isogate-sandboxes/pods << 'END'
+apiVersion: v1
+kind: Pod
+metadata: {name: isogate-test-shared}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: "isogate-test:small"
+    imagePullPolicy: Never
+    command: [sh, -c, "echo shared hello > /shared/hello"]
+    volumeMounts: [{name: shared, mountPath: /shared}]
+  volumes: [{name: shared, persistentVolumeClaim: {claimName: isogate-test-shared}}]
+END
+}
+shared_pod=/api/v1/namespaces/isogate-sandboxes/pods/isogate-test-shared
+shared_is_filled() { kube GET $shared_pod | jq -e '.status.phase == "Succeeded"'; }
+
+fill_shared() {
+  create_shared
+  await 60 kubelet shared_is_filled
+  kube DELETE "$shared_pod?gracePeriodSeconds=0" > /dev/null
+}
 
 try_pod() {
   kube DELETE "$pod/isogate-test?gracePeriodSeconds=0" > /dev/null 2>&1 || true

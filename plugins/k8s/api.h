@@ -1,0 +1,116 @@
+// A client of the Kubernetes API. Start here; watch.h and exec_channel.h are written on top of it.
+//
+// Any thread, concurrently: each call takes a connection of its own from a small pool of kept ones, or makes
+// one. Every call takes a Budget: waiting for its turn, connecting, sending and receiving are bounded by it,
+// so a silent server hangs nobody.
+//
+// Errors are ApiError, thrown: what the API server's Status says (api_error.h), ISOGATE_UNAVAILABLE when it
+// cannot be reached, is late, breaks off or answers nonsense (maybe_done() tells what may have happened),
+// ISOGATE_CANCELLED.
+//
+// What is repeated, within the budget: after a 401 once, with newer credentials when there are any; after a
+// 429, whatever the method, since nothing was done; after a 503 with Retry-After, and over a kept connection
+// that turned out dead, only what may be done twice: GET, and DELETE. Nothing else ever is, nor an upgrade.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugins/k8s/access.h"
+#include "plugins/k8s/api_error.h"
+#include "plugins/k8s/budget.h"
+
+namespace isogate::k8s {
+
+using Json = nlohmann::json;
+using Query = std::vector<std::pair<std::string, std::string>>;
+
+class HttpConnection;
+struct HttpHead;
+
+struct ApiLimits {
+  double qps = 50;  // of all requests but those of open(); 0: any number
+  double burst = 100;
+  size_t answer_most = size_t{16} << 20;
+  size_t kept_most = 8;  // connections without work
+};
+
+// A resource, or a collection where `name` is empty. Names are checked, so they may come from anywhere.
+struct Resource {
+  std::string group_version;  // "v1", "apps/v1", "coordination.k8s.io/v1"
+  std::string name_space;     // empty: of the cluster, or all of them
+  std::string plural;         // "pods"
+  std::string name = {};
+  std::string subresource = {};  // "exec", "status"
+
+  // "/api/v1/namespaces/x/pods/y"; throws ISOGATE_INVALID_ARGUMENT for what no cluster has.
+  [[nodiscard]] std::string path() const;
+  [[nodiscard]] std::string text() const;  // "pods/exec `x/y`", for messages
+};
+
+struct ApiRequest {
+  std::string method, path;  // path as Resource::path() gives it
+  Query query = {};          // not yet encoded
+  std::string body = {};     // JSON
+  std::string content_type = "application/json";
+  std::string attempt = {};  // "create pod `x`", for messages
+};
+
+enum class Patch { kMerge, kStrategic, kJson };  // kJson: a list of operations, RFC 6902
+
+struct Selection {
+  std::string labels = {}, fields = {};  // as in labelSelector and fieldSelector
+  size_t page = 500;                     // asked for at once
+};
+
+// A streamed answer with a good status, its body not yet read; for watch.h and exec_channel.h.
+struct ApiStream {
+  std::unique_ptr<HttpConnection> connection;
+  std::unique_ptr<HttpHead> head;
+  std::string certificate;  // which was shown
+  ~ApiStream();
+  ApiStream(std::unique_ptr<HttpConnection> connection, std::unique_ptr<HttpHead> head,
+            std::string certificate);
+  ApiStream(ApiStream&&) noexcept;
+};
+
+class Api {
+ public:
+  explicit Api(ClusterAccess access, ApiLimits limits = {});
+  ~Api();
+  Api(const Api&) = delete;
+  Api& operator=(const Api&) = delete;
+
+  [[nodiscard]] const ClusterAccess& access() const;
+
+  // The answer's JSON of any 2xx, null where there is none. `status`: which it was.
+  Json call(const ApiRequest& request, const Budget& budget, int* status = nullptr);
+
+  Json get(const Resource& what, const Budget& budget);
+  // `body` with its metadata.name, or generateName; `what` without name unless with a subresource (eviction).
+  // `query`: {{"dryRun", "All"}}, say; likewise below.
+  Json create(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});
+  Json patch(const Resource& what, Patch kind, const Json& body, const Budget& budget,
+             const Query& query = {});
+  // With metadata.resourceVersion in `body` somebody else's change is an error, reason() "Conflict".
+  Json replace(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});
+  // `options`: {{"gracePeriodSeconds", 0}, {"propagationPolicy", "Background"},
+  // {"preconditions", {{"uid", …}}}}; null: none. What is not there is ISOGATE_NOT_FOUND, another uid
+  // reason() "Conflict".
+  Json remove(const Resource& what, const Json& options, const Budget& budget);
+  // All pages as one: {"metadata": {"resourceVersion": …}, "items": […]}. Bounded to 64 MiB together.
+  Json list(const Resource& what, const Selection& selection, const Budget& budget);
+
+  // A connection of its own, not counted by the rate; `upgrade`: headers of a WebSocket's, and 101 is the
+  // good status.
+  ApiStream open(const ApiRequest& request, const Query& upgrade, const Budget& budget);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace isogate::k8s

@@ -1,0 +1,65 @@
+#include "plugins/k8s/api_error.h"
+
+#include <nlohmann/json.hpp>
+
+namespace isogate::k8s {
+namespace {
+
+std::string text_at(const nlohmann::json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+isogate_status status_of(int http_status, const std::string& reason) {
+  switch (http_status) {
+    case 400:
+    case 413:
+    case 422:
+      return ISOGATE_INVALID_ARGUMENT;
+    case 401:
+    case 403:
+      return ISOGATE_PERMISSION_DENIED;
+    case 404:
+      return ISOGATE_NOT_FOUND;
+    case 410:
+      return reason == "Expired" ? ISOGATE_UNAVAILABLE : ISOGATE_NOT_FOUND;
+    case 405:
+    case 406:
+    case 415:
+      return ISOGATE_UNSUPPORTED;
+    case 409:
+      return reason == "AlreadyExists" ? ISOGATE_ALREADY_EXISTS : ISOGATE_UNAVAILABLE;
+    default:
+      return http_status == 429 || http_status >= 500 ? ISOGATE_UNAVAILABLE : ISOGATE_IO;
+  }
+}
+
+}  // namespace
+
+std::string printable(std::string_view bytes, size_t most) {
+  std::string line;
+  for (const char c : bytes) {
+    if (line.size() >= most) return line + "…";
+    if (c == '\n' || c == '\r' || c == '\t') {
+      if (!line.empty() && line.back() != ' ') line += ' ';
+    } else {
+      line += c >= ' ' && c <= '~' ? c : '?';
+    }
+  }
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return line;
+}
+
+ApiError refusal(const std::string& attempt, int http_status, std::string_view body) {
+  constexpr size_t kReasonMost = 60;
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  const bool is_status = json.is_object() && text_at(json, "kind") == "Status";
+  const std::string reason = is_status ? printable(text_at(json, "reason"), kReasonMost) : "";
+  const std::string said = printable(is_status ? text_at(json, "message") : std::string(body));
+  return {status_of(http_status, reason),
+          "cannot " + attempt + ": the API server answered " + std::to_string(http_status) +
+              (reason.empty() ? "" : " " + reason) + (said.empty() ? "" : ": " + said),
+          http_status, true, reason};
+}
+
+}  // namespace isogate::k8s

@@ -1,0 +1,142 @@
+#include "plugins/k8s/backend.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace isogate::k8s {
+namespace {
+
+constexpr std::chrono::milliseconds kProbe{5'000};
+
+// A backend host has no HOME in its environment: what it would be.
+Environment environment() {
+  return [given = process_environment()](const std::string& name) -> std::optional<std::string> {
+    if (auto value = given(name)) return value;
+    if (name != "HOME") return std::nullopt;
+    char text[4096];
+    passwd entry{};
+    passwd* found = nullptr;
+    if (::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) != 0 || found == nullptr)
+      return std::nullopt;
+    return std::string(found->pw_dir);
+  };
+}
+
+}  // namespace
+
+Backend::Backend(sdk::Host host, std::string_view config_json)
+    : host_(host),
+      config_(parse_config(config_json)),
+      instance_(sdk::view(host.abi().instance)),
+      name_(sdk::view(host.abi().backend_name)),
+      shell_(sdk::view(host.abi().shell)),
+      toolchain_(sdk::view(host.abi().toolchain_path)) {
+  for (uint64_t i = 0; i < host_.abi().shared_dir_count; ++i)
+    shared_.emplace_back(sdk::view(host_.abi().shared_dirs[i].prefix));
+  check_shared(config_, shared_);
+  for (const std::string& relaxed : relaxations_of(config_))
+    host_.log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
+}
+
+Services& Backend::services() {
+  const std::lock_guard lock(mutex_);
+  if (services_) return *services_;
+  ClusterAccess access = load_access(config_.access, environment());
+  for (const std::string& relaxed : access.relaxations)
+    host_.log(ISOGATE_LOG_WARN, "relaxation: " + access.source + ": " + relaxed);
+  services_ = std::make_unique<Services>(host_, config_, std::move(access));
+  return *services_;
+}
+
+std::string Backend::detail_of(Services& services) const {
+  std::string detail = requirements_.text() + " at " + services.api.access().text() + ", namespace `" +
+                       services.name_space + "`; a pod for each sandbox";
+  std::string relaxed;
+  for (const std::string& each : relaxations_of(config_)) relaxed += (relaxed.empty() ? "" : "; ") + each;
+  if (!relaxed.empty()) detail += "; relaxed: " + relaxed;
+  return detail;
+}
+
+void Backend::probe(const sdk::Call& call, isogate_probe& out) {
+  out.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
+  out.locality = ISOGATE_LOCALITY_CLUSTER;
+  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EVIDENCE;
+  if (config_.workspace == Place::kClaim) out.capabilities |= ISOGATE_CAP_PERSISTENT;
+  if (!config_.open_network && config_.egress_to.empty() && !config_.allow_unenforced_network)
+    out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
+  out.verdict = ISOGATE_PROBE_UNAVAILABLE;
+  std::string detail;
+  try {
+    Services& use = services();
+    detail = requirements_.why_not(use, limits_of(config_, {}), Budget(call, kProbe));
+    if (detail.empty()) {
+      detail = detail_of(use);
+      out.verdict = ISOGATE_PROBE_AVAILABLE;
+    }
+  } catch (const sdk::Error& error) {
+    detail = error.what();
+  }
+  sdk::set_text(out.detail, detail);
+}
+
+void Backend::check_asked(const isogate_sandbox_spec& spec) const {
+  const auto refuse = [](const std::string& why) { throw sdk::Error(ISOGATE_UNSUPPORTED, why); };
+  const bool best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
+  if (spec.egress == ISOGATE_EGRESS_PROXY) refuse("backend `k8s` has no egress proxy: egress: deny or allow");
+  const bool way_out = config_.open_network || !config_.egress_to.empty();
+  if (spec.egress == ISOGATE_EGRESS_DENY && (way_out || config_.allow_unenforced_network))
+    refuse(
+        "egress is to be denied, and the configuration of `k8s` has a way out: remove network: open, "
+        "egress_to and allow_unenforced_network");
+  if (spec.egress == ISOGATE_EGRESS_ALLOW && !way_out)
+    refuse("egress is to be allowed, and this backend denies it: set network: open, or egress_to");
+  if (best_effort) return;
+  if (spec.limits.pids != 0)
+    refuse(
+        "a pod has no limit of pids of its own: set podPidsLimit of the kubelets and leave max_pids out, or "
+        "write limits: best_effort");
+  if (spec.limits.disk_bytes != 0)
+    refuse(
+        "backend `k8s` cannot limit the disk space of a sandbox at once, the kubelet only evicts above "
+        "ephemeral_mb: leave it out, or write limits: best_effort");
+}
+
+Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
+  Parts parts;
+  parts.owner = {instance_, name_, std::string(sdk::view(spec.sandbox_id))};
+  parts.tenant = sdk::view(spec.tenant);
+  parts.agent_id = sdk::view(spec.agent_id);
+  parts.shell = shell_;
+  parts.toolchain = toolchain_;
+  parts.shared = shared_;
+  return parts;
+}
+
+std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                            isogate_sandbox_info& info) {
+  check_asked(spec);
+  const OpenWish wish{(spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0, (spec.flags & ISOGATE_OPEN_KNOWN) != 0,
+                      std::string(sdk::view(spec.handle))};
+  auto pod = std::make_unique<SandboxPod>(services(), parts_of(spec), limits_of(config_, spec.limits));
+  const bool adopted = pod->open(wish, call);
+  // What another gateway made was measured before its first command, and that is on record.
+  info.flags = adopted && wish.known ? ISOGATE_SANDBOX_ATTACHED : 0;
+  info.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
+  info.uid = static_cast<uint32_t>(config_.uid);
+  sdk::set_text(info.handle, pod->handle());
+  return std::make_unique<Sandbox>(config_, std::move(pod), adopted && !wish.known);
+}
+
+void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
+  Services& use = services();
+  const Json leases = use.api.list(use.leases(), {selector_of(instance_, name_), "", 500}, call);
+  for (const Json& each : leases.at("items")) {
+    const Json& metadata = each.at("metadata");
+    const std::string id = metadata.value("name", "");
+    if (carries(each, {instance_, name_, id})) sink.add(id, metadata.value("uid", ""));
+  }
+}
+
+}  // namespace isogate::k8s

@@ -1,0 +1,41 @@
+// The backend `k8s`: a pod per agent, with isogate-runner in it as pid 1 and one long-lived exec to another.
+// Threads: as backend.h of the SDK says of each function.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "plugins/k8s/requirements.h"
+#include "plugins/k8s/sandbox.h"
+#include "plugins/k8s/services.h"
+
+namespace isogate::k8s {
+
+class Backend : public sdk::Backend {
+ public:
+  Backend(sdk::Host host, std::string_view config_json);
+
+  void probe(const sdk::Call& call, isogate_probe& out) override;
+  std::unique_ptr<sdk::Sandbox> open(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                     isogate_sandbox_info& info) override;
+  void enumerate(const sdk::Call& call, const sdk::RecordSink& sink) override;
+
+ private:
+  // Reads the credentials; throws while there are none.
+  Services& services();
+  void check_asked(const isogate_sandbox_spec& spec) const;
+  Parts parts_of(const isogate_sandbox_spec& spec) const;
+  std::string detail_of(Services& services) const;
+
+  const sdk::Host host_;
+  const Config config_;
+  const std::string instance_, name_, shell_, toolchain_;
+  std::vector<std::string> shared_;
+  Requirements requirements_;
+  std::mutex mutex_;
+  std::unique_ptr<Services> services_;
+};
+
+}  // namespace isogate::k8s

@@ -1,0 +1,40 @@
+// How long one call to the API server may take, and what ends it early. A value; the descriptor is borrowed.
+#pragma once
+
+#include <chrono>
+
+#include "isogate/backend.hpp"
+
+namespace isogate::k8s {
+
+class Budget {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kUsual{30'000};
+
+  // What the host gave the call, and no more than `most`.
+  Budget(const sdk::Call& call, std::chrono::milliseconds most = kUsual);  // NOLINT(*-explicit-*)
+  // For work of the plugin's own. `cancel_fd` as in isogate_call.
+  explicit Budget(std::chrono::milliseconds most, int cancel_fd = -1);
+  // Until cancelled alone: for what waits for news, with cancel_fd or the stream's end as its only ending.
+  static Budget endless(int cancel_fd);
+
+  enum class Outcome { kReady, kCancelled, kLate };
+  // Until `fd` has one of `events`. With fd -1: kLate after `slice`, for what can only be tried again.
+  [[nodiscard]] Outcome wait(int fd, short events,
+                             std::chrono::milliseconds slice = std::chrono::milliseconds::max()) const;
+  [[nodiscard]] bool over() const { return !endless_ && Clock::now() >= end_; }
+  [[nodiscard]] Clock::duration left() const {
+    return endless_ ? Clock::duration::max() : end_ - Clock::now();
+  }
+  [[nodiscard]] std::chrono::milliseconds whole() const { return whole_; }  // what it was made with
+
+ private:
+  Budget() = default;
+  int cancel_fd_ = -1;
+  bool endless_ = false;
+  Clock::time_point end_;
+  std::chrono::milliseconds whole_{0};
+};
+
+}  // namespace isogate::k8s

@@ -1,0 +1,162 @@
+#include "plugins/k8s/config.h"
+
+#include <algorithm>
+
+#include "isogate/backend.hpp"
+#include "plugins/k8s/template.h"
+
+namespace isogate::k8s {
+namespace {
+
+using Json = nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
+
+bool is_normal(const std::string& path) {
+  return path.size() > 1 && path.front() == '/' && path.back() != '/' &&
+         path.find("//") == std::string::npos && (path + "/").find("/../") == std::string::npos &&
+         (path + "/").find("/./") == std::string::npos && path.find('\0') == std::string::npos;
+}
+
+bool meets(const std::string& one, const std::string& other) {
+  return one == other || one.starts_with(other + "/") || other.starts_with(one + "/");
+}
+
+void check_secrets(const Config& config) {
+  std::vector<std::string> targets;
+  for (const SecretFiles& each : config.secrets) {
+    if (!is_normal(each.target))
+      refuse("the target `" + each.target + "` is not an absolute path without `.`, `..` and empty parts");
+    for (const char* own :
+         {"/workspace", "/run/isogate", "/proc", "/sys", "/dev", "/tmp", "/mnt", "/home/agent/.local"})
+      if (meets(each.target, own))
+        refuse("the target `" + each.target + "` meets " + own + ", which this backend fills itself");
+    for (const std::string& other : targets)
+      if (meets(each.target, other))
+        refuse("the targets `" + other + "` and `" + each.target + "` are in conflict");
+    targets.push_back(each.target);
+  }
+}
+
+void check_limits(const Config& config) {
+  if (config.memory_mb != 0 && config.memory_mb < 32)
+    refuse("memory_mb of `k8s` is below 32: no runner starts in that; 0 is no cap");
+  if (config.cpus < 0 || (config.cpus > 0 && config.cpus < 0.01))
+    refuse("cpus of `k8s` is below 0.01; 0 is no cap");
+  if (config.vm && config.runtime_class.empty())
+    refuse("isolation: vm of `k8s` needs the runtime_class that makes virtual machines");
+  if (config.open_network && !config.egress_to.empty())
+    refuse("egress_to of `k8s` is what is left of network: none: remove one of both");
+}
+
+void take_lists(Config& config, const Json& json) {
+  for (const Json& each : json.value("egress_to", Json::array()))
+    config.egress_to.push_back({each.at("cidr"), each.value("ports", std::vector<uint16_t>())});
+  for (const Json& each : json.value("secrets", Json::array()))
+    config.secrets.push_back({each.at("secret"), each.at("target")});
+  for (const Json& each : json.value("shared", Json::array()))
+    config.shared.push_back({each.at("prefix"), each.at("claim")});
+  const Json env = json.value("env", Json::object());
+  for (const auto& [key, value] : env.items()) config.env.emplace_back(key, value.get<std::string>());
+}
+
+Config taken_from(const Json& json) {
+  Config config;
+  const auto take = [&json](const char* key, auto& field) {
+    if (const auto found = json.find(key); found != json.end()) found->get_to(field);
+  };
+  take("kubeconfig", config.access.kubeconfig);
+  take("context", config.access.context);
+  take("namespace", config.access.name_space);
+  take("in_cluster", config.access.in_cluster);
+  take("allow_unverified_cluster", config.access.allow_unverified_cluster);
+  take("image", config.image);
+  take("runner_image", config.runner_image);
+  take("runner_program", config.runner_program);
+  take("pull_policy", config.pull_policy);
+  take("pull_secrets", config.pull_secrets);
+  take("memory_mb", config.memory_mb);
+  take("memory_request_mb", config.memory_request_mb);
+  take("cpus", config.cpus);
+  take("cpu_request", config.cpu_request);
+  take("ephemeral_mb", config.ephemeral_mb);
+  take("tmp_mb", config.tmp_mb);
+  take("shm_mb", config.shm_mb);
+  take("uid", config.uid);
+  config.workspace = json.value("workspace", "claim") == "empty_dir" ? Place::kEmptyDir : Place::kClaim;
+  take("workspace_mb", config.workspace_mb);
+  take("storage_class", config.storage_class);
+  take("access_mode", config.access_mode);
+  take("runtime_class", config.runtime_class);
+  config.vm = json.value("isolation", "container") == "vm";
+  config.open_network = json.value("network", "none") == "open";
+  take("must_not_reach", config.must_not_reach);
+  take("ready_timeout_sec", config.ready_timeout_sec);
+  take("node_timeout_sec", config.node_timeout_sec);
+  take("max_lifetime_sec", config.max_lifetime_sec);
+  take("template", config.pod_template);
+  take("allow_unenforced_admission", config.allow_unenforced_admission);
+  take("allow_unenforced_network", config.allow_unenforced_network);
+  take("allow_weaker_template", config.allow_weaker_template);
+  take_lists(config, json);
+  return config;
+}
+
+void add_limit(std::vector<std::string>& found, const std::string& what, bool none, bool more) {
+  if (none) found.push_back(what + " of a sandbox has no limit");
+  if (!none && more) found.push_back(what + " of a sandbox is more than by default");
+}
+
+}  // namespace
+
+Config parse_config(std::string_view text) {
+  if (text.empty()) return {};
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) refuse("the configuration of `k8s` is not a JSON object");
+  Config config;
+  try {
+    config = taken_from(json);
+  } catch (const Json::exception& error) {
+    refuse(std::string("the configuration of `k8s` does not fit its schema: ") + error.what());
+  }
+  check_limits(config);
+  check_secrets(config);
+  check_template(config.pod_template, config.allow_weaker_template);
+  return config;
+}
+
+void check_shared(const Config& config, const std::vector<std::string>& prefixes) {
+  for (const std::string& prefix : prefixes) {
+    const auto names = [&](const SharedClaim& each) { return each.prefix == prefix; };
+    if (std::none_of(config.shared.begin(), config.shared.end(), names))
+      refuse("shared_dirs: `" + prefix +
+             "` is a directory of this host, which no pod sees: name a claim with the same files in `shared` "
+             "of `k8s`");
+  }
+  for (const SharedClaim& each : config.shared)
+    if (std::find(prefixes.begin(), prefixes.end(), each.prefix) == prefixes.end())
+      refuse("shared of `k8s`: there is no shared directory `" + each.prefix + "` among shared_dirs");
+}
+
+std::vector<std::string> relaxations_of(const Config& config) {
+  const Config strict;
+  std::vector<std::string> found;
+  add_limit(found, "memory", config.memory_mb == 0, config.memory_mb > strict.memory_mb);
+  add_limit(found, "CPU", config.cpus == 0, config.cpus > strict.cpus);
+  add_limit(found, "ephemeral storage", config.ephemeral_mb == 0, config.ephemeral_mb > strict.ephemeral_mb);
+  if (config.open_network) found.emplace_back("each sandbox has the network of its cluster");
+  for (const Destination& each : config.egress_to) found.push_back("each sandbox may reach " + each.cidr);
+  for (const SecretFiles& each : config.secrets)
+    found.push_back("programs may read the Secret " + each.secret + " at " + each.target);
+  if (config.access.allow_unverified_cluster)
+    found.emplace_back("the API server need not prove who it is: allow_unverified_cluster");
+  if (config.allow_unenforced_admission)
+    found.emplace_back("the namespace may admit privileged pods: allow_unenforced_admission");
+  if (config.allow_unenforced_network)
+    found.emplace_back("packets of sandboxes may get out: allow_unenforced_network");
+  if (config.allow_weaker_template)
+    found.emplace_back("`template` may replace any field of a pod: allow_weaker_template");
+  return found;
+}
+
+}  // namespace isogate::k8s

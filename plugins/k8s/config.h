@@ -1,0 +1,79 @@
+// What the operator may write below this backend, and the strict defaults for what is left out.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plugins/k8s/access.h"
+
+namespace isogate::k8s {
+
+enum class Place { kClaim, kEmptyDir };
+
+// The keys of a Secret of the namespace, as read-only files.
+struct SecretFiles {
+  std::string secret;
+  std::string target;  // absolute directory in the sandbox
+};
+
+// A claim of the namespace as the shared directory `prefix`: a pod sees none of this host's.
+struct SharedClaim {
+  std::string prefix, claim;
+};
+
+// What a sandbox may reach although its network is none.
+struct Destination {
+  std::string cidr;
+  std::vector<uint16_t> ports;  // TCP; empty: all of every protocol
+};
+
+struct Config {
+  AccessConfig access;
+  std::string image = "isogate-sandbox:latest";
+  std::string runner_image = "isogate-runner:latest";
+  std::string runner_program = "/isogate-runner";  // in it
+  std::string pull_policy = "IfNotPresent";
+  std::vector<std::string> pull_secrets;
+  uint64_t memory_mb = 512;        // 0: no cap; likewise below
+  uint64_t memory_request_mb = 0;  // 0: as much as the limit
+  double cpus = 1.0;
+  double cpu_request = 0;  // 0: a tenth of the limit
+  uint64_t ephemeral_mb = 1024;
+  uint64_t tmp_mb = 64, shm_mb = 64;
+  uint64_t uid = 10000;  // and gid, and of the files of volumes
+  Place workspace = Place::kClaim;
+  uint64_t workspace_mb = 1024;
+  std::string storage_class;  // empty: the cluster's own default
+  std::string access_mode = "ReadWriteOnce";
+  std::string runtime_class;  // empty: the node's own
+  bool vm = false;            // that class is a virtual machine
+  bool open_network = false;
+  std::vector<Destination> egress_to;
+  std::vector<std::string> must_not_reach;  // ADDRESS:PORT, tried beside what the backend knows itself
+  std::vector<SecretFiles> secrets;
+  std::vector<SharedClaim> shared;
+  std::vector<std::pair<std::string, std::string>> env;
+  uint64_t ready_timeout_sec = 120;
+  uint64_t node_timeout_sec = 10;
+  uint64_t max_lifetime_sec = 0;  // 0: any
+  nlohmann::json pod_template = nlohmann::json::object();
+  bool allow_unenforced_admission = false;
+  bool allow_unenforced_network = false;
+  bool allow_weaker_template = false;
+};
+
+// The same rules as the schema (config_schema.h) and the rest that it cannot say. Throws sdk::Error. Empty
+// text is an empty object.
+Config parse_config(std::string_view json);
+
+// Throws sdk::Error unless each shared directory of the gateway has a claim in `config.shared`.
+void check_shared(const Config& config, const std::vector<std::string>& prefixes);
+
+// In words, one by one, what is weaker than the defaults.
+std::vector<std::string> relaxations_of(const Config& config);
+
+}  // namespace isogate::k8s

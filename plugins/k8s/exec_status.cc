@@ -1,0 +1,45 @@
+#include "plugins/k8s/exec_status.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+namespace isogate::k8s {
+namespace {
+
+std::string text_at(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::optional<int> exit_code_of(const Json& status) {
+  const auto details = status.find("details");
+  if (details == status.end() || !details->is_object()) return std::nullopt;
+  const auto causes = details->find("causes");
+  if (causes == details->end() || !causes->is_array()) return std::nullopt;
+  for (const Json& cause : *causes) {
+    if (!cause.is_object() || text_at(cause, "reason") != "ExitCode") continue;
+    const std::string digits = text_at(cause, "message");
+    int code = 0;
+    const char* end = digits.data() + digits.size();
+    const auto parsed = std::from_chars(digits.data(), end, code);
+    if (parsed.ec == std::errc() && parsed.ptr == end) return code;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ExecEnd> parse_exec_status(std::string_view text) {
+  const Json status = Json::parse(text, nullptr, false);
+  if (!status.is_object()) return std::nullopt;
+  const std::string verdict = text_at(status, "status");
+  if (verdict == "Success") return ExecEnd{.how = ExecEnd::How::kExited, .exit_code = 0};
+  if (verdict != "Failure") return std::nullopt;
+  if (const auto code = exit_code_of(status))
+    return ExecEnd{.how = ExecEnd::How::kExited, .exit_code = *code};
+  const std::string reason = text_at(status, "reason"), message = text_at(status, "message");
+  return ExecEnd{.how = ExecEnd::How::kFailed,
+                 .why = printable(reason.empty() ? message : reason + ": " + message)};
+}
+
+}  // namespace isogate::k8s

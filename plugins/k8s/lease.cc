@@ -1,0 +1,75 @@
+#include "plugins/k8s/lease.h"
+
+namespace isogate::k8s {
+namespace {
+
+constexpr std::chrono::seconds kWorkBeyondReady{60};
+
+const char* const kStranger =
+    "there is a Lease with this sandbox's name that this gateway did not make: it is left alone, and nothing "
+    "runs";
+
+}  // namespace
+
+void Lease::learn(Json lease) {
+  if (!carries(lease, parts_.owner)) throw sdk::Error(ISOGATE_UNAVAILABLE, kStranger);
+  try {
+    uid_ = lease.at("metadata").at("uid");
+    ending_ = lease.at("metadata").contains("deletionTimestamp");
+  } catch (const Json::exception&) {
+    throw sdk::Error(ISOGATE_UNAVAILABLE, "the API server described a Lease in a way that is not understood");
+  }
+  record_ = read_record(lease);
+  hold_ = hold_of(lease);
+  lease_ = std::move(lease);
+}
+
+bool Lease::find(const Budget& budget) {
+  try {
+    learn(services_.api.get(services_.leases(parts_.owner.sandbox_id), budget));
+    return true;
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    uid_.clear();
+    return false;
+  }
+}
+
+void Lease::put(Json lease, bool hold) {
+  const auto duration = std::chrono::seconds(services_.config.ready_timeout_sec) + kWorkBeyondReady;
+  write_record(lease, record_, hold ? services_.holder : "", duration);
+  lease_ = std::move(lease);
+}
+
+bool Lease::create(const Budget& budget) {
+  put(lease_of(parts_), true);
+  try {
+    learn(services_.api.create(services_.leases(), lease_, budget));
+    return true;
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_ALREADY_EXISTS) throw;
+    return false;
+  }
+}
+
+void Lease::write(bool hold, const Budget& budget) {
+  put(lease_, hold);
+  try {
+    learn(services_.api.replace(services_.leases(parts_.owner.sandbox_id), lease_, budget));
+  } catch (const ApiError& error) {
+    if (error.reason() != "Conflict" && error.status() != ISOGATE_NOT_FOUND) throw;
+    throw sdk::Error(ISOGATE_UNAVAILABLE, "another gateway is at work on this sandbox: try again");
+  }
+}
+
+void Lease::remove(const Budget& budget) {
+  if (!uid_.empty()) remove_object(services_, services_.leases(parts_.owner.sandbox_id), uid_, budget);
+  uid_.clear();
+  record_ = {};
+}
+
+bool Lease::is_others() const {
+  return !hold_.holder.empty() && hold_.holder != services_.holder && !hold_.expired;
+}
+
+}  // namespace isogate::k8s

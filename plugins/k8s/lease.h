@@ -1,0 +1,47 @@
+// The claim of one sandbox in the cluster: a Lease of its name, which only one of several gateways can
+// create, and which all that belongs to the sandbox belongs to. One thread at a time.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "plugins/k8s/profile.h"
+#include "plugins/k8s/record.h"
+#include "plugins/k8s/services.h"
+
+namespace isogate::k8s {
+
+class Lease {
+ public:
+  Lease(Services& services, const Parts& parts) : services_(services), parts_(parts) {}  // both borrowed
+
+  // As it is now. False: there is none. Throws ISOGATE_UNAVAILABLE for one that this gateway did not make.
+  bool find(const Budget& budget);
+  // Held by this gateway, with record() as it is. False: another one was faster.
+  bool create(const Budget& budget);
+  // Writes record(). `hold`: this gateway is at work on it; else nobody is. Throws ISOGATE_UNAVAILABLE when
+  // another gateway has written since.
+  void write(bool hold, const Budget& budget);
+  // With all that belongs to it, sooner or later. Gone already is fine.
+  void remove(const Budget& budget);
+
+  Record& record() { return record_; }
+  [[nodiscard]] const std::string& uid() const { return uid_; }  // empty: there is none
+  [[nodiscard]] bool is_ending() const { return ending_; }
+  // Another gateway is at work on it.
+  [[nodiscard]] bool is_others() const;
+
+ private:
+  void learn(nlohmann::json lease);
+  void put(nlohmann::json lease, bool hold);
+
+  Services& services_;
+  const Parts& parts_;
+  nlohmann::json lease_;
+  Record record_;
+  Hold hold_;
+  std::string uid_;
+  bool ending_ = false;
+};
+
+}  // namespace isogate::k8s

@@ -1,0 +1,48 @@
+#include "plugins/k8s/operator_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "isogate/backend.hpp"
+#include "runner/fd.h"
+
+namespace isogate::k8s {
+namespace {
+
+[[noreturn]] void unusable(const std::string& path, const std::string& why) {
+  throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "cannot read `" + path + "`: " + why);
+}
+
+}  // namespace
+
+std::optional<std::string> read_operator_file(const std::string& path) {
+  constexpr size_t kMost = 1 << 20;
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  if (!file) unusable(path, std::generic_category().message(errno));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) unusable(path, "it is no file");
+  std::string text;
+  std::array<char, 16384> buffer{};
+  for (;;) {
+    const ssize_t n = ::read(file.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) unusable(path, std::generic_category().message(errno));
+    if (n == 0) return text;
+    text.append(buffer.data(), static_cast<size_t>(n));
+    if (text.size() > kMost) unusable(path, "it is larger than 1 MiB");
+  }
+}
+
+std::string read_secret(const Secret& secret, const std::string& field) {
+  if (secret.file.empty()) return secret.text;
+  auto text = read_operator_file(secret.file);
+  if (!text) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, field + ": there is no file `" + secret.file + "`");
+  return std::move(*text);
+}
+
+}  // namespace isogate::k8s

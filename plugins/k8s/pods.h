@@ -1,0 +1,70 @@
+// What becomes of this backend's pods, as one watch of them tells: a thread of its own that begins with the
+// first pod. Calls that wait for a pod wait here, and the link to the runner of one that has ended is closed
+// at once, with how. Where the watch hears nothing, pods are asked for now and then. Any thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "isogate/runner_link.hpp"
+#include "plugins/k8s/api.h"
+#include "plugins/k8s/watch.h"
+
+namespace isogate::k8s {
+
+struct PodState {
+  bool exists = false, running = false;
+  bool ended = false;    // or about to: nothing in it may be relied on
+  bool stopped = false;  // none of its containers runs, and none will
+  std::string uid, node_ip;
+  std::string how;              // ended: in a few words
+  std::string problem;          // why it does not run yet, when that will not come right by itself
+  bool waits_for_node = false;  // the problem is the scheduler's: a volume or a new node may be on its way
+};
+// Of a pod as the API server tells it.
+PodState state_of(const nlohmann::json& pod);
+
+class Pods {
+ public:
+  // `selector`: of labels. `log`: told when the watch is lost and found. Both are kept; `api` is borrowed.
+  Pods(Api& api, std::string name_space, std::string selector, std::function<void(const std::string&)> log);
+  ~Pods();
+  Pods(const Pods&) = delete;
+  Pods& operator=(const Pods&) = delete;
+
+  // As the API server says now.
+  PodState look(const std::string& name, const Budget& budget);
+  // Until `done` likes its state, or the time is over: then the last state. Throws ISOGATE_CANCELLED, and
+  // what look() throws.
+  PodState await(const std::string& name, const sdk::Call& call, std::chrono::milliseconds most,
+                 const std::function<bool(const PodState&)>& done);
+  // `link` is closed when the pod has ended, unless forget() was first.
+  void follow(const std::string& name, const std::string& uid, const std::shared_ptr<sdk::RunnerLink>& link);
+  void forget(const std::string& name);
+
+ private:
+  struct Followed {
+    std::string uid;
+    std::weak_ptr<sdk::RunnerLink> link;
+  };
+  void hear(const nlohmann::json& pod, bool deleted);
+  void begin();
+
+  Api& api_;
+  const std::string name_space_, selector_;
+  const std::function<void(const std::string&)> log_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::pair<PodState, uint64_t>> states_;  // of pods that are waited for; which event
+  std::map<std::string, int> awaited_;
+  std::map<std::string, Followed> followed_;
+  std::unique_ptr<Watch> watch_;  // the last member: it ends first
+};
+
+}  // namespace isogate::k8s

@@ -1,0 +1,265 @@
+#include "plugins/k8s/profile.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "plugins/k8s/digest.h"
+#include "plugins/k8s/template.h"
+
+namespace isogate::k8s {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMib = 1u << 20;
+
+std::string mib(uint64_t number) { return std::to_string(number) + "Mi"; }
+
+Json metadata_of(const Parts& parts, const std::string& name) {
+  Json metadata = {
+      {"name", name},
+      {"labels", labels_of(parts.owner)},
+      {"annotations", {{"isogate.io/tenant", parts.tenant}, {"isogate.io/agent", parts.agent_id}}}};
+  if (!parts.lease_uid.empty())
+    metadata["ownerReferences"] = {{{"apiVersion", "coordination.k8s.io/v1"},
+                                    {"kind", "Lease"},
+                                    {"name", parts.owner.sandbox_id},
+                                    {"uid", parts.lease_uid}}};
+  return metadata;
+}
+
+Json scratch(const std::string& name, uint64_t most_mb) {
+  return {{"name", name}, {"emptyDir", {{"sizeLimit", mib(most_mb)}}}};
+}
+
+Json volumes_of(const Config& config, const Parts& parts) {
+  Json volumes = {scratch("runner", 64), scratch("tmp", config.tmp_mb), scratch("local", config.tmp_mb)};
+  volumes.push_back(
+      {{"name", "shm"}, {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", mib(config.shm_mb)}}}});
+  if (config.workspace == Place::kClaim)
+    volumes.push_back({{"name", "workspace"}, {"persistentVolumeClaim", {{"claimName", parts.claim}}}});
+  else
+    volumes.push_back(scratch("workspace", config.workspace_mb));
+  for (size_t i = 0; i < config.secrets.size(); ++i)
+    volumes.push_back({{"name", "secret-" + std::to_string(i)},
+                       {"secret", {{"secretName", config.secrets[i].secret}, {"defaultMode", 0440}}}});
+  for (size_t i = 0; i < config.shared.size(); ++i)
+    volumes.push_back(
+        {{"name", "shared-" + std::to_string(i)},
+         {"persistentVolumeClaim", {{"claimName", config.shared[i].claim}, {"readOnly", true}}}});
+  return volumes;
+}
+
+Json mount(const std::string& name, const std::string& path, bool read_only) {
+  return {{"name", name}, {"mountPath", path}, {"readOnly", read_only}};
+}
+
+Json mounts_of(const Config& config) {
+  Json mounts = {mount("runner", kRunnerDirectory, true), mount("workspace", kWorkspace, false),
+                 mount("tmp", "/tmp", false), mount("local", "/home/agent/.local", false),
+                 mount("shm", "/dev/shm", false)};
+  for (size_t i = 0; i < config.secrets.size(); ++i)
+    mounts.push_back(mount("secret-" + std::to_string(i), config.secrets[i].target, true));
+  for (size_t i = 0; i < config.shared.size(); ++i)
+    mounts.push_back(mount("shared-" + std::to_string(i), "/mnt/" + config.shared[i].prefix, true));
+  return mounts;
+}
+
+Json container_context() {
+  return {{"allowPrivilegeEscalation", false},
+          {"privileged", false},
+          {"readOnlyRootFilesystem", true},
+          {"runAsNonRoot", true},
+          {"capabilities", {{"drop", {"ALL"}}}}};
+}
+
+// Memory is there for whom it is promised; of what can be taken back a tenth is.
+Json resources_of(const Config& config, const isogate_limits& limits) {
+  Json most = Json::object(), least = Json::object();
+  if (limits.memory_bytes != 0) {
+    most["memory"] = std::to_string(limits.memory_bytes);
+    least["memory"] =
+        config.memory_request_mb == 0
+            ? most["memory"]
+            : Json(std::to_string(std::min(limits.memory_bytes, config.memory_request_mb * kMib)));
+  }
+  if (limits.cpu_millis != 0) {
+    most["cpu"] = std::to_string(limits.cpu_millis) + "m";
+    const auto wish = static_cast<uint64_t>(config.cpu_request * 1000 + 0.5);
+    const uint64_t request = wish == 0 ? limits.cpu_millis / 10 : std::min(wish, limits.cpu_millis);
+    least["cpu"] = std::to_string(std::max<uint64_t>(1, request)) + "m";
+  }
+  if (config.ephemeral_mb != 0) {
+    most["ephemeral-storage"] = mib(config.ephemeral_mb);
+    least["ephemeral-storage"] = mib(std::max<uint64_t>(1, config.ephemeral_mb / 10));
+  }
+  return {{"limits", most}, {"requests", least}};
+}
+
+Json init_container(const Config& config, const Json& resources) {
+  return {{"name", "runner"},
+          {"image", config.runner_image},
+          {"imagePullPolicy", config.pull_policy},
+          {"command", {config.runner_program, "install", kRunnerDirectory}},
+          {"securityContext", container_context()},
+          {"resources", resources},
+          {"volumeMounts", {mount("runner", kRunnerDirectory, false)}}};
+}
+
+Json main_container(const Config& config, const Json& resources) {
+  return {{"name", kContainer},
+          {"image", config.image},
+          {"imagePullPolicy", config.pull_policy},
+          {"command", {kRunner, "idle"}},
+          {"workingDir", kWorkspace},
+          {"stdin", false},
+          {"tty", false},
+          {"securityContext", container_context()},
+          {"resources", resources},
+          {"volumeMounts", mounts_of(config)}};
+}
+
+Json pod_context(const Config& config) {
+  return {{"runAsNonRoot", true},
+          {"runAsUser", config.uid},
+          {"runAsGroup", config.uid},
+          {"fsGroup", config.uid},
+          {"supplementalGroups", {config.uid}},
+          {"fsGroupChangePolicy", "OnRootMismatch"},
+          {"seccompProfile", {{"type", "RuntimeDefault"}}}};
+}
+
+Json spec_of(const Config& config, const Parts& parts, const isogate_limits& limits) {
+  const Json resources = resources_of(config, limits);
+  Json spec = {{"automountServiceAccountToken", false},
+               {"enableServiceLinks", false},
+               {"hostNetwork", false},
+               {"hostPID", false},
+               {"hostIPC", false},
+               {"shareProcessNamespace", false},
+               {"hostname", "sandbox"},
+               {"restartPolicy", "Never"},
+               {"terminationGracePeriodSeconds", 2},
+               {"securityContext", pod_context(config)},
+               {"initContainers", {init_container(config, resources)}},
+               {"containers", {main_container(config, resources)}},
+               {"volumes", volumes_of(config, parts)}};
+  // What has no network has nobody to ask for names either.
+  if (!config.open_network && config.egress_to.empty()) {
+    spec["dnsPolicy"] = "None";
+    spec["dnsConfig"] = {{"nameservers", {"127.0.0.1"}}};
+  }
+  if (!config.runtime_class.empty()) spec["runtimeClassName"] = config.runtime_class;
+  if (config.max_lifetime_sec != 0) spec["activeDeadlineSeconds"] = config.max_lifetime_sec;
+  for (const std::string& name : config.pull_secrets) spec["imagePullSecrets"].push_back({{"name", name}});
+  return spec;
+}
+
+}  // namespace
+
+Json labels_of(const Owner& owner) {
+  return {{kLabelInstance, label_value(owner.instance)},
+          {kLabelBackend, label_value(owner.backend)},
+          {kLabelSandbox, owner.sandbox_id},
+          {"app.kubernetes.io/managed-by", "isogate"}};
+}
+
+bool carries(const Json& object, const Owner& owner) {
+  const Json labels = object.value("metadata", Json::object()).value("labels", Json::object());
+  const Json wanted = labels_of(owner);
+  for (const auto& [key, value] : wanted.items())
+    if (!labels.is_object() || labels.value(key, Json()) != value) return false;
+  return true;
+}
+
+std::string selector_of(const std::string& instance, const std::string& backend) {
+  return std::string(kLabelInstance) + "=" + label_value(instance) + "," + kLabelBackend + "=" +
+         label_value(backend);
+}
+
+isogate_limits limits_of(const Config& config, const isogate_limits& asked) {
+  isogate_limits limits{};
+  limits.memory_bytes = asked.memory_bytes != 0 ? asked.memory_bytes : config.memory_mb * kMib;
+  limits.cpu_millis =
+      asked.cpu_millis != 0 ? asked.cpu_millis : static_cast<uint64_t>(config.cpus * 1000 + 0.5);
+  return limits;
+}
+
+Json lease_of(const Parts& parts) {
+  return {{"apiVersion", "coordination.k8s.io/v1"},
+          {"kind", "Lease"},
+          {"metadata", metadata_of(parts, parts.owner.sandbox_id)},
+          {"spec", Json::object()}};
+}
+
+Json claim_of(const Config& config, const Parts& parts) {
+  Json spec = {{"accessModes", {config.access_mode}},
+               {"resources", {{"requests", {{"storage", mib(config.workspace_mb)}}}}}};
+  if (!config.storage_class.empty()) spec["storageClassName"] = config.storage_class;
+  return {{"apiVersion", "v1"},
+          {"kind", "PersistentVolumeClaim"},
+          {"metadata", metadata_of(parts, parts.claim)},
+          {"spec", std::move(spec)}};
+}
+
+Json policy_of(const Config& config, const Parts& parts) {
+  Json rules = Json::array();
+  for (const Destination& each : config.egress_to) {
+    Json rule = {{"to", {{{"ipBlock", {{"cidr", each.cidr}}}}}}};
+    for (const uint16_t port : each.ports) rule["ports"].push_back({{"protocol", "TCP"}, {"port", port}});
+    rules.push_back(std::move(rule));
+  }
+  if (config.open_network) rules.push_back(Json::object());
+  return {{"apiVersion", "networking.k8s.io/v1"},
+          {"kind", "NetworkPolicy"},
+          {"metadata", metadata_of(parts, parts.owner.sandbox_id)},
+          {"spec",
+           {{"podSelector", {{"matchLabels", {{kLabelSandbox, parts.owner.sandbox_id}}}}},
+            {"policyTypes", {"Ingress", "Egress"}},
+            {"ingress", Json::array()},
+            {"egress", std::move(rules)}}}};
+}
+
+Json pod_of(const Config& config, const Parts& parts, const isogate_limits& limits) {
+  Json pod = {{"apiVersion", "v1"},
+              {"kind", "Pod"},
+              {"metadata", metadata_of(parts, parts.pod)},
+              {"spec", spec_of(config, parts, limits)}};
+  overlay(pod, config.pod_template);
+  return pod;
+}
+
+Json forbidden_pod(const std::string& name) {
+  return {{"apiVersion", "v1"},
+          {"kind", "Pod"},
+          {"metadata", {{"name", name}}},
+          {"spec",
+           {{"hostPID", true},
+            {"hostNetwork", true},
+            {"containers",
+             {{{"name", "probe"},
+               {"image", "isogate.invalid/probe"},
+               {"securityContext", {{"privileged", true}, {"runAsUser", 0}}},
+               {"volumeMounts", {{{"name", "host"}, {"mountPath", "/host"}}}}}}},
+            {"volumes", {{{"name", "host"}, {"hostPath", {{"path", "/"}}}}}}}}};
+}
+
+std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits) {
+  parts.pod.clear();
+  parts.claim.clear();
+  parts.lease_uid.clear();
+  return sha256_hex(pod_of(config, parts, limits).dump() + policy_of(config, parts).dump());
+}
+
+std::vector<std::string> stdio_command(const Parts& parts) {
+  std::vector<std::string> command = {kRunner, "stdio"};
+  for (const std::string& prefix : parts.shared) {
+    command.emplace_back("--shared");
+    command.push_back(prefix + "=/mnt/" + prefix);
+  }
+  if (!parts.shell.empty()) command.insert(command.end(), {"--shell", parts.shell});
+  if (!parts.toolchain.empty()) command.insert(command.end(), {"--toolchain", parts.toolchain});
+  return command;
+}
+
+}  // namespace isogate::k8s

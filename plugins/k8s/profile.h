@@ -1,0 +1,61 @@
+// The one source of what a sandbox is made of in the cluster. Pure functions; the answers are bodies for the
+// API. Everything belongs to one Lease, the sandbox's claim, and goes with it.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "isogate/backend.h"
+#include "plugins/k8s/config.h"
+
+namespace isogate::k8s {
+
+// Where things are inside.
+inline constexpr const char* kWorkspace = "/workspace";
+inline constexpr const char* kRunnerDirectory = "/run/isogate/bin";
+inline constexpr const char* kRunner = "/run/isogate/bin/isogate-runner";
+inline constexpr const char* kContainer = "sandbox";
+
+// Labels of all that this backend makes; nothing without them is ever touched.
+inline constexpr const char* kLabelInstance = "isogate.io/instance";
+inline constexpr const char* kLabelBackend = "isogate.io/backend";
+inline constexpr const char* kLabelSandbox = "isogate.io/sandbox";
+inline constexpr const char* kRecord = "isogate.io/record";  // an annotation of the Lease (record.h)
+
+struct Owner {
+  std::string instance, backend, sandbox_id;
+};
+nlohmann::json labels_of(const Owner& owner);
+// Whether this object has exactly this owner's labels.
+bool carries(const nlohmann::json& object, const Owner& owner);
+std::string selector_of(const std::string& instance, const std::string& backend);
+
+struct Parts {
+  Owner owner;
+  std::string tenant, agent_id;  // for annotations alone
+  std::string lease_uid;
+  std::string pod, claim;  // their names
+  std::string shell, toolchain;
+  std::vector<std::string> shared;  // prefixes
+};
+
+// What is in force in a pod: what was asked for the sandbox, else the configuration's.
+isogate_limits limits_of(const Config& config, const isogate_limits& asked);
+
+nlohmann::json lease_of(const Parts& parts);
+nlohmann::json claim_of(const Config& config, const Parts& parts);   // PersistentVolumeClaim
+nlohmann::json policy_of(const Config& config, const Parts& parts);  // NetworkPolicy
+nlohmann::json pod_of(const Config& config, const Parts& parts, const isogate_limits& limits);
+
+// A pod that could become its node's root, to see whether the cluster would have it.
+nlohmann::json forbidden_pod(const std::string& name);
+
+// Tells whether a pod was made of the same: differs when the configuration or the limits do.
+std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits);
+
+// argv of the runner for a connection of its own.
+std::vector<std::string> stdio_command(const Parts& parts);
+
+}  // namespace isogate::k8s

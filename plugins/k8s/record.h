@@ -1,0 +1,40 @@
+// What the Lease of one sandbox says: who is at work on it, and which pod it is. Only holders of the
+// backend's credentials write it, no tenant; so a pod is adopted by what is recorded here, never by a label
+// that somebody else could have written too. Values.
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "isogate/backend.h"
+
+namespace isogate::k8s {
+
+struct Record {
+  std::string pod;              // its name, which holds 32 random bits; empty: there is none
+  std::string pod_uid;          // empty: it was about to be made
+  std::string profile;          // profile_digest() of what it was made of
+  std::string claim;            // the name of its PersistentVolumeClaim
+  std::string claim_uid;        // empty: none was made yet
+  bool measured = false;        // some pod of it was, so a tenant may have been here
+  std::string gateway_address;  // what the measurement tried to reach
+  uint32_t gateway_port = 0;
+  std::optional<isogate_evidence> evidence;  // of this pod, before the first command of a tenant
+};
+
+// Puts record and holder into a Lease's body. `holder` empty: nobody is at work.
+void write_record(nlohmann::json& lease, const Record& record, const std::string& holder,
+                  std::chrono::seconds duration);
+
+// Throws ISOGATE_INTERNAL for a damaged one.
+Record read_record(const nlohmann::json& lease);
+
+struct Hold {
+  std::string holder;
+  bool expired = true;  // by this machine's clock
+};
+Hold hold_of(const nlohmann::json& lease);
+
+}  // namespace isogate::k8s

@@ -1,0 +1,164 @@
+#include "plugins/k8s/requirements.h"
+
+#include <nlohmann/json.hpp>
+
+#include "plugins/k8s/digest.h"
+#include "plugins/k8s/profile.h"
+
+namespace isogate::k8s {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::minutes kLookAgain{5};
+constexpr const char* kRole = "deploy/k8s/rbac.yaml has the role";
+
+struct Need {
+  const char *group, *resource, *subresource, *verb;
+};
+// As in deploy/k8s/rbac.yaml, with what is asked of each.
+constexpr Need kNeeds[] = {
+    {"", "pods", "", "create"},
+    {"", "pods", "", "delete"},
+    {"", "pods", "", "get"},
+    {"", "pods", "", "list"},
+    {"", "pods", "", "watch"},
+    {"", "pods", "exec", "create"},
+    {"", "pods", "exec", "get"},
+    {"coordination.k8s.io", "leases", "", "create"},
+    {"coordination.k8s.io", "leases", "", "delete"},
+    {"coordination.k8s.io", "leases", "", "get"},
+    {"coordination.k8s.io", "leases", "", "list"},
+    {"coordination.k8s.io", "leases", "", "update"},
+    {"networking.k8s.io", "networkpolicies", "", "create"},
+    {"networking.k8s.io", "networkpolicies", "", "delete"},
+    {"networking.k8s.io", "networkpolicies", "", "get"},
+};
+constexpr Need kClaimNeeds[] = {
+    {"", "persistentvolumeclaims", "", "create"},
+    {"", "persistentvolumeclaims", "", "delete"},
+    {"", "persistentvolumeclaims", "", "get"},
+};
+
+bool may(Services& services, const Need& need, const Budget& budget) {
+  const Json review = {{"apiVersion", "authorization.k8s.io/v1"},
+                       {"kind", "SelfSubjectAccessReview"},
+                       {"spec",
+                        {{"resourceAttributes",
+                          {{"namespace", services.name_space},
+                           {"group", need.group},
+                           {"resource", need.resource},
+                           {"subresource", need.subresource},
+                           {"verb", need.verb}}}}}};
+  const Json answer =
+      services.api.create({"authorization.k8s.io/v1", "", "selfsubjectaccessreviews"}, review, budget);
+  return answer.value("status", Json::object()).value("allowed", false);
+}
+
+template <size_t N>
+std::string lacking(Services& services, const Need (&needs)[N], const Budget& budget) {
+  std::string found;
+  for (const Need& need : needs) {
+    if (may(services, need, budget)) continue;
+    const std::string what =
+        std::string(need.resource) + (*need.subresource != 0 ? "/" : "") + need.subresource;
+    found += (found.empty() ? "" : ", ") + std::string(need.verb) + " " + what;
+  }
+  return found;
+}
+
+std::string why_not_allowed(Services& services, const Budget& budget) {
+  std::string lacks = lacking(services, kNeeds, budget);
+  if (services.config.workspace == Place::kClaim) {
+    const std::string more = lacking(services, kClaimNeeds, budget);
+    if (!more.empty()) lacks += (lacks.empty() ? "" : ", ") + more;
+  }
+  if (lacks.empty()) return "";
+  return "these credentials may not " + lacks + " in the namespace `" + services.name_space + "`: " + kRole;
+}
+
+bool admits(Services& services, const Json& pod, std::string& why, const Budget& budget) {
+  try {
+    services.api.create(services.pod(), pod, budget, {{"dryRun", "All"}});
+    return true;
+  } catch (const ApiError& error) {
+    if (error.http_status() != 403 && error.http_status() != 422 && error.http_status() != 400) throw;
+    why = error.what();
+    return false;
+  }
+}
+
+// Whoever may create any pod is root on its node, and with it of all there.
+std::string why_not_admitted(Services& services, const isogate_limits& limits, const Budget& budget) {
+  const std::string& space = services.name_space;
+  std::string why;
+  if (admits(services, forbidden_pod("isogate-probe-" + random_hex(4)), why, budget) &&
+      !services.config.allow_unenforced_admission)
+    return "the namespace `" + space +
+           "` admits a privileged pod with the node's root directory, so these credentials are root on the "
+           "cluster's nodes: label it pod-security.kubernetes.io/enforce=restricted, or write "
+           "allow_unenforced_admission: true";
+  Parts parts;
+  parts.owner = {"isogate", "probe", "isogate-probe-" + random_hex(4)};
+  parts.pod = parts.claim = parts.owner.sandbox_id;
+  if (!admits(services, pod_of(services.config, parts, limits), why, budget))
+    return "the namespace `" + space + "` does not admit the pods of this backend: " + why;
+  return "";
+}
+
+// Pods that nobody made here; what else is in a namespace only a person can judge.
+std::string strangers_in(Services& services, const Budget& budget) {
+  const Json pods =
+      services.api.list(services.pod(), {"app.kubernetes.io/managed-by!=isogate", "", 500}, budget);
+  const size_t count = pods.at("items").size();
+  if (count == 0) return "";
+  return std::to_string(count) +
+         " pods in it are not isogate's: whoever may create pods there reaches them, give "
+         "the sandboxes a namespace of their own";
+}
+
+std::string version_of(Services& services, const Budget& budget) {
+  ApiRequest request{"GET", "/version"};
+  request.attempt = "ask for the version of the API server";
+  return printable(services.api.call(request, budget).value("gitVersion", "of an unknown version"), 60);
+}
+
+}  // namespace
+
+std::string Requirements::look_in_full(Services& services, const isogate_limits& limits,
+                                       const Budget& budget) {
+  std::string text = "Kubernetes " + version_of(services, budget);
+  std::string why = why_not_allowed(services, budget);
+  if (why.empty()) why = why_not_admitted(services, limits, budget);
+  if (why.empty()) {
+    const std::string strangers = strangers_in(services, budget);
+    if (!strangers.empty()) {
+      services.warn_once("the namespace `" + services.name_space + "`: " + strangers);
+      text += "; " + strangers;
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  text_ = text;
+  why_not_ = why;
+  looked_ = Clock::now();
+  looked_before_ = true;
+  return why;
+}
+
+std::string Requirements::why_not(Services& services, const isogate_limits& limits, const Budget& budget) {
+  bool fresh = false;
+  {
+    const std::lock_guard lock(mutex_);
+    fresh = looked_before_ && why_not_.empty() && Clock::now() - looked_ < kLookAgain;
+  }
+  if (!fresh) return look_in_full(services, limits, budget);
+  services.api.list(services.pod(), {"isogate.io/sandbox=none", "", 1}, budget);
+  return "";
+}
+
+std::string Requirements::text() const {
+  const std::lock_guard lock(mutex_);
+  return text_;
+}
+
+}  // namespace isogate::k8s

@@ -1,0 +1,281 @@
+#include "plugins/k8s/sandbox_pod.h"
+
+#include <thread>
+
+#include "plugins/k8s/digest.h"
+#include "plugins/k8s/egress.h"
+#include "plugins/k8s/exec_channel.h"
+
+namespace isogate::k8s {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kHello{10'000}, kConnect{15'000}, kGone{40'000}, kPause{200};
+constexpr seconds kOthers{150};
+constexpr isogate_call kUnbounded{sizeof(isogate_call), -1, INT64_MAX, {}};
+
+[[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
+
+[[noreturn]] void lost() {
+  throw sdk::Error(ISOGATE_SANDBOX_LOST,
+                   "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
+}
+
+std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
+  std::unique_lock lock(mutex, std::defer_lock);
+  while (!lock.try_lock_for(milliseconds(20))) call.check();
+  return lock;
+}
+
+}  // namespace
+
+SandboxPod::SandboxPod(Services& services, Parts parts, const isogate_limits& limits)
+    : services_(services), parts_(std::move(parts)), limits_(limits), lease_(services_, parts_) {}
+
+SandboxPod::~SandboxPod() { detach(); }
+
+bool SandboxPod::open(const OpenWish& wish, const sdk::Call& call) {
+  const auto lock = lock_for(mutex_, call);
+  for (const auto since = Clock::now();; wait_for_others(call, since)) {
+    if (!lease_.find(call)) {
+      if (wish.attach_only) throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox in the cluster");
+      if (wish.known) lost();
+      lease_.record() = {};
+      lease_.record().claim = parts_.owner.sandbox_id + "-" + random_hex(4);
+      parts_.pod = lease_.record().pod = parts_.owner.sandbox_id + "-" + random_hex(4);
+      if (!lease_.create(call)) continue;
+      try {
+        make(call);
+      } catch (...) {
+        try {
+          remove_all(sdk::Call(kUnbounded));
+        } catch (const std::exception& error) {
+          services_.warn("what was made of a sandbox stays until its next call: " +
+                         std::string(error.what()));
+        }
+        throw;
+      }
+      return false;
+    }
+    if (lease_.is_ending()) continue;
+    if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
+    if (adopt(call)) return true;
+    if (lease_.is_others()) continue;
+    const bool ran = lease_.record().measured;
+    if (ran && wish.known && services_.config.workspace == Place::kEmptyDir) lost();
+    make_anew("", call);
+    return false;
+  }
+}
+
+void SandboxPod::wait_for_others(const sdk::Call& call, Clock::time_point since) {
+  if (Clock::now() - since > kOthers) unavailable("another gateway is at work on this sandbox: try again");
+  call.check();
+  std::this_thread::sleep_for(kPause);
+}
+
+// The recorded pod, when it runs and is the very one that was measured.
+bool SandboxPod::adopt(const sdk::Call& call) {
+  const Record& record = lease_.record();
+  parts_.lease_uid = lease_.uid();
+  parts_.pod = record.pod;
+  parts_.claim = record.claim;
+  if (!record.evidence || record.pod_uid.empty()) return false;
+  const PodState state = services_.pods.look(record.pod, call);
+  if (!state.running || state.uid != record.pod_uid) return false;
+  if (record.profile != profile_digest(services_.config, parts_, limits_)) {
+    services_.info("the pod " + record.pod + " is made anew: its settings have changed");
+    return false;
+  }
+  proven_ = {*record.evidence, record.gateway_address, record.gateway_port};
+  fresh_ = false;
+  link_ = reconnect(call);
+  follow();
+  return link_ != nullptr;
+}
+
+void SandboxPod::follow() {
+  if (link_) services_.pods.follow(lease_.record().pod, lease_.record().pod_uid, link_);
+}
+
+// With the Lease held and the pod's name in it.
+void SandboxPod::make(const sdk::Call& call) {
+  parts_.lease_uid = lease_.uid();
+  parts_.claim = lease_.record().claim;
+  try {
+    try_make(call);
+  } catch (...) {
+    const auto failure = std::current_exception();
+    discard_now();
+    give_up();
+    rethrow_as_ours(services_, failure);
+  }
+}
+
+void SandboxPod::try_make(const sdk::Call& call) {
+  Record& record = lease_.record();
+  record.profile = profile_digest(services_.config, parts_, limits_);
+  prepare_workspace(call);
+  prepare_policy(call);
+  const Json made = services_.api.create(services_.pod(), pod_of(services_.config, parts_, limits_), call);
+  record.pod_uid = state_of(made).uid;
+  const PodState state = run(call);
+  link_ = connect(call);
+  prove_no_way_out(services_, *link_, state.node_ip, call);
+  fresh_ = true;
+  follow();
+}
+
+// Until it runs. What cannot come right by itself is told at once.
+PodState SandboxPod::run(const sdk::Call& call) {
+  const auto begun = Clock::now();
+  const auto hopeless = [&](const PodState& state) {
+    // A volume is on its way until it is there.
+    const bool volume =
+        state.waits_for_node && state.problem.find("PersistentVolumeClaim") != std::string::npos;
+    if (state.problem.empty() || volume) return false;
+    return !state.waits_for_node || Clock::now() - begun > seconds(services_.config.node_timeout_sec);
+  };
+  const PodState state =
+      services_.pods.await(parts_.pod, call, seconds(services_.config.ready_timeout_sec),
+                           [&](const PodState& now) { return now.running || now.ended || hopeless(now); });
+  if (state.running && state.uid == lease_.record().pod_uid) return state;
+  std::string why = state.problem;
+  if (state.ended && why.empty()) why = state.how;
+  if (why.empty()) why = "it does not run after " + std::to_string(services_.config.ready_timeout_sec) + " s";
+  unavailable("the sandbox's pod cannot be started: " + why);
+}
+
+void SandboxPod::make_anew(const std::string& why, const sdk::Call& call) {
+  if (!why.empty()) services_.warn("the pod " + lease_.record().pod + " of a sandbox is made anew: " + why);
+  discard(call);
+  Record& record = lease_.record();
+  record.evidence.reset();
+  record.pod_uid.clear();
+  parts_.pod = record.pod = parts_.owner.sandbox_id + "-" + random_hex(4);
+  lease_.write(true, call);
+  make(call);
+}
+
+// Removes what is recorded, and waits until nothing of it runs.
+void SandboxPod::discard(const sdk::Call& call) {
+  const Record& record = lease_.record();
+  services_.pods.forget(record.pod);
+  if (link_) link_->close("the pod is removed");
+  link_.reset();
+  if (record.pod.empty()) return;
+  std::string uid = record.pod_uid;
+  if (uid.empty()) {  // it was about to be made: then it is ours by its name, which nobody could guess
+    uid = services_.pods.look(record.pod, call).uid;
+    if (uid.empty()) return;
+  }
+  if (!remove_object(services_, services_.pod(record.pod), uid, call)) return;
+  const auto gone = [&](const PodState& now) { return now.stopped || now.uid != uid; };
+  const PodState left = services_.pods.await(record.pod, call, kGone, gone);
+  if (!gone(left)) unavailable("the sandbox's pod does not end: is its node `" + left.node_ip + "` lost?");
+}
+
+void SandboxPod::discard_now() noexcept {
+  try {
+    discard(sdk::Call(kUnbounded));
+  } catch (const std::exception& error) {
+    services_.warn("a pod that could not be used stays until its sandbox's next call: " +
+                   std::string(error.what()));
+  }
+}
+
+std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call) {
+  ExecRequest request;
+  request.name_space = services_.name_space;
+  request.pod = parts_.pod;
+  request.container = kContainer;
+  request.command = stdio_command(parts_);
+  auto channel = ExecChannel::open(services_.api, request, Budget(call, kConnect));
+  try {
+    return sdk::RunnerLink::connect(std::move(channel), kHello, call);
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    unavailable(std::string("the runner does not speak: ") + error.what());
+  }
+}
+
+// Nobody is at work on it any more.
+void SandboxPod::give_up() noexcept {
+  try {
+    const sdk::Call call(kUnbounded);
+    lease_.write(false, Budget(call, milliseconds(5'000)));
+  } catch (const std::exception&) {  // then it is once the Lease has expired
+  }
+}
+
+// To the runner of a pod that runs; null when there is none to be had. Throws when nobody can tell.
+std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
+  for (int tries = 0;; ++tries) {
+    try {
+      return connect(call);
+    } catch (const ApiError& error) {
+      if (error.status() == ISOGATE_NOT_FOUND) return nullptr;
+      if (error.status() == ISOGATE_CANCELLED || error.http_status() == 0 || tries > 0) throw;
+    } catch (const sdk::Error& error) {
+      if (error.status() == ISOGATE_CANCELLED) throw;
+      services_.warn("cannot reach the runner of " + parts_.pod + ": " + error.what());
+      if (tries > 0) return nullptr;
+    }
+  }
+}
+
+std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
+  const auto lock = lock_for(mutex_, call);
+  if (link_ && link_->alive()) return link_;
+  const std::string why = link_ ? link_->why() : "it was let go";
+  link_.reset();
+  const Record& record = lease_.record();
+  const PodState state = services_.pods.look(record.pod, call);
+  if (state.running && state.uid == record.pod_uid) link_ = reconnect(call);
+  follow();
+  if (link_) return link_;
+  const std::string before = record.pod_uid;
+  if (!lease_.find(call) || lease_.is_ending() || lease_.uid() != parts_.lease_uid) lost();
+  // Another gateway may have made the new one already.
+  if (lease_.record().pod_uid != before && adopt(call)) return link_;
+  if (services_.config.workspace == Place::kEmptyDir) lost();
+  if (lease_.is_others()) unavailable("another gateway is at work on this sandbox: try again");
+  make_anew(state.ended && !state.how.empty() ? state.how : why, call);
+  prove_again(call);
+  return link_;
+}
+
+void SandboxPod::detach() {
+  const std::lock_guard lock(mutex_);
+  services_.pods.forget(lease_.record().pod);
+  if (link_) link_->close("the sandbox is closed");
+  link_.reset();
+}
+
+void SandboxPod::end(const sdk::Call& call) {
+  const auto lock = lock_for(mutex_, call);
+  if (!lease_.find(call)) return;
+  if (services_.config.workspace == Place::kEmptyDir) {
+    discard(call);
+    return lease_.remove(call);
+  }
+  discard(call);
+  Record& record = lease_.record();
+  record.pod.clear();
+  record.pod_uid.clear();
+  record.evidence.reset();
+  lease_.write(false, call);
+}
+
+std::string SandboxPod::how_it_ended(const sdk::Call& call) {
+  try {
+    return services_.pods.look(lease_.record().pod, Budget(call, milliseconds(3'000))).how;
+  } catch (const sdk::Error&) {
+    return "the API server cannot say what became of its pod";
+  }
+}
+
+}  // namespace isogate::k8s

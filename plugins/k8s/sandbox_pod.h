@@ -1,0 +1,80 @@
+// The pod of one sandbox and the way to its runner: made at the first need, kept warm, made anew on the same
+// workspace when it has died. Any thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "isogate/runner_link.hpp"
+#include "plugins/k8s/lease.h"
+
+namespace isogate::k8s {
+
+struct OpenWish {
+  bool attach_only = false, known = false;
+  std::string handle;  // uid of the Lease, as answered before; may be empty
+};
+
+class SandboxPod {
+ public:
+  SandboxPod(Services& services, Parts parts, const isogate_limits& limits);  // `services` is borrowed
+  ~SandboxPod();  // lets go of it; whatever runs stays
+  SandboxPod(const SandboxPod&) = delete;
+  SandboxPod& operator=(const SandboxPod&) = delete;
+
+  // The recorded one if it runs and is what we made, else a new one. True: it was there. Throws sdk::Error;
+  // then nothing is left of a sandbox that was new.
+  bool open(const OpenWish& wish, const sdk::Call& call);
+  [[nodiscard]] std::string handle() const { return lease_.uid(); }
+  // A way to its runner, made anew if need be. ISOGATE_SANDBOX_LOST where the workspace went with the pod.
+  std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
+  // What was measured before the first command of a tenant; measures if that is now.
+  isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
+  // In a few words how it ended, for the call that saw it; empty: it runs, or nobody knows.
+  std::string how_it_ended(const sdk::Call& call);
+  // Lets go of the runner: what it runs ends.
+  void detach();
+  // Ends and removes the pod; the workspace stays where it is a claim.
+  void end(const sdk::Call& call);
+  // And all the rest. Gone already is fine.
+  void purge(const sdk::Call& call);
+
+ private:
+  bool adopt(const sdk::Call& call);
+  void wait_for_others(const sdk::Call& call, std::chrono::steady_clock::time_point since);
+  void make(const sdk::Call& call);
+  void try_make(const sdk::Call& call);
+  void prepare_policy(const sdk::Call& call);
+  void prepare_workspace(const sdk::Call& call);
+  void adopt_workspace(const sdk::Call& call);
+  void wait_for_volume(const sdk::Call& call);
+  PodState run(const sdk::Call& call);
+  void follow();
+  void discard(const sdk::Call& call);
+  void discard_now() noexcept;
+  void give_up() noexcept;
+  void remove_all(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> connect(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
+  void make_anew(const std::string& why, const sdk::Call& call);
+  void prove_again(const sdk::Call& call);
+  void keep_proof(const isogate_evidence& found, const sdk::Call& call);
+
+  Services& services_;
+  Parts parts_;
+  const isogate_limits limits_;
+  std::timed_mutex mutex_;
+  Lease lease_;
+  bool fresh_ = false;  // no command of a tenant has run in it yet
+  struct Proof {
+    isogate_evidence evidence;
+    std::string address;
+    uint32_t port = 0;
+  };
+  std::optional<Proof> proven_;  // at open; what takes its place has to have the same walls
+  std::shared_ptr<sdk::RunnerLink> link_;
+};
+
+}  // namespace isogate::k8s

@@ -1,0 +1,168 @@
+// What a pod needs beside itself, and what was measured in it.
+#include <thread>
+
+#include "plugins/k8s/sandbox_pod.h"
+
+namespace isogate::k8s {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kEnding{60};
+constexpr std::chrono::milliseconds kVolume{3'000}, kPause{150};
+
+[[noreturn]] void lost() {
+  throw sdk::Error(ISOGATE_SANDBOX_LOST,
+                   "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
+}
+
+std::string uid_of(const Json& object) {
+  return object.value("metadata", Json::object()).value("uid", std::string());
+}
+
+bool is_ending(const Json& object) { return object.at("metadata").contains("deletionTimestamp"); }
+
+bool belongs_to(const Json& object, const std::string& lease_uid) {
+  for (const Json& each : object.at("metadata").value("ownerReferences", Json::array()))
+    if (each.value("uid", "") == lease_uid) return true;
+  return false;
+}
+
+// What must be the same in every pod of a sandbox. Namespaces differ.
+bool same_walls(const isogate_evidence& a, const isogate_evidence& b) {
+  return a.flags == b.flags && a.uid == b.uid && a.gid == b.gid && a.no_new_privs == b.no_new_privs &&
+         a.seccomp_mode == b.seccomp_mode && a.cap_inheritable == b.cap_inheritable &&
+         a.cap_permitted == b.cap_permitted && a.cap_effective == b.cap_effective &&
+         a.cap_bounding == b.cap_bounding && a.cap_ambient == b.cap_ambient &&
+         a.limits.memory_bytes == b.limits.memory_bytes && a.limits.cpu_millis == b.limits.cpu_millis &&
+         a.limits.pids == b.limits.pids;
+}
+
+}  // namespace
+
+// Made anew for each pod, so that none runs under one that somebody else has changed.
+void SandboxPod::prepare_policy(const sdk::Call& call) {
+  const Json policy = policy_of(services_.config, parts_);
+  const std::string& name = parts_.owner.sandbox_id;
+  for (const auto since = Clock::now();;) {
+    try {
+      services_.api.create(services_.policies(), policy, call);
+      return;
+    } catch (const ApiError& error) {
+      if (error.status() != ISOGATE_ALREADY_EXISTS || Clock::now() - since > kEnding) throw;
+    }
+    try {
+      const Json there = services_.api.get(services_.policies(name), call);
+      if (!carries(there, parts_.owner))
+        throw sdk::Error(ISOGATE_UNAVAILABLE,
+                         "there is a NetworkPolicy with this sandbox's name that this "
+                         "gateway did not make: it is left alone, and nothing runs");
+      remove_object(services_, services_.policies(name), uid_of(there), call);
+    } catch (const ApiError& error) {
+      if (error.status() != ISOGATE_NOT_FOUND) throw;
+    }
+    call.check();
+  }
+}
+
+void SandboxPod::prepare_workspace(const sdk::Call& call) {
+  if (services_.config.workspace == Place::kEmptyDir) return;
+  if (!lease_.record().claim_uid.empty()) return adopt_workspace(call);
+  Record& record = lease_.record();
+  try {
+    record.claim_uid =
+        uid_of(services_.api.create(services_.claims(), claim_of(services_.config, parts_), call));
+    return wait_for_volume(call);
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_ALREADY_EXISTS) throw;
+  }
+  // This sandbox's, made when its maker was killed.
+  const Json there = services_.api.get(services_.claims(record.claim), call);
+  if (!carries(there, parts_.owner) || !belongs_to(there, lease_.uid()))
+    throw sdk::Error(
+        ISOGATE_UNAVAILABLE,
+        "there is a PersistentVolumeClaim with the name of this sandbox's that this gateway did not "
+        "make: it is left alone, and nothing runs");
+  record.claim_uid = uid_of(there);
+}
+
+// A pod that comes before its volume is put off by the scheduler, for seconds. Where volumes are made only
+// for pods there is no use in waiting: seen once, it is not waited for again.
+void SandboxPod::wait_for_volume(const sdk::Call& call) {
+  if (services_.volumes_wait_for_pods) return;
+  for (const auto since = Clock::now(); Clock::now() - since < kVolume; std::this_thread::sleep_for(kPause)) {
+    call.check();
+    const Json claim = services_.api.get(services_.claims(lease_.record().claim), call);
+    if (claim.value("status", Json::object()).value("phase", "") == "Bound") return;
+  }
+  services_.volumes_wait_for_pods = true;
+}
+
+void SandboxPod::adopt_workspace(const sdk::Call& call) {
+  try {
+    const Json there = services_.api.get(services_.claims(lease_.record().claim), call);
+    if (uid_of(there) != lease_.record().claim_uid || is_ending(there)) lost();
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    lost();
+  }
+}
+
+isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evidence_request& request) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
+  if (lease_.record().evidence) return *lease_.record().evidence;
+  if (!fresh_ || !link_)
+    throw sdk::Error(ISOGATE_UNAVAILABLE, "nothing was measured before the first command of this sandbox");
+  isogate_evidence found{};
+  found.struct_size = sizeof found;
+  link_->evidence(call, request, found);
+  proven_ = {found, std::string(sdk::view(request.gateway_address)), request.gateway_port};
+  keep_proof(found, call);
+  return found;
+}
+
+// A pod that takes the place of a dead one has to have the same walls.
+void SandboxPod::prove_again(const sdk::Call& call) {
+  isogate_evidence found{};
+  found.struct_size = sizeof found;
+  try {
+    if (!proven_) throw sdk::Error(ISOGATE_UNAVAILABLE, "nobody measured the first pod of this sandbox");
+    const isogate_evidence_request request{sizeof request, proven_->port, sdk::str(proven_->address)};
+    link_->evidence(call, request, found);
+    if (!same_walls(found, proven_->evidence))
+      throw sdk::Error(ISOGATE_UNAVAILABLE,
+                       "the pod that was made anew does not isolate as the first one did: refused");
+    keep_proof(found, call);
+  } catch (...) {
+    discard_now();
+    throw;
+  }
+}
+
+void SandboxPod::keep_proof(const isogate_evidence& found, const sdk::Call& call) {
+  Record& record = lease_.record();
+  record.evidence = found;
+  record.gateway_address = proven_->address;
+  record.gateway_port = proven_->port;
+  record.measured = true;
+  lease_.write(false, call);
+  fresh_ = false;
+}
+
+void SandboxPod::purge(const sdk::Call& call) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
+  remove_all(call);
+}
+
+void SandboxPod::remove_all(const sdk::Call& call) {
+  if (!lease_.find(call)) return;
+  discard(call);
+  const Record& record = lease_.record();
+  if (!record.claim_uid.empty())
+    remove_object(services_, services_.claims(record.claim), record.claim_uid, call);
+  lease_.remove(call);
+}
+
+}  // namespace isogate::k8s

@@ -1,0 +1,80 @@
+#include "plugins/k8s/services.h"
+
+#include <unistd.h>
+
+#include <climits>
+#include <nlohmann/json.hpp>
+
+#include "plugins/k8s/digest.h"
+#include "plugins/k8s/profile.h"
+
+namespace isogate::k8s {
+namespace {
+
+constexpr const char* kCoordination = "coordination.k8s.io/v1";
+constexpr const char* kNetworking = "networking.k8s.io/v1";
+
+// One state directory is one gateway.
+std::string name_of_holder(const sdk::Host& host) {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, sizeof name - 1);
+  const std::string directory(sdk::view(host.abi().sandboxes_dir));
+  return std::string(name) + "/" + sha256_hex(directory).substr(0, 12);
+}
+
+}  // namespace
+
+Services::Services(sdk::Host host_, const Config& config_, ClusterAccess access)
+    : host(host_),
+      config(config_),
+      api(std::move(access)),
+      name_space(api.access().name_space),
+      holder(name_of_holder(host_)),
+      pods(api, name_space,
+           selector_of(std::string(sdk::view(host_.abi().instance)),
+                       std::string(sdk::view(host_.abi().backend_name))),
+           [this](const std::string& line) { warn(line); }) {}
+
+void Services::warn_once(const std::string& line) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (warned_.find(line) != std::string::npos || warned_.size() > 8192) return;
+    warned_ += line + "\n";
+  }
+  warn(line);
+}
+
+Resource Services::leases(const std::string& name) const {
+  return {kCoordination, name_space, "leases", name};
+}
+Resource Services::pod(const std::string& name) const { return {"v1", name_space, "pods", name}; }
+Resource Services::claims(const std::string& name) const {
+  return {"v1", name_space, "persistentvolumeclaims", name};
+}
+Resource Services::policies(const std::string& name) const {
+  return {kNetworking, name_space, "networkpolicies", name};
+}
+
+bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget) {
+  Json options = {{"propagationPolicy", "Background"}};
+  if (!uid.empty()) options["preconditions"] = {{"uid", uid}};
+  try {
+    services.api.remove(what, options, budget);
+    return true;
+  } catch (const ApiError& error) {
+    if (error.status() == ISOGATE_NOT_FOUND || (!uid.empty() && error.reason() == "Conflict")) return false;
+    throw;
+  }
+}
+
+void rethrow_as_ours(Services& services, const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const ApiError& error) {
+    if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
+    services.warn(error.what());
+    throw sdk::Error(ISOGATE_UNAVAILABLE, error.what());
+  }
+}
+
+}  // namespace isogate::k8s

@@ -1,0 +1,51 @@
+// What all sandboxes of one backend share. Any thread.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "isogate/backend.hpp"
+#include "plugins/k8s/api.h"
+#include "plugins/k8s/config.h"
+#include "plugins/k8s/pods.h"
+
+namespace isogate::k8s {
+
+struct Services {
+  Services(sdk::Host host, const Config& config, ClusterAccess access);
+
+  const sdk::Host host;
+  const Config& config;  // the backend's
+  Api api;
+  const std::string name_space;
+  const std::string holder;  // who this gateway is among those that share sandboxes; the same after a restart
+
+  std::atomic<bool> volumes_wait_for_pods{false};  // claims are bound when a pod uses them
+
+  void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
+  void info(const std::string& line) const { host.log(ISOGATE_LOG_INFO, line); }
+  void warn_once(const std::string& line);  // a few different ones
+
+  // Of what this backend makes: leases, pods, persistentvolumeclaims, networkpolicies.
+  [[nodiscard]] Resource leases(const std::string& name = {}) const;
+  [[nodiscard]] Resource pod(const std::string& name = {}) const;
+  [[nodiscard]] Resource claims(const std::string& name = {}) const;
+  [[nodiscard]] Resource policies(const std::string& name = {}) const;
+
+ private:
+  std::mutex mutex_;
+  std::string warned_;
+
+ public:
+  Pods pods;  // the last member: it ends first
+};
+
+// Removes `what` if it still is the object `uid` (empty: whichever). Gone already is fine: false then.
+bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget);
+
+// What the cluster says against a sandbox is never the caller's mistake: other statuses than
+// ISOGATE_CANCELLED and ISOGATE_UNAVAILABLE become the latter.
+[[noreturn]] void rethrow_as_ours(Services& services, const std::exception_ptr& failure);
+
+}  // namespace isogate::k8s

@@ -1,0 +1,88 @@
+#include "plugins/k8s/template.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "isogate/backend.hpp"
+
+namespace isogate::k8s {
+namespace {
+
+using Json = nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
+
+struct Harmless {
+  const char* field;
+  const char* reason;
+};
+// Of a pod's spec: where it runs and what it yields to, never what it may do.
+constexpr Harmless kHarmless[] = {
+    {"affinity", "where it runs"},
+    {"nodeName", "where it runs"},
+    {"nodeSelector", "where it runs"},
+    {"preemptionPolicy", "what it yields to"},
+    {"priorityClassName", "what it yields to"},
+    {"schedulerName", "who decides where"},
+    {"tolerations", "where it runs"},
+    {"topologySpreadConstraints", "where it runs"},
+};
+
+bool is_harmless(const std::string& field) {
+  return std::any_of(std::begin(kHarmless), std::end(kHarmless),
+                     [&](const Harmless& each) { return field == each.field; });
+}
+
+bool all_named(const Json& list) {
+  return list.is_array() && !list.empty() && std::all_of(list.begin(), list.end(), [](const Json& each) {
+           return each.is_object() && each.contains("name") && each["name"].is_string();
+         });
+}
+
+void overlay_list(Json& list, const Json& addition) {
+  for (const Json& each : addition) {
+    const auto same = std::find_if(list.begin(), list.end(),
+                                   [&](const Json& there) { return there.at("name") == each.at("name"); });
+    if (same == list.end())
+      list.push_back(each);
+    else
+      overlay(*same, each);
+  }
+}
+
+}  // namespace
+
+void check_template(const Json& addition, bool weaker) {
+  const Json metadata = addition.value("metadata", Json::object());
+  for (const char* kind : {"labels", "annotations"}) {
+    const Json texts = metadata.value(kind, Json::object());
+    for (const auto& [key, value] : texts.items())
+      if (key.find("isogate.io/") != std::string::npos)
+        refuse("template of `k8s`: `" + key + "` is for this backend to write");
+  }
+  const Json spec = addition.value("spec", Json::object());
+  for (const auto& [key, value] : spec.items())
+    if (!weaker && !is_harmless(key))
+      refuse("template of `k8s`: `spec." + key +
+             "` could weaken a pod; allow_weaker_template: true admits it, and is listed as a relaxation");
+}
+
+void overlay(Json& pod, const Json& addition) {
+  if (!addition.is_object()) {
+    pod = addition;
+    return;
+  }
+  if (!pod.is_object()) pod = Json::object();
+  for (const auto& [key, value] : addition.items()) {
+    if (value.is_null())
+      pod.erase(key);
+    else if (pod.contains(key) && all_named(pod[key]) && all_named(value))
+      overlay_list(pod[key], value);
+    else if (value.is_object())
+      overlay(pod[key], value);
+    else
+      pod[key] = value;
+  }
+}
+
+}  // namespace isogate::k8s

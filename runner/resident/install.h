@@ -1,0 +1,14 @@
+// `isogate-runner install DIR`: puts this very program into a directory, for a container that comes after
+// this one.
+#pragma once
+
+#include <string>
+
+#include "runner/error.h"
+
+namespace isogate::resident {
+
+// DIR/isogate-runner, mode 0555; what was there is replaced.
+Result<void> install_into(const std::string& directory);
+
+}  // namespace isogate::resident

@@ -1,0 +1,66 @@
+// What an API server sends on an exec's WebSocket: the same bytes come out however they are cut, and nothing
+// is kept by the lengths that they claim. How an exec ended is read from such bytes, too.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "plugins/k8s/exec_status.h"
+#include "plugins/k8s/websocket.h"
+#include "tests/fuzz/require.h"
+
+namespace {
+
+using isogate::k8s::FrameReader;
+using Event = FrameReader::Event;
+
+struct Taken {
+  std::string data, controls, why;
+  size_t messages = 0;
+  bool operator==(const Taken&) const = default;
+};
+
+// `room`: how much of a piece of data is taken at once.
+Taken take_apart(const std::string& bytes, size_t piece, size_t room) {
+  FrameReader reader;
+  Taken all;
+  for (size_t at = 0; at < bytes.size();) {
+    const std::string_view in = std::string_view(bytes).substr(at, piece);
+    const auto step = reader.next(in);
+    require(step.taken <= in.size());
+    at += step.taken;
+    if (step.event == Event::kMore) {
+      require(step.taken == in.size());
+    } else if (step.event == Event::kBroken) {
+      all.why = reader.why();
+      require(reader.next(in).event == Event::kBroken);
+      return all;
+    } else if (step.event == Event::kData) {
+      require(step.taken + step.data.size() <= in.size());
+      const size_t size = std::min(room, step.data.size());
+      if (step.begins) ++all.messages;
+      all.data += step.data.substr(0, size);
+      reader.took(size);
+      at += size;
+    } else {
+      require(step.data.size() <= 125);
+      all.controls += static_cast<char>('0' + static_cast<int>(step.event));
+      all.controls += step.data;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  const Taken whole = take_apart(bytes, std::max<size_t>(size, 1), std::max<size_t>(size, 1));
+  require(take_apart(bytes, 1, 1) == whole);
+  require(take_apart(bytes, 7, 3) == whole);
+  require(take_apart(bytes, std::max<size_t>(size, 1), 1) == whole);
+  for (const std::string& text : {bytes, whole.data}) {
+    const auto end = isogate::k8s::parse_exec_status(text);
+    require(!end || end->how != isogate::k8s::ExecEnd::How::kLost);
+  }
+  return 0;
+}

@@ -1,0 +1,181 @@
+// Pods over time: made, killed, found again, removed.
+#include <csignal>
+#include <thread>
+
+#include "plugins/k8s/pods.h"
+#include "tests/k8s/on_cluster.h"
+#include "tests/support/processes.h"
+
+namespace isogate::k8s {
+namespace {
+
+using test::Answer;
+using test::Caller;
+using test::eventually;
+using test::ExecStream;
+using test::Gateway;
+using testing::HasSubstr;
+
+class K8sLifecycle : public OnCluster {};
+
+TEST_F(K8sLifecycle, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  ASSERT_EQ(me.run("echo mine > kept; echo gone > /tmp/mark").at("exit_code"), 0);
+  const Json first = pod();
+  ExecStream stream(me, {{"command", "echo up; sleep 60"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("event"), "stdout");
+  const double took = test::seconds_of([&] {
+    api_->remove(resource("pods", name_of(first)), Json(), usual());
+    const auto events = stream.rest();
+    EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
+    EXPECT_TRUE(events.back().at("exit_code").is_null());
+    EXPECT_THAT(events.back().dump(), HasSubstr("its pod was deleted"));
+  });
+  EXPECT_LT(took, 5.0);
+  EXPECT_EQ(me.out("cat kept; ls /tmp"), "mine\n") << "a fresh pod, the same files";
+  EXPECT_NE(uid_of(pod()), uid_of(first));
+}
+
+TEST_F(K8sLifecycle, AKilledGatewayTakesItsPodUpAgain) {
+  auto first = std::make_unique<Gateway>(options());
+  ASSERT_EQ(Caller(*first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
+  const std::string uid = uid_of(pod());
+  first->signal(SIGKILL);
+  EXPECT_EQ(first->wait(20), 128 + SIGKILL);
+  auto again = options();
+  again.state_dir = first->state_dir();
+  Gateway second(again);
+  EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
+  EXPECT_EQ(uid_of(pod()), uid);
+}
+
+TEST_F(K8sLifecycle, SigtermLeavesNoPodAndKeepsTheWorkspace) {
+  auto first = std::make_unique<Gateway>(options());
+  for (const char* agent : {"a", "b"})
+    ASSERT_EQ(Caller(*first, agent).run(std::string("echo ") + agent + " > kept").at("exit_code"), 0);
+  first->stop();
+  // The API server keeps the object of a pod for a while after its end.
+  for (const Json& each : all("pods")) EXPECT_TRUE(state_of(each).stopped) << each.at("status");
+  EXPECT_TRUE(eventually(30, [&] { return all("pods").empty(); }));
+  EXPECT_EQ(all("persistentvolumeclaims").size(), 2u);
+  auto again = options();
+  again.state_dir = first->state_dir();
+  Gateway second(again);
+  EXPECT_EQ(Caller(second, "a").out("cat kept"), "a\n");
+}
+
+TEST_F(K8sLifecycle, APurgeLeavesNothing) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("echo x > file");
+  ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  for (const char* plural : {"pods", "leases", "persistentvolumeclaims", "networkpolicies"})
+    EXPECT_TRUE(eventually(20, [&] { return all(plural).empty(); })) << plural;
+  EXPECT_EQ(me.out("ls -A"), "");
+}
+
+TEST_F(K8sLifecycle, WhatOnlyCarriesTheLabelsIsLeftAlone) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("true");
+  const std::string id = id_of(me);
+  Json planted = {{"apiVersion", "v1"},
+                  {"kind", "Pod"},
+                  {"metadata", {{"name", id + "-00000000"}, {"labels", pod().at("metadata").at("labels")}}},
+                  {"spec",
+                   {{"terminationGracePeriodSeconds", 0},
+                    {"containers",
+                     {{{"name", kContainer},
+                       {"image", "isogate-test:small"},
+                       {"imagePullPolicy", "Never"},
+                       {"command", {"sleep", "600"}}}}}}}};
+  planted = api_->create(resource("pods"), planted, usual());
+  ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
+  EXPECT_EQ(me.out("echo mine; ls /run/isogate/bin"), "mine\nisogate-runner\n")
+      << "it was taken for the sandbox";
+  ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  const Json there = api_->get(resource("pods", name_of(planted)), usual());
+  EXPECT_EQ(uid_of(there), uid_of(planted));
+  EXPECT_FALSE(there.at("metadata").contains("deletionTimestamp"));
+}
+
+TEST_F(K8sLifecycle, ALeaseOfSomebodyElseRefusesTheSandbox) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("true");
+  const std::string id = id_of(me);
+  ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  ASSERT_TRUE(eventually(20, [&] { return all("leases").empty(); }));
+  const Json lease = {
+      {"apiVersion", "coordination.k8s.io/v1"}, {"kind", "Lease"}, {"metadata", {{"name", id}}}};
+  api_->create(resource("leases"), lease, usual());
+  const Answer answer = me.exec("true");
+  remove("leases", id);
+  EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
+  EXPECT_THAT(answer.text, HasSubstr("did not make"));
+  EXPECT_EQ(me.out("echo works"), "works\n");
+}
+
+TEST_F(K8sLifecycle, TwoGatewaysServeOneAgentInOnePod) {
+  Gateway one(options("", "on_shutdown: keep")), two(options("", "on_shutdown: keep"));
+  std::string of_two;
+  std::thread at_once([&] { of_two = Caller(two, "a").out("echo two > two; hostname"); });
+  const std::string of_one = Caller(one, "a").out("echo one > one; hostname");
+  at_once.join();
+  EXPECT_EQ(of_one, of_two);
+  const std::string uid = uid_of(pod());
+  EXPECT_EQ(Caller(one, "a").out("cat one two"), "one\ntwo\n");
+  EXPECT_EQ(Caller(two, "a").out("cat one two"), "one\ntwo\n");
+  // The pod of both goes; who comes first makes the new one, the other one takes it up.
+  remove("pods", name_of(pod()));
+  EXPECT_TRUE(eventually(30, [&] { return Caller(one, "a").exec("true").status == 200; }));
+  EXPECT_TRUE(eventually(30, [&] { return Caller(two, "a").exec("true").status == 200; }));
+  EXPECT_NE(uid_of(pod()), uid);
+  EXPECT_EQ(Caller(two, "a").out("cat one two"), "one\ntwo\n");
+}
+
+TEST_F(K8sLifecycle, AnEmptyDirIsLostWithItsPod) {
+  Gateway gateway(options("workspace: empty_dir"));
+  const Caller me(gateway, "a"), other(gateway, "b");
+  ASSERT_TRUE(succeeded(me.write("file", "x")));
+  ASSERT_TRUE(succeeded(other.write("file", "y")));
+  const std::string id = id_of(me);
+  for (const Json& each : all("pods"))
+    if (each.at("metadata").at("labels").at(kLabelSandbox) == id) remove("pods", name_of(each));
+  EXPECT_TRUE(eventually(10, [&] { return me.exec("true").status == 410; }));
+  EXPECT_TRUE(refused(me.exec("touch ran"), 410, "sandbox_lost"));
+  EXPECT_TRUE(refused(me.read("file"), 410, "sandbox_lost"));
+  EXPECT_EQ(other.content("file"), "y");
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
+  EXPECT_EQ(me.out("ls -A; echo fresh"), "fresh\n");
+}
+
+TEST_F(K8sLifecycle, ARunnerThatWasKilledFromInsideComesBackInItsPod) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("echo here > /tmp/mark");
+  const std::string uid = uid_of(pod());
+  const Answer answer = me.exec("kill -9 -1; sleep 5");
+  EXPECT_NE(answer.status, 500) << answer.text;
+  EXPECT_TRUE(eventually(10, [&] { return me.exec("true").status == 200; }));
+  EXPECT_EQ(me.out("cat /tmp/mark"), "here\n");
+  EXPECT_EQ(uid_of(pod()), uid);
+}
+
+TEST_F(K8sLifecycle, AnEvictedPodSaysSo) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("echo mine > kept");
+  ExecStream stream(me, {{"command", "head -c 400M /dev/zero > /tmp/big; sleep 120"}, {"timeout_sec", 130}},
+                    130);
+  const auto events = stream.rest();
+  EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
+  EXPECT_TRUE(eventually(60, [&] { return gateway.log().find("Evicted") != std::string::npos; }))
+      << gateway.log();
+  EXPECT_EQ(me.out("cat kept; ls /tmp"), "mine\n");
+}
+
+}  // namespace
+}  // namespace isogate::k8s

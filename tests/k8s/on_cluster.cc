@@ -1,0 +1,100 @@
+#include "tests/k8s/on_cluster.h"
+
+#include "tests/support/processes.h"
+
+namespace isogate::k8s {
+
+using test::Caller;
+using test::Gateway;
+using test::GatewayOptions;
+
+void OnCluster::SetUp() {
+  if (!test::cluster_obstacle().empty()) GTEST_SKIP() << test::cluster_obstacle();
+  AccessConfig access;
+  access.kubeconfig = test::cluster_kubeconfig();
+  access.name_space = test::kSandboxNamespace;
+  api_ = std::make_unique<Api>(load_access(access));
+  instance_ = "test-" + test::new_mark();
+}
+
+void OnCluster::TearDown() {
+  if (!api_) return;
+  for (const Json& each : all("pods")) remove("pods", name_of(each));
+  for (const Json& each : all("leases")) remove("leases", name_of(each));
+}
+
+Resource OnCluster::resource(const std::string& plural, const std::string& name) {
+  const std::string group = plural == "leases"            ? "coordination.k8s.io/v1"
+                            : plural == "networkpolicies" ? "networking.k8s.io/v1"
+                                                          : "v1";
+  return {group, test::kSandboxNamespace, plural, name};
+}
+
+void OnCluster::remove(const std::string& plural, const std::string& name) const {
+  try {
+    api_->remove(resource(plural, name), {{"gracePeriodSeconds", 0}, {"propagationPolicy", "Background"}},
+                 usual());
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status(), ISOGATE_NOT_FOUND) << error.what();
+  }
+}
+
+GatewayOptions OnCluster::options(const std::string& config, const std::string& more,
+                                  const std::string& backend) const {
+  GatewayOptions options = bare(test::cluster_config() + (config.empty() ? "" : ", " + config));
+  options.yaml += (backend.empty() ? "" : "    " + backend + "\n") + more + "\n";
+  return options;
+}
+
+GatewayOptions OnCluster::bare(const std::string& config) const {
+  GatewayOptions options;
+  options.yaml =
+      "instance: " + instance_ + "\nshell: /bin/sh\nbackends:\n  - name: k8s\n    config: {" + config + "}\n";
+  return options;
+}
+
+std::vector<Json> OnCluster::all(const std::string& plural) const {
+  const Json list =
+      api_->list(resource(plural), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
+  return list.at("items");
+}
+
+Json OnCluster::pod() const {
+  std::vector<Json> found;
+  for (const Json& each : all("pods"))
+    if (!each.at("metadata").contains("deletionTimestamp")) found.push_back(each);
+  EXPECT_EQ(found.size(), 1u);
+  return found.empty() ? Json() : found[0];
+}
+
+std::string OnCluster::id_of(const Caller& caller) {
+  const test::Answer answer = caller.get("/sandboxes");
+  for (const Json& row : answer.body.at("sandboxes"))
+    if (row.at("agent_id") == caller.agent()) return row.at("sandbox_id");
+  ADD_FAILURE() << "it has no sandbox: " << answer.text;
+  return "";
+}
+
+std::string OnCluster::detail_of(GatewayOptions options) {
+  options.wait_ready = false;
+  const Gateway gateway(options);
+  std::string text;
+  EXPECT_TRUE(test::eventually(20, [&] {
+    text = Caller(gateway, "a").get("/backends").text;
+    return text.find("\"unavailable\"") != std::string::npos;
+  })) << text;
+  EXPECT_TRUE(refused(Caller(gateway, "a").exec("true"), 503, "backend_unavailable"));
+  return text;
+}
+
+std::string OnCluster::refusal_of(const GatewayOptions& options) const {
+  const Gateway gateway(options);
+  const test::Answer answer = Caller(gateway, "a").exec("true");
+  EXPECT_EQ(answer.status, 503) << answer.text;
+  for (const char* plural : {"pods", "leases"}) {
+    EXPECT_TRUE(test::eventually(10, [&] { return all(plural).empty(); })) << plural << " are left";
+  }
+  return answer.text;
+}
+
+}  // namespace isogate::k8s

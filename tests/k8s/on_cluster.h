@@ -1,0 +1,52 @@
+// Gateways on a real cluster, for tests of single features: each test has an instance of its own, and what it
+// left goes at its end.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugins/k8s/api.h"
+#include "plugins/k8s/profile.h"
+#include "tests/support/api.h"
+#include "tests/support/cluster.h"
+#include "tests/support/gateway.h"
+
+namespace isogate::k8s {
+
+class OnCluster : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  // `config`: further members of the backend's `config`, in YAML's flow style; `more`: other settings;
+  // `backend`: of the backend.
+  [[nodiscard]] test::GatewayOptions options(const std::string& config = {}, const std::string& more = {},
+                                             const std::string& backend = {}) const;
+  // The same with nothing of test::cluster_config() but what `config` says.
+  [[nodiscard]] test::GatewayOptions bare(const std::string& config) const;
+
+  // Of this test's gateways, by the administrator; `plural`: pods, leases, …
+  [[nodiscard]] std::vector<Json> all(const std::string& plural) const;
+  // The only pod there is.
+  [[nodiscard]] Json pod() const;
+  static std::string uid_of(const Json& object) { return object.at("metadata").at("uid"); }
+  static std::string name_of(const Json& object) { return object.at("metadata").at("name"); }
+  static std::string id_of(const test::Caller& caller);  // of its sandbox
+  void remove(const std::string& plural, const std::string& name) const;
+  [[nodiscard]] static Resource resource(const std::string& plural, const std::string& name = {});
+  static Budget usual() { return Budget(Budget::kUsual); }
+
+  // What the operator reads of a backend that does not serve.
+  static std::string detail_of(test::GatewayOptions options);
+  // Where a first call is refused: what a tenant reads, and that nothing is left.
+  std::string refusal_of(const test::GatewayOptions& options) const;
+
+  std::unique_ptr<Api> api_;
+  std::string instance_;
+};
+
+}  // namespace isogate::k8s

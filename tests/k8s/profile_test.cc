@@ -1,0 +1,160 @@
+#include "plugins/k8s/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plugins/k8s/digest.h"
+#include "plugins/k8s/egress.h"
+#include "plugins/k8s/template.h"
+
+namespace isogate::k8s {
+namespace {
+
+Parts some_parts() {
+  Parts parts;
+  parts.owner = {"instance", "k8s", "isg-aaaaaaaaaaaaaaaaaaaaaaaaaa"};
+  parts.tenant = "Ténant / 1";
+  parts.agent_id = "a";
+  parts.lease_uid = "11111111-2222-3333-4444-555555555555";
+  parts.pod = parts.owner.sandbox_id + "-0123abcd";
+  parts.shell = "/bin/bash";
+  parts.shared = {"data"};
+  return parts;
+}
+
+Json pod(const std::string& config_json = "") {
+  const Config config = parse_config(config_json);
+  return pod_of(config, some_parts(), limits_of(config, {}));
+}
+
+const Json& named(const Json& list, const std::string& name) {
+  for (const Json& each : list)
+    if (each.at("name") == name) return each;
+  static const Json kNone;
+  return kNone;
+}
+
+TEST(K8sProfile, IsRestrictedByDefault) {
+  const Json made = pod();
+  const Json& spec = made.at("spec");
+  for (const char* off : {"automountServiceAccountToken", "enableServiceLinks", "hostNetwork", "hostPID",
+                          "hostIPC", "shareProcessNamespace"})
+    EXPECT_EQ(spec.at(off), false) << off;
+  EXPECT_EQ(spec.at("restartPolicy"), "Never");
+  EXPECT_EQ(spec.at("securityContext").at("runAsNonRoot"), true);
+  EXPECT_EQ(spec.at("securityContext").at("runAsUser"), 10000);
+  EXPECT_EQ(spec.at("securityContext").at("seccompProfile").at("type"), "RuntimeDefault");
+  EXPECT_FALSE(spec.contains("serviceAccountName"));
+  for (const char* kind : {"initContainers", "containers"})
+    for (const Json& each : spec.at(kind)) {
+      const Json& context = each.at("securityContext");
+      EXPECT_EQ(context.at("allowPrivilegeEscalation"), false);
+      EXPECT_EQ(context.at("privileged"), false);
+      EXPECT_EQ(context.at("readOnlyRootFilesystem"), true);
+      EXPECT_EQ(context.at("capabilities"), (Json{{"drop", {"ALL"}}}));
+      EXPECT_EQ(each.at("resources").at("limits").at("memory"), "536870912");
+      EXPECT_EQ(each.at("resources").at("limits").at("cpu"), "1000m");
+      EXPECT_FALSE(each.contains("env"));
+    }
+}
+
+TEST(K8sProfile, NoVolumeIsOfTheNode) {
+  const Json made = pod(R"({"secrets": [{"secret": "token", "target": "/run/secrets/token"}],
+                            "shared": [{"prefix": "data", "claim": "datasets"}]})");
+  for (const Json& volume : made.at("spec").at("volumes"))
+    for (const auto& [kind, value] : volume.items())
+      EXPECT_TRUE(kind == "name" || kind == "emptyDir" || kind == "persistentVolumeClaim" || kind == "secret")
+          << kind;
+  const Json& mounts = made.at("spec").at("containers").at(0).at("volumeMounts");
+  const auto read_only = [&](const std::string& name) { return named(mounts, name).at("readOnly") == true; };
+  EXPECT_TRUE(read_only("runner"));
+  EXPECT_TRUE(read_only("secret-0"));
+  EXPECT_TRUE(read_only("shared-0"));
+  EXPECT_FALSE(read_only("workspace"));
+  EXPECT_EQ(named(mounts, "shared-0").at("mountPath"), "/mnt/data");
+}
+
+TEST(K8sProfile, EverythingBelongsToTheLease) {
+  const Config config;
+  const Parts parts = some_parts();
+  for (const Json& object :
+       {pod_of(config, parts, limits_of(config, {})), claim_of(config, parts), policy_of(config, parts)}) {
+    EXPECT_TRUE(carries(object, parts.owner));
+    EXPECT_EQ(object.at("metadata").at("ownerReferences").at(0).at("uid"), parts.lease_uid);
+    EXPECT_EQ(object.at("metadata").at("annotations").at("isogate.io/tenant"), parts.tenant);
+  }
+  Owner other = parts.owner;
+  other.instance = "another";
+  EXPECT_FALSE(carries(claim_of(config, parts), other));
+  EXPECT_FALSE(carries(Json::object(), parts.owner));
+  EXPECT_FALSE(carries(Json{{"metadata", {{"labels", nullptr}}}}, parts.owner));
+}
+
+TEST(K8sProfile, APolicyDeniesAllButWhatIsSpelledOut) {
+  const Json none = policy_of(parse_config(""), some_parts()).at("spec");
+  EXPECT_EQ(none.at("policyTypes"), Json({"Ingress", "Egress"}));
+  EXPECT_EQ(none.at("egress"), Json::array());
+  EXPECT_EQ(none.at("ingress"), Json::array());
+  const Json some =
+      policy_of(parse_config(R"({"egress_to": [{"cidr": "10.1.0.0/16", "ports": [3128]}]})"), some_parts());
+  EXPECT_EQ(some.at("spec").at("egress").at(0).at("to").at(0).at("ipBlock").at("cidr"), "10.1.0.0/16");
+  EXPECT_EQ(some.at("spec").at("egress").at(0).at("ports").at(0).at("port"), 3128);
+  const Json open = policy_of(parse_config(R"({"network": "open"})"), some_parts());
+  EXPECT_EQ(open.at("spec").at("egress"), Json::array({Json::object()}));
+  EXPECT_EQ(open.at("spec").at("ingress"), Json::array());
+}
+
+TEST(K8sProfile, ADigestTellsOtherSettingsFromAnotherPod) {
+  const Config config;
+  Parts parts = some_parts();
+  const std::string digest = profile_digest(config, parts, limits_of(config, {}));
+  parts.pod += "x";
+  parts.lease_uid += "x";
+  EXPECT_EQ(profile_digest(config, parts, limits_of(config, {})), digest);
+  isogate_limits more{};
+  more.memory_bytes = 1 << 30;
+  EXPECT_NE(profile_digest(config, parts, limits_of(config, more)), digest);
+  EXPECT_NE(profile_digest(parse_config(R"({"network": "open"})"), parts, limits_of(config, {})), digest);
+}
+
+TEST(K8sProfile, ATemplateIsLaidOverIt) {
+  const Json made = pod(R"({"template": {"metadata": {"labels": {"team": "a"}},
+    "spec": {"nodeSelector": {"disk": "ssd"}}}})");
+  EXPECT_EQ(made.at("metadata").at("labels").at("team"), "a");
+  EXPECT_TRUE(carries(made, some_parts().owner));
+  EXPECT_EQ(made.at("spec").at("nodeSelector").at("disk"), "ssd");
+  const Json weaker = pod(R"({"allow_weaker_template": true, "template": {"spec": {"dnsConfig": null,
+    "containers": [{"name": "sandbox", "tty": true}, {"name": "more", "image": "x"}]}}})");
+  EXPECT_EQ(weaker.at("spec").at("containers").size(), 2u);
+  EXPECT_EQ(weaker.at("spec").at("containers").at(0).at("tty"), true);
+  EXPECT_EQ(weaker.at("spec").at("containers").at(0).at("securityContext").at("privileged"), false);
+  EXPECT_FALSE(weaker.at("spec").contains("dnsConfig"));
+}
+
+TEST(K8sProfile, LabelsHoldWhatLabelsMay) {
+  EXPECT_EQ(label_value("a-b_c.9"), "a-b_c.9");
+  for (const std::string& text :
+       {std::string(), std::string("a b"), std::string("-a"), std::string(64, 'a')}) {
+    EXPECT_EQ(label_value(text).substr(0, 2), "x-");
+    EXPECT_LE(label_value(text).size(), 63u);
+  }
+}
+
+TEST(K8sEgress, TriesWhatAClusterHasUnlessItIsAllowed) {
+  ClusterAccess access;
+  access.host = "10.9.8.7";
+  access.port = 6443;
+  EXPECT_EQ(targets_of(parse_config(R"({"must_not_reach": ["10.0.0.1:22"]})"), access, "10.1.1.1"),
+            (std::vector<std::string>{"169.254.169.254:80", "10.0.0.1:22", "hop:10250", "10.1.1.1:10250",
+                                      "10.9.8.7:6443"}));
+  access.host = "127.0.0.1";
+  EXPECT_EQ(targets_of(parse_config(""), access, "fd00::1"),
+            (std::vector<std::string>{"169.254.169.254:80", "hop:10250", "[fd00::1]:10250"}));
+  EXPECT_EQ(targets_of(parse_config(R"({"egress_to": [{"cidr": "10.0.0.0/8"}]})"), access, "10.1.1.1"),
+            std::vector<std::string>{"169.254.169.254:80"});
+  EXPECT_TRUE(targets_of(parse_config(R"({"network": "open"})"), access, "10.1.1.1").empty());
+}
+
+}  // namespace
+}  // namespace isogate::k8s

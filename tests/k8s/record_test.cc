@@ -1,0 +1,97 @@
+#include "plugins/k8s/record.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "isogate/backend.hpp"
+#include "plugins/k8s/pods.h"
+#include "plugins/k8s/profile.h"
+
+namespace isogate::k8s {
+namespace {
+
+TEST(K8sRecord, ComesBackAsItWas) {
+  Record record;
+  record.pod = "isg-x-1";
+  record.pod_uid = "uid";
+  record.measured = true;
+  record.evidence.emplace();
+  record.evidence->struct_size = sizeof(isogate_evidence);
+  record.evidence->seccomp_mode = 2;
+  record.evidence->ns_pid = 4026533000;
+  Json lease = Json::object();
+  write_record(lease, record, "me", std::chrono::seconds(60));
+  const Record again = read_record(lease);
+  EXPECT_EQ(again.pod, record.pod);
+  EXPECT_EQ(again.pod_uid, record.pod_uid);
+  EXPECT_TRUE(again.measured);
+  ASSERT_TRUE(again.evidence);
+  EXPECT_EQ(again.evidence->ns_pid, 4026533000u);
+  EXPECT_EQ(hold_of(lease).holder, "me");
+  EXPECT_FALSE(hold_of(lease).expired);
+}
+
+TEST(K8sRecord, AHoldEnds) {
+  Json lease = Json::object();
+  write_record(lease, {}, "me", std::chrono::seconds(60));
+  lease["spec"]["renewTime"] = "2020-01-01T00:00:00.000000Z";
+  EXPECT_TRUE(hold_of(lease).expired);
+  write_record(lease, {}, "", std::chrono::seconds(60));
+  EXPECT_TRUE(hold_of(lease).expired);
+  EXPECT_TRUE(hold_of(Json::object()).expired);
+}
+
+TEST(K8sRecord, ADamagedOneIsAnErrorAndNoAbsentOne) {
+  for (const char* text : {"", "{}", "[]", "{\"pod\": 1}"}) {
+    const Json lease = {{"metadata", {{"annotations", {{kRecord, text}}}}}};
+    EXPECT_THROW((void)read_record(lease), sdk::Error) << text;
+  }
+  EXPECT_THROW((void)read_record(Json::object()), sdk::Error);
+}
+
+Json pod_with(const Json& status) {
+  return {{"metadata", {{"name", "p"}, {"uid", "u"}}}, {"status", status}};
+}
+
+TEST(K8sPodState, TellsWhatWillNotComeRight) {
+  const Json pulling = {
+      {"name", "sandbox"},
+      {"state", {{"waiting", {{"reason", "ErrImageNeverPull"}, {"message", "not there"}}}}}};
+  PodState state = state_of(pod_with({{"phase", "Pending"}, {"containerStatuses", {pulling}}}));
+  EXPECT_EQ(state.problem, "ErrImageNeverPull: not there");
+  EXPECT_FALSE(state.waits_for_node);
+  const Json condition = {{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}};
+  state = state_of(pod_with({{"phase", "Pending"}, {"conditions", {condition}}}));
+  EXPECT_EQ(state.problem, "Unschedulable");
+  EXPECT_TRUE(state.waits_for_node);
+  const Json creating = {{"name", "sandbox"}, {"state", {{"waiting", {{"reason", "PodInitializing"}}}}}};
+  EXPECT_EQ(state_of(pod_with({{"phase", "Pending"}, {"containerStatuses", {creating}}})).problem, "");
+}
+
+TEST(K8sPodState, TellsHowItEnded) {
+  const Json running = {{"name", "sandbox"}, {"state", {{"running", {{"startedAt", "x"}}}}}};
+  EXPECT_TRUE(state_of(pod_with({{"phase", "Running"}, {"containerStatuses", {running}}})).running);
+  const Json oom = {{"name", "sandbox"},
+                    {"state", {{"terminated", {{"exitCode", 137}, {"reason", "OOMKilled"}}}}}};
+  PodState state = state_of(pod_with({{"phase", "Failed"}, {"containerStatuses", {oom}}}));
+  EXPECT_TRUE(state.ended);
+  EXPECT_EQ(state.how, "its container ended with exit code 137; it was out of memory");
+  state = state_of(pod_with({{"phase", "Failed"}, {"reason", "Evicted"}, {"message", "The node was low"}}));
+  EXPECT_EQ(state.how, "its pod ended: Evicted: The node was low");
+  Json deleted = pod_with({{"phase", "Running"}, {"containerStatuses", {running}}});
+  deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+  state = state_of(deleted);
+  EXPECT_FALSE(state.running);
+  EXPECT_EQ(state.how, "its pod was deleted");
+}
+
+TEST(K8sPodState, WhatIsNotUnderstoodIsNotRunning) {
+  for (const Json& odd :
+       {Json(), Json::array(), Json{{"status", 3}}, Json{{"status", {{"containerStatuses", 7}}}},
+        Json{{"metadata", nullptr}, {"status", {{"conditions", {1, nullptr}}}}}})
+    EXPECT_FALSE(state_of(odd).running) << odd;
+}
+
+}  // namespace
+}  // namespace isogate::k8s

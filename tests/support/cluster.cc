@@ -1,0 +1,58 @@
+#include "tests/support/cluster.h"
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "tests/support/program.h"
+
+namespace isogate::test {
+namespace {
+
+std::string runner_image() {
+  const ProgramResult made = run_program({ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "runner",
+                                          cluster_directory(), ISOGATE_BUILD_DIR "/bin/isogate-runner"});
+  if (made.exit_code != 0) throw std::runtime_error("no image of the runner: " + made.err);
+  return made.out.substr(0, made.out.find('\n'));
+}
+
+// Where also gateways of other users read it.
+std::string account_kubeconfig() {
+  static const TemporaryDirectory directory;
+  return directory.file("kubeconfig", read_whole(cluster_directory() + "/kubeconfig-isogate"), 0644);
+}
+
+}  // namespace
+
+std::string cluster_kubeconfig() {
+  const char* value = std::getenv("ISOGATE_TEST_KUBERNETES");
+  return value == nullptr ? "" : value;
+}
+
+std::string cluster_obstacle() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return "a runner with a sanitizer needs libraries that no pod has";
+#endif
+  if (cluster_kubeconfig().empty())
+    return "ISOGATE_TEST_KUBERNETES names no kubeconfig: tests/engines/kubernetes.sh up prints one";
+  if (read_whole(cluster_directory() + "/kubeconfig-isogate").empty())
+    return "ISOGATE_TEST_KUBERNETES is not of a cluster of tests/engines/kubernetes.sh, or not readable";
+  return {};
+}
+
+std::string cluster_directory() {
+  const std::string file = cluster_kubeconfig();
+  return file.substr(0, file.rfind('/'));
+}
+
+std::string cluster_config() {
+  static const std::string config = "kubeconfig: " + account_kubeconfig() + ", runner_image: \"" +
+                                    runner_image() +
+                                    "\", image: \"isogate-test:base\", pull_policy: Never, "
+                                    "memory_request_mb: 16, cpu_request: 0.001, ephemeral_mb: 256, "
+                                    "workspace_mb: 64, allow_unenforced_network: true";
+  return config;
+}
+
+}  // namespace isogate::test

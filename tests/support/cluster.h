@@ -1,0 +1,19 @@
+// The Kubernetes cluster that the backend `k8s` is tested on: of tests/engines/kubernetes.sh, whose
+// administrator's kubeconfig ISOGATE_TEST_KUBERNETES names.
+#pragma once
+
+#include <string>
+
+namespace isogate::test {
+
+inline constexpr const char* kSandboxNamespace = "isogate-sandboxes";
+
+std::string cluster_kubeconfig();  // the administrator's; empty: there is none
+std::string cluster_obstacle();    // why there is none; empty: there is one
+std::string cluster_directory();
+
+// Members of the backend's `config`, in YAML's flow style: the product's own account with the role that is
+// shipped, the build's own runner as an image, a network that enforces nothing. Imports the image once.
+std::string cluster_config();
+
+}  // namespace isogate::test
