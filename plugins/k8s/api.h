@@ -22,6 +22,7 @@
 #include "plugins/k8s/access.h"
 #include "plugins/k8s/api_error.h"
 #include "plugins/k8s/budget.h"
+#include "plugins/k8s/resource.h"
 
 namespace isogate::k8s {
 
@@ -36,19 +37,6 @@ struct ApiLimits {
   double burst = 100;
   size_t answer_most = size_t{16} << 20;
   size_t kept_most = 8;  // connections without work
-};
-
-// A resource, or a collection where `name` is empty. Names are checked, so they may come from anywhere.
-struct Resource {
-  std::string group_version;  // "v1", "apps/v1", "coordination.k8s.io/v1"
-  std::string name_space;     // empty: of the cluster, or all of them
-  std::string plural;         // "pods"
-  std::string name = {};
-  std::string subresource = {};  // "exec", "status"
-
-  // "/api/v1/namespaces/x/pods/y"; throws ISOGATE_INVALID_ARGUMENT for what no cluster has.
-  [[nodiscard]] std::string path() const;
-  [[nodiscard]] std::string text() const;  // "pods/exec `x/y`", for messages
 };
 
 struct ApiRequest {

@@ -1,8 +1,9 @@
-// Paths and names of what a cluster holds.
+#include "plugins/k8s/resource.h"
+
 #include <algorithm>
 #include <cctype>
 
-#include "plugins/k8s/api.h"
+#include "plugins/k8s/api_error.h"
 
 namespace isogate::k8s {
 namespace {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "plugins/k8s/exec_channel.h"
 #include "plugins/k8s/watch.h"
 #include "tests/k8s/fake_cluster.h"
+#include "tests/support/program.h"
 
 namespace isogate::k8s {
 namespace {
@@ -192,6 +194,38 @@ TEST_F(RealCluster, ADeletedPodIsToldByWatchAndExec) {
   EXPECT_TRUE(wait(deleted));
   const ExecEnd end = channel->wait(usual());
   EXPECT_TRUE(end.how == ExecEnd::How::kLost || end.exit_code == 137) << end.exit_code << end.why;
+}
+
+// Others that use the cluster would see it, too: only where slow tests are asked for.
+TEST_F(RealCluster, TheApiServersDeathIsToldAndOutlived) {
+  const char* slow = std::getenv("ISOGATE_SLOW_TESTS");
+  if (slow == nullptr || *slow == '\0') GTEST_SKIP() << "kills the API server: ISOGATE_SLOW_TESTS is not set";
+  const std::string kubeconfig = std::getenv("ISOGATE_TEST_KUBERNETES");
+  const std::string directory = kubeconfig.substr(0, kubeconfig.rfind('/'));
+  std::atomic<int> lost{0}, restored{0};
+  WatchEvents events;
+  events.lost = [&](const std::string&) { ++lost; };
+  events.restored = [&] { ++restored; };
+  const Watch watch(*api_, {"v1", "default", "pods"}, {.labels = "test=" + name_}, events);
+  start();
+  const auto channel = ExecChannel::open(*api_, exec({"sleep", "600"}), usual());
+  const auto begin = Clock::now();
+  EXPECT_EQ(test::run_program({"sh", "-c", "kill -9 $(cat " + directory + "/kube-apiserver.pid)"}).exit_code,
+            0);
+  const ExecEnd end = channel->wait(usual());
+  EXPECT_EQ(end.how, ExecEnd::How::kLost);
+  EXPECT_LT(Clock::now() - begin, seconds(2));
+  const Failure failure = failure_of([&] { api_->get(pod(), Budget(seconds(2))); });
+  EXPECT_EQ(failure.status, ISOGATE_UNAVAILABLE) << failure.message;
+  EXPECT_EQ(test::run_program({ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "up", directory},
+                              {.timeout_sec = 120})
+                .exit_code,
+            0);
+  for (int i = 0; i < 300 && restored == 0; ++i) std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_GE(lost, 1);
+  EXPECT_GE(restored, 1);
+  const auto again = ExecChannel::open(*api_, exec({"echo", "there"}), usual());
+  EXPECT_EQ(read_all(*again), "there\n");
 }
 
 }  // namespace
