@@ -88,6 +88,8 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
   const uint64_t generation = identity.generation;
   const auto backend = find(name);
   if (!backend) return;
+  const bool same = backend->channel && backend->channel->identity().settings == identity.settings;
+  if (!same) backend->good.reset();
   if (backend->channel) {  // what is known of the one before holds till the new one is probed
     backend->channel->retire();
   } else {
@@ -100,7 +102,6 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
   backend->generation = generation;
   backend->settled = false;
   backend->reason.clear();
-  backend->good.reset();
   backend->channel->start(
       [this, backend, generation](const ipc::Hello& hello) {
         if (backend->generation != generation) return;
@@ -110,8 +111,8 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
         asio::co_spawn(executor_, first_probes(backend, generation), asio::detached);
       },
       [this, backend, generation] {
-        if (backend->generation != generation || !backend->configured) return;
-        const bool stuck = backend->channel && backend->channel->given_up();
+        if (backend->generation != generation || !backend->configured || !backend->channel) return;
+        const bool stuck = backend->channel->given_up();
         if (stuck && on_stuck_) on_stuck_(backend->config.name, generation);
         host_down(backend->config.name, generation,
                   stuck ? "it does not let go of its calls" : "its host ended", BackendState::kDown);
@@ -161,12 +162,12 @@ void Backends::take_probe(Backend& backend, const ipc::Probe& probe) {
                 {"isolation", isolation_name(probe.isolation)},
                 {"detail", probe.detail}});
   }
+  const bool recovered = available && backend.probe && backend.probe->verdict == ISOGATE_PROBE_UNAVAILABLE;
   backend.probed = now;
   if (!available && news) backend.lost = now;
   backend.probe = probe;
-  if (!available) return;
-  backend.good = probe;
-  backend.breakers.recovered();
+  if (available) backend.good = probe;
+  if (recovered) backend.breakers.recovered();
 }
 
 asio::awaitable<void> Backends::first_probes(std::shared_ptr<Backend> backend, uint64_t generation) {
@@ -246,8 +247,8 @@ Decision Backends::decide(const SelectRequest& request) const {
 void Backends::judge(Backend& backend, const SandboxRow& sandbox, const ipc::Reply& reply) {
   const bool up = backend.channel && backend.channel->open();
   if (reply.status == ISOGATE_LOST && up) return;  // one call went wrong, and its program may be why
-  if (reply.status != ISOGATE_UNAVAILABLE && reply.status != ISOGATE_LOST)
-    return backend.breakers.succeeded(sandbox.tenant);
+  if (reply.status == ISOGATE_OK) backend.breakers.succeeded(sandbox.tenant);
+  if (reply.status != ISOGATE_UNAVAILABLE && reply.status != ISOGATE_LOST) return;
   backend.probed = {};  // the next probe is due
   const auto now = std::chrono::steady_clock::now();
   if (!backend.breakers.failed(sandbox.tenant, sandbox.sandbox_id, now, reply.message)) return;

@@ -298,7 +298,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
   if (never_started) answer_.outcome = "not_started";
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
       reply.status == ISOGATE_LOST)
-    app_.sandboxes.lost(*lease_.sandbox, reply.status);
+    app_.sandboxes.lost(lease_, reply.status);
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) {
     answer_.with_artifacts = true;
     try {

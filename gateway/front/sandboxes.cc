@@ -108,7 +108,8 @@ Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
                         .capabilities = wanted.capabilities};
   if (sandbox.known) {
     const auto backend = backends_.find(sandbox.row.backend);
-    request.open = backend && backend->channel && sandbox.open_in == backend->channel;
+    request.open = backend && backend->channel &&
+                   (sandbox.open_in == backend->channel || busy_before(sandbox, *backend->channel));
     request.pinned = sandbox.row.backend;
     request.pinned_isolation = sandbox.row.isolation;
   }
@@ -195,9 +196,11 @@ void Sandboxes::forget_if_unknown(const std::string& id) {
   if (!sandbox.known && sandbox.calls == 0 && !sandbox.changing) forget(id);
 }
 
-void Sandboxes::lost(Sandbox& sandbox, isogate_status status) {
-  sandbox.open_in.reset();
+void Sandboxes::lost(const Lease& lease, isogate_status status) {
+  Sandbox& sandbox = *lease.sandbox;
   if (status == ISOGATE_SANDBOX_LOST) sandbox.row.state = SandboxRow::State::kLost;
+  if (sandbox.open_in != lease.channel) return;  // it has been opened since, elsewhere
+  sandbox.open_in.reset();
 }
 
 asio::awaitable<void> Sandboxes::wait_for_calls(Sandbox& sandbox) {
@@ -237,7 +240,8 @@ asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::strin
     }
     co_await backends_.settled(std::chrono::seconds(20), backend->config.name);
     co_await wait_for_calls(*sandbox);
-    if (!backend->channel) {
+    const bool held_before = sandbox->runs && sandbox->open_in && sandbox->open_in->connected();
+    if (!backend->channel && !held_before) {
       throw ApiError{
           .code = Code::kBackendUnavailable,
           .message = "backend `" + sandbox->row.backend + "`, which holds this sandbox, is not running",

@@ -101,7 +101,7 @@ class Sandboxes {
   boost::asio::awaitable<void> stop_idle(std::function<std::chrono::seconds()> limit);
 
   // A call came back with ISOGATE_NO_SANDBOX or ISOGATE_SANDBOX_LOST: the next acquire() opens anew.
-  void lost(Sandbox& sandbox, isogate_status status);
+  void lost(const Lease& lease, isogate_status status);
 
   [[nodiscard]] std::vector<const Sandbox*> of(const std::string& tenant) const;
   [[nodiscard]] size_t count() const { return sandboxes_.size(); }

@@ -98,11 +98,14 @@ asio::awaitable<ipc::Opened> Sandboxes::ask_to_open(Sandbox& sandbox, Backend& b
   if (for_a_call) backend.breakers.started(wanted.tenant, std::chrono::steady_clock::now());
   const ipc::Reply reply = co_await by.channel->call(std::move(call));
   if (for_a_call) backends_.judge(backend, sandbox.row, reply);
+  const bool final_word = reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
+                          reply.status == ISOGATE_UNSUPPORTED;
   if (reply.status == ISOGATE_SANDBOX_LOST) sandbox.row.state = SandboxRow::State::kLost;
   if (reply.status == ISOGATE_OK) co_return std::get<ipc::Opened>(reply.value);
   ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
   if (reply.status == ISOGATE_LOST)
     error.code = Code::kBackendUnavailable;  // nothing of the tenant's had started
+  if (!for_a_call) error.permanent = final_word;
   throw error;
 }
 

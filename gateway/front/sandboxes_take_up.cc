@@ -24,7 +24,10 @@ seconds pause_after(int tries) { return seconds(1 << tries); }
 using Ids = std::unordered_set<std::string>;
 
 struct Enumeration {
-  explicit Enumeration(const asio::any_io_executor& executor) : done(executor) {}
+  Enumeration(const asio::any_io_executor& executor, Fd end) : pipe(executor, end.release()), done(executor) {
+    pipe.native_non_blocking(true);
+  }
+  asio::posix::stream_descriptor pipe;
   ipc::Reply reply;
   Event done;
 };
@@ -35,6 +38,8 @@ asio::awaitable<void> ask(std::shared_ptr<Enumeration> state, std::shared_ptr<Ba
   call.call.request_id = "take-up";
   call.out = std::move(out);
   state->reply = co_await channel->call(std::move(call));
+  boost::system::error_code ignored;
+  if (state->reply.status != ISOGATE_OK) state->pipe.close(ignored);  // its other end may stay open
   state->done.set();
 }
 
@@ -64,12 +69,10 @@ asio::awaitable<bool> read_ids(asio::posix::stream_descriptor& pipe, Ids& runnin
 asio::awaitable<std::optional<Ids>> enumerate(std::shared_ptr<BackendChannel> channel) {
   auto ends = make_pipe();
   if (!ends) co_return std::nullopt;
-  asio::posix::stream_descriptor pipe(channel->executor(), ends->read.release());
-  pipe.native_non_blocking(true);
-  const auto state = std::make_shared<Enumeration>(channel->executor());
+  const auto state = std::make_shared<Enumeration>(channel->executor(), std::move(ends->read));
   asio::co_spawn(channel->executor(), ask(state, channel, std::move(ends->write)), asio::detached);
   Ids running;
-  const bool sound = co_await read_ids(pipe, running);
+  const bool sound = co_await read_ids(state->pipe, running);
   co_await state->done.wait();
   if (sound && state->reply.status == ISOGATE_OK) co_return running;
   log::warn("sandboxes_not_enumerated", {{"reason", sound ? state->reply.message : "a malformed listing"}});
@@ -107,12 +110,12 @@ asio::awaitable<void> Sandboxes::take_up(std::shared_ptr<Backend> backend) {
   const auto channel = backend->channel;
   asio::steady_timer pause(executor_);
   std::optional<std::vector<Left>> left;
-  for (int tries = 0; backend->channel == channel && tries < kTries;) {
+  for (int tries = 0; backend->channel == channel;) {
     const bool serves = backend->probe && backend->probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
     if (serves) {
       const Counted counted(taking_up_);
       if (!left) left = co_await look_what_runs(*backend);
-      if (!left) ++tries;
+      if (!left) tries = std::min(tries + 1, kTries);
       if (left) co_await take_up_due(backend, *left);
     }
     if (left && left->empty()) co_return;
@@ -132,6 +135,9 @@ asio::awaitable<std::optional<std::vector<Sandboxes::Left>>> Sandboxes::look_wha
       continue;
     if (running->contains(id) || (sandbox->runs && sandbox->open_in)) left.push_back({.sandbox = sandbox});
   }
+  for (const std::string& id : *running)
+    if (!sandboxes_.contains(id))
+      log::warn("sandbox_runs_unknown", {{"backend", backend.config.name}, {"sandbox_id", id}});
   if (!left.empty())
     log::info("sandboxes_run_already", {{"backend", backend.config.name}, {"count", left.size()}});
   co_return left;
@@ -170,15 +176,15 @@ asio::awaitable<void> Sandboxes::take_up_one(Backend& backend, Left& left) {
     co_await open(sandbox, backend, wanted, ISOGATE_OPEN_AS_IT_IS);
     left.done = true;
   } catch (const ApiError& error) {
-    left.done = error.code != Code::kBackendUnavailable || left.tries + 1 == kTries;
+    left.done = error.permanent;
     why_not = error.message;
   } catch (const std::exception& error) {
-    left.done = true;
     why_not = error.what();
   }
-  left.due = steady_clock::now() + pause_after(left.tries++);
+  const bool told = ++left.tries == kTries;  // it is tried on, once a minute
+  left.due = steady_clock::now() + pause_after(std::min(left.tries, kTries));
   if (sandbox.used == steady_clock::time_point{}) sandbox.used = steady_clock::now();
-  if (left.done && !why_not.empty()) {
+  if (!why_not.empty() && (left.done || told)) {
     sandbox.open_in.reset();
     log::warn("sandbox_not_taken_up", {{"sandbox_id", sandbox.row.sandbox_id}, {"reason", why_not}});
   }
@@ -187,7 +193,8 @@ asio::awaitable<void> Sandboxes::take_up_one(Backend& backend, Left& left) {
 
 void Sandboxes::let_go_of_removed() {
   for (const auto& [id, sandbox] : sandboxes_)
-    if (sandbox->open_in && !backends_.find(sandbox->row.backend)) sandbox->open_in.reset();
+    if (sandbox->open_in && !backends_.find(sandbox->row.backend))
+      sandbox->open_in = sandbox->open_in->shared_from_this();  // known, and no longer held
 }
 
 }  // namespace isogate::front

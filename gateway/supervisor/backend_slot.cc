@@ -304,11 +304,8 @@ std::string host_settings(const Config& config, const BackendConfig& backend) {
   part.shared_dirs = config.shared_dirs;
   part.exec.env = config.exec.env;
   part.backends = {backend};
-  return config_to_json(part);
-}
+  std::string text = config_to_json(part);
 
-std::string host_fingerprint(const Config& config, const BackendConfig& backend) {
-  std::string text = host_settings(config, backend) + config.log.level;
   struct stat info {};
   if (::stat(plugin_file(config, backend).c_str(), &info) == 0)
     text += std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino) + ":" +
@@ -316,6 +313,10 @@ std::string host_fingerprint(const Config& config, const BackendConfig& backend)
             std::to_string(info.st_mtim.tv_nsec) + ":" + std::to_string(info.st_ctim.tv_sec) + "." +
             std::to_string(info.st_ctim.tv_nsec);
   return text;
+}
+
+std::string host_fingerprint(const Config& config, const BackendConfig& backend) {
+  return host_settings(config, backend) + config.log.level;
 }
 
 }  // namespace isogate::supervisor

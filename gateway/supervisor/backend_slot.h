@@ -105,7 +105,7 @@ class BackendSlot {
 
 // Differs when a host has to be replaced: the settings it reads, or the plugin's file.
 std::string host_fingerprint(const Config& config, const BackendConfig& backend);
-// All settings that a host reads, but for the log's level.
+// All settings that a host reads, but for the log's level, and the file of its plugin.
 std::string host_settings(const Config& config, const BackendConfig& backend);
 
 }  // namespace isogate::supervisor
