@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "plugins/docker/copies.h"
 #include "plugins/docker/host_paths.h"
@@ -18,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDialIn{5'000}, kHello{5'000}, kRedial{10'000};
+constexpr milliseconds kDialIn{5'000}, kHello{10'000}, kRedial{10'000}, kAlive{3'000}, kMadeLate{3'000};
 
 [[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
 
@@ -109,13 +110,25 @@ Container::State Container::state_of(const std::string& id, const sdk::Call& cal
   return state;
 }
 
+Container::State Container::state_of_recorded(const sdk::Call& call) const {
+  const std::string& which = record_.id.empty() ? record_.name : record_.id;
+  const auto until = std::chrono::steady_clock::now() + kMadeLate;
+  State state = state_of(which, call);
+  while (unsure_ && !state.exists && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(milliseconds(100));
+    state = state_of(which, call);
+  }
+  return state;
+}
+
 // The recorded container, when it runs and is the very one that we made and measured.
 bool Container::adopt(const sdk::Call& call) {
   const auto record = read_record(directory_.get());
   if (!record) return false;
   record_ = *record;
+  unsure_ = record_.id.empty();
   parts_.gate = record_.socket ? gate_path_ : "";
-  const State state = state_of(record_.id.empty() ? record_.name : record_.id, call);
+  const State state = state_of_recorded(call);
   if (!state.exists) return false;
   if (!state.ours) {
     services_.warn("what is recorded as the container of " + parts_.owner.sandbox_id +
@@ -209,6 +222,7 @@ std::string Container::create(const sdk::Call& call) {
   try {
     return services_.engine.create_container(record_.name, body, call, services_.config.platform);
   } catch (const EngineError& error) {
+    unsure_ = error.maybe_done();
     // Its own directories are there: this one made them.
     const bool elsewhere = error.http_status() == 400 && names_own_paths(parts_, error) &&
                            std::string(error.what()).find("bind") != std::string::npos;
@@ -236,6 +250,7 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
              0,
              {}};
   write_record(directory_.get(), record_);
+  unsure_ = false;
   auto gate = parts_.gate.empty() ? nullptr : std::make_unique<Gate>(gate_.get());
   record_.id = create(call);
   if (record_.id.empty()) return nullptr;
@@ -322,7 +337,7 @@ void Container::discard(const sdk::Call& call) {
   const std::string which = record_.id.empty() ? record_.name : record_.id;
   if (!which.empty()) {
     remove_filler(services_, parts_.owner, record_.name, call);
-    const State state = state_of(which, call);
+    const State state = state_of_recorded(call);
     try {
       if (state.exists && state.ours) services_.engine.remove(which, true, true, call);
     } catch (const EngineError& error) {
@@ -331,6 +346,7 @@ void Container::discard(const sdk::Call& call) {
   }
   remove_companions(services_, parts_.owner, directory_.get(), call);
   record_ = {};
+  unsure_ = false;
   remove_record(directory_.get());
 }
 
@@ -387,6 +403,7 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const sdk::Call& call) {
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
     services_.warn("cannot reach the runner of " + record_.name + ": " + error.what());
+    services_.engine.ping(Budget(call, kAlive));
     return nullptr;
   }
 }
@@ -451,6 +468,7 @@ void Container::end(const sdk::Call& call) {
   const auto lock = alone(call);
   if (record_.name.empty()) {
     if (const auto record = read_record(directory_.get())) record_ = *record;
+    unsure_ = record_.id.empty();
   }
   discard(call);
   remove_network(services_, parts_.owner, directory_.get(), call);

@@ -62,6 +62,8 @@ class Container {
   };
   std::unique_lock<std::timed_mutex> alone(const sdk::Call& call);
   State state_of(const std::string& id, const sdk::Call& call) const;
+  // The same of the recorded one, which an Engine may still be making for a caller that has gone.
+  State state_of_recorded(const sdk::Call& call) const;
   static void refuse_paused(const State& state);
   bool adopt(const sdk::Call& call);
   void prepare(const sdk::Call& call);
@@ -88,7 +90,8 @@ class Container {
   std::string workspace_path_, gate_path_;  // as parts() came with them
   std::timed_mutex mutex_;
   Record record_;
-  bool fresh_ = false;  // no command of a tenant has run in it yet
+  bool unsure_ = false;  // whether the Engine makes one of the recorded name
+  bool fresh_ = false;   // no command of a tenant has run in it yet
   struct Proof {
     isogate_evidence evidence;
     std::string address;

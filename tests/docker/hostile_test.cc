@@ -1,6 +1,9 @@
 // What a tenant can do who has the runner in his hands, or dials in beside it: through a gateway.
 #include <gmock/gmock.h>
 
+#include <csignal>
+#include <thread>
+
 #include "tests/docker/backend_world.h"
 #include "tests/support/processes.h"
 
@@ -50,7 +53,11 @@ TEST_F(Hostile, WhatARunnerMakesUpIsRefusedInLittleMemory) {
   }
   for (const char* how : {"garbage", "huge", "largestat"})
     EXPECT_GE(me.post("/workspace/stat", {{"path", "evil-" + std::string(how)}}).status, 500) << how;
-  for (const char* how : {"flood", "huge"}) EXPECT_GE(me.read("evil-" + std::string(how)).status, 500) << how;
+  for (const char* how : {"flood", "huge"}) {
+    const int status = me.read("evil-" + std::string(how)).status;
+    EXPECT_TRUE(status == 413 || status >= 500)
+        << how << ": " << status;  // too much for an answer, it may say
+  }
   EXPECT_EQ(me.out("echo works"), "works\n");
   EXPECT_LT(test::resident_kib(host) + test::resident_kib(front) - before, test::kib_bound(24 * 1024));
   EXPECT_EQ(test::host_of(gateway, "docker"), host) << "the backend's host was started anew";
@@ -86,10 +93,15 @@ TEST_F(Hostile, NobodyDialsInBesideTheRunner) {
       "import socket, time\nkept = []\nwhile True:\n  s = socket.socket(socket.AF_UNIX)\n  try:\n"
       "    s.connect('/run/isogate/gate/runner.sock'); kept.append(s); time.sleep(0.02)\n"
       "  except OSError: time.sleep(0.0005)\n";
-  const std::string user = engine_->inspect(container, usual()).at("Config").at("User");
+  const Json seen = engine_->inspect(container, usual());
+  const std::string user = seen.at("Config").at("User");
   const Json body{{"Cmd", {"python3", "-c", rival}}, {"User", user}, {"AttachStdout", true}};
   const auto stream = engine_->exec_start(engine_->exec_create(container, body, usual()), false, usual());
+  const pid_t runner = seen.at("State").at("Pid").get<pid_t>();
+  ASSERT_EQ(::kill(runner, SIGSTOP), 0);  // so that the rival comes first
   Gateway again(keep);
+  std::this_thread::sleep_for(milliseconds(500));
+  ASSERT_EQ(::kill(runner, SIGCONT), 0);
   const Caller x(again, "x"), y(again, "y");
   EXPECT_EQ(x.out("cat /tmp/mark"), "x\n");
   EXPECT_EQ(container_of(again, "x"), container);
