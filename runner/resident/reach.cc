@@ -52,7 +52,10 @@ Reached meaning(int error) {
 Fd begin(const Target& target, Reached& decided) {
   const Peer peer = peer_of(target);
   Fd socket(::socket(peer.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) return socket;
+  if (!socket) {
+    decided = errno == EAFNOSUPPORT ? Reached::silent : Reached::untried;
+    return socket;
+  }
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&peer.bytes), peer.size) == 0)
     decided = Reached::connected;
   else if (errno == EINPROGRESS)
@@ -128,16 +131,18 @@ int report_reached(const std::vector<std::string>& texts) {
     return 2;
   }
   const std::vector<Reached> found = reach(*targets);
-  constexpr const char* kWords[] = {"silent", "refused", "connected"};
-  bool out = false;
+  constexpr const char* kWords[] = {"silent", "refused", "connected", "untried"};
+  bool out = false, untried = false;
   for (size_t i = 0; i < found.size(); ++i) {
     const Target& target = (*targets)[i];
     const bool six = target.address.find(':') != std::string::npos;
     std::printf("%s%s%s:%u %s\n", six ? "[" : "", target.address.c_str(), six ? "]" : "", target.port,
                 kWords[static_cast<int>(found[i])]);
-    out = out || found[i] != Reached::silent;
+    untried = untried || found[i] == Reached::untried;
+    out = out || found[i] == Reached::connected || found[i] == Reached::refused;
   }
-  return out ? 10 : 0;
+  if (out) return 10;
+  return untried ? 11 : 0;
 }
 
 }  // namespace isogate::resident

@@ -9,7 +9,7 @@
 
 namespace isogate::resident {
 
-enum class Reached { silent, refused, connected };
+enum class Reached { silent, refused, connected, untried };
 
 struct Target {
   std::string address;  // numeric
