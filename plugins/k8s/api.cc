@@ -35,7 +35,7 @@ ApiRequest with_body(const char* method, const char* verb, const Resource& what,
 
 Json parse(const std::string& text, const ApiRequest& request) {
   if (text.empty()) return nullptr;
-  Json answer = Json::parse(text, nullptr, false);
+  Json answer = Json::parse(is_shallow(text) ? text : "", nullptr, false);
   if (!answer.is_discarded()) return answer;
   throw ApiError(ISOGATE_UNAVAILABLE,
                  "cannot " + (request.attempt.empty() ? request.path : request.attempt) +

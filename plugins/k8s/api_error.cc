@@ -19,10 +19,10 @@ isogate_status status_of(int http_status, const std::string& reason) {
     case 401:
     case 403:
       return ISOGATE_PERMISSION_DENIED;
-    case 404:
-      return ISOGATE_NOT_FOUND;
+    case 404:  // anybody on the way may say so: only the API server's own word is one
+      return reason == "NotFound" ? ISOGATE_NOT_FOUND : ISOGATE_UNAVAILABLE;
     case 410:
-      return reason == "Expired" ? ISOGATE_UNAVAILABLE : ISOGATE_NOT_FOUND;
+      return ISOGATE_UNAVAILABLE;
     case 405:
     case 406:
     case 415:
@@ -35,6 +35,26 @@ isogate_status status_of(int http_status, const std::string& reason) {
 }
 
 }  // namespace
+
+bool is_shallow(std::string_view json) {
+  constexpr int kDeepest = 200;
+  int depth = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      in_text = c != '"';
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kDeepest) return false;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return true;
+}
 
 std::string printable(std::string_view bytes, size_t most) {
   std::string line;
@@ -52,7 +72,7 @@ std::string printable(std::string_view bytes, size_t most) {
 
 ApiError refusal(const std::string& attempt, int http_status, std::string_view body) {
   constexpr size_t kReasonMost = 60;
-  const auto json = nlohmann::json::parse(body, nullptr, false);
+  const auto json = nlohmann::json::parse(is_shallow(body) ? body : "", nullptr, false);
   const bool is_status = json.is_object() && text_at(json, "kind") == "Status";
   const std::string reason = is_status ? printable(text_at(json, "reason"), kReasonMost) : "";
   const std::string said = printable(is_status ? text_at(json, "message") : std::string(body));

@@ -33,6 +33,9 @@ class ApiError : public sdk::Error {
 // Bytes that anybody may have made up, as one line of printable text of at most `most` bytes.
 std::string printable(std::string_view bytes, size_t most = 300);
 
+// Whether JSON of anybody is nested so little that it can be copied: that is done by recursion.
+bool is_shallow(std::string_view json);
+
 // An answer other than the wanted one, a Status object as a rule: "cannot `attempt`: the API server answered
 // 409 AlreadyExists: …". 404 and 410 are ISOGATE_NOT_FOUND, but 410 Expired of a list or watch is
 // ISOGATE_UNAVAILABLE; 409 AlreadyExists is ISOGATE_ALREADY_EXISTS, other 409s, 429 and 5xx are

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "plugins/k8s/api_error.h"
+
 namespace isogate::k8s {
 namespace {
 
@@ -30,7 +32,7 @@ std::optional<int> exit_code_of(const Json& status) {
 }  // namespace
 
 std::optional<ExecEnd> parse_exec_status(std::string_view text) {
-  const Json status = Json::parse(text, nullptr, false);
+  const Json status = Json::parse(is_shallow(text) ? text : "", nullptr, false);
   if (!status.is_object()) return std::nullopt;
   const std::string verdict = text_at(status, "status");
   if (verdict == "Success") return ExecEnd{.how = ExecEnd::How::kExited, .exit_code = 0};

@@ -229,19 +229,23 @@ Json pod_of(const Config& config, const Parts& parts, const isogate_limits& limi
   return pod;
 }
 
-Json forbidden_pod(const std::string& name) {
-  return {{"apiVersion", "v1"},
-          {"kind", "Pod"},
-          {"metadata", {{"name", name}}},
-          {"spec",
-           {{"hostPID", true},
-            {"hostNetwork", true},
-            {"containers",
-             {{{"name", "probe"},
-               {"image", "isogate.invalid/probe"},
-               {"securityContext", {{"privileged", true}, {"runAsUser", 0}}},
-               {"volumeMounts", {{{"name", "host"}, {"mountPath", "/host"}}}}}}},
-            {"volumes", {{{"name", "host"}, {"hostPath", {{"path", "/"}}}}}}}}};
+std::vector<Escape> escapes_of(const Json& own) {
+  std::vector<Escape> all;
+  const auto add = [&](const char* what, const auto& weaken) {
+    all.push_back({what, own});
+    weaken(all.back().pod["spec"]);
+  };
+  add("a privileged container", [](Json& spec) {
+    Json& context = spec["containers"][0]["securityContext"];
+    context["privileged"] = context["allowPrivilegeEscalation"] = true;
+  });
+  add("the node's root directory", [](Json& spec) {
+    spec["volumes"].push_back({{"name", "node"}, {"hostPath", {{"path", "/"}}}});
+    spec["containers"][0]["volumeMounts"].push_back({{"name", "node"}, {"mountPath", "/node"}});
+  });
+  add("the node's processes", [](Json& spec) { spec["hostPID"] = true; });
+  add("the node's network", [](Json& spec) { spec["hostNetwork"] = true; });
+  return all;
 }
 
 std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits) {

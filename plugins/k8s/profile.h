@@ -49,8 +49,13 @@ nlohmann::json claim_of(const Config& config, const Parts& parts);   // Persiste
 nlohmann::json policy_of(const Config& config, const Parts& parts);  // NetworkPolicy
 nlohmann::json pod_of(const Config& config, const Parts& parts, const isogate_limits& limits);
 
-// A pod that could become its node's root, to see whether the cluster would have it.
-nlohmann::json forbidden_pod(const std::string& name);
+// `own` with one thing more, each of which makes its creator the node's root, or nearly: to see whether the
+// cluster would have it.
+struct Escape {
+  std::string what;
+  nlohmann::json pod;
+};
+std::vector<Escape> escapes_of(const nlohmann::json& own);
 
 // Tells whether a pod was made of the same: differs when the configuration or the limits do.
 std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits);

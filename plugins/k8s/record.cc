@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
+#include "plugins/k8s/api_error.h"
 #include "plugins/k8s/profile.h"
 
 namespace isogate::k8s {
@@ -100,7 +101,7 @@ void write_record(Json& lease, const Record& record, const std::string& holder,
 Record read_record(const Json& lease) {
   try {
     const std::string text = lease.at("metadata").at("annotations").at(kRecord);
-    const Json json = Json::parse(text);
+    const Json json = Json::parse(is_shallow(text) ? text : "");
     Record record{json.at("pod"),
                   json.at("pod_uid"),
                   json.at("profile"),

@@ -1,6 +1,7 @@
 #include "plugins/k8s/requirements.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "plugins/k8s/digest.h"
 #include "plugins/k8s/profile.h"
@@ -77,6 +78,9 @@ std::string why_not_allowed(Services& services, const Budget& budget) {
   return "these credentials may not " + lacks + " in the namespace `" + services.name_space + "`: " + kRole;
 }
 
+// Of the sandboxes that there are: says nothing of what is admitted.
+bool is_quota(const std::string& why) { return why.find("exceeded quota") != std::string::npos; }
+
 bool admits(Services& services, const Json& pod, std::string& why, const Budget& budget) {
   try {
     services.api.create(services.pod(), pod, budget, {{"dryRun", "All"}});
@@ -88,21 +92,25 @@ bool admits(Services& services, const Json& pod, std::string& why, const Budget&
   }
 }
 
-// Whoever may create any pod is root on its node, and with it of all there.
+// Whoever may create any pod is root on its node, and with it of all there. Our own pod is admitted, so what
+// refuses it with one thing more refuses that.
 std::string why_not_admitted(Services& services, const isogate_limits& limits, const Budget& budget) {
   const std::string& space = services.name_space;
-  std::string why;
-  if (admits(services, forbidden_pod("isogate-probe-" + random_hex(4)), why, budget) &&
-      !services.config.allow_unenforced_admission)
-    return "the namespace `" + space +
-           "` admits a privileged pod with the node's root directory, so these credentials are root on the "
-           "cluster's nodes: label it pod-security.kubernetes.io/enforce=restricted, or write "
-           "allow_unenforced_admission: true";
   Parts parts;
   parts.owner = {"isogate", "probe", "isogate-probe-" + random_hex(4)};
   parts.pod = parts.claim = parts.owner.sandbox_id;
-  if (!admits(services, pod_of(services.config, parts, limits), why, budget))
+  const Json own = pod_of(services.config, parts, limits);
+  std::string why;
+  if (!admits(services, own, why, budget))
     return "the namespace `" + space + "` does not admit the pods of this backend: " + why;
+  if (services.config.allow_unenforced_admission) return "";
+  for (const Escape& each : escapes_of(own)) {
+    if (admits(services, each.pod, why, budget))
+      return "the namespace `" + space + "` admits a pod with " + each.what +
+             ", so these credentials are root on the cluster's nodes: label it "
+             "pod-security.kubernetes.io/enforce=restricted, or write allow_unenforced_admission: true";
+    if (is_quota(why)) return "whether the namespace admits any pod cannot be tried: " + why;
+  }
   return "";
 }
 
@@ -130,6 +138,9 @@ std::string Requirements::look_in_full(Services& services, const isogate_limits&
   std::string text = "Kubernetes " + version_of(services, budget);
   std::string why = why_not_allowed(services, budget);
   if (why.empty()) why = why_not_admitted(services, limits, budget);
+  if (is_quota(why) && was_fine_) {  // what was proven then holds; those that run are served
+    text += "; " + std::exchange(why, "");
+  }
   if (why.empty()) {
     const std::string strangers = strangers_in(services, budget);
     if (!strangers.empty()) {
@@ -140,6 +151,7 @@ std::string Requirements::look_in_full(Services& services, const isogate_limits&
   const std::lock_guard lock(mutex_);
   text_ = text;
   why_not_ = why;
+  was_fine_ = was_fine_ || why.empty();
   looked_ = Clock::now();
   looked_before_ = true;
   return why;

@@ -1,6 +1,7 @@
 // What a cluster has to be for this backend to serve. Any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -26,6 +27,7 @@ class Requirements {
   std::string text_, why_not_;
   std::chrono::steady_clock::time_point looked_;
   bool looked_before_ = false;
+  std::atomic<bool> was_fine_ = false;
 };
 
 }  // namespace isogate::k8s

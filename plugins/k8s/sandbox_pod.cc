@@ -37,12 +37,21 @@ SandboxPod::SandboxPod(Services& services, Parts parts, const isogate_limits& li
 
 SandboxPod::~SandboxPod() { detach(); }
 
+// What the cluster says is for the log, and never the caller's mistake.
 bool SandboxPod::open(const OpenWish& wish, const sdk::Call& call) {
   const auto lock = lock_for(mutex_, call);
+  try {
+    return claim(wish, call);
+  } catch (const ApiError&) {
+    rethrow_as_ours(services_, std::current_exception());
+  }
+}
+
+bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
   for (const auto since = Clock::now();; wait_for_others(call, since)) {
     if (!lease_.find(call)) {
-      if (wish.attach_only) throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox in the cluster");
       if (wish.known) lost();
+      if (wish.attach_only) throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox in the cluster");
       lease_.record() = {};
       lease_.record().claim = parts_.owner.sandbox_id + "-" + random_hex(4);
       parts_.pod = lease_.record().pod = parts_.owner.sandbox_id + "-" + random_hex(4);
@@ -51,7 +60,7 @@ bool SandboxPod::open(const OpenWish& wish, const sdk::Call& call) {
         make(call);
       } catch (...) {
         try {
-          remove_all(sdk::Call(kUnbounded));
+          remove_all(sdk::Call(kUnbounded), Patience::kNone);
         } catch (const std::exception& error) {
           services_.warn("what was made of a sandbox stays until its next call: " +
                          std::string(error.what()));
@@ -62,13 +71,33 @@ bool SandboxPod::open(const OpenWish& wish, const sdk::Call& call) {
     }
     if (lease_.is_ending()) continue;
     if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
+    if (wish.attach_only) return attach();
     if (adopt(call)) return true;
     if (lease_.is_others()) continue;
-    const bool ran = lease_.record().measured;
-    if (ran && wish.known && services_.config.workspace == Place::kEmptyDir) lost();
-    make_anew("", call);
+    if (lease_.record().measured && services_.config.workspace == Place::kEmptyDir) {
+      if (wish.known) lost();
+      remove_all(call);  // so that whoever knows it sees by the new Lease that its files are gone
+      continue;
+    }
+    try {
+      make_anew("", call);
+    } catch (const sdk::Error& error) {
+      if (error.status() != ISOGATE_SANDBOX_LOST || wish.known) throw;
+      remove_all(call);  // it was ended, and its workspace is gone: nobody waits for that any more
+      continue;
+    }
     return false;
   }
+}
+
+// To end it: that takes no pod, and makes none.
+bool SandboxPod::attach() {
+  const Record& record = lease_.record();
+  parts_.lease_uid = lease_.uid();
+  parts_.pod = record.pod;
+  parts_.claim = record.claim;
+  if (record.evidence) proven_ = {*record.evidence, record.gateway_address, record.gateway_port};
+  return true;
 }
 
 void SandboxPod::wait_for_others(const sdk::Call& call, Clock::time_point since) {
@@ -161,7 +190,7 @@ void SandboxPod::make_anew(const std::string& why, const sdk::Call& call) {
 }
 
 // Removes what is recorded, and waits until nothing of it runs.
-void SandboxPod::discard(const sdk::Call& call) {
+void SandboxPod::discard(const sdk::Call& call, Patience patience) {
   const Record& record = lease_.record();
   services_.pods.forget(record.pod);
   if (link_) link_->close("the pod is removed");
@@ -173,6 +202,7 @@ void SandboxPod::discard(const sdk::Call& call) {
     if (uid.empty()) return;
   }
   if (!remove_object(services_, services_.pod(record.pod), uid, call)) return;
+  if (patience == Patience::kNone) return;
   const auto gone = [&](const PodState& now) { return now.stopped || now.uid != uid; };
   const PodState left = services_.pods.await(record.pod, call, kGone, gone);
   if (!gone(left)) unavailable("the sandbox's pod does not end: is its node `" + left.node_ip + "` lost?");
@@ -180,7 +210,7 @@ void SandboxPod::discard(const sdk::Call& call) {
 
 void SandboxPod::discard_now() noexcept {
   try {
-    discard(sdk::Call(kUnbounded));
+    discard(sdk::Call(kUnbounded), Patience::kNone);
   } catch (const std::exception& error) {
     services_.warn("a pod that could not be used stays until its sandbox's next call: " +
                    std::string(error.what()));
@@ -230,6 +260,14 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
 std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
   const auto lock = lock_for(mutex_, call);
   if (link_ && link_->alive()) return link_;
+  try {
+    return relink(call);
+  } catch (const ApiError&) {
+    rethrow_as_ours(services_, std::current_exception());
+  }
+}
+
+std::shared_ptr<sdk::RunnerLink> SandboxPod::relink(const sdk::Call& call) {
   const std::string why = link_ ? link_->why() : "it was let go";
   link_.reset();
   const Record& record = lease_.record();
@@ -240,8 +278,8 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
   const std::string before = record.pod_uid;
   if (!lease_.find(call) || lease_.is_ending() || lease_.uid() != parts_.lease_uid) lost();
   // Another gateway may have made the new one already.
-  if (lease_.record().pod_uid != before && adopt(call)) return link_;
   if (services_.config.workspace == Place::kEmptyDir) lost();
+  if (lease_.record().pod_uid != before && adopt(call)) return link_;
   if (lease_.is_others()) unavailable("another gateway is at work on this sandbox: try again");
   make_anew(state.ended && !state.how.empty() ? state.how : why, call);
   prove_again(call);
@@ -258,6 +296,7 @@ void SandboxPod::detach() {
 void SandboxPod::end(const sdk::Call& call) {
   const auto lock = lock_for(mutex_, call);
   if (!lease_.find(call)) return;
+  if (lease_.is_others()) unavailable("another gateway is at work on this sandbox: try again");
   if (services_.config.workspace == Place::kEmptyDir) {
     discard(call);
     return lease_.remove(call);
@@ -271,8 +310,12 @@ void SandboxPod::end(const sdk::Call& call) {
 }
 
 std::string SandboxPod::how_it_ended(const sdk::Call& call) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return "its pod is being replaced";
+  const std::string pod = lease_.record().pod;
+  lock.unlock();
   try {
-    return services_.pods.look(lease_.record().pod, Budget(call, milliseconds(3'000))).how;
+    return services_.pods.look(pod, Budget(call, milliseconds(3'000))).how;
   } catch (const sdk::Error&) {
     return "the API server cannot say what became of its pod";
   }

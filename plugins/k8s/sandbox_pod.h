@@ -43,6 +43,9 @@ class SandboxPod {
 
  private:
   bool adopt(const sdk::Call& call);
+  bool attach();
+  bool claim(const OpenWish& wish, const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> relink(const sdk::Call& call);
   void wait_for_others(const sdk::Call& call, std::chrono::steady_clock::time_point since);
   void make(const sdk::Call& call);
   void try_make(const sdk::Call& call);
@@ -52,10 +55,12 @@ class SandboxPod {
   void wait_for_volume(const sdk::Call& call);
   PodState run(const sdk::Call& call);
   void follow();
-  void discard(const sdk::Call& call);
+  // Whether it is waited for until nothing of a pod runs: not where a call failed, and nobody has run in it.
+  enum class Patience { kNone, kUntilGone };
+  void discard(const sdk::Call& call, Patience patience = Patience::kUntilGone);
   void discard_now() noexcept;
   void give_up() noexcept;
-  void remove_all(const sdk::Call& call);
+  void remove_all(const sdk::Call& call, Patience patience = Patience::kUntilGone);
   std::shared_ptr<sdk::RunnerLink> connect(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
   void make_anew(const std::string& why, const sdk::Call& call);

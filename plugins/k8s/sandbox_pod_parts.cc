@@ -136,6 +136,7 @@ void SandboxPod::prove_again(const sdk::Call& call) {
     keep_proof(found, call);
   } catch (...) {
     discard_now();
+    give_up();
     throw;
   }
 }
@@ -156,9 +157,9 @@ void SandboxPod::purge(const sdk::Call& call) {
   remove_all(call);
 }
 
-void SandboxPod::remove_all(const sdk::Call& call) {
+void SandboxPod::remove_all(const sdk::Call& call, Patience patience) {
   if (!lease_.find(call)) return;
-  discard(call);
+  discard(call, patience);
   const Record& record = lease_.record();
   if (!record.claim_uid.empty())
     remove_object(services_, services_.claims(record.claim), record.claim_uid, call);

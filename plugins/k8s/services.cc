@@ -71,9 +71,13 @@ void rethrow_as_ours(Services& services, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const ApiError& error) {
-    if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
+    if (error.status() == ISOGATE_CANCELLED) throw;
     services.warn(error.what());
-    throw sdk::Error(ISOGATE_UNAVAILABLE, error.what());
+    const std::string said = error.http_status() == 0 ? "it gave no answer"
+                                                      : "it answered " + std::to_string(error.http_status()) +
+                                                            " " + error.reason();
+    throw sdk::Error(ISOGATE_UNAVAILABLE, "the API server does not let this sandbox be served now: " + said +
+                                              "; the gateway's log says why");
   }
 }
 

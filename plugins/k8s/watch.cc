@@ -129,7 +129,7 @@ void Watch::Impl::read(ApiStream& stream, const Budget& budget) {
 
 void Watch::Impl::hear(const std::string& line) {
   if (line.empty()) return;
-  const Json event = Json::parse(line, nullptr, false);
+  const Json event = Json::parse(is_shallow(line) ? line : "", nullptr, false);
   if (!event.is_object() || !event.contains("object") || !event["object"].is_object())
     throw ApiError(ISOGATE_UNAVAILABLE, "cannot watch " + what.text() + ": an event is no JSON");
   const Json& object = event["object"];

@@ -370,5 +370,21 @@ TEST_F(K8sTls, AProxyIsAskedForTheWay) {
   EXPECT_EQ(refused.find("wrong"), std::string::npos);
 }
 
+TEST(ApiAnswers, OnlyTheApiServersOwnWordProvesThatSomethingIsGone) {
+  EXPECT_EQ(refusal("get it", 404, R"({"kind": "Status", "reason": "NotFound"})").status(),
+            ISOGATE_NOT_FOUND);
+  EXPECT_EQ(refusal("get it", 404, "<html>404 page not found</html>").status(), ISOGATE_UNAVAILABLE);
+  EXPECT_EQ(refusal("get it", 404, "").status(), ISOGATE_UNAVAILABLE);
+  EXPECT_EQ(refusal("get it", 410, "").status(), ISOGATE_UNAVAILABLE);
+}
+
+TEST(ApiAnswers, NestingIsBounded) {
+  EXPECT_TRUE(is_shallow(R"({"a": [1, {"b": "[[[[\"[[[["}]})"));
+  EXPECT_TRUE(is_shallow(R"({"a": ")" + std::string(1000, '[') + "\"}"));
+  EXPECT_TRUE(is_shallow(std::string(200, '[')));
+  EXPECT_FALSE(is_shallow(std::string(201, '[')));
+  EXPECT_FALSE(is_shallow(R"(["\\", )" + std::string(1'000'000, '{')));
+}
+
 }  // namespace
 }  // namespace isogate::k8s

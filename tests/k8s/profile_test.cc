@@ -141,6 +141,20 @@ TEST(K8sProfile, LabelsHoldWhatLabelsMay) {
   }
 }
 
+// What refuses one of them refuses the one thing that was added.
+TEST(K8sProfile, EachEscapeIsOurOwnPodWithOneThingMore) {
+  const Config config = parse_config("");
+  const nlohmann::json own = pod_of(config, {}, limits_of(config, {}));
+  const auto all = escapes_of(own);
+  ASSERT_EQ(all.size(), 4u);
+  for (const Escape& each : all) {
+    EXPECT_NE(each.pod, own) << each.what;
+    EXPECT_EQ(each.pod["metadata"], own["metadata"]) << each.what;
+    EXPECT_EQ(each.pod["spec"]["containers"][0]["resources"], own["spec"]["containers"][0]["resources"]);
+    EXPECT_EQ(each.pod["spec"]["containers"][0]["image"], own["spec"]["containers"][0]["image"]) << each.what;
+  }
+}
+
 TEST(K8sEgress, TriesWhatAClusterHasUnlessItIsAllowed) {
   ClusterAccess access;
   access.host = "10.9.8.7";
