@@ -162,7 +162,8 @@ void Backends::take_probe(Backend& backend, const ipc::Probe& probe) {
                 {"isolation", isolation_name(probe.isolation)},
                 {"detail", probe.detail}});
   }
-  const bool recovered = available && backend.probe && backend.probe->verdict == ISOGATE_PROBE_UNAVAILABLE;
+  const bool recovered =  // a new host, or one that was not available
+      available && (!backend.probe || backend.probe->verdict == ISOGATE_PROBE_UNAVAILABLE);
   backend.probed = now;
   if (!available && news) backend.lost = now;
   backend.probe = probe;
