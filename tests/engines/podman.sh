@@ -44,7 +44,11 @@ remove() {
   [ -d "$dir" ] || return 0
   [ -z "$(ls -A "$dir")" ] || [ -e "$dir/log" ] || skip "$dir is not of an Engine of the tests"
   (cd "$dir" && timeout 30 "${as[@]}" podman "${options[@]}" rm --all --force --time 0 > /dev/null 2>&1) || true
+  local pid
+  pid=$(cat "$pid_file" 2> /dev/null) || pid=
   end "$pid_file"
+  # Its child in the user namespace may outlive it; both are of a session of their own.
+  [ -z "$pid" ] || kill -KILL -- "-$pid" 2> /dev/null || true
   end_pause
   unmount_all
   rm -rf "$dir" || { sleep 1; unmount_all; rm -rf "$dir"; }
