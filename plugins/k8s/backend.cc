@@ -47,6 +47,9 @@ Services& Backend::services() {
   for (const std::string& relaxed : access.relaxations)
     host_.log(ISOGATE_LOG_WARN, "relaxation: " + access.source + ": " + relaxed);
   services_ = std::make_unique<Services>(host_, config_, std::move(access));
+  // Also where none is wanted: an earlier gateway may have been killed.
+  if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0)
+    pool_ = std::make_unique<Pool>(*services_, config_.warm_pool, parts_of_any(), limits_of(config_, {}));
   return *services_;
 }
 
@@ -56,6 +59,7 @@ std::string Backend::detail_of(Services& services) const {
   std::string relaxed;
   for (const std::string& each : relaxations_of(config_)) relaxed += (relaxed.empty() ? "" : "; ") + each;
   if (!relaxed.empty()) detail += "; relaxed: " + relaxed;
+  if (pool_ && config_.warm_pool != 0) detail += "; " + pool_->text();
   return detail;
 }
 
@@ -75,6 +79,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
       detail = detail_of(use);
       out.verdict = ISOGATE_PROBE_AVAILABLE;
     }
+    use.serves = out.verdict == ISOGATE_PROBE_AVAILABLE;
   } catch (const sdk::Error& error) {
     detail = error.what();
   }
@@ -103,14 +108,20 @@ void Backend::check_asked(const isogate_sandbox_spec& spec) const {
         "ephemeral_mb: leave it out, or write limits: best_effort");
 }
 
-Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
+Parts Backend::parts_of_any() const {
   Parts parts;
-  parts.owner = {instance_, name_, std::string(sdk::view(spec.sandbox_id))};
-  parts.tenant = sdk::view(spec.tenant);
-  parts.agent_id = sdk::view(spec.agent_id);
+  parts.owner = {instance_, name_, {}};
   parts.shell = shell_;
   parts.toolchain = toolchain_;
   parts.shared = shared_;
+  return parts;
+}
+
+Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
+  Parts parts = parts_of_any();
+  parts.owner.sandbox_id = sdk::view(spec.sandbox_id);
+  parts.tenant = sdk::view(spec.tenant);
+  parts.agent_id = sdk::view(spec.agent_id);
   return parts;
 }
 
@@ -118,7 +129,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
                                             isogate_sandbox_info& info) {
   check_asked(spec);
   const OpenWish wish{(spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0, (spec.flags & ISOGATE_OPEN_KNOWN) != 0,
-                      std::string(sdk::view(spec.handle))};
+                      std::string(sdk::view(spec.handle)), pool_.get()};
   auto pod = std::make_unique<SandboxPod>(services(), parts_of(spec), limits_of(config_, spec.limits));
   const bool adopted = pod->open(wish, call);
   // What another gateway made was measured before its first command, and that is on record.
@@ -135,6 +146,7 @@ void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
   for (const Json& each : leases.at("items")) {
     const Json& metadata = each.at("metadata");
     const std::string id = metadata.value("name", "");
+    if (metadata.value("labels", Json::object()).contains(kLabelAhead)) continue;
     if (carries(each, {instance_, name_, id})) sink.add(id, metadata.value("uid", ""));
   }
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "plugins/k8s/pool.h"
 #include "plugins/k8s/requirements.h"
 #include "plugins/k8s/sandbox.h"
 #include "plugins/k8s/services.h"
@@ -27,6 +28,7 @@ class Backend : public sdk::Backend {
   Services& services();
   void check_asked(const isogate_sandbox_spec& spec) const;
   Parts parts_of(const isogate_sandbox_spec& spec) const;
+  [[nodiscard]] Parts parts_of_any() const;
   std::string detail_of(Services& services) const;
 
   const sdk::Host host_;
@@ -36,6 +38,7 @@ class Backend : public sdk::Backend {
   Requirements requirements_;
   std::mutex mutex_;
   std::unique_ptr<Services> services_;
+  std::unique_ptr<Pool> pool_;  // null: none is wanted; ends before what it uses
 };
 
 }  // namespace isogate::k8s

@@ -91,6 +91,7 @@ Config taken_from(const Json& json) {
   config.vm = json.value("isolation", "container") == "vm";
   config.open_network = json.value("network", "none") == "open";
   take("must_not_reach", config.must_not_reach);
+  take("warm_pool", config.warm_pool);
   take("ready_timeout_sec", config.ready_timeout_sec);
   take("node_timeout_sec", config.node_timeout_sec);
   take("max_lifetime_sec", config.max_lifetime_sec);

@@ -57,6 +57,7 @@ struct Config {
   std::vector<SecretFiles> secrets;
   std::vector<SharedClaim> shared;
   std::vector<std::pair<std::string, std::string>> env;
+  unsigned warm_pool = 0;  // pods made ahead
   uint64_t ready_timeout_sec = 120;
   uint64_t node_timeout_sec = 10;
   uint64_t max_lifetime_sec = 0;  // 0: any

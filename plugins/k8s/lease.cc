@@ -52,17 +52,30 @@ bool Lease::create(const Budget& budget) {
   }
 }
 
-void Lease::write(bool hold, const Budget& budget) {
+bool Lease::replace(bool hold, const Budget& budget) {
   put(lease_, hold);
   try {
     learn(services_.api.replace(services_.leases(parts_.owner.sandbox_id), lease_, budget));
+    return true;
   } catch (const ApiError& error) {
     if (error.reason() != "Conflict" && error.status() != ISOGATE_NOT_FOUND) throw;
-    throw sdk::Error(ISOGATE_UNAVAILABLE, "another gateway is at work on this sandbox: try again");
+    return false;
   }
 }
 
+void Lease::write(bool hold, const Budget& budget) {
+  if (!replace(hold, budget))
+    throw sdk::Error(ISOGATE_UNAVAILABLE, "another gateway is at work on this sandbox: try again");
+}
+
+bool Lease::give_to(const Parts& taker, const Budget& budget) {
+  give_lease(lease_, taker);
+  return replace(false, budget);
+}
+
 void Lease::remove(const Budget& budget) {
+  if (!record_.ahead_uid.empty())
+    remove_object(services_, services_.leases(record_.ahead), record_.ahead_uid, budget);
   if (!uid_.empty()) remove_object(services_, services_.leases(parts_.owner.sandbox_id), uid_, budget);
   uid_.clear();
   record_ = {};

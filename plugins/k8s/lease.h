@@ -22,6 +22,10 @@ class Lease {
   // Writes record(). `hold`: this gateway is at work on it; else nobody is. Throws ISOGATE_UNAVAILABLE when
   // another gateway has written since.
   void write(bool hold, const Budget& budget);
+  // Held for as long again. False: another gateway has written since.
+  bool renew(const Budget& budget) { return replace(true, budget); }
+  // One made ahead becomes `taker`'s, held by nobody. False: another gateway has written since.
+  bool give_to(const Parts& taker, const Budget& budget);
   // With all that belongs to it, sooner or later. Gone already is fine.
   void remove(const Budget& budget);
 
@@ -34,6 +38,7 @@ class Lease {
  private:
   void learn(nlohmann::json lease);
   void put(nlohmann::json lease, bool hold);
+  bool replace(bool hold, const Budget& budget);  // false: somebody else has
 
   Services& services_;
   const Parts& parts_;

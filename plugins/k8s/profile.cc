@@ -186,10 +186,20 @@ isogate_limits limits_of(const Config& config, const isogate_limits& asked) {
 }
 
 Json lease_of(const Parts& parts) {
-  return {{"apiVersion", "coordination.k8s.io/v1"},
-          {"kind", "Lease"},
-          {"metadata", metadata_of(parts, parts.owner.sandbox_id)},
-          {"spec", Json::object()}};
+  Json lease = {{"apiVersion", "coordination.k8s.io/v1"},
+                {"kind", "Lease"},
+                {"metadata", metadata_of(parts, parts.owner.sandbox_id)},
+                {"spec", Json::object()}};
+  if (parts.ahead) lease["metadata"]["labels"][kLabelAhead] = "ready";
+  return lease;
+}
+
+void give_lease(Json& lease, const Parts& taker) {
+  const Json owned = metadata_of(taker, "");
+  Json& metadata = lease.at("metadata");
+  metadata["ownerReferences"] = owned.at("ownerReferences");
+  metadata["annotations"].update(owned.at("annotations"));
+  metadata["labels"][kLabelAhead] = "taken";
 }
 
 Json claim_of(const Config& config, const Parts& parts) {
@@ -248,11 +258,14 @@ std::vector<Escape> escapes_of(const Json& own) {
   return all;
 }
 
-std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits) {
-  parts.pod.clear();
-  parts.claim.clear();
-  parts.lease_uid.clear();
-  return sha256_hex(pod_of(config, parts, limits).dump() + policy_of(config, parts).dump());
+std::string profile_digest(const Config& config, const Parts& parts, const isogate_limits& limits) {
+  Parts anybody;
+  anybody.owner.instance = parts.owner.instance;
+  anybody.owner.backend = parts.owner.backend;
+  anybody.shell = parts.shell;
+  anybody.toolchain = parts.toolchain;
+  anybody.shared = parts.shared;
+  return sha256_hex(pod_of(config, anybody, limits).dump() + policy_of(config, anybody).dump());
 }
 
 std::vector<std::string> stdio_command(const Parts& parts) {

@@ -22,7 +22,8 @@ inline constexpr const char* kContainer = "sandbox";
 inline constexpr const char* kLabelInstance = "isogate.io/instance";
 inline constexpr const char* kLabelBackend = "isogate.io/backend";
 inline constexpr const char* kLabelSandbox = "isogate.io/sandbox";
-inline constexpr const char* kRecord = "isogate.io/record";  // an annotation of the Lease (record.h)
+inline constexpr const char* kLabelAhead = "isogate.io/ahead";  // of Leases made ahead: ready or taken
+inline constexpr const char* kRecord = "isogate.io/record";     // an annotation of the Lease (record.h)
 
 struct Owner {
   std::string instance, backend, sandbox_id;
@@ -39,12 +40,15 @@ struct Parts {
   std::string pod, claim;  // their names
   std::string shell, toolchain;
   std::vector<std::string> shared;  // prefixes
+  bool ahead = false;               // nobody's yet
 };
 
 // What is in force in a pod: what was asked for the sandbox, else the configuration's.
 isogate_limits limits_of(const Config& config, const isogate_limits& asked);
 
 nlohmann::json lease_of(const Parts& parts);
+// A Lease made ahead becomes the property of `taker`'s, and goes with it.
+void give_lease(nlohmann::json& lease, const Parts& taker);
 nlohmann::json claim_of(const Config& config, const Parts& parts);   // PersistentVolumeClaim
 nlohmann::json policy_of(const Config& config, const Parts& parts);  // NetworkPolicy
 nlohmann::json pod_of(const Config& config, const Parts& parts, const isogate_limits& limits);
@@ -57,8 +61,9 @@ struct Escape {
 };
 std::vector<Escape> escapes_of(const nlohmann::json& own);
 
-// Tells whether a pod was made of the same: differs when the configuration or the limits do.
-std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits);
+// Tells whether a pod was made of the same: differs when the configuration or the limits do, not with whose
+// it is.
+std::string profile_digest(const Config& config, const Parts& parts, const isogate_limits& limits);
 
 // argv of the runner for a connection of its own.
 std::vector<std::string> stdio_command(const Parts& parts);

@@ -5,6 +5,7 @@
 #include "plugins/k8s/digest.h"
 #include "plugins/k8s/egress.h"
 #include "plugins/k8s/exec_channel.h"
+#include "plugins/k8s/pool.h"
 
 namespace isogate::k8s {
 namespace {
@@ -57,7 +58,7 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
       parts_.pod = lease_.record().pod = parts_.owner.sandbox_id + "-" + random_hex(4);
       if (!lease_.create(call)) continue;
       try {
-        make(call);
+        if (wish.ready == nullptr || !take(*wish.ready, call)) make(call);
       } catch (...) {
         try {
           remove_all(sdk::Call(kUnbounded), Patience::kNone);

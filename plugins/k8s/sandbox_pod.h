@@ -12,9 +12,18 @@
 
 namespace isogate::k8s {
 
+class Pool;
+
 struct OpenWish {
   bool attach_only = false, known = false;
-  std::string handle;  // uid of the Lease, as answered before; may be empty
+  std::string handle;     // uid of the Lease, as answered before; may be empty
+  Pool* ready = nullptr;  // where one made ahead may be taken; borrowed
+};
+
+// A pod that somebody else has made, and now is the taker's.
+struct ReadyPod {
+  Record record;
+  std::shared_ptr<sdk::RunnerLink> link;
 };
 
 class SandboxPod {
@@ -41,12 +50,21 @@ class SandboxPod {
   // And all the rest. Gone already is fine.
   void purge(const sdk::Call& call);
 
+  // Of one made ahead, by its pool alone. It runs, and nobody has used it.
+  bool warm();
+  // Still this gateway's, for as long as a Lease is held. False: not any more.
+  bool renew(const sdk::Call& call);
+  // None: it is another's, or has died. Else this object holds nothing any more.
+  std::optional<ReadyPod> give_to(const Parts& taker, const sdk::Call& call);
+  void drop(const sdk::Call& call);  // purge() that waits for no end
+
  private:
   bool adopt(const sdk::Call& call);
   bool attach();
   bool claim(const OpenWish& wish, const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> relink(const sdk::Call& call);
   void wait_for_others(const sdk::Call& call, std::chrono::steady_clock::time_point since);
+  bool take(Pool& pool, const sdk::Call& call);
   void make(const sdk::Call& call);
   void try_make(const sdk::Call& call);
   void prepare_policy(const sdk::Call& call);

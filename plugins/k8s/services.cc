@@ -55,16 +55,31 @@ Resource Services::policies(const std::string& name) const {
   return {kNetworking, name_space, "networkpolicies", name};
 }
 
-bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget) {
+namespace {
+
+bool remove_where(Services& services, const Resource& what, const Json& preconditions, const Budget& budget) {
   Json options = {{"propagationPolicy", "Background"}};
-  if (!uid.empty()) options["preconditions"] = {{"uid", uid}};
+  if (!preconditions.empty()) options["preconditions"] = preconditions;
   try {
     services.api.remove(what, options, budget);
     return true;
   } catch (const ApiError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND || (!uid.empty() && error.reason() == "Conflict")) return false;
+    if (error.status() == ISOGATE_NOT_FOUND || (!preconditions.empty() && error.reason() == "Conflict"))
+      return false;
     throw;
   }
+}
+
+}  // namespace
+
+bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget) {
+  return remove_where(services, what, uid.empty() ? Json::object() : Json{{"uid", uid}}, budget);
+}
+
+bool remove_version(Services& services, const Resource& what, const Json& known, const Budget& budget) {
+  const Json& metadata = known.at("metadata");
+  const Json now = {{"uid", metadata.at("uid")}, {"resourceVersion", metadata.at("resourceVersion")}};
+  return remove_where(services, what, now, budget);
 }
 
 void rethrow_as_ours(Services& services, const std::exception_ptr& failure) {

@@ -21,6 +21,7 @@ struct Services {
   const std::string name_space;
   const std::string holder;  // who this gateway is among those that share sandboxes; the same after a restart
 
+  std::atomic<bool> serves{false};                 // the last probe found all that is needed
   std::atomic<bool> volumes_wait_for_pods{false};  // claims are bound when a pod uses them
 
   void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
@@ -43,6 +44,10 @@ struct Services {
 
 // Removes `what` if it still is the object `uid` (empty: whichever). Gone already is fine: false then.
 bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget);
+
+// The same of `what` as it was when `known` was read, and of no later version.
+bool remove_version(Services& services, const Resource& what, const nlohmann::json& known,
+                    const Budget& budget);
 
 // What the cluster says against a sandbox is never the caller's mistake: other statuses than
 // ISOGATE_CANCELLED and ISOGATE_UNAVAILABLE become the latter.

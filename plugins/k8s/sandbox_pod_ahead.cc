@@ -1,0 +1,52 @@
+// From a pod made ahead to a sandbox's.
+#include "plugins/k8s/pool.h"
+#include "plugins/k8s/sandbox_pod.h"
+
+namespace isogate::k8s {
+
+// With the Lease held. What is recorded stays the pool's by its names, and goes with this Lease.
+bool SandboxPod::take(Pool& pool, const sdk::Call& call) {
+  Parts taker = parts_;
+  taker.lease_uid = lease_.uid();
+  auto ready = pool.take(limits_, taker, call);
+  if (!ready) return false;
+  lease_.record() = ready->record;
+  parts_.lease_uid = lease_.uid();
+  parts_.pod = ready->record.pod;
+  parts_.claim = ready->record.claim;
+  link_ = std::move(ready->link);
+  fresh_ = true;
+  lease_.write(true, call);
+  follow();
+  return true;
+}
+
+bool SandboxPod::warm() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock && fresh_ && link_ && link_->alive();
+}
+
+bool SandboxPod::renew(const sdk::Call& call) {
+  const std::lock_guard lock(mutex_);
+  return lease_.renew(call);
+}
+
+std::optional<ReadyPod> SandboxPod::give_to(const Parts& taker, const sdk::Call& call) {
+  const std::lock_guard lock(mutex_);
+  if (!link_ || !link_->alive()) return std::nullopt;
+  ReadyPod given{lease_.record(), link_};
+  given.record.ahead = parts_.owner.sandbox_id;
+  given.record.ahead_uid = lease_.uid();
+  if (!lease_.give_to(taker, call)) return std::nullopt;
+  services_.pods.forget(given.record.pod);
+  lease_.record() = {};
+  link_.reset();
+  return given;
+}
+
+void SandboxPod::drop(const sdk::Call& call) {
+  const std::lock_guard lock(mutex_);
+  remove_all(call, Patience::kNone);
+}
+
+}  // namespace isogate::k8s
