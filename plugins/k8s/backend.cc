@@ -3,7 +3,12 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+
+#include "plugins/k8s/presence.h"
+#include "plugins/k8s/record.h"
 
 namespace isogate::k8s {
 namespace {
@@ -22,6 +27,18 @@ Environment environment() {
       return std::nullopt;
     return std::string(found->pw_dir);
   };
+}
+
+bool runs_here(Services& services, const Json& lease, const std::set<std::string>& pods) {
+  try {
+    const Record record = read_record(lease);
+    const auto& users = record.users;
+    return pods.contains(record.pod_uid) &&
+           std::find(users.begin(), users.end(), services.holder) != users.end();
+  } catch (const sdk::Error& error) {
+    services.warn(lease.at("metadata").value("name", "") + ": " + error.what());
+    return false;
+  }
 }
 
 }  // namespace
@@ -128,26 +145,37 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                             isogate_sandbox_info& info) {
   check_asked(spec);
-  const OpenWish wish{(spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0, (spec.flags & ISOGATE_OPEN_KNOWN) != 0,
-                      std::string(sdk::view(spec.handle)), pool_.get()};
-  auto pod = std::make_unique<SandboxPod>(services(), parts_of(spec), limits_of(config_, spec.limits));
+  const auto flagged = [&spec](uint32_t flag) { return (spec.flags & flag) != 0; };
+  Services& use = services();
+  const OpenWish wish{flagged(ISOGATE_OPEN_ATTACH_ONLY), flagged(ISOGATE_OPEN_KNOWN),
+                      flagged(ISOGATE_OPEN_AS_IT_IS), std::string(sdk::view(spec.handle)), pool_.get()};
+  if (!wish.attach_only) use.presence->begin(call);
+  auto pod = std::make_unique<SandboxPod>(use, parts_of(spec), limits_of(config_, spec.limits));
   const bool adopted = pod->open(wish, call);
   // What another gateway made was measured before its first command, and that is on record.
-  info.flags = adopted && wish.known ? ISOGATE_SANDBOX_ATTACHED : 0;
+  info.flags = ISOGATE_SANDBOX_RUNS;
+  if (adopted && (wish.known || wish.as_it_is)) info.flags |= ISOGATE_SANDBOX_ATTACHED;
   info.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   info.uid = static_cast<uint32_t>(config_.uid);
   sdk::set_text(info.handle, pod->handle());
-  return std::make_unique<Sandbox>(config_, std::move(pod), adopted && !wish.known);
+  return std::make_unique<Sandbox>(config_, std::move(pod), adopted && !wish.known && !wish.as_it_is);
 }
 
+// What this gateway had open, and what still runs of that, is its own to take up.
 void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
   Services& use = services();
-  const Json leases = use.api.list(use.leases(), {selector_of(instance_, name_), "", 500}, call);
+  const std::string selector = selector_of(instance_, name_);
+  const Json leases = use.api.list(use.leases(), {selector, "", 500}, call);
+  const Json pods = use.api.list(use.pod(), {selector, "", 500}, call);
+  std::set<std::string> there;
+  for (const Json& each : pods.at("items"))
+    if (const PodState state = state_of(each); !state.ended) there.insert(state.uid);
   for (const Json& each : leases.at("items")) {
     const Json& metadata = each.at("metadata");
     const std::string id = metadata.value("name", "");
     if (metadata.value("labels", Json::object()).contains(kLabelAhead)) continue;
-    if (carries(each, {instance_, name_, id})) sink.add(id, metadata.value("uid", ""));
+    if (!carries(each, {instance_, name_, id})) continue;
+    sink.add(id, metadata.value("uid", ""), runs_here(use, each, there) ? ISOGATE_SANDBOX_RUNS : 0);
   }
 }
 

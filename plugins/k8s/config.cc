@@ -45,6 +45,8 @@ void check_limits(const Config& config) {
     refuse("cpus of `k8s` is below 0.01; 0 is no cap");
   if (config.vm && config.runtime_class.empty())
     refuse("isolation: vm of `k8s` needs the runtime_class that makes virtual machines");
+  if (config.transport == RunnerTransport::kExec && config.warm_pool != 0)
+    refuse("warm_pool of `k8s` needs transport: stream: what is ready is held by its stream");
   if (config.open_network && !config.egress_to.empty())
     refuse("egress_to of `k8s` is what is left of network: none: remove one of both");
 }
@@ -91,6 +93,7 @@ Config taken_from(const Json& json) {
   config.vm = json.value("isolation", "container") == "vm";
   config.open_network = json.value("network", "none") == "open";
   take("must_not_reach", config.must_not_reach);
+  if (json.value("transport", "stream") == "exec") config.transport = RunnerTransport::kExec;
   take("warm_pool", config.warm_pool);
   take("ready_timeout_sec", config.ready_timeout_sec);
   take("node_timeout_sec", config.node_timeout_sec);

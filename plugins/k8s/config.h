@@ -12,6 +12,8 @@
 
 namespace isogate::k8s {
 
+// How the runner in a pod is reached: by one exec that stays, or one for each call.
+enum class RunnerTransport { kStream, kExec };
 enum class Place { kClaim, kEmptyDir };
 
 // The keys of a Secret of the namespace, as read-only files.
@@ -57,6 +59,7 @@ struct Config {
   std::vector<SecretFiles> secrets;
   std::vector<SharedClaim> shared;
   std::vector<std::pair<std::string, std::string>> env;
+  RunnerTransport transport = RunnerTransport::kStream;
   unsigned warm_pool = 0;  // pods made ahead
   uint64_t ready_timeout_sec = 120;
   uint64_t node_timeout_sec = 10;

@@ -78,6 +78,8 @@ inline constexpr const char* kConfigSchema = R"({
           "claim": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", "description": "a PersistentVolumeClaim that many pods may mount"}}}},
     "env": {"type": "object", "additionalProperties": {"type": "string"}, "propertyNames": {"pattern": "^[^=]+$"},
       "description": "environment of every program, below what a request says; no place for secrets"},
+    "transport": {"type": "string", "enum": ["stream", "exec"], "default": "stream",
+      "description": "stream: one exec of the API server that stays; exec: one for each call, eight at a time in a pod, slow: for networks that let none stay"},
     "warm_pool": {"type": "integer", "minimum": 0, "maximum": 1000, "default": 0,
       "description": "pods made ahead, each with a workspace, for agents that are new; they count against quotas as any other"},
     "ready_timeout_sec": {"type": "integer", "minimum": 1, "maximum": 3600, "default": 120,

@@ -22,8 +22,10 @@ class Lease {
   // Writes record(). `hold`: this gateway is at work on it; else nobody is. Throws ISOGATE_UNAVAILABLE when
   // another gateway has written since.
   void write(bool hold, const Budget& budget);
-  // Held for as long again. False: another gateway has written since.
-  bool renew(const Budget& budget) { return replace(true, budget); }
+  // Writes record() of a Lease that nobody is at work on. False: another gateway has written since.
+  bool join(const Budget& budget) { return replace(false, budget); }
+  // This gateway is at work on it, for so long again. False: another gateway has written since.
+  bool hold(const Budget& budget) { return replace(true, budget); }
   // One made ahead becomes `taker`'s, held by nobody. False: another gateway has written since.
   bool give_to(const Parts& taker, const Budget& budget);
   // With all that belongs to it, sooner or later. Gone already is fine.

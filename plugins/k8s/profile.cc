@@ -164,6 +164,13 @@ Json labels_of(const Owner& owner) {
           {"app.kubernetes.io/managed-by", "isogate"}};
 }
 
+Json gateway_labels_of(const Owner& owner) {
+  Json labels = labels_of(owner);
+  labels.erase(kLabelSandbox);
+  labels[kLabelGateway] = "true";
+  return labels;
+}
+
 bool carries(const Json& object, const Owner& owner) {
   const Json labels = object.value("metadata", Json::object()).value("labels", Json::object());
   const Json wanted = labels_of(owner);

@@ -29,6 +29,9 @@ struct Owner {
   std::string instance, backend, sandbox_id;
 };
 nlohmann::json labels_of(const Owner& owner);
+// Of what is a gateway's and no sandbox's.
+inline constexpr const char* kLabelGateway = "isogate.io/gateway";
+nlohmann::json gateway_labels_of(const Owner& owner);
 // Whether this object has exactly this owner's labels.
 bool carries(const nlohmann::json& object, const Owner& owner);
 std::string selector_of(const std::string& instance, const std::string& backend);

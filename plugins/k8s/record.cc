@@ -90,11 +90,16 @@ void write_record(Json& lease, const Record& record, const std::string& holder,
                {"claim_uid", record.claim_uid},
                {"ahead", record.ahead},
                {"ahead_uid", record.ahead_uid},
+               {"users", record.users},
                {"measured", record.measured},
                {"gateway_address", record.gateway_address},
                {"gateway_port", record.gateway_port}};
   if (record.evidence) json["evidence"] = json_of(*record.evidence);
   lease["metadata"]["annotations"][kRecord] = json.dump();
+  write_holder(lease, holder, duration);
+}
+
+void write_holder(Json& lease, const std::string& holder, std::chrono::seconds duration) {
   const std::string now = micro_time(std::time(nullptr));
   lease["spec"] = {
       {"holderIdentity", holder}, {"leaseDurationSeconds", duration.count()}, {"renewTime", now}};
@@ -111,6 +116,7 @@ Record read_record(const Json& lease) {
                   json.at("claim_uid"),
                   json.value("ahead", ""),
                   json.value("ahead_uid", ""),
+                  json.value("users", std::vector<std::string>()),
                   json.at("measured"),
                   json.at("gateway_address"),
                   json.at("gateway_port"),

@@ -7,20 +7,22 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "isogate/backend.h"
 
 namespace isogate::k8s {
 
 struct Record {
-  std::string pod;               // its name, which holds 32 random bits; empty: there is none
-  std::string pod_uid;           // empty: it was about to be made
-  std::string profile;           // profile_digest() of what it was made of
-  std::string claim;             // the name of its PersistentVolumeClaim
-  std::string claim_uid;         // empty: none was made yet
-  std::string ahead, ahead_uid;  // the Lease with which its first pod was made ahead; empty: it was not
-  bool measured = false;         // some pod of it was, so a tenant may have been here
-  std::string gateway_address;   // what the measurement tried to reach
+  std::string pod;                 // its name, which holds 32 random bits; empty: there is none
+  std::string pod_uid;             // empty: it was about to be made
+  std::string profile;             // profile_digest() of what it was made of
+  std::string claim;               // the name of its PersistentVolumeClaim
+  std::string claim_uid;           // empty: none was made yet
+  std::string ahead, ahead_uid;    // the Lease with which its first pod was made ahead; empty: it was not
+  std::vector<std::string> users;  // gateways that have it open, or had when they were killed
+  bool measured = false;           // some pod of it was, so a tenant may have been here
+  std::string gateway_address;     // what the measurement tried to reach
   uint32_t gateway_port = 0;
   std::optional<isogate_evidence> evidence;  // of this pod, before the first command of a tenant
 };
@@ -28,6 +30,9 @@ struct Record {
 // Puts record and holder into a Lease's body. `holder` empty: nobody is at work.
 void write_record(nlohmann::json& lease, const Record& record, const std::string& holder,
                   std::chrono::seconds duration);
+
+// The latter alone.
+void write_holder(nlohmann::json& lease, const std::string& holder, std::chrono::seconds duration);
 
 // Throws ISOGATE_INTERNAL for a damaged one.
 Record read_record(const nlohmann::json& lease);

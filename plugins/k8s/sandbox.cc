@@ -79,7 +79,8 @@ void Sandbox::evidence(const sdk::Call& call, const isogate_evidence_request& re
 
 void Sandbox::close(const sdk::Call& call, uint32_t mode) {
   if (mode > ISOGATE_CLOSE_PURGE) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the close mode is unknown");
-  if (mode == ISOGATE_CLOSE_DETACH || joined_) return pod_->detach();
+  if (mode == ISOGATE_CLOSE_DETACH) return pod_->detach();
+  if (joined_) return pod_->leave(call);
   if (mode == ISOGATE_CLOSE_STOP) return pod_->end(call);
   pod_->purge(call);
 }

@@ -20,6 +20,8 @@ constexpr isogate_call kUnbounded{sizeof(isogate_call), -1, INT64_MAX, {}};
 
 [[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
 
+[[noreturn]] void at_work() { unavailable("another gateway is at work on this sandbox: try again"); }
+
 [[noreturn]] void lost() {
   throw sdk::Error(ISOGATE_SANDBOX_LOST,
                    "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
@@ -52,8 +54,10 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
   for (const auto since = Clock::now();; wait_for_others(call, since)) {
     if (!lease_.find(call)) {
       if (wish.known) lost();
-      if (wish.attach_only) throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox in the cluster");
+      if (wish.attach_only || wish.as_it_is)
+        throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox in the cluster");
       lease_.record() = {};
+      lease_.record().users = {services_.holder};
       lease_.record().claim = parts_.owner.sandbox_id + "-" + random_hex(4);
       parts_.pod = lease_.record().pod = parts_.owner.sandbox_id + "-" + random_hex(4);
       if (!lease_.create(call)) continue;
@@ -73,7 +77,11 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
     if (lease_.is_ending()) continue;
     if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
     if (wish.attach_only) return attach();
-    if (adopt(call)) return true;
+    if (wish.as_it_is) return take_up(call);
+    if (adopt(call)) {
+      if (join(call)) return true;
+      continue;
+    }
     if (lease_.is_others()) continue;
     if (lease_.record().measured && services_.config.workspace == Place::kEmptyDir) {
       if (wish.known) lost();
@@ -81,13 +89,11 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
       continue;
     }
     try {
-      make_anew("", call);
+      if (make_anew("", call)) return false;
     } catch (const sdk::Error& error) {
       if (error.status() != ISOGATE_SANDBOX_LOST || wish.known) throw;
       remove_all(call);  // it was ended, and its workspace is gone: nobody waits for that any more
-      continue;
     }
-    return false;
   }
 }
 
@@ -102,7 +108,7 @@ bool SandboxPod::attach() {
 }
 
 void SandboxPod::wait_for_others(const sdk::Call& call, Clock::time_point since) {
-  if (Clock::now() - since > kOthers) unavailable("another gateway is at work on this sandbox: try again");
+  if (Clock::now() - since > kOthers) at_work();
   call.check();
   std::this_thread::sleep_for(kPause);
 }
@@ -179,15 +185,28 @@ PodState SandboxPod::run(const sdk::Call& call) {
   unavailable("the sandbox's pod cannot be started: " + why);
 }
 
-void SandboxPod::make_anew(const std::string& why, const sdk::Call& call) {
+// False: another gateway has begun with something.
+bool SandboxPod::make_anew(const std::string& why, const sdk::Call& call) {
+  if (!lease_.hold(call)) return false;
   if (!why.empty()) services_.warn("the pod " + lease_.record().pod + " of a sandbox is made anew: " + why);
-  discard(call);
+  discard_held(call);
   Record& record = lease_.record();
   record.evidence.reset();
   record.pod_uid.clear();
   parts_.pod = record.pod = parts_.owner.sandbox_id + "-" + random_hex(4);
+  record.users = {services_.holder};
   lease_.write(true, call);
   make(call);
+  return true;
+}
+
+void SandboxPod::discard_held(const sdk::Call& call) {
+  try {
+    discard(call);
+  } catch (...) {
+    give_up();
+    throw;
+  }
 }
 
 // Removes what is recorded, and waits until nothing of it runs.
@@ -259,13 +278,23 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
 }
 
 std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
-  const auto lock = lock_for(mutex_, call);
-  if (link_ && link_->alive()) return link_;
   try {
-    return relink(call);
+    if (services_.config.transport == RunnerTransport::kExec) return lend(call);
+    const auto lock = lock_for(mutex_, call);
+    return link_ && link_->alive() ? link_ : relink(call);
   } catch (const ApiError&) {
     rethrow_as_ours(services_, std::current_exception());
   }
+}
+
+// One for this call alone, which ends with it.
+std::shared_ptr<sdk::RunnerLink> SandboxPod::lend(const sdk::Call& call) {
+  while (!slots_->try_acquire_for(milliseconds(20))) call.check();
+  const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->release(); });
+  const auto lock = lock_for(mutex_, call);
+  if (!link_ || !link_->alive()) relink(call);
+  const auto own = std::exchange(link_, nullptr);
+  return {own.get(), [own, slot](sdk::RunnerLink* link) { link->close("its call has ended"); }};
 }
 
 std::shared_ptr<sdk::RunnerLink> SandboxPod::relink(const sdk::Call& call) {
@@ -280,15 +309,20 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::relink(const sdk::Call& call) {
   if (!lease_.find(call) || lease_.is_ending() || lease_.uid() != parts_.lease_uid) lost();
   // Another gateway may have made the new one already.
   if (services_.config.workspace == Place::kEmptyDir) lost();
-  if (lease_.record().pod_uid != before && adopt(call)) return link_;
-  if (lease_.is_others()) unavailable("another gateway is at work on this sandbox: try again");
-  make_anew(state.ended && !state.how.empty() ? state.how : why, call);
+  if (lease_.record().pod_uid != before && adopt(call) && join(call)) return link_;
+  if (lease_.is_others()) at_work();
+  const bool made = make_anew(state.ended && !state.how.empty() ? state.how : why, call);
+  if (!made) at_work();
   prove_again(call);
   return link_;
 }
 
 void SandboxPod::detach() {
   const std::lock_guard lock(mutex_);
+  let_go();
+}
+
+void SandboxPod::let_go() {
   services_.pods.forget(lease_.record().pod);
   if (link_) link_->close("the sandbox is closed");
   link_.reset();
@@ -296,13 +330,23 @@ void SandboxPod::detach() {
 
 void SandboxPod::end(const sdk::Call& call) {
   const auto lock = lock_for(mutex_, call);
-  if (!lease_.find(call)) return;
-  if (lease_.is_others()) unavailable("another gateway is at work on this sandbox: try again");
-  if (services_.config.workspace == Place::kEmptyDir) {
-    discard(call);
-    return lease_.remove(call);
+  if (lease_.find(call)) stop(call);
+}
+
+// Held first: nobody begins to use what is about to end.
+void SandboxPod::stop(const sdk::Call& call) {
+  for (;;) {
+    if (lease_.is_others()) at_work();
+    const bool shared = others_use_it(call);
+    if (shared ? lease_.join(call) : lease_.hold(call)) {
+      if (shared) return let_go();
+      break;
+    }
+    call.check();
+    if (!lease_.find(call)) return let_go();
   }
-  discard(call);
+  discard_held(call);
+  if (services_.config.workspace == Place::kEmptyDir) return lease_.remove(call);
   Record& record = lease_.record();
   record.pod.clear();
   record.pod_uid.clear();

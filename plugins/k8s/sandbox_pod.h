@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <semaphore>
 #include <string>
 
 #include "isogate/runner_link.hpp"
@@ -14,8 +15,13 @@ namespace isogate::k8s {
 
 class Pool;
 
+// Each exec of the API server is a process of the container's beside its program, and costs it a while.
+inline constexpr int kExecsAtOnce = 8;
+using Slots = std::counting_semaphore<kExecsAtOnce>;
+
 struct OpenWish {
   bool attach_only = false, known = false;
+  bool as_it_is = false;  // take up what runs, and make nothing
   std::string handle;     // uid of the Lease, as answered before; may be empty
   Pool* ready = nullptr;  // where one made ahead may be taken; borrowed
 };
@@ -45,7 +51,9 @@ class SandboxPod {
   std::string how_it_ended(const sdk::Call& call);
   // Lets go of the runner: what it runs ends.
   void detach();
-  // Ends and removes the pod; the workspace stays where it is a claim.
+  // The same, and this gateway does not count as one that uses it.
+  void leave(const sdk::Call& call);
+  // Ends and removes the pod, unless other gateways use it; the workspace stays where it is a claim.
   void end(const sdk::Call& call);
   // And all the rest. Gone already is fine.
   void purge(const sdk::Call& call);
@@ -60,6 +68,12 @@ class SandboxPod {
 
  private:
   bool adopt(const sdk::Call& call);
+  bool take_up(const sdk::Call& call);
+  bool join(const sdk::Call& call);
+  bool others_use_it(const sdk::Call& call);
+  void let_go();
+  void stop(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> lend(const sdk::Call& call);
   bool attach();
   bool claim(const OpenWish& wish, const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> relink(const sdk::Call& call);
@@ -76,12 +90,13 @@ class SandboxPod {
   // Whether it is waited for until nothing of a pod runs: not where a call failed, and nobody has run in it.
   enum class Patience { kNone, kUntilGone };
   void discard(const sdk::Call& call, Patience patience = Patience::kUntilGone);
+  void discard_held(const sdk::Call& call);
   void discard_now() noexcept;
   void give_up() noexcept;
   void remove_all(const sdk::Call& call, Patience patience = Patience::kUntilGone);
   std::shared_ptr<sdk::RunnerLink> connect(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
-  void make_anew(const std::string& why, const sdk::Call& call);
+  bool make_anew(const std::string& why, const sdk::Call& call);
   void prove_again(const sdk::Call& call);
   void keep_proof(const isogate_evidence& found, const sdk::Call& call);
 
@@ -98,6 +113,7 @@ class SandboxPod {
   };
   std::optional<Proof> proven_;  // at open; what takes its place has to have the same walls
   std::shared_ptr<sdk::RunnerLink> link_;
+  std::shared_ptr<Slots> slots_ = std::make_shared<Slots>(kExecsAtOnce);  // RunnerTransport::kExec
 };
 
 }  // namespace isogate::k8s

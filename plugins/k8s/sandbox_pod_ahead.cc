@@ -11,6 +11,7 @@ bool SandboxPod::take(Pool& pool, const sdk::Call& call) {
   auto ready = pool.take(limits_, taker, call);
   if (!ready) return false;
   lease_.record() = ready->record;
+  lease_.record().users = {services_.holder};
   parts_.lease_uid = lease_.uid();
   parts_.pod = ready->record.pod;
   parts_.claim = ready->record.claim;
@@ -28,7 +29,7 @@ bool SandboxPod::warm() {
 
 bool SandboxPod::renew(const sdk::Call& call) {
   const std::lock_guard lock(mutex_);
-  return lease_.renew(call);
+  return lease_.hold(call);
 }
 
 std::optional<ReadyPod> SandboxPod::give_to(const Parts& taker, const sdk::Call& call) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plugins/k8s/digest.h"
+#include "plugins/k8s/presence.h"
 #include "plugins/k8s/profile.h"
 
 namespace isogate::k8s {
@@ -33,7 +34,13 @@ Services::Services(sdk::Host host_, const Config& config_, ClusterAccess access)
       pods(api, name_space,
            selector_of(std::string(sdk::view(host_.abi().instance)),
                        std::string(sdk::view(host_.abi().backend_name))),
-           [this](const std::string& line) { warn(line); }) {}
+           [this](const std::string& line) { warn(line); }) {
+  const Owner owner{
+      std::string(sdk::view(host.abi().instance)), std::string(sdk::view(host.abi().backend_name)), {}};
+  presence = std::make_unique<Presence>(*this, owner);
+}
+
+Services::~Services() = default;
 
 void Services::warn_once(const std::string& line) {
   {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -12,8 +13,11 @@
 
 namespace isogate::k8s {
 
+class Presence;
+
 struct Services {
   Services(sdk::Host host, const Config& config, ClusterAccess access);
+  ~Services();
 
   const sdk::Host host;
   const Config& config;  // the backend's
@@ -39,6 +43,7 @@ struct Services {
   std::string warned_;
 
  public:
+  std::unique_ptr<Presence> presence;
   Pods pods;  // the last member: it ends first
 };
 

@@ -20,7 +20,9 @@ void OnCluster::SetUp() {
 void OnCluster::TearDown() {
   if (!api_) return;
   for (const Json& each : all("pods")) remove("pods", name_of(each));
-  for (const Json& each : all("leases")) remove("leases", name_of(each));
+  const Json leases =
+      api_->list(resource("leases"), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
+  for (const Json& each : leases.at("items")) remove("leases", name_of(each));
 }
 
 Resource OnCluster::resource(const std::string& plural, const std::string& name) {
@@ -56,7 +58,10 @@ GatewayOptions OnCluster::bare(const std::string& config) const {
 std::vector<Json> OnCluster::all(const std::string& plural) const {
   const Json list =
       api_->list(resource(plural), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
-  return list.at("items");
+  std::vector<Json> found;
+  for (const Json& each : list.at("items"))
+    if (!each.at("metadata").at("labels").contains(kLabelGateway)) found.push_back(each);
+  return found;
 }
 
 Json OnCluster::pod() const {

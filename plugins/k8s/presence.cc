@@ -1,0 +1,93 @@
+#include "plugins/k8s/presence.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "plugins/k8s/digest.h"
+#include "plugins/k8s/record.h"
+
+namespace isogate::k8s {
+namespace {
+
+constexpr std::chrono::seconds kRenew{30}, kLasts{120};
+constexpr std::chrono::milliseconds kAsk{10'000};
+
+}  // namespace
+
+Presence::Presence(Services& services, Owner owner)
+    : services_(services), owner_(std::move(owner)), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!stop_) sdk::fail_with_errno("cannot make an eventfd", errno);
+}
+
+Presence::~Presence() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  const uint64_t one = 1;
+  (void)!::write(stop_.get(), &one, sizeof one);
+  changed_.notify_all();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  try {
+    remove_version(services_, lease_of(services_.holder), written_, Budget(kAsk));
+  } catch (const std::exception&) {  // then it expires
+  }
+}
+
+Resource Presence::lease_of(const std::string& holder) const {
+  return services_.leases("isogate-gateway-" +
+                          sha256_hex(owner_.instance + "\n" + owner_.backend + "\n" + holder).substr(0, 32));
+}
+
+void Presence::begin(const Budget& budget) {
+  const std::lock_guard lock(mutex_);
+  if (thread_.joinable() || ending_) return;
+  renew(budget);
+  thread_ = std::thread([this] { run(); });
+}
+
+void Presence::run() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, kRenew, [this] { return ending_; })) return;
+    lock.unlock();
+    try {
+      renew(Budget(kAsk, stop_.get()));
+    } catch (const std::exception& error) {
+      services_.warn_once(std::string("other gateways may think that this one is gone: ") + error.what());
+    }
+  }
+}
+
+// By this thread and begin() alone, which do not meet. What another generation has written is written over.
+void Presence::renew(const Budget& budget) {
+  const Resource what = lease_of(services_.holder);
+  nlohmann::json lease = {{"apiVersion", "coordination.k8s.io/v1"},
+                          {"kind", "Lease"},
+                          {"metadata", {{"name", what.name}, {"labels", gateway_labels_of(owner_)}}}};
+  write_holder(lease, services_.holder, kLasts);
+  try {
+    nlohmann::json there = services_.api.get(what, budget);
+    there["spec"] = lease.at("spec");
+    written_ = services_.api.replace(what, there, budget);
+    return;
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+  }
+  written_ = services_.api.create(services_.leases(), lease, budget);
+}
+
+bool Presence::lives(const std::string& holder, const Budget& budget) {
+  try {
+    const Hold hold = hold_of(services_.api.get(lease_of(holder), budget));
+    return hold.holder == holder && !hold.expired;
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return false;
+  }
+}
+
+}  // namespace isogate::k8s

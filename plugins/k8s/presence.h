@@ -1,0 +1,46 @@
+// Which gateways live: each renews a Lease of its own while it has sandboxes open. So one that stops an idle
+// sandbox knows whether another one still uses it, and a gateway that is gone keeps nothing running. Any
+// thread.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "plugins/k8s/profile.h"
+#include "plugins/k8s/services.h"
+#include "runner/fd.h"
+
+namespace isogate::k8s {
+
+class Presence {
+ public:
+  // `services` is borrowed. Nothing is written before begin().
+  Presence(Services& services, Owner owner);
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+  ~Presence();  // the Lease goes, unless a later generation of this gateway has renewed it
+
+  // This gateway is there from now on; it is known when this returns. Throws what Api throws, the first time.
+  void begin(const Budget& budget);
+  // Whether that one has renewed its Lease in time. Throws what Api throws: then nobody knows.
+  bool lives(const std::string& holder, const Budget& budget);
+
+ private:
+  void run();
+  void renew(const Budget& budget);
+  [[nodiscard]] Resource lease_of(const std::string& holder) const;
+
+  Services& services_;
+  const Owner owner_;
+  const Fd stop_;  // an eventfd: cancels what the thread is about
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  nlohmann::json written_;
+  std::thread thread_;
+};
+
+}  // namespace isogate::k8s

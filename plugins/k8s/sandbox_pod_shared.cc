@@ -1,0 +1,52 @@
+// A sandbox that several gateways may have open, or that one had when it was killed.
+#include <algorithm>
+
+#include "plugins/k8s/presence.h"
+#include "plugins/k8s/sandbox_pod.h"
+
+namespace isogate::k8s {
+namespace {
+
+bool has(const std::vector<std::string>& all, const std::string& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+}  // namespace
+
+// This gateway is among those that use it. False: somebody else has written, look again.
+bool SandboxPod::join(const sdk::Call& call) {
+  Record& record = lease_.record();
+  if (has(record.users, services_.holder)) return true;
+  record.users.push_back(services_.holder);
+  if (lease_.join(call)) return true;
+  let_go();
+  return false;
+}
+
+// Takes this gateway and those that are gone off the record, which the caller writes.
+bool SandboxPod::others_use_it(const sdk::Call& call) {
+  std::vector<std::string> left;
+  for (const std::string& each : lease_.record().users)
+    if (each != services_.holder && services_.presence->lives(each, call)) left.push_back(each);
+  lease_.record().users = left;
+  return !left.empty();
+}
+
+// Nothing of it was used here.
+void SandboxPod::leave(const sdk::Call& call) {
+  const std::lock_guard lock(mutex_);
+  let_go();
+  if (!lease_.find(call) || lease_.is_ending() || lease_.is_others()) return;
+  std::vector<std::string>& users = lease_.record().users;
+  if (std::erase(users, services_.holder) != 0) lease_.join(call);
+}
+
+// What cannot be used as it is ends, if it is nobody else's. With its workspace, where that is the pod's.
+bool SandboxPod::take_up(const sdk::Call& call) {
+  if (adopt(call) && join(call)) return true;
+  attach();
+  stop(call);
+  throw sdk::Error(ISOGATE_NO_SANDBOX, "what ran of it could not be taken up as it was");
+}
+
+}  // namespace isogate::k8s

@@ -1,0 +1,108 @@
+// Who uses a pod: several gateways, one that was killed, an exec for each call.
+#include <csignal>
+#include <thread>
+
+#include "plugins/k8s/pods.h"
+#include "tests/k8s/on_cluster.h"
+#include "tests/support/processes.h"
+
+namespace isogate::k8s {
+namespace {
+
+using test::Caller;
+using test::eventually;
+using test::Gateway;
+using test::GatewayOptions;
+
+class K8sShared : public OnCluster {
+ protected:
+  [[nodiscard]] bool nothing_runs(double seconds) const {
+    return eventually(seconds, [&] {
+      const auto pods = all("pods");
+      return std::all_of(pods.begin(), pods.end(), [](const Json& each) { return state_of(each).ended; });
+    });
+  }
+  static void kill_all_of(Gateway& gateway) {
+    gateway.signal(SIGSTOP);  // or it would see its backend's host end, and begin anew
+    ::kill(test::host_of(gateway, "k8s"), SIGKILL);
+    gateway.signal(SIGKILL);
+    gateway.wait(20);
+  }
+  [[nodiscard]] std::vector<Json> presences() const {
+    const std::string selector =
+        std::string(kLabelInstance) + "=" + instance_ + "," + kLabelGateway + "=true";
+    return api_->list(resource("leases"), {selector, "", 500}, usual()).at("items");
+  }
+};
+
+TEST_F(K8sShared, WhatAKilledGatewayHadOpenIsTakenUpWithoutACallAndStoppedWhenItIsIdle) {
+  Gateway killed(options());
+  ASSERT_EQ(Caller(killed, "a").run("echo mine > kept").at("exit_code"), 0);
+  const std::string uid = uid_of(pod());
+  kill_all_of(killed);
+  EXPECT_EQ(uid_of(pod()), uid);
+  GatewayOptions again = options("", "sandbox_idle_timeout_sec: 4");
+  again.state_dir = killed.state_dir();
+  Gateway next(again);
+  EXPECT_TRUE(eventually(20, [&] { return next.log().find("sandbox_taken_up") != std::string::npos; }));
+  EXPECT_TRUE(nothing_runs(40)) << next.log();
+  EXPECT_EQ(Caller(next, "a").out("cat kept"), "mine\n");
+  next.stop();
+  EXPECT_TRUE(presences().empty());
+}
+
+TEST_F(K8sShared, AnIdleStopOfOneGatewayLeavesWhatAnotherOneUses) {
+  Gateway idle(options("", "sandbox_idle_timeout_sec: 2")), other(options("", "sandbox_idle_timeout_sec: 0"));
+  ASSERT_EQ(Caller(other, "a").run("true").at("exit_code"), 0);
+  ASSERT_EQ(Caller(idle, "a").run("true").at("exit_code"), 0);
+  const std::string uid = uid_of(pod());
+  EXPECT_EQ(presences().size(), 2u);
+  EXPECT_EQ(Caller(other, "a").run("sleep 7; echo mine > kept").at("exit_code"), 0);
+  EXPECT_EQ(uid_of(pod()), uid);
+  EXPECT_EQ(Caller(idle, "a").out("cat kept"), "mine\n");
+  // The last one that uses it ends it.
+  EXPECT_TRUE(succeeded(Caller(other, "a").call("DELETE", "/sandboxes/a")));
+  EXPECT_TRUE(nothing_runs(40));
+  EXPECT_EQ(Caller(other, "a").out("cat kept"), "mine\n");
+}
+
+TEST_F(K8sShared, AGatewayThatIsGoneKeepsNothingRunning) {
+  Gateway gone(options());
+  ASSERT_EQ(Caller(gone, "a").run("true").at("exit_code"), 0);
+  kill_all_of(gone);
+  Json lease = presences().at(0);
+  lease["spec"]["renewTime"] = "2020-01-01T00:00:00.000000Z";
+  api_->replace(resource("leases", name_of(lease)), lease, usual());
+  Gateway other(options("", "sandbox_idle_timeout_sec: 2"));
+  ASSERT_EQ(Caller(other, "a").run("true").at("exit_code"), 0);
+  EXPECT_TRUE(nothing_runs(40));
+}
+
+TEST_F(K8sShared, AnExecForEachCallLeavesNoneOpenAndRunsEightAtATime) {
+  Gateway gateway(options("transport: exec"));
+  const Caller me(gateway, "a");
+  ASSERT_TRUE(succeeded(me.write("file", "some bytes")));
+  EXPECT_EQ(me.content("file"), "some bytes");
+  EXPECT_EQ(me.out("exit 3"), "");
+  EXPECT_EQ(me.run("exit 3").at("exit_code"), 3);
+  // A runner for each call that is under way, and its supervisor: its own, and none besides.
+  const std::string count =
+      "n=0; for f in /proc/[0-9]*/cmdline; do case $(tr '\\0' ' ' < $f) in *isogate-runner\\ stdio*) "
+      "n=$((n+1));; "
+      "esac; done 2> /dev/null; echo $n";
+  EXPECT_TRUE(eventually(10, [&] { return me.out(count) == "2\n"; })) << me.out(count);
+  std::vector<std::thread> all;
+  std::atomic<int> right{0};
+  for (int i = 0; i < 24; ++i)
+    all.emplace_back([&, i] {
+      if (me.out("sleep 0.2; echo " + std::to_string(i)) == std::to_string(i) + "\n") ++right;
+    });
+  for (auto& each : all) each.join();
+  EXPECT_EQ(right, 24);
+  remove("pods", name_of(pod()));
+  EXPECT_TRUE(eventually(30, [&] { return me.exec("true").status == 200; }));
+  EXPECT_EQ(me.content("file"), "some bytes");
+}
+
+}  // namespace
+}  // namespace isogate::k8s
