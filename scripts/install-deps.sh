@@ -42,7 +42,7 @@ debootstrap          | the image of the Docker tests in which agents find what t
 dpkg-dev             | unpacks the source of Kubernetes
 docker.io            | a Docker Engine to run containers on
 etcd-server          | the store of the Kubernetes API server
-golang-1.19-go       | builds Kubernetes
+golang-1.19-go       | builds Kubernetes and helm
 iproute2             | ss and ip: sockets and network namespaces as others see them
 iptables             | networks of the Docker Engine
 jq                   | JSON in shell tests
