@@ -16,7 +16,7 @@ make_certificates() {
     -addext 'basicConstraints=critical,CA:TRUE' -addext 'keyUsage=critical,keyCertSign,cRLSign' 2> /dev/null
   certify etcd /CN=etcd IP:127.0.0.1
   certify apiserver /O=system:masters/CN=kube-apiserver \
-    "IP:127.0.0.1,IP:10.232.0.1,DNS:localhost,DNS:kubernetes,DNS:kubernetes.default.svc"
+    "IP:127.0.0.1,IP:10.232.0.1,IP:$net.1,DNS:localhost,DNS:kubernetes,DNS:kubernetes.default.svc"
   certify kubelet /CN=kubelet "IP:$net.1,DNS:$node"
   certify admin /O=system:masters/CN=admin
   openssl genrsa -out "$dir/pki/service-accounts.key" 2048 2> /dev/null
