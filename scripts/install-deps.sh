@@ -40,6 +40,7 @@ containernetworking-plugins | networks of its pods
 cpio                 | the files of the guest that qemu runs
 debootstrap          | the image of the Docker tests in which agents find what they use
 dpkg-dev             | unpacks the source of Kubernetes
+docker-compose       | starts the deployment of compose
 docker.io            | a Docker Engine to run containers on
 etcd-server          | the store of the Kubernetes API server
 golang-1.19-go       | builds Kubernetes and helm
