@@ -67,6 +67,7 @@ sqlite3              | looks into the state database
 strace               | which system calls a role really makes
 uidmap               | an engine of an ordinary user
 util-linux           | setpriv, unshare, prlimit
+wget                 | what an agent's image may have in the place of curl
 wrk                  | HTTP load
 "
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import yaml
 
@@ -82,6 +83,14 @@ class Cluster:
 
     def of_pods(self, namespace, path, *options):
         return self.kubectl("-n", namespace, "get", "pods", "-o", f"jsonpath={path}", *options)
+
+    def await_no_pods(self, namespace, selector):
+        for _ in range(120):
+            left = self.of_pods(namespace, "{.items[*].metadata.name}", "-l", selector)
+            if not left:
+                return
+            time.sleep(0.5)
+        raise AssertionError(f"pods are left: {left}")
 
     def api_environment(self):
         """Where the service account's credentials are to be used: this cluster has no services."""

@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import yaml
 
 from cluster import IMAGE, Cluster, run
-from manifests import documents, helm, render, shipped
+from manifests import helm, render, shipped
 
 BUILD = ""
 NAME = "isogate.isogate"  # of the gateway's certificate
@@ -23,27 +24,45 @@ def new_key():
     return key, digest
 
 
-class OnCluster(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.work = tempfile.TemporaryDirectory(prefix="isogate-deploy-", dir="/var/tmp")
-        cls.cluster = Cluster(BUILD)
-        cls.cluster.import_gateway(cls.work.name)
-        cls.cluster.admit_gateway()
-        cls.key, cls.digest = new_key()
+def setUpModule():
+    OnCluster.work = tempfile.TemporaryDirectory(prefix="isogate-deploy-", dir="/var/tmp")
+    OnCluster.cluster = Cluster(BUILD)
+    OnCluster.cluster.import_gateway(OnCluster.work.name)
+    OnCluster.cluster.admit_gateway()
+    OnCluster.key, OnCluster.digest = new_key()
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.cluster.kubectl("-n", "isogate-sandboxes", "delete", "leases,pods,pvc", "--now", "-l", "isogate.io/instance=deploy")
-        cls.work.cleanup()
+
+def tearDownModule():
+    OnCluster.cluster.kubectl("-n", "isogate-sandboxes", "delete", "leases,pods,pvc", "--now", "--wait=false",
+                              "-l", "isogate.io/instance in (deploy-chart,deploy-sidecar)")
+    OnCluster.cluster.kubectl("-n", "isogate", "delete", "rolebinding", "isogate-test-restricted")
+    OnCluster.work.cleanup()
+
+
+class OnCluster(unittest.TestCase):
+    cluster = work = key = digest = None
+    instance = ""  # of its gateways
 
     def backend_config(self):
         return {"runner_image": self.cluster.runner_image, "image": "isogate-test:base", "pull_policy": "Never",
                 "memory_request_mb": 16, "cpu_request": 0.001, "ephemeral_mb": 256, "workspace_mb": 64,
                 "allow_unenforced_network": True}
 
+    def sandbox_pods(self):
+        uids = self.cluster.of_pods("isogate-sandboxes", "{.items[*].metadata.uid}", "-l", f"isogate.io/instance={self.instance}")
+        return uids.split()
 
-class WithHelm(OnCluster):
+
+class Plain(OnCluster):
+    def test_the_api_server_takes_the_plain_manifests(self):
+        every = shipped("rbac.yaml") + shipped("gateway.yaml") + shipped("sidecar.yaml")
+        text = yaml.safe_dump_all(every).replace("policy/v1\n", "policy/v1beta1\n")  # the cluster is an old one
+        self.cluster.kubectl("apply", "--dry-run=server", "-f", "-", input=text)
+
+
+class Chart(OnCluster):
+    instance = "deploy-chart"
+
     def setUp(self):
         self.certificate = os.path.join(self.work.name, "tls.crt")
         private = os.path.join(self.work.name, "tls.key")
@@ -61,7 +80,7 @@ class WithHelm(OnCluster):
         self.cluster.kubectl("-n", "isogate", "delete", "--now", "pods,pvc", "-l", "app.kubernetes.io/name=isogate")
 
     def install(self, replicas):
-        values = {"replicas": replicas, "instance": "deploy", "keysSecret": {"name": "callers"},
+        values = {"replicas": replicas, "instance": self.instance, "keysSecret": {"name": "callers"},
                   "image": {"repository": IMAGE.split(":")[0], "tag": IMAGE.split(":")[1], "pullPolicy": "Never"},
                   "sandboxes": {"egress": "default", "config": self.backend_config()},
                   "resources": {"requests": {"cpu": "1m", "memory": "32Mi"}},
@@ -85,31 +104,74 @@ class WithHelm(OnCluster):
     def command(self, nth, command):
         return self.call(nth, "/exec", {"agent_id": "a", "command": command})
 
-    def sandbox_pods(self):
-        return self.cluster.of_pods("isogate-sandboxes", "{.items[*].metadata.uid}", "-l", "isogate.io/instance=deploy")
-
     def test_gateways_of_the_chart_serve_the_same_agents_and_keep_their_state(self):
         self.install(replicas=1)
         first = self.command(0, "echo hello > note; cat note")
         self.assertEqual((first.get("stdout"), first.get("outcome")), ("hello\n", "exited"), first)
         self.assertEqual((first["backend"], first["isolation"]), ("k8s", "container"))
-        pod = self.sandbox_pods()
-        self.assertEqual(len(pod.split()), 1)
+        pods = self.sandbox_pods()
+        self.assertEqual(len(pods), 1)
         self.assertEqual(self.call(0, "/sandboxes", key=new_key()[0])["error"]["code"], "unauthenticated")
 
         self.install(replicas=2)  # another configuration: the first is replaced, too
         for nth in (0, 1):
             again = self.command(nth, "cat note")
             self.assertEqual(again.get("stdout"), "hello\n", again)
-        self.assertEqual(self.sandbox_pods(), pod, "a sandbox was made anew")
+        self.assertEqual(self.sandbox_pods(), pods, "a sandbox was made anew")
         for nth in (0, 1):
             self.assertEqual([each["agent_id"] for each in self.call(nth, "/sandboxes")["sandboxes"]], ["a"])
         self.assertEqual(len(self.cluster.kubectl("-n", "isogate", "get", "pvc", "-o", "name").split()), 2)
 
-    def test_the_api_server_takes_the_plain_manifests(self):
-        for name in ("rbac.yaml", "gateway.yaml"):
-            text = yaml.safe_dump_all(shipped(name)).replace("policy/v1\n", "policy/v1beta1\n")
-            self.cluster.kubectl("apply", "--dry-run=server", "-f", "-", input=text)
+
+class Sidecar(OnCluster):
+    """deploy/k8s/sidecar.yaml with the tests' images; its agent runs one command and says what came of it."""
+
+    instance = "deploy-sidecar"
+
+    AGENT = ("ls /var/run/secrets/kubernetes.io 2>&1; id -u; "
+             'curl -sS -H "Authorization: Bearer $ISOGATE_KEY" -H "Content-Type: application/json" '
+             "-d '{\"command\": \"cat /proc/1/comm\"}' $ISOGATE_URL/exec; trap 'exit 0' TERM; sleep 600 & wait")
+
+    def tearDown(self):
+        self.cluster.kubectl("-n", "isogate", "delete", "--ignore-not-found", "deployment/agent", "configmap/agent-isogate",
+                             "secret/agent-isogate")
+        self.cluster.await_no_pods("isogate", "app=agent")
+
+    def adapted(self):
+        secret, config, deployment = shipped("sidecar.yaml")
+        keys = json.loads(secret["stringData"]["keys"])
+        keys[0]["sha256"] = self.digest
+        secret["stringData"] = {"key": self.key, "keys": json.dumps(keys)}
+        settings = yaml.safe_load(config["data"]["isogate.yaml"])
+        settings["instance"] = self.instance
+        settings["backends"][0]["egress"] = "default"
+        settings["backends"][0]["config"].update(self.backend_config())
+        config["data"]["isogate.yaml"] = yaml.safe_dump(settings)
+        agent, gateway = deployment["spec"]["template"]["spec"]["containers"]
+        agent.update({"image": "isogate-test:base", "imagePullPolicy": "Never", "args": ["/bin/sh", "-c", self.AGENT],
+                      "resources": {"requests": {"cpu": "1m"}}})
+        gateway.update({"image": IMAGE, "imagePullPolicy": "Never", "resources": {"requests": {"cpu": "1m"}}})
+        gateway["env"] += self.cluster.api_environment()
+        return yaml.safe_dump_all([secret, config, deployment])
+
+    def test_the_agent_starts_when_its_gateway_can_run_commands(self):
+        self.cluster.apply(self.adapted())
+        self.cluster.kubectl("-n", "isogate", "rollout", "status", "deployment/agent", "--timeout", "60s")
+        said = ""
+        for _ in range(60):
+            said = self.cluster.kubectl("-n", "isogate", "logs", "deployment/agent", "-c", "agent")
+            if "}" in said:
+                break
+            time.sleep(0.5)
+        self.assertIn("'/var/run/secrets/kubernetes.io': No such file", said)
+        self.assertIn("\n10001\n", said)
+        self.assertIn('"stdout":"isogate-runner\\n"', said)
+        self.assertIn('"backend":"k8s"', said)
+        self.assertEqual(len(self.sandbox_pods()), 1)
+
+        self.cluster.kubectl("-n", "isogate", "delete", "deployment/agent")
+        self.cluster.await_no_pods("isogate", "app=agent")
+        self.cluster.await_no_pods("isogate-sandboxes", f"isogate.io/instance={self.instance}")  # they went with it
 
 
 if __name__ == "__main__":
