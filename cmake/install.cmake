@@ -33,4 +33,6 @@ install(FILES ${CMAKE_BINARY_DIR}/isogate-sdk-config.cmake ${CMAKE_BINARY_DIR}/i
 # The unit names the program by its installed path.
 configure_file(deploy/systemd/isogate.service.in ${CMAKE_BINARY_DIR}/isogate.service @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/isogate.service DESTINATION lib/systemd/system)
+install(DIRECTORY deploy/compose deploy/helm deploy/k8s deploy/sandbox-image DESTINATION ${CMAKE_INSTALL_DATADIR}/isogate/deploy
+  USE_SOURCE_PERMISSIONS)
 install(FILES deploy/systemd/sysusers.conf DESTINATION lib/sysusers.d RENAME isogate.conf)

@@ -44,6 +44,19 @@ TEST_F(Installed, TheSampleConfigurationsAreThere) {
   EXPECT_TRUE(std::filesystem::exists(path("share/man/man1/isogate.1")));
 }
 
+TEST_F(Installed, TheDeploymentsAreThere) {
+  for (const char* name :
+       {"compose/compose.yaml", "helm/isogate/Chart.yaml", "helm/isogate/templates/_helpers.tpl",
+        "k8s/rbac.yaml", "k8s/gateway.yaml", "k8s/sidecar.yaml", "sandbox-image/Dockerfile"})
+    EXPECT_TRUE(std::filesystem::exists(path("share/isogate/deploy/") + name)) << name;
+  EXPECT_EQ(::access(path("share/isogate/deploy/sandbox-image/build.sh").c_str(), X_OK), 0);
+  const std::string hash(64, '1');
+  const auto checked =
+      run_program({path("bin/isogate"), "config", "check", path("share/isogate/deploy/compose/isogate.yaml")},
+                  {.env = {{"ISOGATE_KEYS", R"([{"name":"a","tenant":"b","sha256":")" + hash + "\"}]"}}});
+  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
+}
+
 TEST_F(Installed, AStrangerBuildsABackend) {
   const TemporaryDirectory project;
   (void)project.file("echo.cc", read_whole(path("share/doc/isogate/sdk/examples/echo/echo.cc")));
