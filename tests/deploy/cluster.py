@@ -97,10 +97,10 @@ class Cluster:
         return [{"name": "KUBERNETES_SERVICE_HOST", "value": self.api_host},
                 {"name": "KUBERNETES_SERVICE_PORT", "value": str(self.api.port)}]
 
-    def admit_gateway(self):
-        """What the cluster's own admission wants for a namespace: the policy that forbids what can be forbidden."""
+    def admit(self, namespace, account):
+        """What the cluster's own admission wants: the policy that forbids what can be forbidden."""
         self.apply(yaml.safe_dump({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "isogate-test-restricted", "namespace": "isogate"},
+            "metadata": {"name": "isogate-test-restricted", "namespace": namespace},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "isogate-test-restricted"},
-            "subjects": [{"kind": "ServiceAccount", "name": "isogate", "namespace": "isogate"}]}))
+            "subjects": [{"kind": "ServiceAccount", "name": "isogate", "namespace": account}]}))

@@ -4,7 +4,6 @@ them. cluster_test.py BUILD_DIR; needs ISOGATE_TEST_KUBERNETES and helm."""
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,10 +12,9 @@ import unittest
 import yaml
 
 from cluster import IMAGE, Cluster, run
-from manifests import helm, render, shipped
+from manifests import CHART, helm, shipped
 
 BUILD = ""
-NAME = "isogate.isogate"  # of the gateway's certificate
 
 
 def new_key():
@@ -28,20 +26,21 @@ def setUpModule():
     OnCluster.work = tempfile.TemporaryDirectory(prefix="isogate-deploy-", dir="/var/tmp")
     OnCluster.cluster = Cluster(BUILD)
     OnCluster.cluster.import_gateway(OnCluster.work.name)
-    OnCluster.cluster.admit_gateway()
+    OnCluster.cluster.admit("isogate", "isogate")
     OnCluster.key, OnCluster.digest = new_key()
 
 
 def tearDownModule():
     OnCluster.cluster.kubectl("-n", "isogate-sandboxes", "delete", "leases,pods,pvc", "--now", "--wait=false",
-                              "-l", "isogate.io/instance in (deploy-chart,deploy-sidecar)")
+                              "-l", "isogate.io/instance=deploy-sidecar")
     OnCluster.cluster.kubectl("-n", "isogate", "delete", "rolebinding", "isogate-test-restricted")
     OnCluster.work.cleanup()
 
 
 class OnCluster(unittest.TestCase):
     cluster = work = key = digest = None
-    instance = ""  # of its gateways
+    # Of its gateways, and where their sandboxes are.
+    instance, sandboxes = "", "isogate-sandboxes"
 
     def backend_config(self):
         return {"runner_image": self.cluster.runner_image, "image": "isogate-test:base", "pull_policy": "Never",
@@ -49,7 +48,7 @@ class OnCluster(unittest.TestCase):
                 "allow_unenforced_network": True}
 
     def sandbox_pods(self):
-        uids = self.cluster.of_pods("isogate-sandboxes", "{.items[*].metadata.uid}", "-l", f"isogate.io/instance={self.instance}")
+        uids = self.cluster.of_pods(self.sandboxes, "{.items[*].metadata.uid}", "-l", f"isogate.io/instance={self.instance}")
         return uids.split()
 
 
@@ -61,45 +60,56 @@ class Plain(OnCluster):
 
 
 class Chart(OnCluster):
+    """A release of helm's own, in namespaces of its own."""
+
     instance = "deploy-chart"
+    home, sandboxes = f"isogate-{os.getpid()}", f"isogate-{os.getpid()}-sandboxes"
+    name = f"isogate.{home}"  # of the certificate
 
     def setUp(self):
         self.certificate = os.path.join(self.work.name, "tls.crt")
         private = os.path.join(self.work.name, "tls.key")
         run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-            "-subj", "/CN=gateway", "-addext", f"subjectAltName=DNS:{NAME}", "-keyout", private, "-out", self.certificate)
-        self.cluster.kubectl("-n", "isogate", "create", "secret", "tls", "isogate-tls", "--cert", self.certificate,
-                             "--key", private)
+            "-subj", "/CN=gateway", "-addext", f"subjectAltName=DNS:{self.name}", "-keyout", private,
+            "-out", self.certificate)
+        self.cluster.kubectl("create", "namespace", self.home)
+        self.cluster.admit(self.home, self.home)
+        self.at_home("create", "secret", "tls", "isogate-tls", "--cert", self.certificate, "--key", private)
         keys = json.dumps([{"name": "test", "tenant": "platform", "sha256": self.digest}])
-        self.cluster.kubectl("-n", "isogate", "create", "secret", "generic", "callers", f"--from-literal=keys={keys}")
+        self.at_home("create", "secret", "generic", "callers", f"--from-literal=keys={keys}")
 
     def tearDown(self):
-        self.cluster.kubectl("-n", "isogate", "delete", "--now", "--ignore-not-found",
-                             "statefulset/isogate", "service/isogate", "configmap/isogate", "networkpolicy/isogate",
-                             "pdb/isogate", "secret/isogate-tls", "secret/callers")
-        self.cluster.kubectl("-n", "isogate", "delete", "--now", "pods,pvc", "-l", "app.kubernetes.io/name=isogate")
+        self.cluster.kubectl("delete", "namespace", "--ignore-not-found", "--wait=false", self.home, self.sandboxes)
+
+    def at_home(self, *arguments):
+        return self.cluster.kubectl("--namespace", self.home, *arguments)
+
+    def helm(self, *arguments, **options):
+        places = {f"HELM_{place}_HOME": self.work.name for place in ("CACHE", "CONFIG", "DATA")}
+        return run(helm(), *arguments, "--namespace", self.home, "--kubeconfig", self.cluster.kubeconfig,
+                   env={**os.environ, **places}, **options)
 
     def install(self, replicas):
+        """Installs or upgrades, and waits until it is ready."""
         values = {"replicas": replicas, "instance": self.instance, "keysSecret": {"name": "callers"},
                   "image": {"repository": IMAGE.split(":")[0], "tag": IMAGE.split(":")[1], "pullPolicy": "Never"},
-                  "sandboxes": {"egress": "default", "config": self.backend_config()},
+                  "sandboxes": {"namespace": self.sandboxes, "egress": "default", "config": self.backend_config()},
                   "resources": {"requests": {"cpu": "1m", "memory": "32Mi"}},
                   "persistence": {"size": "16Mi"}, "env": self.cluster.api_environment()}
-        self.cluster.apply(render("--values", "-", stdin=yaml.safe_dump(values), kube_version="1.20.2").stdout)
+        self.helm("upgrade", "--install", "isogate", CHART, "--values", "-", input=yaml.safe_dump(values))
+        self.cluster.admit(self.sandboxes, self.home)
         try:
-            self.cluster.kubectl("-n", "isogate", "rollout", "status", "statefulset/isogate", "--timeout", "60s")
+            self.at_home("rollout", "status", "statefulset/isogate", "--timeout", "60s")
         except AssertionError as late:
-            logs = subprocess.run([self.cluster.program, "--kubeconfig", self.cluster.kubeconfig, "-n", "isogate", "logs",
-                                   "isogate-0", "--tail", "20"], capture_output=True, text=True)
-            raise AssertionError(f"{late}\n{logs.stdout}{logs.stderr}") from late
+            raise AssertionError(f"{late}\n{self.at_home('logs', 'isogate-0', '--tail', '20')}") from late
 
     def call(self, nth, path, body=None, key=None):
         """One call of replica `nth`, over TLS with the gateway's own name."""
-        address = self.cluster.kubectl("-n", "isogate", "get", "pod", f"isogate-{nth}", "-o", "jsonpath={.status.podIP}")
+        address = self.at_home("get", "pod", f"isogate-{nth}", "-o", "jsonpath={.status.podIP}")
         data = ["-H", "Content-Type: application/json", "-d", json.dumps(body)] if body else []
         return json.loads(run("curl", "-sS", "--noproxy", "*", "--cacert", self.certificate,
-                              "--resolve", f"{NAME}:9090:{address}", "-H", f"Authorization: Bearer {key or self.key}", *data,
-                              f"https://{NAME}:9090{path}"))
+                              "--resolve", f"{self.name}:9090:{address}", "-H", f"Authorization: Bearer {key or self.key}", *data,
+                              f"https://{self.name}:9090{path}"))
 
     def command(self, nth, command):
         return self.call(nth, "/exec", {"agent_id": "a", "command": command})
@@ -120,7 +130,10 @@ class Chart(OnCluster):
         self.assertEqual(self.sandbox_pods(), pods, "a sandbox was made anew")
         for nth in (0, 1):
             self.assertEqual([each["agent_id"] for each in self.call(nth, "/sandboxes")["sandboxes"]], ["a"])
-        self.assertEqual(len(self.cluster.kubectl("-n", "isogate", "get", "pvc", "-o", "name").split()), 2)
+        self.assertEqual(len(self.at_home("get", "pvc", "-o", "name").split()), 2)
+
+        self.helm("uninstall", "isogate")
+        self.assertEqual(self.sandbox_pods(), pods, "agents' work went with the release")
 
 
 class Sidecar(OnCluster):
@@ -171,7 +184,7 @@ class Sidecar(OnCluster):
 
         self.cluster.kubectl("-n", "isogate", "delete", "deployment/agent")
         self.cluster.await_no_pods("isogate", "app=agent")
-        self.cluster.await_no_pods("isogate-sandboxes", f"isogate.io/instance={self.instance}")  # they went with it
+        self.cluster.await_no_pods(self.sandboxes, f"isogate.io/instance={self.instance}")  # they went with it
 
 
 if __name__ == "__main__":
