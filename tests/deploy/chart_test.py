@@ -107,5 +107,9 @@ class Chart(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    helm()
+    try:
+        helm()
+    except unittest.SkipTest as why:
+        print(f"skipped: {why}")
+        sys.exit(77)
     sys.exit(not unittest.main(exit=False).result.wasSuccessful())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The chart and the sidecar on the tests' cluster: gateways in pods, with the service account that is shipped, and execs through
-them. cluster_test.py BUILD_DIR; needs ISOGATE_TEST_KUBERNETES and helm."""
+them. cluster_test.py BUILD_DIR; needs ISOGATE_TEST_KUBERNETES, and helm for the chart."""
 
 import json
 import os
@@ -67,6 +67,7 @@ class Chart(OnCluster):
     name = f"isogate.{home}"  # of the certificate
 
     def setUp(self):
+        helm()  # or skipped
         self.certificate = os.path.join(self.work.name, "tls.crt")
         private = os.path.join(self.work.name, "tls.key")
         run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
@@ -189,5 +190,4 @@ class Sidecar(OnCluster):
 
 if __name__ == "__main__":
     BUILD = os.path.abspath(sys.argv.pop(1))
-    helm()
     sys.exit(not unittest.main(exit=False, verbosity=2).result.wasSuccessful())
