@@ -42,11 +42,14 @@ Resource Presence::lease_of(const std::string& holder) const {
                           sha256_hex(owner_.instance + "\n" + owner_.backend + "\n" + holder).substr(0, 32));
 }
 
-void Presence::begin(const Budget& budget) {
-  const std::lock_guard lock(mutex_);
-  if (thread_.joinable() || ending_) return;
-  renew(budget);
+void Presence::begin(const sdk::Call& call) {
+  if (begun_) return;
+  std::unique_lock lock(beginning_, std::defer_lock);
+  while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
+  if (begun_) return;
+  renew(Budget(call, kAsk));
   thread_ = std::thread([this] { run(); });
+  begun_ = true;
 }
 
 void Presence::run() {

@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -23,8 +24,8 @@ class Presence {
   Presence& operator=(const Presence&) = delete;
   ~Presence();  // the Lease goes, unless a later generation of this gateway has renewed it
 
-  // This gateway is there from now on; it is known when this returns. Throws what Api throws, the first time.
-  void begin(const Budget& budget);
+  // This gateway is there from now on; it is known when this returns. Throws what Api throws, until it is.
+  void begin(const sdk::Call& call);
   // Whether that one has renewed its Lease in time. Throws what Api throws: then nobody knows.
   bool lives(const std::string& holder, const Budget& budget);
 
@@ -36,6 +37,8 @@ class Presence {
   Services& services_;
   const Owner owner_;
   const Fd stop_;  // an eventfd: cancels what the thread is about
+  std::timed_mutex beginning_;
+  std::atomic<bool> begun_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;

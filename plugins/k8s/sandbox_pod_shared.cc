@@ -7,6 +7,8 @@
 namespace isogate::k8s {
 namespace {
 
+constexpr size_t kManyUsers = 16;  // then those that are gone are taken off
+
 bool has(const std::vector<std::string>& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
@@ -17,6 +19,7 @@ bool has(const std::vector<std::string>& all, const std::string& one) {
 bool SandboxPod::join(const sdk::Call& call) {
   Record& record = lease_.record();
   if (has(record.users, services_.holder)) return true;
+  if (record.users.size() >= kManyUsers) others_use_it(call);
   record.users.push_back(services_.holder);
   if (lease_.join(call)) return true;
   let_go();
