@@ -9,6 +9,7 @@ namespace isogate::k8s {
 namespace {
 
 constexpr size_t kReasonMost = 65536;
+constexpr int kMostRepeats = 5;
 
 // The same error, with what was attempted in front.
 ApiError during(const std::string& attempt, const ApiError& error) {
@@ -18,11 +19,6 @@ ApiError during(const std::string& attempt, const ApiError& error) {
 
 std::string attempt_of(const ApiRequest& request) {
   return request.attempt.empty() ? request.method + " " + request.path : request.attempt;
-}
-
-// An exec is a GET, too.
-bool may_be_done_twice(const ApiRequest& request, const Query& upgrade) {
-  return upgrade.empty() && (request.method == "GET" || request.method == "DELETE");
 }
 
 [[noreturn]] void too_late(Budget::Outcome outcome) {
@@ -42,6 +38,13 @@ std::optional<std::chrono::seconds> retry_after(const HttpHead& head) {
 }
 
 }  // namespace
+
+// An exec is a GET, too.
+Api::Impl::Repeat Api::Impl::repeat_of(const ApiRequest& request, const Query& upgrade) {
+  if (!upgrade.empty()) return Repeat::kNever;
+  const bool twice = request.method == "GET" || request.method == "DELETE";
+  return twice ? Repeat::kAlways : Repeat::kIfNothingWasDone;
+}
 
 HttpRequest Api::Impl::written(const ApiRequest& request, const Query& upgrade,
                                const Identity& identity) const {
@@ -97,12 +100,12 @@ Api::Impl::Asked Api::Impl::ask(const ApiRequest& request, const Query& upgrade,
       return {std::move(connection), std::move(head), std::move(identity)};
     } catch (const ApiError&) {
       const bool stale = reused && !connection->answered() && connection->broken_off();
-      if (!stale || !may_be_done_twice(request, upgrade)) throw;
+      if (!stale || repeat_of(request, upgrade) != Repeat::kAlways) throw;
     }
   }
 }
 
-bool Api::Impl::may_try_again(Asked& asked, bool twice, const std::string& said, bool& renewed,
+bool Api::Impl::may_try_again(Asked& asked, Repeat repeat, const std::string& said, bool& renewed,
                               const Budget& budget) {
   const int status = asked.head.status;
   if (status == 401 && !renewed) {
@@ -110,10 +113,11 @@ bool Api::Impl::may_try_again(Asked& asked, bool twice, const std::string& said,
     access.credentials->refused(asked.identity);
     return access.credentials->current(budget) != asked.identity;
   }
+  if (repeat == Repeat::kNever) return false;
   const auto pause = retry_after(asked.head);
   // An eviction that a disruption budget forbids is a 429 too, and no matter of load.
   const bool busy = status == 429 && (pause || said.find("DisruptionBudget") == std::string::npos);
-  if (!busy && !(status == 503 && pause && twice)) return false;
+  if (!busy && !(status == 503 && pause && repeat == Repeat::kAlways)) return false;
   const auto wait = std::chrono::milliseconds(pause.value_or(std::chrono::seconds(1)));
   if (budget.left() <= wait) return false;
   if (budget.wait(-1, 0, wait) == Budget::Outcome::kCancelled) throw ApiError(ISOGATE_CANCELLED, "cancelled");
@@ -122,7 +126,8 @@ bool Api::Impl::may_try_again(Asked& asked, bool twice, const std::string& said,
 
 ApiStream Api::Impl::open(const ApiRequest& request, const Query& upgrade, bool counted,
                           const Budget& budget) try {
-  for (bool renewed = false;;) {
+  bool renewed = false;
+  for (int repeats = 0;; ++repeats) {
     if (counted && !rate.take(budget))
       too_late(budget.over() ? Budget::Outcome::kLate : Budget::Outcome::kCancelled);
     Asked asked = ask(request, upgrade, budget);
@@ -137,7 +142,8 @@ ApiStream Api::Impl::open(const ApiRequest& request, const Query& upgrade, bool 
                      true);
     const std::string said = asked.connection->read_body(kReasonMost, budget);
     give(std::move(asked.connection), asked.identity.certificate);
-    if (!may_try_again(asked, may_be_done_twice(request, upgrade), said, renewed, budget))
+    if (repeats == kMostRepeats ||
+        !may_try_again(asked, repeat_of(request, upgrade), said, renewed, budget))
       throw refusal(attempt_of(request), status, said);
   }
 } catch (const ApiError& error) {

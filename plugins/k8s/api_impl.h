@@ -40,7 +40,10 @@ struct Api::Impl {
   void give(std::unique_ptr<HttpConnection> connection, const std::string& certificate);
   Asked ask(const ApiRequest& request, const Query& upgrade, const Budget& budget);
   HttpRequest written(const ApiRequest& request, const Query& upgrade, const Identity& identity) const;
-  bool may_try_again(Asked& asked, bool twice, const std::string& said, bool& renewed, const Budget& budget);
+  enum class Repeat { kNever, kIfNothingWasDone, kAlways };
+  static Repeat repeat_of(const ApiRequest& request, const Query& upgrade);
+  bool may_try_again(Asked& asked, Repeat repeat, const std::string& said, bool& renewed,
+                     const Budget& budget);
 
   RateLimit rate;
   std::mutex mutex_;  // of kept_

@@ -8,6 +8,7 @@
 #include "plugins/k8s/access.h"
 #include "plugins/k8s/base64.h"
 #include "tests/k8s/fake_cluster.h"
+#include "tests/support/processes.h"
 
 namespace isogate::k8s {
 namespace {
@@ -309,13 +310,32 @@ TEST_F(Plugin, FailuresTellNothingOfWhatItPrinted) {
 }
 
 TEST_F(Plugin, ThatHangsIsKilledWithAllItStarted) {
-  const ClusterAccess access = with("sleep 300 & sleep 300");
+  const std::string mark = test::new_mark();
+  const ClusterAccess access = with("sleep " + mark + " & sleep " + mark);
   const auto begin = std::chrono::steady_clock::now();
   const Failure late =
       failure_of([&] { access.credentials->current(Budget(std::chrono::milliseconds(300))); });
   EXPECT_EQ(late.status, ISOGATE_PERMISSION_DENIED);
   EXPECT_NE(late.message.find("in time"), std::string::npos);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_TRUE(test::gone_within(2, mark));
+}
+
+TEST_F(Plugin, ManyCallersThatAreRefusedAskItOnce) {
+  const ClusterAccess access = with("echo x >> " + runs() + "\nsleep 0.2\n" + says(R"({"token": "t'$$'"})"));
+  constexpr int kCallers = 32;
+  const Identity before = access.credentials->current(usual());
+  std::vector<std::thread> many;
+  std::vector<std::string> after(kCallers);
+  for (std::string& each : after)
+    many.emplace_back([&] {
+      access.credentials->refused(before);
+      each = access.credentials->current(usual()).authorization;
+    });
+  for (auto& each : many) each.join();
+  EXPECT_EQ(count(), 2u);
+  for (const std::string& each : after) EXPECT_EQ(each, after[0]);
+  EXPECT_NE(after[0], before.authorization);
 }
 
 TEST_F(Plugin, WhatCannotWorkIsRefusedAtOnce) {

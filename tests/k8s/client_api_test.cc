@@ -147,6 +147,36 @@ TEST(K8sApi, ARetryBeyondTheDeadlineIsNotWaitedFor) {
   EXPECT_LT(Clock::now() - begin, seconds(4));
 }
 
+TEST(K8sApi, AServerThatIsAlwaysBusyIsAskedAFewTimes) {
+  const auto asked = [](int code, const char* reason, auto call) {
+    FakeCluster cluster(in_turn({FakeCluster::status(code, reason, "Retry-After: 0\r\n")}));
+    Api api(cluster.access());
+    EXPECT_EQ(failure_of([&] { call(api); }).http_status, code);
+    return cluster.heard().size();
+  };
+  const auto get = [](Api& api) { api.get(kPod, usual()); };
+  const auto create = [](Api& api) { api.create(kPods, {}, usual()); };
+  const auto remove = [](Api& api) { api.remove(kPod, Json(), usual()); };
+  EXPECT_EQ(asked(429, "TooManyRequests", get), 6u);
+  EXPECT_EQ(asked(429, "TooManyRequests", create), 6u);
+  EXPECT_EQ(asked(429, "TooManyRequests", remove), 6u);
+  EXPECT_EQ(asked(503, "ServiceUnavailable", remove), 6u);
+  EXPECT_EQ(asked(503, "ServiceUnavailable", create), 1u);
+}
+
+TEST(K8sApi, WhatAServerSaysOfAFailureIsCut) {
+  for (const std::string& body :
+       {std::string(60'000, 'x'), R"({"kind":"Status","reason":")" + std::string(30'000, 'r') +
+                                      R"(","message":")" + std::string(30'000, 'm') + R"("})"}) {
+    FakeCluster cluster(in_turn({FakeCluster::json(body, 500)}));
+    Api api(cluster.access());
+    const Failure failure = failure_of([&] { api.get(kPod, usual()); });
+    EXPECT_EQ(failure.http_status, 500);
+    EXPECT_LT(failure.message.size(), 600u);
+    EXPECT_LT(failure.reason.size(), 100u);
+  }
+}
+
 TEST(K8sApi, A503IsTriedAgainOnlyWhereItMayBeDoneTwice) {
   const std::string busy = FakeCluster::status(503, "ServiceUnavailable", "Retry-After: 0\r\n");
   FakeCluster reads(in_turn({busy, kFine}));

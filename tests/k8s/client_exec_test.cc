@@ -312,12 +312,14 @@ TEST(K8sExec, AHandshakeThatIsNoneIsRefused) {
 
 // An exec is a GET, and must not be done twice.
 TEST(K8sExec, IsNeverAskedForTwice) {
-  FakeCluster busy([](Peer& peer, const Heard&) {
-    peer.write(FakeCluster::status(503, "ServiceUnavailable", "Retry-After: 0\r\n"));
-    return true;
-  });
-  EXPECT_EQ(failure_of([&] { Open open(busy); }).http_status, 503);
-  EXPECT_EQ(busy.heard().size(), 1u);
+  for (const int code : {429, 503}) {
+    FakeCluster busy([code](Peer& peer, const Heard&) {
+      peer.write(FakeCluster::status(code, "Busy", "Retry-After: 0\r\n"));
+      return true;
+    });
+    EXPECT_EQ(failure_of([&] { Open open(busy); }).http_status, code);
+    EXPECT_EQ(busy.heard().size(), 1u);
+  }
   FakeCluster dies([](Peer&, const Heard&) { return false; });
   EXPECT_TRUE(failure_of([&] { Open open(dies); }).maybe_done);
   EXPECT_EQ(dies.heard().size(), 1u);
