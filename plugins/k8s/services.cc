@@ -15,12 +15,12 @@ namespace {
 constexpr const char* kCoordination = "coordination.k8s.io/v1";
 constexpr const char* kNetworking = "networking.k8s.io/v1";
 
-// One state directory is one gateway.
+// One state directory is one gateway. Whoever reads Leases learns no name of a host.
 std::string name_of_holder(const sdk::Host& host) {
   char name[HOST_NAME_MAX + 1] = {};
   ::gethostname(name, sizeof name - 1);
   const std::string directory(sdk::view(host.abi().sandboxes_dir));
-  return std::string(name) + "/" + sha256_hex(directory).substr(0, 12);
+  return sha256_hex(std::string(name) + "/" + directory).substr(0, 32);
 }
 
 }  // namespace
