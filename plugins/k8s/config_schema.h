@@ -97,7 +97,7 @@ inline constexpr const char* kConfigSchema = R"({
             "annotations": {"type": "object", "additionalProperties": {"type": "string"}}}},
         "spec": {"type": "object", "description": "nodeSelector, tolerations, affinity, priorityClassName, schedulerName, topologySpreadConstraints, preemptionPolicy, nodeName"}}},
     "allow_weaker_template": {"type": "boolean", "default": false,
-      "description": "true: any field of the pod's spec in `template`, which then replaces the backend's: a relaxation"},
+      "description": "true: any field of the pod's spec in `template`, which then replaces the backend's, and any annotation, as of further networks: a relaxation"},
     "allow_unenforced_admission": {"type": "boolean", "default": false,
       "description": "true: serve although the namespace admits privileged pods, so that these credentials are root on its nodes"},
     "allow_unenforced_network": {"type": "boolean", "default": false,

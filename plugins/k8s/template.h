@@ -5,8 +5,8 @@
 
 namespace isogate::k8s {
 
-// Throws ISOGATE_INVALID_ARGUMENT for a field that could weaken a pod, unless `weaker`, and always for this
-// backend's own labels and annotations.
+// Throws ISOGATE_INVALID_ARGUMENT for a field or annotation that could weaken a pod, unless `weaker`, and
+// always for this backend's own labels and annotations.
 void check_template(const nlohmann::json& addition, bool weaker);
 
 // Lists (containers, volumes, …) are joined by their elements' `name`, other lists are replaced, objects

@@ -101,6 +101,16 @@ TEST(K8sConfig, ATemplateSaysWhereAPodRunsAndNotWhatItMay) {
     EXPECT_THAT(refusal(text), HasSubstr("allow_weaker_template")) << field;
     EXPECT_EQ(refusal(text.substr(0, text.size() - 1) + ", \"allow_weaker_template\": true}"), "");
   }
+  for (const char* annotation :
+       {"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network", "cni.projectcalico.org/ipAddrs",
+        "container.apparmor.security.beta.kubernetes.io/sandbox", "seccomp.security.alpha.kubernetes.io/pod",
+        "io.kubernetes.cri-o.Devices", "dev.gvisor.flag.network"}) {
+    const std::string text =
+        std::string(R"({"template": {"metadata": {"annotations": {")") + annotation + R"(": "x"}}})";
+    EXPECT_THAT(refusal(text + "}"), HasSubstr("allow_weaker_template")) << annotation;
+    EXPECT_EQ(refusal(text + ", \"allow_weaker_template\": true}"), "");
+  }
+  EXPECT_EQ(refusal(R"({"template": {"metadata": {"annotations": {"example.org/team": "a"}}}})"), "");
   EXPECT_THAT(refusal(R"({"template": {"metadata": {"labels": {"isogate.io/sandbox": "x"}}}})"),
               HasSubstr("for this backend to write"));
 }
