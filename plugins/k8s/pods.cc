@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kPoll{50}, kAskAgain{3'000}, kAsk{10'000};
+constexpr milliseconds kPoll{50}, kAskAgain{3'000}, kAsk{10'000}, kAskWatching{3'000};
 
 std::string name_of(const Json& pod) { return pod.at("metadata").at("name").get<std::string>(); }
 
@@ -42,6 +42,7 @@ void Pods::begin() {
 void Pods::hear(const Json& pod, bool deleted) {
   PodState state = state_of(pod);
   if (deleted) {
+    if (!state.ended && may_be_there(name_of(pod), state.uid)) return;
     state.exists = state.running = false;
     state.ended = state.stopped = true;
     if (state.how.empty()) state.how = "its pod was deleted";
@@ -62,6 +63,18 @@ void Pods::hear(const Json& pod, bool deleted) {
   }
   log_("the pod " + name_of(pod) + " of a sandbox: " + state.how);
   if (link) link->close(state.how);
+}
+
+// What a watch calls deleted may have lost a label, no more.
+bool Pods::may_be_there(const std::string& name, const std::string& uid) {
+  try {
+    const PodState now = look(name, Budget(kAskWatching));
+    if (now.ended || now.uid != uid) return false;
+    log_("the pod " + name + " of a sandbox has lost a label: what becomes of it is not told any more");
+  } catch (const sdk::Error& error) {
+    log_("what became of the pod " + name + " of a sandbox cannot be found out: " + error.what());
+  }
+  return true;
 }
 
 PodState Pods::look(const std::string& name, const Budget& budget) {

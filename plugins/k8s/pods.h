@@ -54,6 +54,7 @@ class Pods {
     std::weak_ptr<sdk::RunnerLink> link;
   };
   void hear(const nlohmann::json& pod, bool deleted);
+  bool may_be_there(const std::string& name, const std::string& uid);
   void begin();
 
   Api& api_;
