@@ -1,6 +1,5 @@
 #include "plugins/k8s/egress.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 #include <thread>
 
 #include "plugins/k8s/profile.h"
+#include "plugins/k8s/transport.h"
 #include "runner/fd.h"
 
 namespace isogate::k8s {
@@ -16,26 +16,17 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// A policy takes a moment to be in force for a new pod.
-constexpr milliseconds kSettle{5'000}, kPause{250};
+constexpr milliseconds kSettle{5'000}, kPause{250}, kNames{5'000};
+constexpr int kSilentRounds = 2;
+constexpr size_t kMostServers = 8;
 constexpr int kNothingAnswers = 0, kSomethingAnswers = 10;  // of `isogate-runner reach`
 constexpr const char* kKubelet = "10250";
-
-bool is_numeric(const std::string& host) {
-  in6_addr bytes{};
-  return ::inet_pton(AF_INET, host.c_str(), &bytes) == 1 || ::inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
-}
 
 std::string at(const std::string& host, const std::string& port) {
   return host.find(':') == std::string::npos ? host + ":" + port : "[" + host + "]:" + port;
 }
 
-struct Answers {
-  int exit_code = -1;
-  std::string text;
-};
-
-Answers ask(sdk::RunnerLink& link, const std::vector<std::string>& targets, const sdk::Call& call) {
+Round ask(sdk::RunnerLink& link, const std::vector<std::string>& targets, const sdk::Call& call) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) sdk::fail_with_errno("cannot make a pipe", errno);
   const Fd reader(ends[0]);
@@ -72,9 +63,24 @@ std::string what_answers(const std::string& text) {
   return printable(found);
 }
 
+// What cannot be resolved cannot be tried. Behind a proxy its name may be known to that alone.
+ApiServers servers_of(Services& services, const sdk::Call& call) {
+  const ClusterAccess& access = services.api.access();
+  ApiServers servers{{}, access.port};
+  if (services.config.open_network || !services.config.egress_to.empty()) return servers;
+  try {
+    servers.addresses = addresses_of(access.host, Budget(call, kNames));
+  } catch (const ApiError& error) {
+    if (!access.proxy || error.status() == ISOGATE_CANCELLED) throw;
+    services.warn_once("sandboxes are not tried against the API server: " + std::string(error.what()));
+  }
+  if (servers.addresses.size() > kMostServers) servers.addresses.resize(kMostServers);
+  return servers;
+}
+
 }  // namespace
 
-std::vector<std::string> targets_of(const Config& config, const ClusterAccess& access,
+std::vector<std::string> targets_of(const Config& config, const ApiServers& servers,
                                     const std::string& node_ip) {
   if (config.open_network) return {};
   std::vector<std::string> targets = {"169.254.169.254:80"};
@@ -82,38 +88,48 @@ std::vector<std::string> targets_of(const Config& config, const ClusterAccess& a
   if (!config.egress_to.empty()) return targets;  // the rest may be among what is allowed
   targets.push_back(at("hop", kKubelet));
   if (!node_ip.empty()) targets.push_back(at(node_ip, kKubelet));
-  const bool loopback = access.host.starts_with("127.") || access.host == "::1";
-  if (is_numeric(access.host) && !loopback) targets.push_back(at(access.host, std::to_string(access.port)));
+  for (const std::string& each : servers.addresses) {
+    const bool loopback = each.starts_with("127.") || each == "::1";
+    if (!loopback) targets.push_back(at(each, std::to_string(servers.port)));
+  }
   return targets;
+}
+
+Round settle(const std::function<Round()>& ask, milliseconds pause, milliseconds most) {
+  const auto until = Clock::now() + most;
+  for (int silent = 0;; std::this_thread::sleep_for(pause)) {
+    Round round = ask();
+    silent = round.exit_code == kNothingAnswers ? silent + 1 : 0;
+    if (silent == kSilentRounds) return round;
+    if (silent > 0) continue;
+    if (round.exit_code != kSomethingAnswers || Clock::now() >= until) return round;
+  }
 }
 
 void prove_no_way_out(Services& services, sdk::RunnerLink& link, const std::string& node_ip,
                       const sdk::Call& call) {
-  const auto targets = targets_of(services.config, services.api.access(), node_ip);
+  const auto targets = targets_of(services.config, servers_of(services, call), node_ip);
   if (targets.empty()) return;
-  const auto until = Clock::now() + kSettle;
-  for (;;) {
-    const Answers answers = ask(link, targets, call);
-    if (answers.exit_code == kNothingAnswers) return;
-    if (answers.exit_code != kSomethingAnswers)
-      throw sdk::Error(ISOGATE_UNAVAILABLE,
-                       "whether packets of the sandbox get out could not be tried: exit code " +
-                           std::to_string(answers.exit_code));
-    const std::string why =
-        "packets of sandboxes get out, although a NetworkPolicy denies it: " + what_answers(answers.text) +
-        " answered";
-    if (services.config.allow_unenforced_network) {
-      services.warn_once(why + "; served all the same: allow_unenforced_network");
-      return;
-    }
-    if (Clock::now() >= until)
-      throw sdk::Error(ISOGATE_UNAVAILABLE,
-                       why +
-                           ". Use a network that enforces policies (Calico, Cilium, …), or write "
-                           "allow_unenforced_network: true");
+  const bool tolerated = services.config.allow_unenforced_network;
+  const auto once = [&] {
     call.check();
-    std::this_thread::sleep_for(kPause);
-  }
+    return ask(link, targets, call);
+  };
+  const Round last = settle(once, kPause, tolerated ? milliseconds(0) : kSettle);
+  if (last.exit_code == kNothingAnswers) return;
+  if (last.exit_code != kSomethingAnswers)
+    throw sdk::Error(ISOGATE_UNAVAILABLE,
+                     "whether packets of the sandbox get out could not be tried: exit code " +
+                         std::to_string(last.exit_code));
+  const std::string why =
+      "packets of sandboxes get out, although a NetworkPolicy denies it: " + what_answers(last.text) +
+      " answered";
+  if (!tolerated)
+    throw sdk::Error(ISOGATE_UNAVAILABLE,
+                     why +
+                         ". Use a network that enforces policies (Calico, Cilium, …), or write "
+                         "allow_unenforced_network: true");
+  services.warn_once(why + "; served all the same: allow_unenforced_network");
 }
 
 }  // namespace isogate::k8s

@@ -2,6 +2,9 @@
 // tenant: a NetworkPolicy is a wish that a cluster's network may ignore without a word.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,9 +13,25 @@
 
 namespace isogate::k8s {
 
+// The API server's addresses, where it goes by a name all that it has.
+struct ApiServers {
+  std::vector<std::string> addresses;
+  uint16_t port = 0;
+};
+
 // What must not answer, for `isogate-runner reach`. Empty: nothing is denied.
-std::vector<std::string> targets_of(const Config& config, const ClusterAccess& access,
+std::vector<std::string> targets_of(const Config& config, const ApiServers& servers,
                                     const std::string& node_ip);
+
+// One try of all targets.
+struct Round {
+  int exit_code = -1;  // of `isogate-runner reach`
+  std::string text;
+};
+// A policy may be in force late, and so may what lets packets out: rounds, with a pause in between, until two
+// in a row were silent, one could not be tried, or something has answered for `most`. The last one.
+Round settle(const std::function<Round()>& ask, std::chrono::milliseconds pause,
+             std::chrono::milliseconds most);
 
 // Throws ISOGATE_UNAVAILABLE when something answers for five seconds, and when it could not be tried; where
 // allow_unenforced_network is written, warns instead of the former.

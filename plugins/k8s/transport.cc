@@ -149,6 +149,17 @@ Fd connect_tcp(const std::string& host, uint16_t port, const Budget& budget) {
   fail(place, "its name has no address");
 }
 
+std::vector<std::string> addresses_of(const std::string& host, const Budget& budget) {
+  std::vector<std::string> addresses;
+  for (const Lookup::Address& each : look_up({host, 0}, budget)) {
+    char text[NI_MAXHOST];
+    const auto* to = reinterpret_cast<const sockaddr*>(&each.to);
+    if (::getnameinfo(to, each.size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+      addresses.emplace_back(text);
+  }
+  return addresses;
+}
+
 std::unique_ptr<Transport> Transport::connect(const ClusterAccess& access, const Identity& identity,
                                               const Budget& budget) {
   const bool proxied = access.proxy.has_value();

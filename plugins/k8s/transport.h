@@ -5,6 +5,8 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "plugins/k8s/access.h"
 #include "plugins/k8s/budget.h"
@@ -34,5 +36,8 @@ class Transport {
 
 // A socket to host:port whose peer, once gone, is noticed within half a minute; non-blocking.
 Fd connect_tcp(const std::string& host, uint16_t port, const Budget& budget);
+
+// The addresses of a name, as numbers; of an address itself. Throws ApiError.
+std::vector<std::string> addresses_of(const std::string& host, const Budget& budget);
 
 }  // namespace isogate::k8s

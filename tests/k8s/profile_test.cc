@@ -1,5 +1,6 @@
 #include "plugins/k8s/profile.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +8,7 @@
 #include "plugins/k8s/digest.h"
 #include "plugins/k8s/egress.h"
 #include "plugins/k8s/template.h"
+#include "plugins/k8s/transport.h"
 
 namespace isogate::k8s {
 namespace {
@@ -156,18 +158,41 @@ TEST(K8sProfile, EachEscapeIsOurOwnPodWithOneThingMore) {
 }
 
 TEST(K8sEgress, TriesWhatAClusterHasUnlessItIsAllowed) {
-  ClusterAccess access;
-  access.host = "10.9.8.7";
-  access.port = 6443;
-  EXPECT_EQ(targets_of(parse_config(R"({"must_not_reach": ["10.0.0.1:22"]})"), access, "10.1.1.1"),
+  ApiServers servers{{"10.9.8.7", "fd00::9"}, 6443};
+  EXPECT_EQ(targets_of(parse_config(R"({"must_not_reach": ["10.0.0.1:22"]})"), servers, "10.1.1.1"),
             (std::vector<std::string>{"169.254.169.254:80", "10.0.0.1:22", "hop:10250", "10.1.1.1:10250",
-                                      "10.9.8.7:6443"}));
-  access.host = "127.0.0.1";
-  EXPECT_EQ(targets_of(parse_config(""), access, "fd00::1"),
+                                      "10.9.8.7:6443", "[fd00::9]:6443"}));
+  servers.addresses = {"127.0.0.1", "::1"};
+  EXPECT_EQ(targets_of(parse_config(""), servers, "fd00::1"),
             (std::vector<std::string>{"169.254.169.254:80", "hop:10250", "[fd00::1]:10250"}));
-  EXPECT_EQ(targets_of(parse_config(R"({"egress_to": [{"cidr": "10.0.0.0/8"}]})"), access, "10.1.1.1"),
+  EXPECT_EQ(targets_of(parse_config(R"({"egress_to": [{"cidr": "10.0.0.0/8"}]})"), servers, "10.1.1.1"),
             std::vector<std::string>{"169.254.169.254:80"});
-  EXPECT_TRUE(targets_of(parse_config(R"({"network": "open"})"), access, "10.1.1.1").empty());
+  EXPECT_TRUE(targets_of(parse_config(R"({"network": "open"})"), servers, "10.1.1.1").empty());
+}
+
+TEST(K8sEgress, TheApiServersNameIsResolvedHere) {
+  const auto found = addresses_of("localhost", Budget(Budget::kUsual));
+  EXPECT_THAT(found, testing::Contains("127.0.0.1"));
+  EXPECT_EQ(addresses_of("10.9.8.7", Budget(Budget::kUsual)), std::vector<std::string>{"10.9.8.7"});
+  EXPECT_THROW(addresses_of("no.such.name.invalid", Budget(Budget::kUsual)), ApiError);
+}
+
+TEST(K8sEgress, OnlySilenceTwiceInARowIsSilence) {
+  constexpr int kSilent = 0, kAnswers = 10, kUntried = 11;
+  const auto of = [](std::vector<int> codes, int most_ms = 60'000) {
+    size_t asked = 0;
+    const Round last = settle(
+        [&] {
+          return Round{codes.at(asked++), ""};
+        },
+        std::chrono::milliseconds(1), std::chrono::milliseconds(most_ms));
+    return std::pair(last.exit_code, asked);
+  };
+  EXPECT_EQ(of({kSilent, kSilent}), std::pair(kSilent, size_t{2}));
+  EXPECT_EQ(of({kAnswers, kSilent, kAnswers, kSilent, kSilent}), std::pair(kSilent, size_t{5}));
+  EXPECT_EQ(of({kSilent, kAnswers}, 0), std::pair(kAnswers, size_t{2})) << "what lets packets out came late";
+  EXPECT_EQ(of({kAnswers}, 0), std::pair(kAnswers, size_t{1}));
+  EXPECT_EQ(of({kSilent, kUntried}), std::pair(kUntried, size_t{2}));
 }
 
 }  // namespace
