@@ -142,8 +142,7 @@ ApiStream Api::Impl::open(const ApiRequest& request, const Query& upgrade, bool 
                      true);
     const std::string said = asked.connection->read_body(kReasonMost, budget);
     give(std::move(asked.connection), asked.identity.certificate);
-    if (repeats == kMostRepeats ||
-        !may_try_again(asked, repeat_of(request, upgrade), said, renewed, budget))
+    if (repeats == kMostRepeats || !may_try_again(asked, repeat_of(request, upgrade), said, renewed, budget))
       throw refusal(attempt_of(request), status, said);
   }
 } catch (const ApiError& error) {

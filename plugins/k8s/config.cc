@@ -98,6 +98,8 @@ Config taken_from(const Json& json) {
   take("ready_timeout_sec", config.ready_timeout_sec);
   take("node_timeout_sec", config.node_timeout_sec);
   take("max_lifetime_sec", config.max_lifetime_sec);
+  take("liveness_interval_sec", config.liveness_interval_sec);
+  take("liveness_patience_sec", config.liveness_patience_sec);
   take("template", config.pod_template);
   take("allow_unenforced_admission", config.allow_unenforced_admission);
   take("allow_unenforced_network", config.allow_unenforced_network);

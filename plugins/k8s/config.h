@@ -63,7 +63,9 @@ struct Config {
   unsigned warm_pool = 0;  // pods made ahead
   uint64_t ready_timeout_sec = 120;
   uint64_t node_timeout_sec = 10;
-  uint64_t max_lifetime_sec = 0;  // 0: any
+  uint64_t max_lifetime_sec = 0;        // 0: any
+  uint64_t liveness_interval_sec = 30;  // 0: runners are not looked at
+  uint64_t liveness_patience_sec = 20;
   nlohmann::json pod_template = nlohmann::json::object();
   bool allow_unenforced_admission = false;
   bool allow_unenforced_network = false;

@@ -88,8 +88,12 @@ inline constexpr const char* kConfigSchema = R"({
       "description": "how much of it the scheduler may find no node; more where nodes are added on demand"},
     "max_lifetime_sec": {"type": "integer", "minimum": 0, "maximum": 31536000, "default": 0,
       "description": "activeDeadlineSeconds of the pods; 0: none"},
+    "liveness_interval_sec": {"type": "integer", "minimum": 0, "maximum": 86400, "default": 30,
+      "description": "how often each runner is asked whether it is there; one that is stuck loses its pod; 0: never"},
+    "liveness_patience_sec": {"type": "integer", "minimum": 1, "maximum": 600, "default": 20,
+      "description": "for its answer, and twice for that of another connection; three times it has to be longer than the cluster takes to notice a lost node, 40 to 50 s as a rule"},
     "template": {"type": "object", "additionalProperties": false,
-      "description": "added to each pod: labels and annotations, and of its spec what cannot weaken it",
+      "description": "added to each pod: labels, annotations and fields of its spec that cannot weaken it",
       "properties": {
         "metadata": {"type": "object", "additionalProperties": false,
           "properties": {

@@ -60,10 +60,11 @@ void read_container(const Json& status, bool init, PodState& state) {
   if (text(status, "name") == kContainer && member(now, "running").is_object()) state.running = true;
 }
 
-void read_scheduling(const Json& status, PodState& state) {
+void read_conditions(const Json& status, PodState& state) {
   const Json& conditions = member(status, "conditions");
   if (!conditions.is_array()) return;
   for (const Json& each : conditions) {
+    if (text(each, "type") == "Ready") state.ready = text(each, "status") == "True";
     if (text(each, "type") != "PodScheduled" || text(each, "status") != "False") continue;
     state.problem = joined(text(each, "reason"), text(each, "message"));
     state.waits_for_node = true;
@@ -90,7 +91,7 @@ PodState state_of(const Json& pod) {
   state.exists = true;
   state.uid = text(member(pod, "metadata"), "uid");
   state.node_ip = text(status, "hostIP");
-  read_scheduling(status, state);
+  read_conditions(status, state);
   for (const bool init : {true, false}) {
     const Json& all = member(status, init ? "initContainerStatuses" : "containerStatuses");
     if (!all.is_array()) continue;
@@ -111,7 +112,7 @@ PodState state_of(const Json& pod) {
     state.ended = true;
     if (state.how.empty()) state.how = "its pod was deleted";
   }
-  if (state.ended) state.running = false;
+  if (state.ended) state.running = state.ready = false;
   state.stopped = state.ended && containers_ended(status);
   return state;
 }

@@ -6,6 +6,7 @@
 #include "plugins/k8s/egress.h"
 #include "plugins/k8s/exec_channel.h"
 #include "plugins/k8s/pool.h"
+#include "plugins/k8s/stuck_pod.h"
 
 namespace isogate::k8s {
 namespace {
@@ -134,7 +135,9 @@ bool SandboxPod::adopt(const sdk::Call& call) {
 }
 
 void SandboxPod::follow() {
-  if (link_) services_.pods.follow(lease_.record().pod, lease_.record().pod_uid, link_);
+  if (!link_) return;
+  services_.pods.follow(lease_.record().pod, lease_.record().pod_uid, link_);
+  watch_liveness(services_, parts_, lease_.record().pod_uid, link_);
 }
 
 // With the Lease held and the pod's name in it.

@@ -34,7 +34,10 @@ Services::Services(sdk::Host host_, const Config& config_, ClusterAccess access)
       pods(api, name_space,
            selector_of(std::string(sdk::view(host_.abi().instance)),
                        std::string(sdk::view(host_.abi().backend_name))),
-           [this](const std::string& line) { warn(line); }) {
+           [this](const std::string& line) { warn(line); }),
+      liveness(std::chrono::seconds(config.liveness_interval_sec),
+               std::chrono::seconds(config.liveness_patience_sec),
+               [this](const std::string& line) { warn(line); }) {
   const Owner owner{
       std::string(sdk::view(host.abi().instance)), std::string(sdk::view(host.abi().backend_name)), {}};
   presence = std::make_unique<Presence>(*this, owner);

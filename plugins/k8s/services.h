@@ -9,6 +9,7 @@
 #include "isogate/backend.hpp"
 #include "plugins/k8s/api.h"
 #include "plugins/k8s/config.h"
+#include "plugins/k8s/liveness.h"
 #include "plugins/k8s/pods.h"
 
 namespace isogate::k8s {
@@ -44,7 +45,8 @@ struct Services {
 
  public:
   std::unique_ptr<Presence> presence;
-  Pods pods;  // the last member: it ends first
+  Pods pods;
+  Liveness liveness;  // the last member: it ends first, then `pods`
 };
 
 // Removes `what` if it still is the object `uid` (empty: whichever). Gone already is fine: false then.

@@ -59,6 +59,8 @@ TEST(K8sConfig, TheSchemaIsJsonAndNamesTheSameDefaults) {
   is("ready_timeout_sec", config.ready_timeout_sec);
   is("node_timeout_sec", config.node_timeout_sec);
   is("max_lifetime_sec", config.max_lifetime_sec);
+  is("liveness_interval_sec", config.liveness_interval_sec);
+  is("liveness_patience_sec", config.liveness_patience_sec);
   is("workspace", "claim");
   is("network", "none");
   for (const auto& [name, property] : properties.items())

@@ -7,6 +7,7 @@
 #include "isogate/backend.hpp"
 #include "plugins/k8s/pods.h"
 #include "plugins/k8s/profile.h"
+#include "plugins/k8s/services.h"
 
 namespace isogate::k8s {
 namespace {
@@ -30,6 +31,19 @@ TEST(K8sRecord, ComesBackAsItWas) {
   EXPECT_EQ(again.evidence->ns_pid, 4026533000u);
   EXPECT_EQ(hold_of(lease).holder, "me");
   EXPECT_FALSE(hold_of(lease).expired);
+}
+
+TEST(K8sRecord, AHolderHasAStateDirectoryAndNamesNoHost) {
+  const Config config;
+  const auto holder_in = [&](const char* directory) {
+    isogate_host host{};
+    host.struct_size = sizeof host;
+    host.sandboxes_dir = sdk::str(directory);
+    return Services(sdk::Host(host), config, {}).holder;
+  };
+  EXPECT_EQ(holder_in("/one"), holder_in("/one"));
+  EXPECT_NE(holder_in("/one"), holder_in("/other"));
+  EXPECT_EQ(holder_in("/one").find_first_not_of("0123456789abcdef"), std::string::npos);
 }
 
 TEST(K8sRecord, AHoldEnds) {
@@ -71,10 +85,15 @@ TEST(K8sPodState, TellsWhatWillNotComeRight) {
 
 TEST(K8sPodState, TellsHowItEnded) {
   const Json running = {{"name", "sandbox"}, {"state", {{"running", {{"startedAt", "x"}}}}}};
-  EXPECT_TRUE(state_of(pod_with({{"phase", "Running"}, {"containerStatuses", {running}}})).running);
+  const Json ready = {{"type", "Ready"}, {"status", "True"}};
+  PodState state = state_of(pod_with({{"phase", "Running"}, {"containerStatuses", {running}}}));
+  EXPECT_TRUE(state.running && !state.ready);
+  state =
+      state_of(pod_with({{"phase", "Running"}, {"containerStatuses", {running}}, {"conditions", {ready}}}));
+  EXPECT_TRUE(state.running && state.ready);
   const Json oom = {{"name", "sandbox"},
                     {"state", {{"terminated", {{"exitCode", 137}, {"reason", "OOMKilled"}}}}}};
-  PodState state = state_of(pod_with({{"phase", "Failed"}, {"containerStatuses", {oom}}}));
+  state = state_of(pod_with({{"phase", "Failed"}, {"containerStatuses", {oom}}}));
   EXPECT_TRUE(state.ended);
   EXPECT_EQ(state.how, "its container ended with exit code 137; it was out of memory");
   state = state_of(pod_with({{"phase", "Failed"}, {"reason", "Evicted"}, {"message", "The node was low"}}));

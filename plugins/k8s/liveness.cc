@@ -1,0 +1,146 @@
+#include "plugins/k8s/liveness.h"
+
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace isogate::k8s {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the one thread for all waits for an answer.
+constexpr milliseconds kQuick{200};
+
+}  // namespace
+
+Liveness::Liveness(milliseconds interval, milliseconds patience, std::function<void(const std::string&)> log)
+    : interval_(interval),
+      patience_(patience),
+      log_(std::move(log)),
+      cancel_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!cancel_) sdk::fail_with_errno("cannot make an eventfd", errno);
+}
+
+Liveness::~Liveness() {
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    signal_event(cancel_.get());
+    for (const auto& each : examined_)
+      if (const auto link = each.lock()) link->close("the backend ends");
+    threads.swap(threads_);
+  }
+  changed_.notify_all();
+  for (std::thread& each : threads) each.join();
+}
+
+// With the mutex held. Signals are the host's.
+void Liveness::start(void (Liveness::*work)()) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  threads_.emplace_back([this, work] { (this->*work)(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Liveness::watch(const std::shared_ptr<sdk::RunnerLink>& link, Way way) {
+  if (interval_ == milliseconds::zero()) return;
+  const std::lock_guard lock(mutex_);
+  due_.emplace(Clock::now() + interval_, Watched{link, std::move(way)});
+  if (threads_.empty()) start(&Liveness::ping_by_turns);
+  changed_.notify_all();
+}
+
+void Liveness::ping_by_turns() {
+  std::unique_lock lock(mutex_);
+  while (!ended_) {
+    const auto next = due_.begin();
+    if (next == due_.end()) {
+      changed_.wait(lock);
+      continue;
+    }
+    if (next->first > Clock::now()) {
+      changed_.wait_until(lock, next->first);
+      continue;
+    }
+    Watched watched = std::move(next->second);
+    due_.erase(next);
+    lock.unlock();
+    auto link = watched.link.lock();
+    const bool answered = link && link->ping(kQuick);
+    const bool there = link && link->alive();
+    link.reset();
+    lock.lock();
+    if (ended_) return;
+    if (!there) continue;
+    if (answered) {
+      due_.emplace(Clock::now() + interval_, std::move(watched));
+      continue;
+    }
+    suspects_.push_back(std::move(watched));
+    if (idle_ < suspects_.size() && threads_.size() <= kMostExaminers) start(&Liveness::examine_suspects);
+    changed_.notify_all();
+  }
+}
+
+void Liveness::examine_suspects() {
+  std::unique_lock lock(mutex_);
+  while (!ended_) {
+    if (suspects_.empty()) {
+      ++idle_;
+      changed_.wait(lock);
+      --idle_;
+      continue;
+    }
+    Watched watched = std::move(suspects_.front());
+    suspects_.pop_front();
+    auto link = watched.link.lock();
+    if (!link) continue;
+    examined_.push_back(link);
+    lock.unlock();
+    examine(*link, watched.way);
+    const bool there = link->alive();
+    lock.lock();
+    std::erase_if(examined_, [&](const auto& each) { return each.lock() == link; });
+    if (there) due_.emplace(Clock::now() + interval_, std::move(watched));
+    changed_.notify_all();
+  }
+}
+
+void Liveness::examine(sdk::RunnerLink& link, const Way& way) {
+  if (link.ping(patience_) || !twice_silent(link, way)) return;
+  const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
+  link.close("its runner was stuck");
+  try {
+    way.remove(sdk::Call(call));
+  } catch (const sdk::Error& error) {
+    log_(std::string("a pod that is stuck stays until its sandbox's next call: ") + error.what());
+  }
+}
+
+// A runner that speaks elsewhere keeps its pod; the link to it goes when that is what is dead.
+bool Liveness::twice_silent(sdk::RunnerLink& link, const Way& way) {
+  const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
+  for (int tries = 0; tries < 2; ++tries) {
+    const auto begun = Clock::now();
+    const Found found = way.try_anew(sdk::Call(call));
+    if (found == Found::kUnknown || !link.alive()) return false;
+    if (found == Found::kSpeaks) {
+      if (!link.ping(patience_))
+        link.close("nothing comes over its connection, the runner speaks over others");
+      return false;
+    }
+    if (!pause_until(begun + patience_)) return false;
+  }
+  return !link.ping(kQuick);
+}
+
+bool Liveness::pause_until(Clock::time_point until) {
+  std::unique_lock lock(mutex_);
+  return !changed_.wait_until(lock, until, [this] { return ended_; });
+}
+
+}  // namespace isogate::k8s

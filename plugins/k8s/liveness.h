@@ -1,0 +1,75 @@
+// Whether the runners of open links still answer. One thread pings them by turns; what does not answer at
+// once is looked at by a few more, so that a pod that is stuck delays no other. They begin with the first
+// link. What becomes of a runner that is silent is decided by another connection to it: only what is let
+// through twice and says nothing is stuck, and whatever cannot be found out is no reason for anything. Any
+// thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "isogate/runner_link.hpp"
+#include "runner/fd.h"
+
+namespace isogate::k8s {
+
+class Liveness {
+ public:
+  enum class Found {
+    kSpeaks,   // over another connection
+    kSilent,   // that one was let through by all that is on the way, and no runner said hello in time
+    kUnknown,  // anything else
+  };
+  // Of one link. They own what they need and may block for some times the patience.
+  struct Way {
+    std::function<Found(const sdk::Call&)> try_anew;
+    std::function<void(const sdk::Call&)> remove;  // what is stuck; throws sdk::Error
+  };
+
+  // `interval`: from ping to ping of one link; zero: nothing is ever looked at. `patience`: for each answer.
+  Liveness(std::chrono::milliseconds interval, std::chrono::milliseconds patience,
+           std::function<void(const std::string&)> log);
+  ~Liveness();  // what is being looked at is closed
+  Liveness(const Liveness&) = delete;
+  Liveness& operator=(const Liveness&) = delete;
+
+  [[nodiscard]] std::chrono::milliseconds patience() const { return patience_; }
+  // Until `link` has ended.
+  void watch(const std::shared_ptr<sdk::RunnerLink>& link, Way way);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr size_t kMostExaminers = 8;
+  struct Watched {
+    std::weak_ptr<sdk::RunnerLink> link;
+    Way way;
+  };
+  void start(void (Liveness::*work)());
+  void ping_by_turns();
+  void examine_suspects();
+  void examine(sdk::RunnerLink& link, const Way& way);
+  bool twice_silent(sdk::RunnerLink& link, const Way& way);
+  bool pause_until(Clock::time_point until);
+
+  const std::chrono::milliseconds interval_, patience_;
+  const std::function<void(const std::string&)> log_;
+  const Fd cancel_;  // readable at the end
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::multimap<Clock::time_point, Watched> due_;
+  std::deque<Watched> suspects_;
+  std::vector<std::weak_ptr<sdk::RunnerLink>> examined_;
+  size_t idle_ = 0;                   // of the examiners
+  std::vector<std::thread> threads_;  // the first one pings
+};
+
+}  // namespace isogate::k8s

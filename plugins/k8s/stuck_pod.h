@@ -1,0 +1,18 @@
+// What decides that a pod is stuck, and what becomes of it. Any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "isogate/runner_link.hpp"
+#include "plugins/k8s/profile.h"
+#include "plugins/k8s/services.h"
+
+namespace isogate::k8s {
+
+// Has `link` to the runner of this pod watched until it ends. When the runner is stuck the link is closed and
+// the pod removed; the next call makes another one, as for every pod that has died.
+void watch_liveness(Services& services, const Parts& parts, const std::string& pod_uid,
+                    const std::shared_ptr<sdk::RunnerLink>& link);
+
+}  // namespace isogate::k8s
