@@ -5,6 +5,7 @@
 
 #include "plugins/k8s/digest.h"
 #include "plugins/k8s/profile.h"
+#include "plugins/k8s/weaker.h"
 
 namespace isogate::k8s {
 namespace {
@@ -57,23 +58,19 @@ bool may(Services& services, const Need& need, const Budget& budget) {
 }
 
 template <size_t N>
-std::string lacking(Services& services, const Need (&needs)[N], const Budget& budget) {
-  std::string found;
+void add_lacking(Services& services, const Need (&needs)[N], std::string& found, const Budget& budget) {
   for (const Need& need : needs) {
     if (may(services, need, budget)) continue;
     const std::string what =
         std::string(need.resource) + (*need.subresource != 0 ? "/" : "") + need.subresource;
     found += (found.empty() ? "" : ", ") + std::string(need.verb) + " " + what;
   }
-  return found;
 }
 
 std::string why_not_allowed(Services& services, const Budget& budget) {
-  std::string lacks = lacking(services, kNeeds, budget);
-  if (services.config.workspace == Place::kClaim) {
-    const std::string more = lacking(services, kClaimNeeds, budget);
-    if (!more.empty()) lacks += (lacks.empty() ? "" : ", ") + more;
-  }
+  std::string lacks;
+  add_lacking(services, kNeeds, lacks, budget);
+  if (services.config.workspace == Place::kClaim) add_lacking(services, kClaimNeeds, lacks, budget);
   if (lacks.empty()) return "";
   return "these credentials may not " + lacks + " in the namespace `" + services.name_space + "`: " + kRole;
 }
@@ -81,9 +78,12 @@ std::string why_not_allowed(Services& services, const Budget& budget) {
 // Of the sandboxes that there are: says nothing of what is admitted.
 bool is_quota(const std::string& why) { return why.find("exceeded quota") != std::string::npos; }
 
-bool admits(Services& services, const Json& pod, std::string& why, const Budget& budget) {
+// `made`: as what.
+bool admits(Services& services, const Json& pod, std::string& why, const Budget& budget,
+            Json* made = nullptr) {
   try {
-    services.api.create(services.pod(), pod, budget, {{"dryRun", "All"}});
+    Json answer = services.api.create(services.pod(), pod, budget, {{"dryRun", "All"}});
+    if (made != nullptr) *made = std::move(answer);
     return true;
   } catch (const ApiError& error) {
     if (error.http_status() != 403 && error.http_status() != 422 && error.http_status() != 400) throw;
@@ -101,8 +101,11 @@ std::string why_not_admitted(Services& services, const isogate_limits& limits, c
   parts.pod = parts.claim = parts.owner.sandbox_id;
   const Json own = pod_of(services.config, parts, limits);
   std::string why;
-  if (!admits(services, own, why, budget))
+  Json made;
+  if (!admits(services, own, why, budget, &made))
     return "the namespace `" + space + "` does not admit the pods of this backend: " + why;
+  if (const std::string weaker = weaker_than(own, made); !weaker.empty())
+    return "the namespace `" + space + "` makes weaker pods of this backend's: " + weaker;
   if (services.config.allow_unenforced_admission) return "";
   for (const Escape& each : escapes_of(own)) {
     if (admits(services, each.pod, why, budget))

@@ -1,0 +1,158 @@
+#include "plugins/k8s/weaker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plugins/k8s/profile.h"
+
+namespace isogate::k8s {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+Json asked(
+    const char* config_json = R"({"secrets": [{"secret": "token", "target": "/run/secrets/token"}]})") {
+  const Config config = parse_config(config_json);
+  Parts parts;
+  parts.owner = {"instance", "k8s", "isg-a"};
+  parts.pod = parts.claim = "isg-a-1";
+  return pod_of(config, parts, limits_of(config, {}));
+}
+
+struct Case {
+  const char* what;
+  const char* patch;  // RFC 6902, of what was asked for
+};
+
+Json with(const Case& each) { return asked().patch(Json::parse(each.patch)); }
+
+TEST(K8sWeaker, WhatWasAskedForIsNot) { EXPECT_EQ(weaker_than(asked(), asked()), ""); }
+
+TEST(K8sWeaker, WhatAClusterChangesWithoutHarmIsNot) {
+  const Case kCases[] = {
+      {"false is left out", R"([{"op": "remove", "path": "/spec/hostNetwork"},
+                                {"op": "remove", "path": "/spec/hostPID"}, {"op": "remove", "path": "/spec/hostIPC"},
+                                {"op": "remove", "path": "/spec/containers/0/tty"},
+                                {"op": "remove", "path": "/spec/containers/0/volumeMounts/1/readOnly"}])"},
+      {"defaults", R"([{"op": "add", "path": "/spec/serviceAccountName", "value": "default"},
+                       {"op": "add", "path": "/spec/containers/0/terminationMessagePath", "value": "/dev/x"},
+                       {"op": "add", "path": "/spec/containers/0/securityContext/procMount", "value": "Default"}])"},
+      {"where it runs", R"([{"op": "add", "path": "/spec/nodeName", "value": "n"},
+                            {"op": "add", "path": "/spec/tolerations", "value": [{"key": "a"}]}])"},
+      {"canonical quantities",
+       R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/cpu", "value": "1"},
+           {"op": "replace", "path": "/spec/containers/0/resources/limits/memory", "value": "512Mi"}])"},
+      {"lower limits",
+       R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/memory", "value": "64M"}])"},
+      {"other requests",
+       R"([{"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "9"}])"},
+      {"a mirror", R"([{"op": "replace", "path": "/spec/containers/0/image", "value": "mirror/x"},
+                       {"op": "replace", "path": "/spec/containers/0/imagePullPolicy", "value": "Always"}])"},
+      {"labels and annotations more",
+       R"([{"op": "add", "path": "/metadata/labels/controller-uid", "value": "u"},
+                                          {"op": "add", "path": "/metadata/annotations/a", "value": "b"}])"},
+      {"a level of SELinux",
+       R"([{"op": "add", "path": "/spec/securityContext/seLinuxOptions", "value": {"level": "s0:c1,c2"}}])"},
+  };
+  for (const Case& each : kCases) EXPECT_EQ(weaker_than(asked(), with(each)), "") << each.what;
+}
+
+TEST(K8sWeaker, EachWallThatIsMissingIsNamed) {
+  const Case kCases[] = {
+      {"hostNetwork", R"([{"op": "replace", "path": "/spec/hostNetwork", "value": true}])"},
+      {"hostPID", R"([{"op": "replace", "path": "/spec/hostPID", "value": true}])"},
+      {"hostIPC", R"([{"op": "replace", "path": "/spec/hostIPC", "value": true}])"},
+      {"shareProcessNamespace",
+       R"([{"op": "replace", "path": "/spec/shareProcessNamespace", "value": true}])"},
+      {"automountServiceAccountToken", R"([{"op": "remove", "path": "/spec/automountServiceAccountToken"}])"},
+      {"restartPolicy", R"([{"op": "replace", "path": "/spec/restartPolicy", "value": "Always"}])"},
+      {"runAsUser", R"([{"op": "replace", "path": "/spec/securityContext/runAsUser", "value": 0}])"},
+      {"runAsNonRoot", R"([{"op": "remove", "path": "/spec/securityContext/runAsNonRoot"}])"},
+      {"supplementalGroups",
+       R"([{"op": "replace", "path": "/spec/securityContext/supplementalGroups", "value": [10000, 0]}])"},
+      {"seccompProfile", R"([{"op": "remove", "path": "/spec/securityContext/seccompProfile"}])"},
+      {"type",
+       R"([{"op": "replace", "path": "/spec/securityContext/seccompProfile/type", "value": "Unconfined"}])"},
+      {"sysctls",
+       R"([{"op": "add", "path": "/spec/securityContext/sysctls", "value": [{"name": "a", "value": "b"}]}])"},
+      {"seLinuxOptions",
+       R"([{"op": "add", "path": "/spec/securityContext/seLinuxOptions", "value": {"type": "spc_t"}}])"},
+      {"privileged",
+       R"([{"op": "replace", "path": "/spec/containers/0/securityContext/privileged", "value": true}])"},
+      {"allowPrivilegeEscalation",
+       R"([{"op": "remove", "path": "/spec/containers/0/securityContext/allowPrivilegeEscalation"}])"},
+      {"readOnlyRootFilesystem",
+       R"([{"op": "remove", "path": "/spec/containers/0/securityContext/readOnlyRootFilesystem"}])"},
+      {"drop",
+       R"([{"op": "replace", "path": "/spec/containers/0/securityContext/capabilities/drop", "value": []}])"},
+      {"capabilities.add",
+       R"([{"op": "add", "path": "/spec/containers/0/securityContext/capabilities/add", "value": ["SYS_ADMIN"]}])"},
+      {"runAsUser", R"([{"op": "add", "path": "/spec/containers/0/securityContext/runAsUser", "value": 0}])"},
+      {"seccompProfile",
+       R"([{"op": "add", "path": "/spec/containers/0/securityContext/seccompProfile", "value": {"type": "Unconfined"}}])"},
+      {"procMount",
+       R"([{"op": "add", "path": "/spec/containers/0/securityContext/procMount", "value": "Unmasked"}])"},
+      {"privileged",
+       R"([{"op": "replace", "path": "/spec/initContainers/0/securityContext/privileged", "value": true}])"},
+      {"memory",
+       R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/memory", "value": "1Gi"}])"},
+      {"memory", R"([{"op": "remove", "path": "/spec/containers/0/resources/limits/memory"}])"},
+      {"cpu", R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/cpu", "value": "1001m"}])"},
+      {"cpu",
+       R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/cpu", "value": "1 apple"}])"},
+      {"sizeLimit", R"([{"op": "replace", "path": "/spec/volumes/1/emptyDir", "value": {}}])"},
+      {"spec.containers", R"([{"op": "add", "path": "/spec/containers/1", "value": {"name": "proxy"}}])"},
+      {"spec.initContainers",
+       R"([{"op": "add", "path": "/spec/initContainers/1", "value": {"name": "proxy"}}])"},
+      {"ephemeralContainers",
+       R"([{"op": "add", "path": "/spec/ephemeralContainers", "value": [{"name": "debug"}]}])"},
+      {"spec.volumes", R"([{"op": "add", "path": "/spec/volumes/0",
+                            "value": {"name": "node", "hostPath": {"path": "/"}}}])"},
+      {"emptyDir", R"([{"op": "replace", "path": "/spec/volumes/0",
+                        "value": {"name": "runner", "hostPath": {"path": "/"}}}])"},
+      {"claimName",
+       R"([{"op": "replace", "path": "/spec/volumes/4/persistentVolumeClaim/claimName", "value": "another"}])"},
+      {"secretName",
+       R"([{"op": "replace", "path": "/spec/volumes/5/secret/secretName", "value": "another"}])"},
+      {"volumeMounts", R"([{"op": "add", "path": "/spec/containers/0/volumeMounts/0",
+                            "value": {"name": "shm", "mountPath": "/etc"}}])"},
+      {"readOnly", R"([{"op": "remove", "path": "/spec/containers/0/volumeMounts/0/readOnly"}])"},
+      {"mountPropagation", R"([{"op": "add", "path": "/spec/containers/0/volumeMounts/0/mountPropagation",
+                                "value": "Bidirectional"}])"},
+      {"command", R"([{"op": "replace", "path": "/spec/containers/0/command", "value": ["sh"]}])"},
+      {"args", R"([{"op": "add", "path": "/spec/containers/0/args", "value": ["x"]}])"},
+      {"env", R"([{"op": "add", "path": "/spec/containers/0/env", "value": [{"name": "A", "value": "b"}]}])"},
+      {"envFrom",
+       R"([{"op": "add", "path": "/spec/containers/0/envFrom", "value": [{"secretRef": {"name": "s"}}]}])"},
+      {"volumeDevices",
+       R"([{"op": "add", "path": "/spec/containers/0/volumeDevices", "value": [{"name": "d"}]}])"},
+      {"ports", R"([{"op": "add", "path": "/spec/containers/0/ports", "value": [{"hostPort": 80}]}])"},
+      {"dnsPolicy", R"([{"op": "replace", "path": "/spec/dnsPolicy", "value": "Default"}])"},
+      {"labels", R"([{"op": "remove", "path": "/metadata/labels/isogate.io~1sandbox"}])"},
+      {"securityContext", R"([{"op": "replace", "path": "/spec/securityContext", "value": null}])"},
+      {"spec", R"([{"op": "replace", "path": "/spec", "value": 7}])"},
+      {"not understood", R"([{"op": "remove", "path": "/spec"}])"},
+      {"not understood", R"([{"op": "replace", "path": "/spec/volumes", "value": [1]}])"},
+  };
+  for (const Case& each : kCases) EXPECT_THAT(weaker_than(asked(), with(each)), HasSubstr(each.what));
+}
+
+TEST(K8sWeaker, ARuntimeClassAndADeadlineAreKept) {
+  const Json own = asked(R"({"runtime_class": "kata", "max_lifetime_sec": 60})");
+  for (const char* field : {"runtimeClassName", "activeDeadlineSeconds"}) {
+    Json pod = own;
+    pod["spec"].erase(field);
+    EXPECT_THAT(weaker_than(own, pod), HasSubstr(field));
+  }
+}
+
+TEST(K8sWeaker, WhatAWeakerTemplateAsksForIsWhatWasAskedFor) {
+  const Json own = asked(R"({"allow_weaker_template": true, "template": {"spec": {"hostNetwork": true}}})");
+  EXPECT_EQ(weaker_than(own, own), "");
+}
+
+}  // namespace
+}  // namespace isogate::k8s
