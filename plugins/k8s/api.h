@@ -8,10 +8,10 @@
 // cannot be reached, is late, breaks off or answers nonsense (maybe_done() tells what may have happened),
 // ISOGATE_CANCELLED.
 //
-// What is repeated, five times at most and within the budget: after a 401 once, with newer credentials when there are any; after a
-// 429, whatever the method, since nothing was done; after a 503 with Retry-After, and over a kept connection
-// that turned out dead, only what may be done twice: GET, and DELETE. Nothing else ever is, nor an upgrade but
-// after a 401.
+// What is repeated, five times at most and within the budget: after a 401 once, with newer credentials when
+// there are any; after a 429, whatever the method, since nothing was done; after a 503 with Retry-After, and
+// over a kept connection that turned out dead, only what may be done twice: GET, and DELETE. Nothing else
+// ever is, nor an upgrade but after a 401.
 #pragma once
 
 #include <memory>

@@ -72,7 +72,7 @@ Services& Backend::services() {
 
 std::string Backend::detail_of(Services& services) const {
   std::string detail = requirements_.text() + " at " + services.api.access().text() + ", namespace `" +
-                       services.name_space + "`; a pod for each sandbox";
+                       services.name_space + "`; a " + name_of(config_.provision) + " for each sandbox";
   std::string relaxed;
   for (const std::string& each : relaxations_of(config_)) relaxed += (relaxed.empty() ? "" : "; ") + each;
   if (!relaxed.empty()) detail += "; relaxed: " + relaxed;

@@ -10,6 +10,11 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::pair<Provision, const char*> kProvisions[] = {
+    {Provision::kPod, "pod"},
+    {Provision::kJob, "job"},
+};
+
 [[noreturn]] void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
 
 bool is_normal(const std::string& path) {
@@ -100,6 +105,11 @@ Config taken_from(const Json& json) {
   take("max_lifetime_sec", config.max_lifetime_sec);
   take("liveness_interval_sec", config.liveness_interval_sec);
   take("liveness_patience_sec", config.liveness_patience_sec);
+  const std::string provision = json.value("provision", "pod");
+  if (!provision_named(provision)) refuse("provision: `" + provision + "` of `k8s` is not known");
+  config.provision = *provision_named(provision);
+  take("job_backoff_limit", config.job_backoff_limit);
+  take("job_ttl_sec", config.job_ttl_sec);
   take("template", config.pod_template);
   take("allow_unenforced_admission", config.allow_unenforced_admission);
   take("allow_unenforced_network", config.allow_unenforced_network);
@@ -114,6 +124,18 @@ void add_limit(std::vector<std::string>& found, const std::string& what, bool no
 }
 
 }  // namespace
+
+const char* name_of(Provision provision) {
+  for (const auto& [each, name] : kProvisions)
+    if (each == provision) return name;
+  return "";
+}
+
+std::optional<Provision> provision_named(std::string_view name) {
+  for (const auto& [each, its_name] : kProvisions)
+    if (name == its_name) return each;
+  return std::nullopt;
+}
 
 Config parse_config(std::string_view text) {
   if (text.empty()) return {};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,11 @@ namespace isogate::k8s {
 // How the runner in a pod is reached: by one exec that stays, or one for each call.
 enum class RunnerTransport { kStream, kExec };
 enum class Place { kClaim, kEmptyDir };
+
+// What makes the pods (provision.h). By name, as in the configuration; nothing for what is none.
+enum class Provision { kPod, kJob };
+const char* name_of(Provision provision);
+std::optional<Provision> provision_named(std::string_view name);
 
 // The keys of a Secret of the namespace, as read-only files.
 struct SecretFiles {
@@ -66,6 +72,9 @@ struct Config {
   uint64_t max_lifetime_sec = 0;        // 0: any
   uint64_t liveness_interval_sec = 30;  // 0: runners are not looked at
   uint64_t liveness_patience_sec = 20;
+  Provision provision = Provision::kPod;
+  uint64_t job_backoff_limit = 0;
+  uint64_t job_ttl_sec = 300;
   nlohmann::json pod_template = nlohmann::json::object();
   bool allow_unenforced_admission = false;
   bool allow_unenforced_network = false;

@@ -179,6 +179,12 @@ bool carries(const Json& object, const Owner& owner) {
   return true;
 }
 
+bool belongs_to(const Json& object, const std::string& uid) {
+  for (const Json& each : object.at("metadata").value("ownerReferences", Json::array()))
+    if (each.value("uid", "") == uid) return true;
+  return false;
+}
+
 std::string selector_of(const std::string& instance, const std::string& backend) {
   return std::string(kLabelInstance) + "=" + label_value(instance) + "," + kLabelBackend + "=" +
          label_value(backend);
@@ -272,7 +278,9 @@ std::string profile_digest(const Config& config, const Parts& parts, const isoga
   anybody.shell = parts.shell;
   anybody.toolchain = parts.toolchain;
   anybody.shared = parts.shared;
-  return sha256_hex(pod_of(config, anybody, limits).dump() + policy_of(config, anybody).dump());
+  std::string text = pod_of(config, anybody, limits).dump() + policy_of(config, anybody).dump();
+  if (config.provision != Provision::kPod) text += name_of(config.provision);
+  return sha256_hex(text);
 }
 
 std::vector<std::string> stdio_command(const Parts& parts) {

@@ -34,6 +34,8 @@ inline constexpr const char* kLabelGateway = "isogate.io/gateway";
 nlohmann::json gateway_labels_of(const Owner& owner);
 // Whether this object has exactly this owner's labels.
 bool carries(const nlohmann::json& object, const Owner& owner);
+// Whether an ownerReference of this object is of `uid`.
+bool belongs_to(const nlohmann::json& object, const std::string& uid);
 std::string selector_of(const std::string& instance, const std::string& backend);
 
 struct Parts {

@@ -61,6 +61,13 @@ isogate_evidence evidence_of(const Json& json) {
   return evidence;
 }
 
+// Older records lack it.
+Provision kind_of(const Json& json) {
+  const std::string name = json.value("kind", name_of(Provision::kPod));
+  if (const auto kind = provision_named(name)) return *kind;
+  throw Json::other_error::create(501, "unknown kind", &json);
+}
+
 std::string micro_time(std::time_t now) {
   std::tm parts{};
   ::gmtime_r(&now, &parts);
@@ -81,10 +88,19 @@ std::optional<std::time_t> time_of(const std::string& text) {
 
 }  // namespace
 
+void Record::forget_pod() {
+  for (std::string* of_pod : {&pod, &pod_uid, &object, &object_uid}) of_pod->clear();
+  kind = Provision::kPod;
+  evidence.reset();
+}
+
 void write_record(Json& lease, const Record& record, const std::string& holder,
                   std::chrono::seconds duration) {
   Json json = {{"pod", record.pod},
                {"pod_uid", record.pod_uid},
+               {"kind", name_of(record.kind)},
+               {"object", record.object},
+               {"object_uid", record.object_uid},
                {"profile", record.profile},
                {"claim", record.claim},
                {"claim_uid", record.claim_uid},
@@ -111,6 +127,9 @@ Record read_record(const Json& lease) {
     const Json json = Json::parse(is_shallow(text) ? text : "");
     Record record{json.at("pod"),
                   json.at("pod_uid"),
+                  kind_of(json),
+                  json.value("object", ""),
+                  json.value("object_uid", ""),
                   json.at("profile"),
                   json.at("claim"),
                   json.at("claim_uid"),

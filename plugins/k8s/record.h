@@ -10,12 +10,16 @@
 #include <vector>
 
 #include "isogate/backend.h"
+#include "plugins/k8s/config.h"
 
 namespace isogate::k8s {
 
 struct Record {
-  std::string pod;                 // its name, which holds 32 random bits; empty: there is none
-  std::string pod_uid;             // empty: it was about to be made
+  std::string pod;      // its name, which holds 32 random bits; empty: there is none, or it is not known
+  std::string pod_uid;  // empty: it was about to be made
+  Provision kind = Provision::kPod;
+  std::string object;              // the name of what makes the pod, likewise; empty for kPod
+  std::string object_uid;          // empty: it was about to be made
   std::string profile;             // profile_digest() of what it was made of
   std::string claim;               // the name of its PersistentVolumeClaim
   std::string claim_uid;           // empty: none was made yet
@@ -25,6 +29,8 @@ struct Record {
   std::string gateway_address;     // what the measurement tried to reach
   uint32_t gateway_port = 0;
   std::optional<isogate_evidence> evidence;  // of this pod, before the first command of a tenant
+
+  void forget_pod();  // and all that is of it alone
 };
 
 // Puts record and holder into a Lease's body. `holder` empty: nobody is at work.

@@ -42,6 +42,12 @@ constexpr Need kClaimNeeds[] = {
     {"", "persistentvolumeclaims", "", "get"},
 };
 
+constexpr Need kJobNeeds[] = {
+    {"batch", "jobs", "", "create"},
+    {"batch", "jobs", "", "delete"},
+    {"batch", "jobs", "", "get"},
+};
+
 bool may(Services& services, const Need& need, const Budget& budget) {
   const Json review = {{"apiVersion", "authorization.k8s.io/v1"},
                        {"kind", "SelfSubjectAccessReview"},
@@ -71,6 +77,7 @@ std::string why_not_allowed(Services& services, const Budget& budget) {
   std::string lacks;
   add_lacking(services, kNeeds, lacks, budget);
   if (services.config.workspace == Place::kClaim) add_lacking(services, kClaimNeeds, lacks, budget);
+  if (services.config.provision == Provision::kJob) add_lacking(services, kJobNeeds, lacks, budget);
   if (lacks.empty()) return "";
   return "these credentials may not " + lacks + " in the namespace `" + services.name_space + "`: " + kRole;
 }
@@ -78,7 +85,7 @@ std::string why_not_allowed(Services& services, const Budget& budget) {
 // Of the sandboxes that there are: says nothing of what is admitted.
 bool is_quota(const std::string& why) { return why.find("exceeded quota") != std::string::npos; }
 
-// `made`: as what.
+// `made`: as what. Also a Job's pods are tried as pods: they are admitted long after it.
 bool admits(Services& services, const Json& pod, std::string& why, const Budget& budget,
             Json* made = nullptr) {
   try {

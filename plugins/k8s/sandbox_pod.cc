@@ -6,6 +6,7 @@
 #include "plugins/k8s/egress.h"
 #include "plugins/k8s/exec_channel.h"
 #include "plugins/k8s/pool.h"
+#include "plugins/k8s/provision.h"
 #include "plugins/k8s/stuck_pod.h"
 
 namespace isogate::k8s {
@@ -15,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kHello{10'000}, kConnect{15'000}, kGone{40'000}, kPause{200};
+constexpr milliseconds kHello{10'000}, kConnect{15'000}, kGone{40'000}, kPause{200}, kAppear{30'000};
 constexpr seconds kOthers{150};
 constexpr isogate_call kUnbounded{sizeof(isogate_call), -1, INT64_MAX, {}};
 
@@ -60,7 +61,7 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
       lease_.record() = {};
       lease_.record().users = {services_.holder};
       lease_.record().claim = parts_.owner.sandbox_id + "-" + random_hex(4);
-      parts_.pod = lease_.record().pod = parts_.owner.sandbox_id + "-" + random_hex(4);
+      name_anew();
       if (!lease_.create(call)) continue;
       try {
         if (wish.ready == nullptr || !take(*wish.ready, call)) make(call);
@@ -96,6 +97,11 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
       remove_all(call);  // it was ended, and its workspace is gone: nobody waits for that any more
     }
   }
+}
+
+void SandboxPod::name_anew() {
+  parts_.pod = parts_.owner.sandbox_id + "-" + random_hex(4);
+  name_pod(lease_.record(), services_.config.provision, parts_.pod);
 }
 
 // To end it: that takes no pod, and makes none.
@@ -140,7 +146,7 @@ void SandboxPod::follow() {
   watch_liveness(services_, parts_, lease_.record().pod_uid, link_);
 }
 
-// With the Lease held and the pod's name in it.
+// With the Lease held and what will be made in it.
 void SandboxPod::make(const sdk::Call& call) {
   parts_.lease_uid = lease_.uid();
   parts_.claim = lease_.record().claim;
@@ -159,17 +165,37 @@ void SandboxPod::try_make(const sdk::Call& call) {
   record.profile = profile_digest(services_.config, parts_, limits_);
   prepare_workspace(call);
   prepare_policy(call);
-  const Json made = services_.api.create(services_.pod(), pod_of(services_.config, parts_, limits_), call);
-  record.pod_uid = state_of(made).uid;
-  const PodState state = run(call);
+  const Json pod = pod_of(services_.config, parts_, limits_);
+  begin_pod(services_, pod, record, call);
+  const PodState state = run(pod, call);
   link_ = connect(call);
   prove_no_way_out(services_, *link_, state.node_ip, call);
   fresh_ = true;
   follow();
 }
 
-// Until it runs. What cannot come right by itself is told at once.
-PodState SandboxPod::run(const sdk::Call& call) {
+// Until it, or one that a Job has made after it, runs.
+PodState SandboxPod::run(const Json& pod, const sdk::Call& call) {
+  const auto end = Clock::now() + seconds(services_.config.ready_timeout_sec);
+  const auto left = [&] { return std::chrono::ceil<milliseconds>(end - Clock::now()); };
+  Record& record = lease_.record();
+  uint64_t more = record.kind == Provision::kJob ? services_.config.job_backoff_limit : 0;
+  for (;; --more) {
+    find_pod(services_, pod, record, call, std::min(left(), kAppear));
+    parts_.pod = record.pod;
+    const PodState state = await_start(call, left());
+    if (state.running && state.uid == record.pod_uid) return state;
+    if (state.ended && more > 0 && left() > milliseconds(0)) continue;
+    std::string why = state.problem;
+    if (state.ended && why.empty()) why = state.how;
+    if (why.empty())
+      why = "it does not run after " + std::to_string(services_.config.ready_timeout_sec) + " s";
+    unavailable("the sandbox's pod cannot be started: " + why);
+  }
+}
+
+// What cannot come right by itself is told at once.
+PodState SandboxPod::await_start(const sdk::Call& call, milliseconds most) {
   const auto begun = Clock::now();
   const auto hopeless = [&](const PodState& state) {
     // A volume is on its way until it is there.
@@ -178,14 +204,8 @@ PodState SandboxPod::run(const sdk::Call& call) {
     if (state.problem.empty() || volume) return false;
     return !state.waits_for_node || Clock::now() - begun > seconds(services_.config.node_timeout_sec);
   };
-  const PodState state =
-      services_.pods.await(parts_.pod, call, seconds(services_.config.ready_timeout_sec),
-                           [&](const PodState& now) { return now.running || now.ended || hopeless(now); });
-  if (state.running && state.uid == lease_.record().pod_uid) return state;
-  std::string why = state.problem;
-  if (state.ended && why.empty()) why = state.how;
-  if (why.empty()) why = "it does not run after " + std::to_string(services_.config.ready_timeout_sec) + " s";
-  unavailable("the sandbox's pod cannot be started: " + why);
+  return services_.pods.await(parts_.pod, call, most,
+                              [&](const PodState& now) { return now.running || now.ended || hopeless(now); });
 }
 
 // False: another gateway has begun with something.
@@ -193,11 +213,8 @@ bool SandboxPod::make_anew(const std::string& why, const sdk::Call& call) {
   if (!lease_.hold(call)) return false;
   if (!why.empty()) services_.warn("the pod " + lease_.record().pod + " of a sandbox is made anew: " + why);
   discard_held(call);
-  Record& record = lease_.record();
-  record.evidence.reset();
-  record.pod_uid.clear();
-  parts_.pod = record.pod = parts_.owner.sandbox_id + "-" + random_hex(4);
-  record.users = {services_.holder};
+  name_anew();
+  lease_.record().users = {services_.holder};
   lease_.write(true, call);
   make(call);
   return true;
@@ -218,17 +235,18 @@ void SandboxPod::discard(const sdk::Call& call, Patience patience) {
   services_.pods.forget(record.pod);
   if (link_) link_->close("the pod is removed");
   link_.reset();
-  if (record.pod.empty()) return;
-  std::string uid = record.pod_uid;
-  if (uid.empty()) {  // it was about to be made: then it is ours by its name, which nobody could guess
-    uid = services_.pods.look(record.pod, call).uid;
-    if (uid.empty()) return;
+  const auto since = Clock::now();
+  for (bool more = true; more;) {
+    const auto ending = remove_pods(services_, record, parts_.owner.sandbox_id, lease_.uid(), call);
+    if (patience == Patience::kNone) return;
+    for (const PodName& each : ending) {
+      const auto gone = [&](const PodState& now) { return now.stopped || now.uid != each.uid; };
+      const PodState left = services_.pods.await(each.name, call, kGone, gone);
+      if (!gone(left) || Clock::now() - since > kGone)
+        unavailable("the sandbox's pod does not end: is its node `" + left.node_ip + "` lost?");
+    }
+    more = record.kind != Provision::kPod && !ending.empty();
   }
-  if (!remove_object(services_, services_.pod(record.pod), uid, call)) return;
-  if (patience == Patience::kNone) return;
-  const auto gone = [&](const PodState& now) { return now.stopped || now.uid != uid; };
-  const PodState left = services_.pods.await(record.pod, call, kGone, gone);
-  if (!gone(left)) unavailable("the sandbox's pod does not end: is its node `" + left.node_ip + "` lost?");
 }
 
 void SandboxPod::discard_now() noexcept {
@@ -350,10 +368,7 @@ void SandboxPod::stop(const sdk::Call& call) {
   }
   discard_held(call);
   if (services_.config.workspace == Place::kEmptyDir) return lease_.remove(call);
-  Record& record = lease_.record();
-  record.pod.clear();
-  record.pod_uid.clear();
-  record.evidence.reset();
+  lease_.record().forget_pod();
   lease_.write(false, call);
 }
 

@@ -85,7 +85,9 @@ class SandboxPod {
   void prepare_workspace(const sdk::Call& call);
   void adopt_workspace(const sdk::Call& call);
   void wait_for_volume(const sdk::Call& call);
-  PodState run(const sdk::Call& call);
+  void name_anew();
+  PodState run(const Json& pod, const sdk::Call& call);
+  PodState await_start(const sdk::Call& call, std::chrono::milliseconds most);
   void follow();
   // Whether it is waited for until nothing of a pod runs: not where a call failed, and nobody has run in it.
   enum class Patience { kNone, kUntilGone };

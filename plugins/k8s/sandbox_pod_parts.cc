@@ -22,12 +22,6 @@ std::string uid_of(const Json& object) {
 
 bool is_ending(const Json& object) { return object.at("metadata").contains("deletionTimestamp"); }
 
-bool belongs_to(const Json& object, const std::string& lease_uid) {
-  for (const Json& each : object.at("metadata").value("ownerReferences", Json::array()))
-    if (each.value("uid", "") == lease_uid) return true;
-  return false;
-}
-
 // What must be the same in every pod of a sandbox. Namespaces differ.
 bool same_walls(const isogate_evidence& a, const isogate_evidence& b) {
   return a.flags == b.flags && a.uid == b.uid && a.gid == b.gid && a.no_new_privs == b.no_new_privs &&

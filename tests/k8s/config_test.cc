@@ -61,6 +61,9 @@ TEST(K8sConfig, TheSchemaIsJsonAndNamesTheSameDefaults) {
   is("max_lifetime_sec", config.max_lifetime_sec);
   is("liveness_interval_sec", config.liveness_interval_sec);
   is("liveness_patience_sec", config.liveness_patience_sec);
+  is("job_backoff_limit", config.job_backoff_limit);
+  is("job_ttl_sec", config.job_ttl_sec);
+  is("provision", "pod");
   is("workspace", "claim");
   is("network", "none");
   for (const auto& [name, property] : properties.items())

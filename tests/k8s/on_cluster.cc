@@ -19,7 +19,8 @@ void OnCluster::SetUp() {
 
 void OnCluster::TearDown() {
   if (!api_) return;
-  for (const Json& each : all("pods")) remove("pods", name_of(each));
+  for (const char* plural : {"jobs", "pods"})
+    for (const Json& each : all(plural)) remove(plural, name_of(each));
   const Json leases =
       api_->list(resource("leases"), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
   for (const Json& each : leases.at("items")) remove("leases", name_of(each));
@@ -27,6 +28,7 @@ void OnCluster::TearDown() {
 
 Resource OnCluster::resource(const std::string& plural, const std::string& name) {
   const std::string group = plural == "leases"            ? "coordination.k8s.io/v1"
+                            : plural == "jobs"            ? "batch/v1"
                             : plural == "networkpolicies" ? "networking.k8s.io/v1"
                                                           : "v1";
   return {group, test::kSandboxNamespace, plural, name};

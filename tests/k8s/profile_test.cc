@@ -117,6 +117,7 @@ TEST(K8sProfile, ADigestTellsOtherSettingsFromAnotherPod) {
   isogate_limits more{};
   more.memory_bytes = 1 << 30;
   EXPECT_NE(profile_digest(config, parts, limits_of(config, more)), digest);
+  EXPECT_NE(profile_digest(parse_config(R"({"provision": "job"})"), parts, limits_of(config, {})), digest);
   EXPECT_NE(profile_digest(parse_config(R"({"network": "open"})"), parts, limits_of(config, {})), digest);
 }
 

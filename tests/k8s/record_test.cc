@@ -16,6 +16,9 @@ TEST(K8sRecord, ComesBackAsItWas) {
   Record record;
   record.pod = "isg-x-1";
   record.pod_uid = "uid";
+  record.kind = Provision::kJob;
+  record.object = "isg-x";
+  record.object_uid = "uid of it";
   record.measured = true;
   record.evidence.emplace();
   record.evidence->struct_size = sizeof(isogate_evidence);
@@ -26,6 +29,9 @@ TEST(K8sRecord, ComesBackAsItWas) {
   const Record again = read_record(lease);
   EXPECT_EQ(again.pod, record.pod);
   EXPECT_EQ(again.pod_uid, record.pod_uid);
+  EXPECT_EQ(again.kind, record.kind);
+  EXPECT_EQ(again.object, record.object);
+  EXPECT_EQ(again.object_uid, record.object_uid);
   EXPECT_TRUE(again.measured);
   ASSERT_TRUE(again.evidence);
   EXPECT_EQ(again.evidence->ns_pid, 4026533000u);
@@ -44,6 +50,22 @@ TEST(K8sRecord, AHolderHasAStateDirectoryAndNamesNoHost) {
   EXPECT_EQ(holder_in("/one"), holder_in("/one"));
   EXPECT_NE(holder_in("/one"), holder_in("/other"));
   EXPECT_EQ(holder_in("/one").find_first_not_of("0123456789abcdef"), std::string::npos);
+}
+
+TEST(K8sRecord, AnOlderOneIsOfABarePod) {
+  Json lease = Json::object();
+  Record record;
+  record.pod = "isg-x-1";
+  write_record(lease, record, "", std::chrono::seconds(60));
+  std::string& text = lease["metadata"]["annotations"][kRecord].get_ref<std::string&>();
+  Json json = Json::parse(text);
+  for (const char* member : {"kind", "object", "object_uid"}) EXPECT_EQ(json.erase(member), 1u);
+  text = json.dump();
+  EXPECT_EQ(read_record(lease).kind, Provision::kPod);
+  EXPECT_EQ(read_record(lease).pod, "isg-x-1");
+  json["kind"] = "deployment";
+  text = json.dump();
+  EXPECT_THROW((void)read_record(lease), sdk::Error);
 }
 
 TEST(K8sRecord, AHoldEnds) {

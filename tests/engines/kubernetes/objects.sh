@@ -98,7 +98,10 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: isogate-test-restricted}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: isogate-test-restricted}
-subjects: [{kind: ServiceAccount, name: isogate, namespace: isogate}]
+subjects:
+- {kind: ServiceAccount, name: isogate, namespace: isogate}
+# Of the pods that controllers make there.
+- {kind: ServiceAccount, name: default, namespace: isogate-sandboxes}
 END
 }
 

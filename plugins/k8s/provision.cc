@@ -1,0 +1,178 @@
+#include "plugins/k8s/provision.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "plugins/k8s/profile.h"
+#include "plugins/k8s/weaker.h"
+
+namespace isogate::k8s {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kFirstPause{30}, kLongestPause{1'000};
+
+[[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
+
+std::string uid_of(const Json& object) {
+  return object.value("metadata", Json::object()).value("uid", std::string());
+}
+
+struct Maker {
+  Provision kind;
+  const char *group_version, *plural, *what;
+};
+constexpr Maker kMakers[] = {
+    {Provision::kPod, "v1", "pods", "Pod"},
+    {Provision::kJob, "batch/v1", "jobs", "Job"},
+};
+
+const Maker& maker(Provision kind) {
+  return *std::find_if(std::begin(kMakers), std::end(kMakers),
+                       [kind](const Maker& each) { return each.kind == kind; });
+}
+
+Resource resource_of(const Services& services, Provision kind, const std::string& name = {}) {
+  return {maker(kind).group_version, services.name_space, maker(kind).plural, name};
+}
+
+// What a controller makes pods of: it names them, and owns them.
+Json template_of(const Json& pod) {
+  const Json& metadata = pod.at("metadata");
+  return {{"metadata", {{"labels", metadata.at("labels")}, {"annotations", metadata.at("annotations")}}},
+          {"spec", pod.at("spec")}};
+}
+
+Json job_of(const Config& config, const Json& pod) {
+  Json job = {{"apiVersion", "batch/v1"},
+              {"kind", "Job"},
+              {"metadata", pod.at("metadata")},
+              {"spec",
+               {{"parallelism", 1},
+                {"completions", 1},
+                {"backoffLimit", config.job_backoff_limit},
+                {"ttlSecondsAfterFinished", config.job_ttl_sec},
+                {"template", template_of(pod)}}}};
+  Json& spec = job["spec"];
+  if (config.max_lifetime_sec != 0) {
+    spec["activeDeadlineSeconds"] = config.max_lifetime_sec;
+    spec["template"]["spec"].erase("activeDeadlineSeconds");
+  }
+  return job;
+}
+
+Json asked_of(const Json& made_by) {
+  const Json& spec = made_by.at("spec");
+  return spec.contains("template") ? spec.at("template") : made_by;
+}
+
+void refuse_weaker(const Json& asked, const Json& pod) {
+  const std::string why = weaker_than(asked, pod);
+  if (!why.empty())
+    unavailable("the cluster made a weaker pod than it was asked for: " + why + "; nothing runs in it");
+}
+
+// All pods of this sandbox that the object made.
+std::vector<Json> pods_of(Services& services, const std::string& sandbox_id, const std::string& object_uid,
+                          const Budget& budget) {
+  const Json all =
+      services.api.list(services.pod(), {std::string(kLabelSandbox) + "=" + sandbox_id, "", 500}, budget);
+  std::vector<Json> found;
+  for (const Json& each : all.at("items"))
+    if (belongs_to(each, object_uid)) found.push_back(each);
+  return found;
+}
+
+// What the object itself says of having no pod.
+std::string why_none(Services& services, const Record& record, const Budget& budget) {
+  const Json object = services.api.get(resource_of(services, record.kind, record.object), budget);
+  const std::string name = std::string(maker(record.kind).what) + " " + record.object;
+  std::string why = name + " has no pod: `kubectl describe` says why";
+  const Json conditions = object.value("status", Json::object()).value("conditions", Json::array());
+  for (const Json& each : conditions)
+    if (const std::string said = each.value("message", ""); !said.empty())
+      why = name + " has no pod: " + printable(said);
+  return why;
+}
+
+// Of an object that was about to be made: it is ours by its name, which nobody could guess, and its Lease.
+std::string uid_by_name(Services& services, const Record& record, const std::string& lease_uid,
+                        const Budget& budget) {
+  try {
+    const Json there = services.api.get(resource_of(services, record.kind, record.object), budget);
+    return belongs_to(there, lease_uid) ? uid_of(there) : "";
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return "";
+  }
+}
+
+std::vector<PodName> remove_bare_pod(Services& services, const Record& record, const Budget& budget) {
+  if (record.pod.empty()) return {};
+  // It was about to be made: then it is ours by its name.
+  const std::string uid =
+      record.pod_uid.empty() ? services.pods.look(record.pod, budget).uid : record.pod_uid;
+  if (uid.empty() || !remove_object(services, services.pod(record.pod), uid, budget)) return {};
+  return {{record.pod, uid}};
+}
+
+}  // namespace
+
+void name_pod(Record& record, Provision kind, const std::string& name) {
+  record.forget_pod();
+  record.kind = kind;
+  (kind == Provision::kPod ? record.pod : record.object) = name;
+}
+
+Json maker_of(const Config& config, const Json& pod) {
+  return config.provision == Provision::kJob ? job_of(config, pod) : pod;
+}
+
+void begin_pod(Services& services, const Json& pod, Record& record, const Budget& budget) {
+  const Json body = maker_of(services.config, pod);
+  const Json made = services.api.create(resource_of(services, record.kind), body, budget);
+  (record.kind == Provision::kPod ? record.pod_uid : record.object_uid) = uid_of(made);
+  if (record.kind == Provision::kPod) refuse_weaker(pod, made);
+}
+
+void find_pod(Services& services, const Json& pod, Record& record, const sdk::Call& call, milliseconds most) {
+  if (record.kind == Provision::kPod) return;
+  const std::string sandbox_id = pod.at("metadata").at("labels").at(kLabelSandbox);
+  const auto until = Clock::now() + most;
+  for (milliseconds pause = kFirstPause; Clock::now() < until; pause = std::min(2 * pause, kLongestPause)) {
+    for (const Json& each : pods_of(services, sandbox_id, record.object_uid, call)) {
+      if (state_of(each).ended) continue;
+      record.pod = each.at("metadata").at("name");
+      record.pod_uid = uid_of(each);
+      return refuse_weaker(asked_of(maker_of(services.config, pod)), each);
+    }
+    call.check();
+    std::this_thread::sleep_for(pause);
+  }
+  unavailable("the sandbox's pod cannot be started: " + why_none(services, record, call));
+}
+
+std::vector<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
+                                 const std::string& lease_uid, const Budget& budget) {
+  if (record.kind == Provision::kPod) return remove_bare_pod(services, record, budget);
+  const std::string uid =
+      record.object_uid.empty() ? uid_by_name(services, record, lease_uid, budget) : record.object_uid;
+  if (uid.empty()) return {};
+  remove_object(services, resource_of(services, record.kind, record.object), uid, budget);
+  std::vector<PodName> left;
+  for (const Json& each : pods_of(services, sandbox_id, uid, budget))
+    if (!state_of(each).stopped) left.push_back({each.at("metadata").at("name"), uid_of(each)});
+  // One that was taken from its object would outlive it.
+  const auto is_recorded = [&](const PodName& each) { return each.uid == record.pod_uid; };
+  if (!record.pod_uid.empty() && std::none_of(left.begin(), left.end(), is_recorded))
+    left.push_back({record.pod, record.pod_uid});
+  std::erase_if(left, [&](const PodName& each) {
+    return !remove_object(services, services.pod(each.name), each.uid, budget);
+  });
+  return left;
+}
+
+}  // namespace isogate::k8s

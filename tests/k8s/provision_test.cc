@@ -1,0 +1,175 @@
+// Pods that a Job makes: what a bare pod promises holds for them.
+#include "plugins/k8s/provision.h"
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "plugins/k8s/record.h"
+#include "tests/k8s/on_cluster.h"
+#include "tests/support/processes.h"
+
+namespace isogate::k8s {
+namespace {
+
+using test::Answer;
+using test::Caller;
+using test::eventually;
+using test::ExecStream;
+using test::Gateway;
+using testing::HasSubstr;
+
+Json some_pod(const Config& config) {
+  Parts parts;
+  parts.owner = {"instance", "k8s", "isg-a"};
+  parts.lease_uid = "u";
+  parts.pod = parts.claim = "isg-a-1";
+  return pod_of(config, parts, limits_of(config, {}));
+}
+
+TEST(K8sProvision, AJobHoldsThePodAndItsEnds) {
+  const Config config =
+      parse_config(R"({"provision": "job", "max_lifetime_sec": 60, "job_backoff_limit": 2})");
+  const Json pod = some_pod(config), job = maker_of(config, pod);
+  EXPECT_EQ(job.at("metadata"), pod.at("metadata")) << "the Lease's, by name and owner";
+  const Json& spec = job.at("spec");
+  EXPECT_EQ(spec.at("backoffLimit"), 2);
+  EXPECT_EQ(spec.at("ttlSecondsAfterFinished"), 300);
+  EXPECT_EQ(spec.at("activeDeadlineSeconds"), 60);
+  const Json& held = spec.at("template");
+  EXPECT_EQ(held.at("metadata").at("labels"), pod.at("metadata").at("labels"));
+  EXPECT_FALSE(held.at("metadata").contains("ownerReferences"));
+  Json expected = pod.at("spec");
+  expected.erase("activeDeadlineSeconds");
+  EXPECT_EQ(held.at("spec"), expected);
+  EXPECT_EQ(held.at("spec").at("restartPolicy"), "Never");
+}
+
+TEST(K8sProvision, ABarePodMakesItself) {
+  const Config config;
+  EXPECT_EQ(maker_of(config, some_pod(config)), some_pod(config));
+}
+
+TEST(K8sProvision, WhatWillBeMadeIsInTheRecordAlone) {
+  Record record;
+  record.pod = "old";
+  record.object_uid = "old";
+  record.claim = "kept";
+  name_pod(record, Provision::kJob, "new");
+  EXPECT_EQ(record.kind, Provision::kJob);
+  EXPECT_EQ(record.object, "new");
+  EXPECT_EQ(record.pod + record.pod_uid + record.object_uid, "");
+  EXPECT_EQ(record.claim, "kept");
+  name_pod(record, Provision::kPod, "newer");
+  EXPECT_EQ(record.pod, "newer");
+  EXPECT_EQ(record.object, "");
+}
+
+class K8sJob : public OnCluster {
+ protected:
+  test::GatewayOptions with_jobs() const { return options("provision: job"); }
+  Json job() const {
+    std::vector<Json> found;
+    for (const Json& each : all("jobs"))
+      if (!each.at("metadata").contains("deletionTimestamp")) found.push_back(each);
+    EXPECT_EQ(found.size(), 1u);
+    return found.empty() ? Json() : found[0];
+  }
+  void expect_nothing_left() const {
+    for (const char* plural : {"jobs", "pods", "leases", "persistentvolumeclaims", "networkpolicies"})
+      EXPECT_TRUE(eventually(30, [&] { return all(plural).empty(); })) << plural;
+  }
+};
+
+TEST_F(K8sJob, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
+  Gateway gateway(with_jobs());
+  const Caller me(gateway, "a");
+  ASSERT_EQ(me.run("echo mine > kept; echo gone > /tmp/mark").at("exit_code"), 0);
+  const Json first = pod(), its_job = job();
+  EXPECT_TRUE(belongs_to(first, uid_of(its_job)));
+  EXPECT_TRUE(belongs_to(its_job, uid_of(all("leases").at(0))));
+  ExecStream stream(me, {{"command", "echo up; sleep 60"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("event"), "stdout");
+  const double took = test::seconds_of([&] {
+    api_->remove(resource("pods", name_of(first)), Json(), usual());
+    const auto events = stream.rest();
+    EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
+    EXPECT_THAT(events.back().dump(), HasSubstr("its pod was deleted"));
+  });
+  EXPECT_LT(took, 5.0);
+  EXPECT_EQ(me.out("cat kept; ls /tmp"), "mine\n") << "a fresh pod, the same files";
+  EXPECT_NE(uid_of(job()), uid_of(its_job)) << "not a pod that the Job made by itself";
+  EXPECT_TRUE(belongs_to(pod(), uid_of(job())));
+  ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  expect_nothing_left();
+}
+
+TEST_F(K8sJob, AKilledGatewayTakesItsPodUpAgain) {
+  Gateway first(with_jobs());
+  ASSERT_EQ(Caller(first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
+  const std::string uid = uid_of(pod());
+  first.signal(SIGKILL);
+  EXPECT_EQ(first.wait(20), 128 + SIGKILL);
+  auto again = with_jobs();
+  again.state_dir = first.state_dir();
+  Gateway second(again);
+  EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
+  EXPECT_EQ(uid_of(pod()), uid);
+  second.stop();
+  for (const char* plural : {"jobs", "pods"})
+    EXPECT_TRUE(eventually(30, [&] { return all(plural).empty(); })) << plural;
+  EXPECT_EQ(all("persistentvolumeclaims").size(), 1u);
+}
+
+// As a gateway leaves it that was killed between the record and the Job's pod.
+TEST_F(K8sJob, WhatWasBeingMadeIsFoundByItsName) {
+  auto gateway = std::make_unique<Gateway>(with_jobs());
+  ASSERT_EQ(Caller(*gateway, "a").run("echo mine > kept").at("exit_code"), 0);
+  const Json before = job();
+  gateway->signal(SIGKILL);
+  gateway->wait(20);
+  Json lease = all("leases").at(0);
+  Record record = read_record(lease);
+  EXPECT_EQ(record.kind, Provision::kJob);
+  EXPECT_EQ(record.object_uid, uid_of(before));
+  name_pod(record, Provision::kJob, name_of(before));
+  write_record(lease, record, "", std::chrono::seconds(1));
+  api_->replace(resource("leases", name_of(lease)), lease, usual());
+  auto again = with_jobs();
+  again.state_dir = gateway->state_dir();
+  Gateway second(again);
+  EXPECT_EQ(Caller(second, "a").out("cat kept"), "mine\n");
+  EXPECT_NE(uid_of(job()), uid_of(before));
+  EXPECT_TRUE(belongs_to(pod(), uid_of(job())));
+}
+
+// What was made is removed as what it is, whatever is configured now.
+TEST_F(K8sJob, AnotherProvisionMakesThePodAnew) {
+  auto first = std::make_unique<Gateway>(options("provision: job", "on_shutdown: keep"));
+  ASSERT_EQ(Caller(*first, "a").run("echo mine > kept").at("exit_code"), 0);
+  first->stop();
+  ASSERT_EQ(all("jobs").size(), 1u);
+  auto again = options();
+  again.state_dir = first->state_dir();
+  Gateway second(again);
+  EXPECT_EQ(Caller(second, "a").out("cat kept"), "mine\n");
+  EXPECT_TRUE(all("jobs").empty());
+  EXPECT_TRUE(belongs_to(pod(), uid_of(all("leases").at(0))));
+}
+
+TEST_F(K8sJob, AnImageThatIsNotThereIsToldAtOnceAndLeavesNothing) {
+  auto absent = with_jobs();
+  const std::string image = "isogate-test:base";
+  absent.yaml.replace(absent.yaml.find(image), image.size(), "isogate-test:absent");
+  EXPECT_THAT(refusal_of(absent), HasSubstr("ErrImageNeverPull"));
+  expect_nothing_left();
+}
+
+TEST_F(K8sJob, RightsAreAskedForOnlyWhereTheyAreNeeded) {
+  EXPECT_THAT(detail_of(options("namespace: default, provision: job")),
+              HasSubstr("create jobs, delete jobs"));
+  EXPECT_THAT(detail_of(options("namespace: default")), testing::Not(HasSubstr("jobs")));
+}
+
+}  // namespace
+}  // namespace isogate::k8s
