@@ -74,6 +74,7 @@ run_tests --label-exclude cluster
 # Last and by itself: a cluster takes a quarter of a processor even when it does nothing.
 say "a cluster"
 start_engine ISOGATE_TEST_KUBERNETES kubernetes up k8s
+tests/engines/kubernetes/agents.sh > /dev/null || echo "agents.x-k8s.io: its tests are skipped"
 run_tests --label-regex cluster
 
 say "both parts together"

@@ -6,6 +6,7 @@
 #                                               of the administrator's kubeconfig
 #   kubernetes.sh import DIR NAME ARCHIVE       a root file system (tar) as an image of the node
 #   kubernetes.sh runner DIR PROGRAM                an isogate-runner as an image of the node; prints its name
+#   kubernetes.sh agents DIR                    installs agents.x-k8s.io and starts its controller (kubernetes/agents.sh)
 #   kubernetes.sh down [DIR]                    ends it, with all that is its own
 #
 # Exits with 77 where there can be none, with the reason on stderr. Pods need imagePullPolicy Never.
@@ -19,7 +20,7 @@ here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 
 node=isogate-node
 # Killed in this order. Each has a pid file and a log of its name in DIR.
-parts="kubelet containerd kube-scheduler kube-controller-manager kube-apiserver etcd"
+parts="agents kubelet containerd kube-scheduler kube-controller-manager kube-apiserver etcd"
 
 choose() {
   dir=$(realpath -m "${1:-/var/tmp/isogate-kubernetes-$(id -u)}")
@@ -350,6 +351,16 @@ up() {
   echo "$dir/kubeconfig"
 }
 
+# The administrator's controller: it makes Sandboxes' pods. What it cannot do is for the tests to see.
+add_agents() {
+  local agents kind
+  agents=$("$here/kubernetes/agents.sh") || skip "there is no controller of agents.x-k8s.io"
+  . "$dir/settings"
+  for kind in "$agents"/*.yaml; do create /apis/apiextensions.k8s.io/v1/customresourcedefinitions < "$kind"; done
+  await 20 kube-apiserver kube GET /apis/agents.x-k8s.io/v1alpha1/sandboxes
+  launch agents "$agents/controller" --kubeconfig "$dir/kubeconfig" --health-probe-bind-address 0
+}
+
 verb=${1:-}
 shift || true
 case $verb in
@@ -362,6 +373,7 @@ case $verb in
     choose "${1:?DIR}"
     import_runner "${2:?PROGRAM}"
     ;;
+  agents) choose "${1:?DIR}"; add_agents ;;
   down) choose "${1:-}"; remove ;;
-  *) echo "usage: kubernetes.sh up [DIR] | import DIR NAME ARCHIVE | runner DIR PROGRAM | down [DIR]" >&2; exit 2 ;;
+  *) echo "usage: kubernetes.sh up [DIR] | import DIR NAME ARCHIVE | runner DIR PROGRAM | agents DIR | down [DIR]" >&2; exit 2 ;;
 esac

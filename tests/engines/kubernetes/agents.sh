@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Prints the directory of the controller of agents.x-k8s.io and its CustomResourceDefinitions, for kubernetes.sh:
+# sigs.k8s.io/agent-sandbox from the Go proxy, built once and kept beside Kubernetes' programs.
+set -euo pipefail
+name=kubernetes.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+programs=${ISOGATE_KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-kubernetes}
+version=v0.1.0
+# To be raised where what is built, or how, changes.
+kept=$programs/agents/$version-r1
+
+find_go() {
+  local go
+  for go in "$(command -v go || true)" /usr/local/go/bin/go; do
+    [ -x "$go" ] && "$go" version | grep -qE 'go1\.(2[4-9]|[3-9])' && echo "$go" && return
+  done
+  skip "there is no Go 1.24 or newer for the controller of agents.x-k8s.io"
+}
+
+# Port 8080 is of the whole machine: no metrics.
+close_metrics() {
+  local package=sigs.k8s.io/controller-runtime/pkg
+  sed -i -e "s|^\t\"$package/healthz\"\$|&\n\tmetrics \"$package/metrics/server\"|" \
+    -e 's|^\t\tLeaderElection:|\t\tMetrics: metrics.Options{BindAddress: "0"},\n&|' "$1"
+}
+
+# The cluster's API server takes an empty string of a custom resource for null: no such default, nor then a key of a list.
+age() {
+  awk '/default: ""$/ { next }
+    /x-kubernetes-list-map-keys:$/ { inside = 1; next }
+    inside && /^ *- / { next }
+    { inside = 0 }
+    !/x-kubernetes-list-type: map$/' "$1"
+}
+
+build() {
+  cp -r "$("$go" mod download -json "sigs.k8s.io/agent-sandbox@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')" "$work/source"
+  chmod -R u+w "$work/source"
+  cd "$work/source"
+  close_metrics cmd/agent-sandbox-controller/main.go
+  mkdir "$work/out"
+  "$go" build -trimpath -ldflags '-s -w' -o "$work/out/controller" ./cmd/agent-sandbox-controller
+  age k8s/crds/agents.x-k8s.io_sandboxes.yaml > "$work/out/sandboxes.yaml"
+  mv "$work/out" "$kept"
+}
+
+finish() {
+  local code=$?
+  [ "$code" = 0 ] || tail -n 3 "$programs/agents.log" >&2
+  rm -rf "$work"
+}
+
+mkdir -p "$programs/agents"
+exec 9> "$programs/agents.lock"
+flock 9
+if [ ! -d "$kept" ]; then
+  go=$(find_go)
+  note "building the controller of agents.x-k8s.io, about 2 minutes, once"
+  work=$(mktemp -d "$programs/work.XXXXXX")
+  trap finish EXIT
+  export GOPATH=$work/go GOCACHE=$work/gocache GOFLAGS=-modcacherw GOENV=off CGO_ENABLED=0
+  build > "$programs/agents.log" 2>&1 9>&-
+fi
+echo "$kept"
