@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 constexpr std::pair<Provision, const char*> kProvisions[] = {
     {Provision::kPod, "pod"},
     {Provision::kJob, "job"},
+    {Provision::kSandbox, "sandbox"},
 };
 
 [[noreturn]] void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }

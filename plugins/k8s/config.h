@@ -18,7 +18,7 @@ enum class RunnerTransport { kStream, kExec };
 enum class Place { kClaim, kEmptyDir };
 
 // What makes the pods (provision.h). By name, as in the configuration; nothing for what is none.
-enum class Provision { kPod, kJob };
+enum class Provision { kPod, kJob, kSandbox };
 const char* name_of(Provision provision);
 std::optional<Provision> provision_named(std::string_view name);
 

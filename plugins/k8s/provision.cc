@@ -28,6 +28,7 @@ struct Maker {
 constexpr Maker kMakers[] = {
     {Provision::kPod, "v1", "pods", "Pod"},
     {Provision::kJob, "batch/v1", "jobs", "Job"},
+    {Provision::kSandbox, "agents.x-k8s.io/v1alpha1", "sandboxes", "Sandbox"},
 };
 
 const Maker& maker(Provision kind) {
@@ -64,9 +65,19 @@ Json job_of(const Config& config, const Json& pod) {
   return job;
 }
 
-Json asked_of(const Json& made_by) {
-  const Json& spec = made_by.at("spec");
-  return spec.contains("template") ? spec.at("template") : made_by;
+Json sandbox_of(const Json& pod) {
+  return {{"apiVersion", maker(Provision::kSandbox).group_version},
+          {"kind", "Sandbox"},
+          {"metadata", pod.at("metadata")},
+          {"spec", {{"podTemplate", template_of(pod)}}}};
+}
+
+// The pod in what makes it.
+Json held_by(const Json& made) {
+  const Json spec = made.value("spec", Json::object());
+  for (const char* member : {"template", "podTemplate"})
+    if (spec.contains(member)) return spec.at(member);
+  return made;
 }
 
 void refuse_weaker(const Json& asked, const Json& pod) {
@@ -90,7 +101,7 @@ std::vector<Json> pods_of(Services& services, const std::string& sandbox_id, con
 std::string why_none(Services& services, const Record& record, const Budget& budget) {
   const Json object = services.api.get(resource_of(services, record.kind, record.object), budget);
   const std::string name = std::string(maker(record.kind).what) + " " + record.object;
-  std::string why = name + " has no pod: `kubectl describe` says why";
+  std::string why = name + " has no pod: does its controller run? `kubectl describe` may say more";
   const Json conditions = object.value("status", Json::object()).value("conditions", Json::array());
   for (const Json& each : conditions)
     if (const std::string said = each.value("message", ""); !said.empty())
@@ -98,7 +109,20 @@ std::string why_none(Services& services, const Record& record, const Budget& bud
   return why;
 }
 
-// Of an object that was about to be made: it is ours by its name, which nobody could guess, and its Lease.
+std::optional<PodName> remove_pod(Services& services, const Record& record, const std::string& uid,
+                                  const Budget& budget) {
+  if (uid.empty() || !remove_object(services, services.pod(record.pod), uid, budget)) return std::nullopt;
+  return PodName{record.pod, uid};
+}
+
+std::optional<PodName> remove_bare_pod(Services& services, const Record& record, const Budget& budget) {
+  // Without its uid it was about to be made: then it is ours by its name, which nobody could guess.
+  const bool named = record.pod_uid.empty() && !record.pod.empty();
+  return remove_pod(services, record, named ? services.pods.look(record.pod, budget).uid : record.pod_uid,
+                    budget);
+}
+
+// Of an object that was about to be made, likewise; and it has to be the Lease's.
 std::string uid_by_name(Services& services, const Record& record, const std::string& lease_uid,
                         const Budget& budget) {
   try {
@@ -110,15 +134,6 @@ std::string uid_by_name(Services& services, const Record& record, const std::str
   }
 }
 
-std::vector<PodName> remove_bare_pod(Services& services, const Record& record, const Budget& budget) {
-  if (record.pod.empty()) return {};
-  // It was about to be made: then it is ours by its name.
-  const std::string uid =
-      record.pod_uid.empty() ? services.pods.look(record.pod, budget).uid : record.pod_uid;
-  if (uid.empty() || !remove_object(services, services.pod(record.pod), uid, budget)) return {};
-  return {{record.pod, uid}};
-}
-
 }  // namespace
 
 void name_pod(Record& record, Provision kind, const std::string& name) {
@@ -128,7 +143,32 @@ void name_pod(Record& record, Provision kind, const std::string& name) {
 }
 
 Json maker_of(const Config& config, const Json& pod) {
-  return config.provision == Provision::kJob ? job_of(config, pod) : pod;
+  switch (config.provision) {
+    case Provision::kJob:
+      return job_of(config, pod);
+    case Provision::kSandbox:
+      return sandbox_of(pod);
+    case Provision::kPod:
+      break;
+  }
+  return pod;
+}
+
+std::string why_not_taken(Services& services, const Json& pod, const Budget& budget) {
+  const Provision kind = services.config.provision;
+  const std::string plural = maker(kind).plural, version = maker(kind).group_version;
+  const Json body = maker_of(services.config, pod);
+  try {
+    const Json made = services.api.create(resource_of(services, kind), body, budget, {{"dryRun", "All"}});
+    const std::string weaker = weaker_than(held_by(body), held_by(made));
+    return weaker.empty() ? "" : "its " + plural + " hold weaker pods than they are given: " + weaker;
+  } catch (const ApiError& error) {
+    if (error.http_status() == 404)
+      return "the cluster has no CustomResourceDefinition " + plural + " of " + version +
+             ": install it with its controller, or write another `provision`";
+    if (error.http_status() != 403 && error.http_status() != 422 && error.http_status() != 400) throw;
+    return "its " + plural + " are not admitted: " + error.what();
+  }
 }
 
 void begin_pod(Services& services, const Json& pod, Record& record, const Budget& budget) {
@@ -147,7 +187,7 @@ void find_pod(Services& services, const Json& pod, Record& record, const sdk::Ca
       if (state_of(each).ended) continue;
       record.pod = each.at("metadata").at("name");
       record.pod_uid = uid_of(each);
-      return refuse_weaker(asked_of(maker_of(services.config, pod)), each);
+      return refuse_weaker(held_by(maker_of(services.config, pod)), each);
     }
     call.check();
     std::this_thread::sleep_for(pause);
@@ -155,24 +195,17 @@ void find_pod(Services& services, const Json& pod, Record& record, const sdk::Ca
   unavailable("the sandbox's pod cannot be started: " + why_none(services, record, call));
 }
 
-std::vector<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
-                                 const std::string& lease_uid, const Budget& budget) {
+std::optional<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
+                                   const std::string& lease_uid, const Budget& budget) {
   if (record.kind == Provision::kPod) return remove_bare_pod(services, record, budget);
   const std::string uid =
       record.object_uid.empty() ? uid_by_name(services, record, lease_uid, budget) : record.object_uid;
-  if (uid.empty()) return {};
+  if (uid.empty()) return std::nullopt;
   remove_object(services, resource_of(services, record.kind, record.object), uid, budget);
-  std::vector<PodName> left;
   for (const Json& each : pods_of(services, sandbox_id, uid, budget))
-    if (!state_of(each).stopped) left.push_back({each.at("metadata").at("name"), uid_of(each)});
-  // One that was taken from its object would outlive it.
-  const auto is_recorded = [&](const PodName& each) { return each.uid == record.pod_uid; };
-  if (!record.pod_uid.empty() && std::none_of(left.begin(), left.end(), is_recorded))
-    left.push_back({record.pod, record.pod_uid});
-  std::erase_if(left, [&](const PodName& each) {
-    return !remove_object(services, services.pod(each.name), each.uid, budget);
-  });
-  return left;
+    if (uid_of(each) != record.pod_uid)
+      remove_object(services, services.pod(each.at("metadata").at("name")), uid_of(each), budget);
+  return remove_pod(services, record, record.pod_uid, budget);
 }
 
 }  // namespace isogate::k8s

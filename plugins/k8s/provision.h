@@ -1,5 +1,6 @@
-// How the pod of a sandbox comes to be: made by this backend itself, or by an object that it makes, a Job.
-// That object belongs to the sandbox's Lease, and the pod to it, by uid. Any thread.
+// How the pod of a sandbox comes to be: made by this backend itself, or by the controller of an object that
+// it makes, a Job or a Sandbox (agents.x-k8s.io/v1alpha1, sigs.k8s.io/agent-sandbox). That object belongs to
+// the sandbox's Lease, and the pod to it, by uid. Any thread.
 //
 // What will be made is named in the record first, and the record is written to the Lease: so whoever comes
 // after a gateway that was killed in between finds it.
@@ -7,8 +8,8 @@
 
 #include <chrono>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "plugins/k8s/record.h"
 #include "plugins/k8s/services.h"
@@ -18,8 +19,11 @@ namespace isogate::k8s {
 // In the record alone. `name` holds 32 random bits.
 void name_pod(Record& record, Provision kind, const std::string& name);
 
-// What is created for `pod`, a body of pod_of(): itself, or a Job of its name. Pure.
+// What is created for `pod`, a body of pod_of(): itself, or an object of its name. Pure.
 nlohmann::json maker_of(const Config& config, const nlohmann::json& pod);
+
+// Why the cluster does not take what is created for `pod`, tried without making it; empty: it does.
+std::string why_not_taken(Services& services, const nlohmann::json& pod, const Budget& budget);
 
 // Creates what the record names. Its uid is in the record then.
 void begin_pod(Services& services, const nlohmann::json& pod, Record& record, const Budget& budget);
@@ -34,8 +38,8 @@ struct PodName {
 };
 
 // Removes what the record names, if it still is that very object, and each pod of it. Gone already is fine.
-// Which may run still, to be waited for; then, as a controller may have made one more, to be called again.
-std::vector<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
-                                 const std::string& lease_uid, const Budget& budget);
+// The recorded pod where it may still run, to be waited for: a tenant has been in no other.
+std::optional<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
+                                   const std::string& lease_uid, const Budget& budget);
 
 }  // namespace isogate::k8s

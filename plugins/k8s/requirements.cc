@@ -5,6 +5,7 @@
 
 #include "plugins/k8s/digest.h"
 #include "plugins/k8s/profile.h"
+#include "plugins/k8s/provision.h"
 #include "plugins/k8s/weaker.h"
 
 namespace isogate::k8s {
@@ -48,6 +49,12 @@ constexpr Need kJobNeeds[] = {
     {"batch", "jobs", "", "get"},
 };
 
+constexpr Need kSandboxNeeds[] = {
+    {"agents.x-k8s.io", "sandboxes", "", "create"},
+    {"agents.x-k8s.io", "sandboxes", "", "delete"},
+    {"agents.x-k8s.io", "sandboxes", "", "get"},
+};
+
 bool may(Services& services, const Need& need, const Budget& budget) {
   const Json review = {{"apiVersion", "authorization.k8s.io/v1"},
                        {"kind", "SelfSubjectAccessReview"},
@@ -78,6 +85,7 @@ std::string why_not_allowed(Services& services, const Budget& budget) {
   add_lacking(services, kNeeds, lacks, budget);
   if (services.config.workspace == Place::kClaim) add_lacking(services, kClaimNeeds, lacks, budget);
   if (services.config.provision == Provision::kJob) add_lacking(services, kJobNeeds, lacks, budget);
+  if (services.config.provision == Provision::kSandbox) add_lacking(services, kSandboxNeeds, lacks, budget);
   if (lacks.empty()) return "";
   return "these credentials may not " + lacks + " in the namespace `" + services.name_space + "`: " + kRole;
 }
@@ -105,7 +113,7 @@ std::string why_not_admitted(Services& services, const isogate_limits& limits, c
   const std::string& space = services.name_space;
   Parts parts;
   parts.owner = {"isogate", "probe", "isogate-probe-" + random_hex(4)};
-  parts.pod = parts.claim = parts.owner.sandbox_id;
+  parts.pod = parts.claim = parts.tenant = parts.agent_id = parts.owner.sandbox_id;
   const Json own = pod_of(services.config, parts, limits);
   std::string why;
   Json made;
@@ -113,6 +121,8 @@ std::string why_not_admitted(Services& services, const isogate_limits& limits, c
     return "the namespace `" + space + "` does not admit the pods of this backend: " + why;
   if (const std::string weaker = weaker_than(own, made); !weaker.empty())
     return "the namespace `" + space + "` makes weaker pods of this backend's: " + weaker;
+  if (services.config.provision != Provision::kPod) why = why_not_taken(services, own, budget);
+  if (!why.empty()) return "the namespace `" + space + "` cannot hold sandboxes: " + why;
   if (services.config.allow_unenforced_admission) return "";
   for (const Escape& each : escapes_of(own)) {
     if (admits(services, each.pod, why, budget))

@@ -235,18 +235,11 @@ void SandboxPod::discard(const sdk::Call& call, Patience patience) {
   services_.pods.forget(record.pod);
   if (link_) link_->close("the pod is removed");
   link_.reset();
-  const auto since = Clock::now();
-  for (bool more = true; more;) {
-    const auto ending = remove_pods(services_, record, parts_.owner.sandbox_id, lease_.uid(), call);
-    if (patience == Patience::kNone) return;
-    for (const PodName& each : ending) {
-      const auto gone = [&](const PodState& now) { return now.stopped || now.uid != each.uid; };
-      const PodState left = services_.pods.await(each.name, call, kGone, gone);
-      if (!gone(left) || Clock::now() - since > kGone)
-        unavailable("the sandbox's pod does not end: is its node `" + left.node_ip + "` lost?");
-    }
-    more = record.kind != Provision::kPod && !ending.empty();
-  }
+  const auto ending = remove_pods(services_, record, parts_.owner.sandbox_id, lease_.uid(), call);
+  if (!ending || patience == Patience::kNone) return;
+  const auto gone = [&](const PodState& now) { return now.stopped || now.uid != ending->uid; };
+  const PodState left = services_.pods.await(ending->name, call, kGone, gone);
+  if (!gone(left)) unavailable("the sandbox's pod does not end: is its node `" + left.node_ip + "` lost?");
 }
 
 void SandboxPod::discard_now() noexcept {

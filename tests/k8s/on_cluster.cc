@@ -19,7 +19,7 @@ void OnCluster::SetUp() {
 
 void OnCluster::TearDown() {
   if (!api_) return;
-  for (const char* plural : {"jobs", "pods"})
+  for (const char* plural : {"jobs", "sandboxes", "pods"})
     for (const Json& each : all(plural)) remove(plural, name_of(each));
   const Json leases =
       api_->list(resource("leases"), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
@@ -29,6 +29,7 @@ void OnCluster::TearDown() {
 Resource OnCluster::resource(const std::string& plural, const std::string& name) {
   const std::string group = plural == "leases"            ? "coordination.k8s.io/v1"
                             : plural == "jobs"            ? "batch/v1"
+                            : plural == "sandboxes"       ? "agents.x-k8s.io/v1alpha1"
                             : plural == "networkpolicies" ? "networking.k8s.io/v1"
                                                           : "v1";
   return {group, test::kSandboxNamespace, plural, name};
@@ -58,11 +59,15 @@ GatewayOptions OnCluster::bare(const std::string& config) const {
 }
 
 std::vector<Json> OnCluster::all(const std::string& plural) const {
-  const Json list =
-      api_->list(resource(plural), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
   std::vector<Json> found;
-  for (const Json& each : list.at("items"))
-    if (!each.at("metadata").at("labels").contains(kLabelGateway)) found.push_back(each);
+  try {
+    const Json list =
+        api_->list(resource(plural), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
+    for (const Json& each : list.at("items"))
+      if (!each.at("metadata").at("labels").contains(kLabelGateway)) found.push_back(each);
+  } catch (const ApiError& error) {  // a cluster may lack their CustomResourceDefinition
+    if (plural != "sandboxes" || error.http_status() != 404) throw;
+  }
   return found;
 }
 

@@ -1,4 +1,4 @@
-// Pods that a Job makes: what a bare pod promises holds for them.
+// Pods that a Job or a Sandbox of agents.x-k8s.io makes: what a bare pod promises holds for them.
 #include "plugins/k8s/provision.h"
 
 #include <csignal>
@@ -7,6 +7,7 @@
 #include "plugins/k8s/record.h"
 #include "tests/k8s/on_cluster.h"
 #include "tests/support/processes.h"
+#include "tests/support/program.h"
 
 namespace isogate::k8s {
 namespace {
@@ -44,6 +45,16 @@ TEST(K8sProvision, AJobHoldsThePodAndItsEnds) {
   EXPECT_EQ(held.at("spec").at("restartPolicy"), "Never");
 }
 
+TEST(K8sProvision, ASandboxHoldsThePod) {
+  const Config config = parse_config(R"({"provision": "sandbox", "max_lifetime_sec": 60})");
+  const Json pod = some_pod(config), sandbox = maker_of(config, pod);
+  EXPECT_EQ(sandbox.at("apiVersion"), "agents.x-k8s.io/v1alpha1");
+  EXPECT_EQ(sandbox.at("metadata"), pod.at("metadata"));
+  const Json& held = sandbox.at("spec").at("podTemplate");
+  EXPECT_EQ(held.at("metadata").at("labels"), pod.at("metadata").at("labels"));
+  EXPECT_EQ(held.at("spec"), pod.at("spec")) << "with its activeDeadlineSeconds";
+}
+
 TEST(K8sProvision, ABarePodMakesItself) {
   const Config config;
   EXPECT_EQ(maker_of(config, some_pod(config)), some_pod(config));
@@ -64,29 +75,76 @@ TEST(K8sProvision, WhatWillBeMadeIsInTheRecordAlone) {
   EXPECT_EQ(record.object, "");
 }
 
-class K8sJob : public OnCluster {
+class K8sProvisioned : public OnCluster {
  protected:
-  test::GatewayOptions with_jobs() const { return options("provision: job"); }
-  Json job() const {
+  static const char* plural_of(const std::string& provision) {
+    return provision == "job" ? "jobs" : "sandboxes";
+  }
+  test::GatewayOptions with(const std::string& provision, const std::string& more = {}) const {
+    return options("provision: " + provision, more);
+  }
+  Json maker(const std::string& plural) const {
     std::vector<Json> found;
-    for (const Json& each : all("jobs"))
+    for (const Json& each : all(plural))
       if (!each.at("metadata").contains("deletionTimestamp")) found.push_back(each);
     EXPECT_EQ(found.size(), 1u);
     return found.empty() ? Json() : found[0];
   }
   void expect_nothing_left() const {
-    for (const char* plural : {"jobs", "pods", "leases", "persistentvolumeclaims", "networkpolicies"})
-      EXPECT_TRUE(eventually(30, [&] { return all(plural).empty(); })) << plural;
+    for (const char* plural :
+         {"jobs", "sandboxes", "pods", "leases", "persistentvolumeclaims", "networkpolicies"})
+      EXPECT_TRUE(eventually(60, [&] { return all(plural).empty(); })) << plural;
   }
 };
 
-TEST_F(K8sJob, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
-  Gateway gateway(with_jobs());
+using K8sJob = K8sProvisioned;
+
+class K8sSandboxObject : public K8sProvisioned {};
+
+// Before the others: they install it.
+TEST_F(K8sSandboxObject, ItsDefinitionThatIsNotThereIsNamed) {
+  if (!all("leases").empty()) GTEST_SKIP();
+  const Resource definition{"apiextensions.k8s.io/v1", "", "customresourcedefinitions",
+                            "sandboxes.agents.x-k8s.io"};
+  try {
+    api_->remove(definition, Json(), usual());
+  } catch (const ApiError& error) {
+    ASSERT_EQ(error.status(), ISOGATE_NOT_FOUND) << error.what();
+  }
+  EXPECT_TRUE(eventually(20, [&] {
+    try {
+      api_->list(resource("sandboxes"), {}, usual());
+      return false;
+    } catch (const ApiError& error) {
+      return error.http_status() == 404;
+    }
+  }));
+  const std::string text = detail_of(with("sandbox"));
+  EXPECT_THAT(text, HasSubstr("no CustomResourceDefinition sandboxes of agents.x-k8s.io/v1alpha1"));
+}
+
+class K8sMaker : public K8sProvisioned, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    OnCluster::SetUp();
+    if (IsSkipped() || GetParam() != std::string("sandbox")) return;
+    const auto agents = test::run_program(
+        {ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "agents", test::cluster_directory()},
+        {"", {}, 300});
+    if (agents.exit_code == 77) GTEST_SKIP() << agents.err;
+    ASSERT_EQ(agents.exit_code, 0) << agents.err;
+  }
+  std::string provision() const { return GetParam(); }
+  std::string plural() const { return plural_of(provision()); }
+};
+
+TEST_P(K8sMaker, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
+  Gateway gateway(with(provision()));
   const Caller me(gateway, "a");
   ASSERT_EQ(me.run("echo mine > kept; echo gone > /tmp/mark").at("exit_code"), 0);
-  const Json first = pod(), its_job = job();
-  EXPECT_TRUE(belongs_to(first, uid_of(its_job)));
-  EXPECT_TRUE(belongs_to(its_job, uid_of(all("leases").at(0))));
+  const Json first = pod(), its = maker(plural());
+  EXPECT_TRUE(belongs_to(first, uid_of(its)));
+  EXPECT_TRUE(belongs_to(its, uid_of(all("leases").at(0))));
   ExecStream stream(me, {{"command", "echo up; sleep 60"}});
   ASSERT_EQ(stream.next()->at("event"), "start");
   ASSERT_EQ(stream.next()->at("event"), "stdout");
@@ -98,34 +156,37 @@ TEST_F(K8sJob, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
   });
   EXPECT_LT(took, 5.0);
   EXPECT_EQ(me.out("cat kept; ls /tmp"), "mine\n") << "a fresh pod, the same files";
-  EXPECT_NE(uid_of(job()), uid_of(its_job)) << "not a pod that the Job made by itself";
-  EXPECT_TRUE(belongs_to(pod(), uid_of(job())));
+  EXPECT_NE(uid_of(maker(plural())), uid_of(its)) << "not the pod that a controller made by itself";
+  EXPECT_TRUE(belongs_to(pod(), uid_of(maker(plural()))));
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
   expect_nothing_left();
 }
 
-TEST_F(K8sJob, AKilledGatewayTakesItsPodUpAgain) {
-  Gateway first(with_jobs());
+TEST_P(K8sMaker, AKilledGatewayTakesItsPodUpAgain) {
+  Gateway first(with(provision()));
   ASSERT_EQ(Caller(first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
   const std::string uid = uid_of(pod());
   first.signal(SIGKILL);
   EXPECT_EQ(first.wait(20), 128 + SIGKILL);
-  auto again = with_jobs();
+  auto again = with(provision());
   again.state_dir = first.state_dir();
   Gateway second(again);
   EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
   EXPECT_EQ(uid_of(pod()), uid);
   second.stop();
-  for (const char* plural : {"jobs", "pods"})
-    EXPECT_TRUE(eventually(30, [&] { return all(plural).empty(); })) << plural;
+  for (const std::string& each : {plural(), std::string("pods")})
+    EXPECT_TRUE(eventually(60, [&] { return all(each).empty(); })) << each;
   EXPECT_EQ(all("persistentvolumeclaims").size(), 1u);
 }
 
+INSTANTIATE_TEST_SUITE_P(All, K8sMaker, testing::Values("job", "sandbox"),
+                         [](const auto& each) { return std::string(each.param); });
+
 // As a gateway leaves it that was killed between the record and the Job's pod.
 TEST_F(K8sJob, WhatWasBeingMadeIsFoundByItsName) {
-  auto gateway = std::make_unique<Gateway>(with_jobs());
+  auto gateway = std::make_unique<Gateway>(with("job"));
   ASSERT_EQ(Caller(*gateway, "a").run("echo mine > kept").at("exit_code"), 0);
-  const Json before = job();
+  const Json before = maker("jobs");
   gateway->signal(SIGKILL);
   gateway->wait(20);
   Json lease = all("leases").at(0);
@@ -135,17 +196,17 @@ TEST_F(K8sJob, WhatWasBeingMadeIsFoundByItsName) {
   name_pod(record, Provision::kJob, name_of(before));
   write_record(lease, record, "", std::chrono::seconds(1));
   api_->replace(resource("leases", name_of(lease)), lease, usual());
-  auto again = with_jobs();
+  auto again = with("job");
   again.state_dir = gateway->state_dir();
   Gateway second(again);
   EXPECT_EQ(Caller(second, "a").out("cat kept"), "mine\n");
-  EXPECT_NE(uid_of(job()), uid_of(before));
-  EXPECT_TRUE(belongs_to(pod(), uid_of(job())));
+  EXPECT_NE(uid_of(maker("jobs")), uid_of(before));
+  EXPECT_TRUE(belongs_to(pod(), uid_of(maker("jobs"))));
 }
 
 // What was made is removed as what it is, whatever is configured now.
 TEST_F(K8sJob, AnotherProvisionMakesThePodAnew) {
-  auto first = std::make_unique<Gateway>(options("provision: job", "on_shutdown: keep"));
+  auto first = std::make_unique<Gateway>(with("job", "on_shutdown: keep"));
   ASSERT_EQ(Caller(*first, "a").run("echo mine > kept").at("exit_code"), 0);
   first->stop();
   ASSERT_EQ(all("jobs").size(), 1u);
@@ -158,7 +219,7 @@ TEST_F(K8sJob, AnotherProvisionMakesThePodAnew) {
 }
 
 TEST_F(K8sJob, AnImageThatIsNotThereIsToldAtOnceAndLeavesNothing) {
-  auto absent = with_jobs();
+  auto absent = with("job");
   const std::string image = "isogate-test:base";
   absent.yaml.replace(absent.yaml.find(image), image.size(), "isogate-test:absent");
   EXPECT_THAT(refusal_of(absent), HasSubstr("ErrImageNeverPull"));
