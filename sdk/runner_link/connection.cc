@@ -96,11 +96,10 @@ uint32_t Connection::begin(Pending& call) {
 }
 
 bool Connection::is_there() {
-  pollfd one{stream_->fd(), POLLRDHUP, 0};
   bool gone = false;
   {
     const std::lock_guard lock(mutex_);
-    gone = !dead_ && calls_.empty() && writer_ == nullptr && ::poll(&one, 1, 0) > 0;
+    gone = !dead_ && calls_.empty() && writer_ == nullptr && stream_->hung_up();
   }
   if (gone) fail("it ended");
   return alive();

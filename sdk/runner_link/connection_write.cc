@@ -89,13 +89,14 @@ bool Connection::flush(Pending& call, const Bound& bound, std::span<const int> f
 }
 
 bool Connection::wait_for_room(Pending& call, const Bound& bound) {
-  const auto stalled = Clock::now() + patience_.stalled;
-  std::array<pollfd, 2> watched{{{stream_->fd(), POLLOUT, 0}, {bound.cancel_fd, POLLIN, 0}}};
+  auto stalled = Clock::now() + patience_.stalled;
+  std::array<pollfd, 2> watched{{{stream_->room_fd(), POLLOUT, 0}, {bound.cancel_fd, POLLIN, 0}}};
   while (alive()) {
     wait(call, Awaits::kRoom, watched, std::min(stalled, bound.until));
     if (watched[1].revents != 0) return false;
     if (watched[0].revents != 0) return true;
     if (is_past(bound.until)) return false;
+    if (stream_->is_away()) stalled = Clock::now() + patience_.stalled;
     if (is_past(stalled)) fail("it takes no more bytes");
   }
   return false;

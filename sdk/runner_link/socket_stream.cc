@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -60,6 +61,11 @@ class SocketStream final : public RunnerStream {
 ssize_t RunnerStream::write_with(const char*, size_t, const int*, size_t) {
   errno = EOPNOTSUPP;
   return -1;
+}
+
+bool RunnerStream::hung_up() const {
+  pollfd one{fd(), POLLRDHUP, 0};
+  return ::poll(&one, 1, 0) > 0;
 }
 
 std::unique_ptr<RunnerStream> socket_stream(int fd, bool descriptors) {

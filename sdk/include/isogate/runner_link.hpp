@@ -6,8 +6,10 @@
 // protocol ends the connection.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,8 +23,10 @@ namespace isogate::sdk {
 class RunnerStream {
  public:
   virtual ~RunnerStream() = default;
-  // To be polled: POLLIN before read_some() unless it has_buffered(), POLLOUT before write_some().
+  // To be polled: POLLIN before read_some() unless it has_buffered().
   [[nodiscard]] virtual int fd() const = 0;
+  // To be polled for POLLOUT before write_some().
+  [[nodiscard]] virtual int room_fd() const { return fd(); }
   // As read(2) and write(2) on a non-blocking descriptor: -1 with errno (EAGAIN: poll first), 0 at the end.
   virtual ssize_t read_some(char* to, size_t size) = 0;
   virtual ssize_t write_some(const char* from, size_t size) = 0;
@@ -33,11 +37,37 @@ class RunnerStream {
   virtual ssize_t write_with(const char* from, size_t size, const int* fds, size_t count);
   // Both directions end, whoever waits wakes up.
   virtual void shutdown() = 0;
+  // Any thread. The other side has hung up; when anything last came from it (now, where that is not known);
+  // it is being looked for, so that it takes no byte says nothing yet.
+  [[nodiscard]] virtual bool hung_up() const;
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point heard() const {
+    return std::chrono::steady_clock::now();
+  }
+  [[nodiscard]] virtual bool is_away() const { return false; }
 };
 
-// A connected stream socket, whose descriptor it takes and makes non-blocking. `descriptors`: a Unix socket to
-// a process of this kernel.
+// A connected stream socket, whose descriptor it takes and makes non-blocking. `descriptors`: a Unix socket
+// to a process of this kernel.
 std::unique_ptr<RunnerStream> socket_stream(int fd, bool descriptors);
+
+// A new stream to the same runner. Throws Error: ISOGATE_NOT_FOUND where there is no such runner any more.
+// Ends soon when the call is cancelled.
+using RunnerDial = std::function<std::unique_ptr<RunnerStream>(const Call&)>;
+
+struct ResumeOptions {
+  std::array<uint8_t, 16> owner{};             // who the client is: a new session ends those it had before
+  std::chrono::milliseconds patience{40'000};  // after the last byte heard; then the session is given up
+  std::chrono::milliseconds attempt{10'000};   // for one stream to be there and agreed on
+  std::chrono::seconds grace{60};              // how long what runs goes on without a stream
+};
+
+// A session with an `isogate-runner serve` (isogate/runner_resume.h) that survives the loss of its streams:
+// another one is dialled, and each byte arrives once. The first is dialled here; throws what that throws,
+// ISOGATE_UNAVAILABLE where the other side cannot be agreed with, ISOGATE_CANCELLED. A thread dials while no
+// stream is there, and only then. shutdown() ends the session on the other side too, if that can be said at
+// once; else its grace does.
+std::unique_ptr<RunnerStream> resumable_stream(RunnerDial dial, const ResumeOptions& options,
+                                               const Call& call);
 
 // One connection to one runner. Any number of threads may call it at once. There is no thread behind it: of
 // those that wait for an answer one reads for all.
@@ -60,8 +90,7 @@ class RunnerLink {
   virtual void mkdir(const Call& call, const isogate_file_request& request) = 0;
   virtual void move(const Call& call, const isogate_file_request& request) = 0;
   virtual void remove(const Call& call, const isogate_file_request& request) = 0;
-  virtual void evidence(const Call& call, const isogate_evidence_request& request,
-                        isogate_evidence& out) = 0;
+  virtual void evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) = 0;
 
   // Whether the runner answers within `patience`.
   virtual bool ping(std::chrono::milliseconds patience) = 0;

@@ -1,0 +1,266 @@
+#include "resumable_stream.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <system_error>
+
+namespace isogate::sdk::link {
+namespace {
+
+constexpr int kShortestPause = 50, kLongestPause = 1'000;  // between two attempts, milliseconds
+constexpr uint64_t kFull = UINT64_MAX - 1;                 // of an eventfd: it takes nothing more
+
+bool is_again(int code) { return code == EAGAIN || code == EINTR; }
+
+void fill(int event, uint64_t by) { [[maybe_unused]] const auto size = ::write(event, &by, sizeof by); }
+
+void empty(int event) {
+  uint64_t was = 0;
+  [[maybe_unused]] const auto size = ::read(event, &was, sizeof was);
+}
+
+bool control(int set, int operation, int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  return ::epoll_ctl(set, operation, fd, &event) == 0;
+}
+
+}  // namespace
+
+Descriptor::Descriptor(int fd) : fd_(fd) {
+  if (fd_ < 0) fail_with_errno("cannot make a descriptor", errno);
+}
+
+Descriptor::~Descriptor() { ::close(fd_); }
+
+ResumableStream::ResumableStream(RunnerDial dial, const ResumeOptions& options, const Call& call)
+    : dial_(std::move(dial)),
+      options_(options),
+      ready_(::epoll_create1(EPOLL_CLOEXEC)),
+      room_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      over_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!control(ready_.get(), EPOLL_CTL_ADD, over_event_.get(), EPOLLIN))
+    fail_with_errno("cannot watch a descriptor", errno);
+  auto stream = dial_(call);
+  const auto answer = agree(*stream, preamble(), call, Clock::now() + options_.attempt);
+  if (answer.status != ISOGATE_RUNNER_RESUMED || !exchange_.resume(answer.received))
+    throw Error(ISOGATE_UNAVAILABLE, "the runner has no session to give");
+  std::copy(std::begin(answer.session), std::end(answer.session), session_.begin());
+  const std::lock_guard lock(mutex_);
+  adopt(std::move(stream));
+}
+
+ResumableStream::~ResumableStream() {
+  shutdown();
+  if (redial_.joinable()) redial_.join();
+}
+
+isogate_runner_resume ResumableStream::preamble() const {
+  isogate_runner_resume own{};
+  own.magic = ISOGATE_RUNNER_RESUME_MAGIC;
+  own.version = ISOGATE_RUNNER_RESUME_VERSION;
+  std::copy(session_.begin(), session_.end(), own.session);
+  std::copy(options_.owner.begin(), options_.owner.end(), own.owner);
+  own.grace_sec = static_cast<uint32_t>(options_.grace.count());
+  own.received = exchange_.heard();
+  return own;
+}
+
+ssize_t ResumableStream::read_some(char* to, size_t size) {
+  const std::lock_guard lock(mutex_);
+  if (stream_ && !over_) flush();
+  const ssize_t got = receive(to, size);
+  if (stream_ && !over_) flush();
+  if (got > 0) return got;
+  if (over_ && exchange_.is_over()) return 0;
+  errno = over_ ? ECONNRESET : EAGAIN;
+  return -1;
+}
+
+// The number of bytes of the session; 0: none now.
+ssize_t ResumableStream::receive(char* to, size_t size) {
+  while (stream_ && !over_) {
+    const ssize_t got = stream_->read_some(to, size);
+    if (got < 0 && is_again(errno)) return 0;
+    if (got <= 0) {
+      lose();
+      return 0;
+    }
+    heard_ = Clock::now();
+    const size_t left = exchange_.hear({to, static_cast<size_t>(got)});
+    tell_room();
+    if (exchange_.fault() != nullptr || exchange_.is_over()) end();
+    if (left > 0) return static_cast<ssize_t>(left);
+  }
+  return 0;
+}
+
+ssize_t ResumableStream::write_some(const char* from, size_t size) {
+  const std::lock_guard lock(mutex_);
+  if (over_) {
+    errno = EPIPE;
+    return -1;
+  }
+  const size_t taken = std::min(size, exchange_.room());
+  exchange_.say({from, taken});
+  if (stream_) flush();
+  tell_room();
+  if (taken > 0) return static_cast<ssize_t>(taken);
+  errno = EAGAIN;
+  return -1;
+}
+
+void ResumableStream::flush() {
+  for (auto bytes = exchange_.next(); !bytes.empty(); bytes = exchange_.next()) {
+    const ssize_t sent = stream_->write_some(bytes.data(), bytes.size());
+    if (sent > 0) {
+      exchange_.took(static_cast<size_t>(sent));
+    } else if (sent < 0 && is_again(errno)) {
+      break;
+    } else {
+      return lose();
+    }
+  }
+  watch();
+}
+
+// Who polls fd() for something to read comes back also to send what is left.
+void ResumableStream::watch() {
+  const bool wanted = exchange_.has_more();
+  if (wanted == watches_room_) return;
+  watches_room_ = wanted;
+  if (stream_->room_fd() == stream_->fd()) {
+    control(ready_.get(), EPOLL_CTL_MOD, stream_->fd(), wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  } else {
+    control(ready_.get(), wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, stream_->room_fd(), EPOLLOUT);
+  }
+}
+
+void ResumableStream::tell_room() {
+  const bool full = !over_ && exchange_.room() == 0;
+  if (full == full_) return;
+  full_ = full;
+  full ? fill(room_.get(), kFull) : empty(room_.get());
+}
+
+void ResumableStream::lose() {
+  const auto heard = std::max(heard_, stream_->heard());
+  if (watches_room_ && stream_->room_fd() != stream_->fd())
+    control(ready_.get(), EPOLL_CTL_DEL, stream_->room_fd(), 0);
+  control(ready_.get(), EPOLL_CTL_DEL, stream_->fd(), 0);
+  lost_ = std::move(stream_);
+  if (over_) return;
+  if (redial_.joinable()) redial_.join();  // it has found this stream, and ended
+  sigset_t all, before;                    // signals are the host's
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    redial_ = std::thread([this, until = heard + options_.patience] { redial(until); });
+  } catch (const std::system_error&) {
+    end();
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void ResumableStream::end() {
+  if (over_) return;
+  over_ = true;
+  fill(over_event_.get(), 1);
+  tell_room();
+}
+
+void ResumableStream::shutdown() {
+  const std::lock_guard lock(mutex_);
+  const bool was_over = over_;
+  end();
+  if (!stream_) return;
+  if (!was_over) exchange_.say_goodbye();
+  flush();
+  if (stream_) stream_->shutdown();
+}
+
+bool ResumableStream::has_buffered() const {
+  const std::lock_guard lock(mutex_);
+  return stream_ && stream_->has_buffered();
+}
+
+bool ResumableStream::hung_up() const {
+  const std::lock_guard lock(mutex_);
+  return over_ || !stream_ || stream_->hung_up();
+}
+
+bool ResumableStream::is_away() const {
+  const std::lock_guard lock(mutex_);
+  return !over_ && !stream_;
+}
+
+void ResumableStream::adopt(std::unique_ptr<RunnerStream> stream) {
+  if (!control(ready_.get(), EPOLL_CTL_ADD, stream->fd(), EPOLLIN)) return end();
+  stream_ = std::move(stream);
+  watches_room_ = false;
+  heard_ = Clock::now();
+  watch();
+}
+
+void ResumableStream::redial(Clock::time_point until) {
+  {
+    std::unique_lock lock(mutex_);
+    const auto lost = std::move(lost_);
+    lock.unlock();  // its end may take a moment
+  }
+  for (int milliseconds = 0; pause(milliseconds);
+       milliseconds = std::clamp(2 * milliseconds, kShortestPause, kLongestPause)) {
+    if (Clock::now() >= until) break;
+    if (dial_once(until)) return;
+  }
+  const std::lock_guard lock(mutex_);
+  end();
+}
+
+bool ResumableStream::dial_once(Clock::time_point until) try {
+  const auto now = Clock::now();
+  until = std::min(until, now + options_.attempt);
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch());
+  const isogate_call abi{sizeof abi, over_event_.get(), left.count(), {}};
+  const Call call(abi);
+  auto stream = dial_(call);
+  const auto answer = agree(*stream, preamble(), call, until);
+  const std::lock_guard lock(mutex_);
+  if (over_) return true;
+  if (answer.status != ISOGATE_RUNNER_RESUMED || !exchange_.resume(answer.received)) {
+    end();
+    return true;
+  }
+  adopt(std::move(stream));
+  return true;
+} catch (const Error& error) {
+  if (error.status() != ISOGATE_NOT_FOUND && error.status() != ISOGATE_CANCELLED) return false;
+  const std::lock_guard lock(mutex_);
+  end();
+  return true;
+} catch (const std::exception&) {
+  return false;
+}
+
+bool ResumableStream::pause(int milliseconds) const {
+  pollfd over{over_event_.get(), POLLIN, 0};
+  return ::poll(&over, 1, milliseconds) == 0;
+}
+
+}  // namespace isogate::sdk::link
+
+namespace isogate::sdk {
+
+std::unique_ptr<RunnerStream> resumable_stream(RunnerDial dial, const ResumeOptions& options,
+                                               const Call& call) {
+  return std::make_unique<link::ResumableStream>(std::move(dial), options, call);
+}
+
+}  // namespace isogate::sdk

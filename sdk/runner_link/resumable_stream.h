@@ -1,0 +1,70 @@
+// The stream behind sdk::resumable_stream(). fd() and room_fd() stay the same over all streams below: an
+// epoll set that holds the one there is, and an eventfd that is full while no byte more may be kept. So who
+// polls them need not know that a stream has gone.
+#pragma once
+
+#include <mutex>
+#include <thread>
+
+#include "agree.h"
+#include "exchange.h"
+
+namespace isogate::sdk::link {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd);  // throws where it is none
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+class ResumableStream final : public RunnerStream {
+ public:
+  ResumableStream(RunnerDial dial, const ResumeOptions& options, const Call& call);
+  ~ResumableStream() override;
+
+  [[nodiscard]] int fd() const override { return ready_.get(); }
+  [[nodiscard]] int room_fd() const override { return room_.get(); }
+  ssize_t read_some(char* to, size_t size) override;
+  ssize_t write_some(const char* from, size_t size) override;
+  [[nodiscard]] bool has_buffered() const override;
+  void shutdown() override;
+  [[nodiscard]] bool hung_up() const override;
+  [[nodiscard]] bool is_away() const override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // With mutex_ held.
+  ssize_t receive(char* to, size_t size);
+  void flush();
+  void watch();
+  void tell_room();
+  void lose();
+  void end();
+  void adopt(std::unique_ptr<RunnerStream> stream);
+
+  [[nodiscard]] isogate_runner_resume preamble() const;
+  void redial(Clock::time_point until);
+  bool dial_once(Clock::time_point until);  // false: again
+  bool pause(int milliseconds) const;       // false: it is over
+
+  const RunnerDial dial_;
+  const ResumeOptions options_;
+  const Descriptor ready_, room_, over_event_;
+
+  mutable std::mutex mutex_;  // of all below; held over nothing that blocks
+  std::unique_ptr<RunnerStream> stream_, lost_;
+  Exchange exchange_;
+  std::array<uint8_t, 16> session_{};
+  Clock::time_point heard_;
+  bool watches_room_ = false, full_ = false, over_ = false;
+  std::thread redial_;
+};
+
+}  // namespace isogate::sdk::link
