@@ -40,9 +40,9 @@ iovec part_of(std::string_view bytes) { return {const_cast<char*>(bytes.data()),
 
 }  // namespace
 
-Result<std::unique_ptr<Connection>> Connection::make(Fd in, Fd out, int interrupt,
-                                                     std::function<bool()> interrupted) {
-  std::unique_ptr<Connection> made(new Connection);
+Result<std::unique_ptr<PlainConnection>> PlainConnection::make(Fd in, Fd out, int interrupt,
+                                                               std::function<bool()> interrupted) {
+  std::unique_ptr<PlainConnection> made(new PlainConnection);
   auto stop = make_event();
   if (!stop) return stop.error();
   made->stop_ = std::move(*stop);
@@ -62,7 +62,7 @@ Result<std::unique_ptr<Connection>> Connection::make(Fd in, Fd out, int interrup
 }
 
 // False: stopped, or interrupted for good.
-bool Connection::wait(int fd, short events) {
+bool PlainConnection::wait(int fd, short events) {
   for (;;) {
     std::array<pollfd, 3> slots{{{fd, events, 0}, {stop_.get(), POLLIN, 0}, {-1, POLLIN, 0}}};
     if ((events & POLLOUT) != 0) slots[2].fd = interrupt_;
@@ -74,7 +74,7 @@ bool Connection::wait(int fd, short events) {
 }
 
 // False: more than one frame may have.
-bool Connection::keep_descriptors(void* message) {
+bool PlainConnection::keep_descriptors(void* message) {
   msghdr& header = *static_cast<msghdr*>(message);
   Batch batch;
   batch.cut = (header.msg_flags & MSG_CTRUNC) != 0;
@@ -93,7 +93,7 @@ bool Connection::keep_descriptors(void* message) {
   return fits;
 }
 
-ssize_t Connection::receive(std::span<char> room) {
+ssize_t PlainConnection::receive(std::span<char> room) {
   iovec part{room.data(), room.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * (kMostDescriptors + 1))> control;
   msghdr message{};
@@ -106,7 +106,7 @@ ssize_t Connection::receive(std::span<char> room) {
   return got;
 }
 
-size_t Connection::read(std::span<char> room) {
+size_t PlainConnection::read(std::span<char> room) {
   for (;;) {
     if (!socket_ && !wait(in_.get(), POLLIN)) return 0;
     const ssize_t got = socket_ ? receive(room) : ::read(in_.get(), room.data(), room.size());
@@ -116,14 +116,14 @@ size_t Connection::read(std::span<char> room) {
   }
 }
 
-std::optional<Batch> Connection::take_batch() {
+std::optional<Batch> PlainConnection::take_batch() {
   if (batches_.empty()) return std::nullopt;
   Batch batch = std::move(batches_.front());
   batches_.pop_front();
   return batch;
 }
 
-bool Connection::send(uint16_t type, uint32_t stream, std::string_view body, std::string_view bytes) {
+bool PlainConnection::send(uint16_t type, uint32_t stream, std::string_view body, std::string_view bytes) {
   const isogate_runner_frame head = {static_cast<uint32_t>(body.size() + bytes.size()), type, 0, stream};
   std::array<iovec, 3> parts{part_of({reinterpret_cast<const char*>(&head), sizeof head}), part_of(body),
                              part_of(bytes)};
@@ -146,7 +146,7 @@ bool Connection::send(uint16_t type, uint32_t stream, std::string_view body, std
   return false;
 }
 
-void Connection::stop() {
+void PlainConnection::stop() {
   if (stopped_.exchange(true)) return;
   signal_event(stop_.get());
   if (socket_) ::shutdown(in_.get(), SHUT_RDWR);

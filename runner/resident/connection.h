@@ -1,7 +1,7 @@
-// The bytes to and from one client: a socket, or a pair of pipes.
+// The bytes to and from one client: a socket, a pair of pipes, or what outlives them (line.h).
 //
-// One thread at a time reads. Any thread sends: whole frames, one after the other, and nothing is queued: who
-// sends to a client that does not read waits, until the connection is stopped.
+// One thread at a time reads. Any thread sends: whole frames, one after the other. Who sends to a client that
+// does not read waits, until the connection is stopped.
 #pragma once
 
 #include <atomic>
@@ -28,27 +28,39 @@ struct Batch {
 
 class Connection {
  public:
-  // A connected stream socket, or two pipes (`out` is then made non-blocking). `interrupt`: when that
-  // descriptor is readable a sender that waits calls `interrupted`, and gives up where it answers true.
-  static Result<std::unique_ptr<Connection>> make(Fd in, Fd out, int interrupt,
-                                                  std::function<bool()> interrupted);
-
-  [[nodiscard]] bool takes_descriptors() const { return descriptors_; }
+  virtual ~Connection() = default;
+  [[nodiscard]] virtual bool takes_descriptors() const { return false; }
 
   // At least one byte, waited for; 0: the end, or stopped.
-  size_t read(std::span<char> room);
+  virtual size_t read(std::span<char> room) = 0;
   // What came with the bytes read so far, oldest first; nullopt: nothing did.
-  std::optional<Batch> take_batch();
+  virtual std::optional<Batch> take_batch() { return std::nullopt; }
 
   // False: the connection is broken, or stopped. `body` and `bytes` follow the head that is made of the rest.
-  bool send(uint16_t type, uint32_t stream, std::string_view body, std::string_view bytes = {});
+  virtual bool send(uint16_t type, uint32_t stream, std::string_view body, std::string_view bytes = {}) = 0;
 
   // Ends both directions; whoever waits returns.
-  void stop();
-  [[nodiscard]] bool stopped() const { return stopped_; }
+  virtual void stop() = 0;
+  [[nodiscard]] virtual bool stopped() const = 0;
+};
+
+// One that lasts as long as its socket or pipes.
+class PlainConnection final : public Connection {
+ public:
+  // A connected stream socket, or two pipes (`out` is then made non-blocking). `interrupt`: when that
+  // descriptor is readable a sender that waits calls `interrupted`, and gives up where it answers true.
+  static Result<std::unique_ptr<PlainConnection>> make(Fd in, Fd out, int interrupt,
+                                                       std::function<bool()> interrupted);
+
+  [[nodiscard]] bool takes_descriptors() const override { return descriptors_; }
+  size_t read(std::span<char> room) override;
+  std::optional<Batch> take_batch() override;
+  bool send(uint16_t type, uint32_t stream, std::string_view body, std::string_view bytes) override;
+  void stop() override;
+  [[nodiscard]] bool stopped() const override { return stopped_; }
 
  private:
-  Connection() = default;
+  PlainConnection() = default;
   ssize_t receive(std::span<char> room);
   bool keep_descriptors(void* message);
   bool wait(int fd, short events);

@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "runner/resident/attach.h"
 #include "runner/resident/install.h"
 #include "runner/resident/options.h"
 #include "runner/resident/reach.h"
@@ -18,6 +19,11 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (options->mode == Mode::reach) return report_reached(options->operands);
+  if (options->mode == Mode::attach) {
+    const auto attached = attach(*options);
+    if (!attached) std::fprintf(stderr, "isogate-runner: %s\n", attached.error().message.c_str());
+    return attached ? 0 : 1;
+  }
   if (options->mode == Mode::install) {
     const auto installed = install_into(options->operands[0]);
     if (!installed) std::fprintf(stderr, "isogate-runner: %s\n", installed.error().message.c_str());

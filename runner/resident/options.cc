@@ -12,18 +12,17 @@ struct Mapped {
   std::string Options::*value;
 };
 constexpr Mapped kOptions[] = {
-    {"--workspace", &Options::workspace},
-    {"--shell", &Options::shell},
-    {"--toolchain", &Options::toolchain},
-    {"--user-name", &Options::user_name},
+    {"--workspace", &Options::workspace}, {"--shell", &Options::shell}, {"--toolchain", &Options::toolchain},
+    {"--user-name", &Options::user_name}, {"--door", &Options::door},   {"--server", &Options::server},
 };
 
 struct Named {
   std::string_view name;
   Mode mode;
 };
-constexpr Named kModes[] = {{"dial", Mode::dial},       {"stdio", Mode::stdio},     {"idle", Mode::idle},
-                            {"version", Mode::version}, {"install", Mode::install}, {"reach", Mode::reach}};
+constexpr Named kModes[] = {{"dial", Mode::dial},       {"stdio", Mode::stdio}, {"serve", Mode::serve},
+                            {"attach", Mode::attach},   {"idle", Mode::idle},   {"version", Mode::version},
+                            {"install", Mode::install}, {"reach", Mode::reach}};
 
 Result<void> take_shared(Options& options, std::string_view value) {
   const size_t equals = value.find('=');
@@ -49,6 +48,9 @@ Result<void> check(const Options& options) {
   if (options.socket.size() >= sizeof sockaddr_un{}.sun_path)
     return invalid("the path of the socket is longer than " +
                    std::to_string(sizeof sockaddr_un{}.sun_path - 1) + " bytes");
+  if (options.door.empty() || options.door.size() >= sizeof sockaddr_un{}.sun_path)
+    return invalid("--door must be a name of 1 to " + std::to_string(sizeof sockaddr_un{}.sun_path - 1) +
+                   " bytes");
   if (options.mode == Mode::install && options.operands.size() != 1)
     return invalid("install needs one directory");
   if (!options.workspace.starts_with('/')) return invalid("--workspace must be an absolute path");
@@ -66,7 +68,7 @@ Result<Options> parse_options(int argc, char** argv) {
     options.mode = mode.mode;
     known = true;
   }
-  if (!known) return invalid("name one of dial, stdio, idle, install, reach, version");
+  if (!known) return invalid("name one of dial, stdio, serve, attach, idle, install, reach, version");
   ++at;
   if (options.mode == Mode::dial && at < argc && argv[at][0] != '-') options.socket = argv[at++];
   if (options.mode == Mode::install || options.mode == Mode::reach)
@@ -82,12 +84,15 @@ Result<Options> parse_options(int argc, char** argv) {
 std::string usage() {
   return "usage: isogate-runner dial PATH [option…]   serves the gateway that listens at PATH, for ever\n"
          "       isogate-runner stdio [option…]       serves one connection on its input and output\n"
+         "       isogate-runner serve [option…]       serves those that attach, for ever: a container's "
+         "first process\n"
+         "       isogate-runner attach [option…]      gives its input and output to the `serve` beside it\n"
          "       isogate-runner idle                  only reaps: the first process of a container\n"
          "       isogate-runner install DIR           puts itself there, mode 0555\n"
          "       isogate-runner reach TARGET…         tells which ADDRESS:PORT answers; hop: the first hop\n"
          "       isogate-runner version\n"
          "options: --workspace DIR (/workspace)  --shared PREFIX=DIR  --shell PATH (/bin/sh)\n"
-         "         --toolchain PATH  --user-name NAME\n";
+         "         --toolchain PATH  --user-name NAME  --door NAME (isogate-runner)  --server PID (1)\n";
 }
 
 }  // namespace isogate::resident

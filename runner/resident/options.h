@@ -9,12 +9,14 @@
 
 namespace isogate::resident {
 
-enum class Mode { dial, stdio, idle, version, install, reach };
+enum class Mode { dial, stdio, serve, attach, idle, version, install, reach };
 
 struct Options {
   Mode mode = Mode::idle;
-  std::string socket;                 // of dial
-  std::vector<std::string> operands;  // of install, the directory; of reach, the targets
+  std::string socket;                   // of dial
+  std::string door = "isogate-runner";  // of serve and attach: an abstract socket
+  std::string server = "1";             // of attach: the pid that has to be at its other end
+  std::vector<std::string> operands;    // of install, the directory; of reach, the targets
   std::string workspace = "/workspace";
   std::string shell = "/bin/sh";
   std::string toolchain;                                    // goes in front of PATH; may be empty

@@ -13,17 +13,20 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "runner/resident/sessions.h"
+
 namespace isogate::resident {
 namespace {
 
 constexpr uint64_t kEndKey = uint64_t{1} << 40;
 constexpr uint64_t kChildKey = kEndKey + 1;
 constexpr uint64_t kDoorKey = kEndKey + 2;
+constexpr uint64_t kKnockKey = kEndKey + 3;
 constexpr int kShortestPause = 20, kLongestPause = 500;  // between two attempts to dial, milliseconds
 constexpr int kStrayPause = 20;                          // between two sweeps, milliseconds
 constexpr std::chrono::milliseconds kSweepPatience{100};
 constexpr int kOverduePause = 250;
-constexpr std::chrono::seconds kRouseAfter{1}, kKillAfter{3}, kLeaveAfter{15};
+constexpr std::chrono::seconds kLeaveAfter{15};
 constexpr rlim_t kOpenFiles = 65536;
 
 void say(const std::string& line) { std::fprintf(stderr, "isogate-runner: %s\n", line.c_str()); }
@@ -72,6 +75,7 @@ Result<void> Service::open(const Options& options) {
 int Service::run() {
   strays_left_ = true;
   if (options_.mode == Mode::dial) return dial_for_ever();
+  if (options_.mode == Mode::serve) return serve_sessions();
   return options_.mode == Mode::stdio ? serve_stdio() : only_reap();
 }
 
@@ -99,8 +103,7 @@ void Service::attend(Session* session, int patience_ms) {
 
 // Whoever stops a supervisor keeps a cancelled call from ending.
 void Service::look_after(Session& session) {
-  const Clock::duration overdue = session.overdue();
-  if (overdue > kRouseAfter) place_.strays().rouse(overdue > kKillAfter);
+  const Clock::duration overdue = session.rouse();
   if (overdue > kLeaveAfter && ending_) {
     say("a call does not end, leaving");
     ::_exit(1);
@@ -109,8 +112,8 @@ void Service::look_after(Session& session) {
 }
 
 bool Service::serve(Fd in, Fd out) {
-  auto connection = Connection::make(std::move(in), std::move(out), signals_.end_fd(),
-                                     [this] { return signals_.should_end(); });
+  auto connection = PlainConnection::make(std::move(in), std::move(out), signals_.end_fd(),
+                                          [this] { return signals_.should_end(); });
   if (!connection) {
     say(connection.error().message);
     return false;
@@ -173,6 +176,29 @@ int Service::serve_stdio() {
     return 1;
   }
   return serve(std::move(in), std::move(out)) ? 0 : 1;
+}
+
+int Service::serve_sessions() {
+  Door door;
+  if (auto opened = door.open(options_.door, poller_, kKnockKey); !opened) {
+    say(opened.error().message);
+    return 1;
+  }
+  Sessions sessions(place_, poller_);
+  std::optional<Clock::time_point> ends;
+  while (!ending_ || !sessions.empty()) {
+    if (ending_ && !ends) {
+      sessions.stop();
+      ends = Clock::now() + kLeaveAfter;
+    }
+    attend(nullptr, door.is_busy() || ending_ ? kOverduePause : -1);
+    for (Visitor& visitor : door.look()) sessions.receive(std::move(visitor));
+    for (const std::string& why : sessions.reap()) say("the client sent " + why);
+    if (!ends || Clock::now() < *ends) continue;
+    say("a call does not end, leaving");
+    ::_exit(1);
+  }
+  return 0;
 }
 
 int Service::only_reap() {

@@ -1,11 +1,12 @@
-// The main thread: signals, strays, the dialling, and the bytes that travel in frames. It never runs a call
-// and never waits for one.
+// The main thread: signals, strays, the dialling or the door, and the bytes that travel in frames, but for
+// those of sessions that outlive their streams. It never runs a call and never waits for one.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "runner/resident/door.h"
 #include "runner/resident/options.h"
 #include "runner/resident/poller.h"
 #include "runner/resident/session.h"
@@ -22,6 +23,7 @@ class Service {
  private:
   int dial_for_ever();
   int serve_stdio();
+  int serve_sessions();
   int only_reap();
   // Serves it to its end. False: the client never said hello.
   bool serve(Fd in, Fd out);

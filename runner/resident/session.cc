@@ -13,6 +13,7 @@
 namespace isogate::resident {
 namespace {
 
+constexpr std::chrono::seconds kRouseAfter{1}, kKillAfter{3};
 constexpr size_t kKeptIdle = 4;
 constexpr size_t kStack = 1 << 20;
 constexpr size_t kMostWeight = 64 << 20;  // of all requests under way, bytes
@@ -186,10 +187,13 @@ bool Session::is_over() {
   return threads_ == 0;
 }
 
-Clock::duration Session::overdue() {
-  const std::lock_guard lock(table_);
+Clock::duration Session::rouse() {
   Clock::duration longest{};
-  for (const auto& [stream, call] : calls_) longest = std::max(longest, call->overdue());
+  {
+    const std::lock_guard lock(table_);
+    for (const auto& [stream, call] : calls_) longest = std::max(longest, call->overdue());
+  }
+  if (longest > kRouseAfter) place_.strays().rouse(longest > kKillAfter);
   return longest;
 }
 

@@ -30,9 +30,11 @@ class Session {
   Result<void> start();
   void stop();
   bool is_over();
-  bool greeted();             // the client has said hello
-  std::string why();          // what the client did that ended the session; empty: nothing
-  Clock::duration overdue();  // the longest that a cancelled call has not ended
+  bool greeted();     // the client has said hello
+  std::string why();  // what the client did that ended the session; empty: nothing
+  // The longest that a cancelled call has not ended, because somebody stops its supervisor: that goes on
+  // then, or is killed.
+  Clock::duration rouse();
   void pump(uint64_t key, std::span<char> buffer);
 
  private:
