@@ -1,0 +1,148 @@
+#include "served.h"
+
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <stdexcept>
+#include <thread>
+
+#include "calls.h"
+
+namespace isogate::testing {
+namespace {
+
+const std::string kBinary = ISOGATE_BUILD_DIR "/bin/isogate-runner";
+
+}  // namespace
+
+class CutStream final : public sdk::RunnerStream {
+ public:
+  CutStream(Served& served, int fd, size_t bytes, pid_t attached)
+      : served_(served), stream_(sdk::socket_stream(fd, false)), left_(bytes), attached_(attached) {}
+  ~CutStream() override {
+    stream_.reset();
+    {
+      const std::lock_guard lock(served_.mutex_);
+      served_.attached_.erase(attached_);
+    }
+    ::kill(attached_, SIGKILL);
+    ::waitpid(attached_, nullptr, 0);
+  }
+  [[nodiscard]] int fd() const override { return stream_->fd(); }
+  ssize_t read_some(char* to, size_t size) override {
+    const ssize_t got = stream_->read_some(to, size);
+    return got > 0 && !passed(got) ? -1 : got;
+  }
+  // What was written last is taken, and comes nowhere.
+  ssize_t write_some(const char* from, size_t size) override {
+    const ssize_t sent = stream_->write_some(from, std::min(size, left_));
+    return sent > 0 && !passed(sent) ? static_cast<ssize_t>(size) : sent;
+  }
+  void shutdown() override { stream_->shutdown(); }
+
+ private:
+  bool passed(ssize_t size) {
+    left_ -= std::min(left_, static_cast<size_t>(size));
+    if (left_ > 0) return true;
+    stream_->shutdown();
+    errno = ECONNRESET;
+    return false;
+  }
+
+  Served& served_;
+  std::unique_ptr<sdk::RunnerStream> stream_;
+  size_t left_;
+  const pid_t attached_;
+};
+
+pid_t start(const std::vector<std::string>& arguments, int in, int out) {
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  if (in >= 0) ::posix_spawn_file_actions_adddup2(&actions, in, 0);
+  if (out >= 0) ::posix_spawn_file_actions_adddup2(&actions, out, 1);
+  std::vector<char*> argv;
+  for (const auto& one : arguments) argv.push_back(const_cast<char*>(one.c_str()));
+  argv.push_back(nullptr);
+  pid_t child = -1;
+  const int failed = ::posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) throw std::runtime_error(arguments[0] + " does not start");
+  return child;
+}
+
+bool within(double seconds, const std::function<bool()>& is_so) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+Served::Served()
+    : door_("isogate-test-" + std::to_string(::getpid()) + "-" + std::to_string(std::random_device()())) {
+  std::string pattern = std::filesystem::temp_directory_path() / "runner-serve-XXXXXX";
+  if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
+  workspace_ = pattern;
+  start();
+}
+
+Served::~Served() {
+  kill();
+  std::filesystem::remove_all(workspace_);
+}
+
+void Served::start() {
+  child_ = testing::start({kBinary, "serve", "--workspace", workspace_, "--door", door_}, -1, -1);
+}
+
+void Served::kill() {
+  if (child_ < 0) return;
+  ::kill(child_, SIGKILL);
+  ::waitpid(child_, nullptr, 0);
+  child_ = -1;
+}
+
+void Served::cut() {
+  const std::lock_guard lock(mutex_);
+  for (const pid_t each : attached_) ::kill(each, SIGKILL);
+}
+
+std::unique_ptr<sdk::RunnerStream> Served::dial(size_t bytes) {
+  if (!is_there) throw sdk::Error(ISOGATE_NOT_FOUND, "there is no such runner");
+  if (!reachable) throw sdk::Error(ISOGATE_UNAVAILABLE, "not now");
+  ++dialled;
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
+  const pid_t attached = testing::start(
+      {kBinary, "attach", "--door", door_, "--server", std::to_string(child_)}, ends[1], ends[1]);
+  ::close(ends[1]);
+  {
+    const std::lock_guard lock(mutex_);
+    attached_.insert(attached);
+  }
+  return std::make_unique<CutStream>(*this, ends[0], bytes, attached);
+}
+
+std::shared_ptr<sdk::RunnerLink> Served::link(const sdk::ResumeOptions& options, uint64_t seed) {
+  auto random = std::make_shared<std::mt19937_64>(seed);
+  const auto dial_one = [this, random](const sdk::Call&) {
+    return dial(most == SIZE_MAX ? SIZE_MAX : std::uniform_int_distribution(least, most)(*random));
+  };
+  const Ask ask;
+  for (int tries = 0;; ++tries) {
+    try {
+      return sdk::RunnerLink::connect(sdk::resumable_stream(dial_one, options, ask.call),
+                                      std::chrono::seconds(10), ask.call);
+    } catch (const sdk::Error&) {
+      if (most == SIZE_MAX || tries == 20) throw;  // cut before it was a session
+    }
+  }
+}
+
+}  // namespace isogate::testing

@@ -1,0 +1,57 @@
+// An `isogate-runner serve` of this build, and streams to it that are cut as a test wants it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "isogate/runner_link.hpp"
+
+namespace isogate::testing {
+
+class Served {
+ public:
+  Served();
+  ~Served();
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+
+  void start();
+  void kill();  // -9
+  [[nodiscard]] pid_t pid() const { return child_; }
+  [[nodiscard]] const std::string& workspace() const { return workspace_; }
+
+  // A stream to it, by an `attach` of its own, which is lost after so many bytes with what of them is on its
+  // way.
+  std::unique_ptr<sdk::RunnerStream> dial(size_t bytes = SIZE_MAX);
+  // A link whose streams are dialled so, as far as the following allows.
+  std::shared_ptr<sdk::RunnerLink> link(const sdk::ResumeOptions& options = {}, uint64_t seed = 1);
+
+  size_t least = SIZE_MAX, most = SIZE_MAX;  // bytes that those streams last
+  std::atomic<bool> reachable{true}, is_there{true};
+  std::atomic<int> dialled{0};
+  void cut();  // kills those that attach now
+  [[nodiscard]] const std::string& door() const { return door_; }
+
+ private:
+  friend class CutStream;
+  const std::string door_;
+  std::string workspace_;
+  std::atomic<pid_t> child_{-1};
+  std::mutex mutex_;  // of the next
+  std::set<pid_t> attached_;
+};
+
+// Starts the program with that input and output.
+pid_t start(const std::vector<std::string>& arguments, int in, int out);
+// Whether it became true in that time.
+bool within(double seconds, const std::function<bool()>& is_so);
+
+}  // namespace isogate::testing
