@@ -25,7 +25,7 @@ Result<void> install_into(const std::string& directory) {
     if (sent < 0) return os_error("cannot copy this program into `" + directory + "`", errno);
     if (sent == 0) break;
   }
-  if (::fchmod(to.get(), 0555) != 0 || ::renameat(into.get(), kPart, into.get(), "isogate-runner") != 0)
+  if (::fchmod(to.get(), 0111) != 0 || ::renameat(into.get(), kPart, into.get(), "isogate-runner") != 0)
     return os_error("cannot finish the copy in `" + directory + "`", errno);
   return {};
 }

@@ -88,7 +88,7 @@ std::string usage() {
          "first process\n"
          "       isogate-runner attach [option…]      gives its input and output to the `serve` beside it\n"
          "       isogate-runner idle                  only reaps: the first process of a container\n"
-         "       isogate-runner install DIR           puts itself there, mode 0555\n"
+         "       isogate-runner install DIR           puts itself there, mode 0111\n"
          "       isogate-runner reach TARGET…         tells which ADDRESS:PORT answers; hop: the first hop\n"
          "       isogate-runner version\n"
          "options: --workspace DIR (/workspace)  --shared PREFIX=DIR  --shell PATH (/bin/sh)\n"

@@ -62,7 +62,7 @@ TEST(Install, PutsTheVeryProgramThere) {
   const std::string copy = directory.path() + "/isogate-runner";
   struct stat info {};
   ASSERT_EQ(::stat(copy.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 07777, 0555u);
+  EXPECT_EQ(info.st_mode & 07777, 0111u) << "whoever may read it may trace it as it starts";
   EXPECT_EQ(test::run_program({copy, "version"}).out, test::run_program({kRunner, "version"}).out);
   EXPECT_EQ(test::run_program({kRunner, "install", "/no/such/place"}).exit_code, 1);
   EXPECT_EQ(test::run_program({kRunner, "install"}).exit_code, 2);
