@@ -64,6 +64,7 @@ class Channel final : public ExecChannel {
     ::shutdown(pair_.get(), SHUT_WR);
   }
 
+  [[nodiscard]] std::chrono::steady_clock::time_point heard() const override { return pump_.heard(); }
   [[nodiscard]] bool can_end_input() const override { return v5_; }
   [[nodiscard]] int stderr_fd() const override { return errors_.get(); }
   [[nodiscard]] std::string stderr_text() const override { return printable(pump_.stderr_bytes(), 4096); }

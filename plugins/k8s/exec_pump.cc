@@ -95,8 +95,10 @@ void ExecPump::wait() {
   }
   if (::poll(watched.data(), watched.size(), time) < 0 && errno != EINTR)
     return lose("cannot wait: " + std::generic_category().message(errno));
-  if (watched[3].revents != 0 || (watched[1].revents & (POLLHUP | POLLERR)) != 0)
+  if (watched[3].revents != 0 || (watched[1].revents & (POLLHUP | POLLERR)) != 0) {
+    closed_here_ = true;
     return lose("it was closed on this side");
+  }
   if ((watched[0].revents & ~POLLIN) != 0) room_ = true;
   // The other side has gone while its bytes find no room: that is known now, and they are still delivered.
   if (blocked_ != nullptr && (watched[0].revents & (POLLHUP | POLLERR)) != 0) {

@@ -31,6 +31,7 @@ class ExecPump {
   [[nodiscard]] int done_fd() const { return done_.get(); }  // readable once it has ended
   [[nodiscard]] std::optional<ExecEnd> ended() const;
   [[nodiscard]] std::string stderr_bytes() const;
+  [[nodiscard]] std::chrono::steady_clock::time_point heard() const { return heard_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -83,7 +84,8 @@ class ExecPump {
   Clock::time_point ping_next_, linger_;
   std::optional<Clock::time_point> pinged_;  // and nothing came since
 
-  bool over_ = false;
+  bool over_ = false, closed_here_ = false;
+  std::atomic<Clock::time_point> heard_{Clock::now()};
   mutable std::mutex mutex_;  // of the two below
   std::optional<ExecEnd> end_;
   std::string stderr_;

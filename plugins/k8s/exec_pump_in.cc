@@ -38,6 +38,7 @@ bool ExecPump::receive() {
       }
       in_end_ = static_cast<size_t>(got);
       pinged_.reset();
+      heard_ = Clock::now();
     }
     decode();
   }

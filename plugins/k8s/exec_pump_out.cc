@@ -38,7 +38,7 @@ bool ExecPump::fill_frame() {
     std::memcpy(out_.get(), controls_.data(), size);
     controls_.erase(0, size);
     out_end_ = size;
-  } else if (stdin_open_ && !over_ && !result_) {
+  } else if (stdin_open_ && (closed_here_ || (!over_ && !result_))) {
     take_stdin();
   }
   return out_begin_ != out_end_;

@@ -106,11 +106,23 @@ Json init_container(const Config& config, const Json& resources) {
           {"volumeMounts", {mount("runner", kRunnerDirectory, false)}}};
 }
 
-Json main_container(const Config& config, const Json& resources) {
+// What serves in the pod, as its first process.
+std::vector<std::string> serve_command(const Parts& parts) {
+  std::vector<std::string> command = {kRunner, "serve"};
+  for (const std::string& prefix : parts.shared) {
+    command.emplace_back("--shared");
+    command.push_back(prefix + "=/mnt/" + prefix);
+  }
+  if (!parts.shell.empty()) command.insert(command.end(), {"--shell", parts.shell});
+  if (!parts.toolchain.empty()) command.insert(command.end(), {"--toolchain", parts.toolchain});
+  return command;
+}
+
+Json main_container(const Config& config, const Parts& parts, const Json& resources) {
   return {{"name", kContainer},
           {"image", config.image},
           {"imagePullPolicy", config.pull_policy},
-          {"command", {kRunner, "idle"}},
+          {"command", serve_command(parts)},
           {"workingDir", kWorkspace},
           {"stdin", false},
           {"tty", false},
@@ -142,7 +154,7 @@ Json spec_of(const Config& config, const Parts& parts, const isogate_limits& lim
                {"terminationGracePeriodSeconds", 2},
                {"securityContext", pod_context(config)},
                {"initContainers", {init_container(config, resources)}},
-               {"containers", {main_container(config, resources)}},
+               {"containers", {main_container(config, parts, resources)}},
                {"volumes", volumes_of(config, parts)}};
   // What has no network has nobody to ask for names either.
   if (!config.open_network && config.egress_to.empty()) {
@@ -283,15 +295,6 @@ std::string profile_digest(const Config& config, const Parts& parts, const isoga
   return sha256_hex(text);
 }
 
-std::vector<std::string> stdio_command(const Parts& parts) {
-  std::vector<std::string> command = {kRunner, "stdio"};
-  for (const std::string& prefix : parts.shared) {
-    command.emplace_back("--shared");
-    command.push_back(prefix + "=/mnt/" + prefix);
-  }
-  if (!parts.shell.empty()) command.insert(command.end(), {"--shell", parts.shell});
-  if (!parts.toolchain.empty()) command.insert(command.end(), {"--toolchain", parts.toolchain});
-  return command;
-}
+std::vector<std::string> attach_command() { return {kRunner, "attach"}; }
 
 }  // namespace isogate::k8s

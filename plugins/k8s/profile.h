@@ -70,7 +70,7 @@ std::vector<Escape> escapes_of(const nlohmann::json& own);
 // it is.
 std::string profile_digest(const Config& config, const Parts& parts, const isogate_limits& limits);
 
-// argv of the runner for a connection of its own.
-std::vector<std::string> stdio_command(const Parts& parts);
+// argv of what brings a stream to the runner.
+std::vector<std::string> attach_command();
 
 }  // namespace isogate::k8s

@@ -16,8 +16,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kHello{10'000}, kConnect{15'000}, kGone{40'000}, kPause{200}, kAppear{30'000};
-constexpr seconds kOthers{150};
+constexpr milliseconds kHello{10'000}, kConnect{15'000}, kLate{1'000}, kGone{40'000}, kPause{200},
+    kAppear{30'000};
+constexpr seconds kOthers{150}, kGrace{60};
 constexpr isogate_call kUnbounded{sizeof(isogate_call), -1, INT64_MAX, {}};
 
 [[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
@@ -251,15 +252,27 @@ void SandboxPod::discard_now() noexcept {
   }
 }
 
+// Over streams that are dialled anew when they are lost: each to this very pod.
 std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call) {
   ExecRequest request;
   request.name_space = services_.name_space;
   request.pod = parts_.pod;
   request.container = kContainer;
-  request.command = stdio_command(parts_);
-  auto channel = ExecChannel::open(services_.api, request, Budget(call, kConnect));
+  request.command = attach_command();
+  const auto dial = [&api = services_.api, request](const sdk::Call& dialling) {
+    const Clock::time_point late(std::chrono::nanoseconds(dialling.deadline_ns()));
+    const auto left = std::chrono::ceil<milliseconds>(late - Clock::now()) + kLate;
+    return ExecChannel::open(api, request, Budget(std::min(kConnect, left), dialling.cancel_fd()));
+  };
+  sdk::ResumeOptions options;
+  options.patience = 2 * request.ping_every - 2 * kLate;
+  options.grace = kGrace;
+  const std::string owner = sha256_hex(services_.holder);
+  std::copy_n(owner.begin(), options.owner.size(), options.owner.begin());
   try {
-    return sdk::RunnerLink::connect(std::move(channel), kHello, call);
+    return sdk::RunnerLink::connect(sdk::resumable_stream(dial, options, call), kHello, call);
+  } catch (const ApiError&) {
+    throw;
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
     unavailable(std::string("the runner does not speak: ") + error.what());
