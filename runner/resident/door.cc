@@ -148,6 +148,7 @@ Door::Step Door::take_answer(Knock& knock) {
   if (!make_non_blocking(fds[0].get()) || !make_non_blocking(fds[1].get())) return Step::kGone;
   knock.stream.in = std::move(fds[0]);
   knock.stream.out = std::move(fds[1]);
+  poller_->forget(knock.stream.socket.get());
   return poller_->watch(knock.stream.in.get(), key_) ? Step::kIn : Step::kGone;
 }
 
