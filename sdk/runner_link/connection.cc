@@ -87,6 +87,11 @@ void Connection::leave(Pending& call) {
   call.calm();
 }
 
+void Connection::abandon(const Pending& call) {
+  const std::lock_guard lock(mutex_);
+  if (calls_.contains(call.stream) && !call.answered) abandoned_.insert(call.stream);
+}
+
 uint32_t Connection::begin(Pending& call) {
   const std::lock_guard lock(mutex_);
   if (last_stream_ == UINT32_MAX) throw Error(ISOGATE_UNAVAILABLE, "the connection has no stream left");

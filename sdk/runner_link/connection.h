@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "isogate/runner_link.hpp"
@@ -59,6 +60,8 @@ class Connection {
   void step_down(Pending& call);
   // The last thing a call does here; nothing comes for it afterwards.
   void leave(Pending& call);
+  // Before leave(), by a call that is not waited for although its result may come.
+  void abandon(const Pending& call);
 
   // Sends what `fill(std::string&)` appends, with descriptors at its first byte. False: the connection has
   // ended, or `bound` was reached, and the runner has nothing of it, or nothing whole.
@@ -91,6 +94,7 @@ class Connection {
   std::mutex& mutex() { return mutex_; }
   [[nodiscard]] const Patience& patience() const { return patience_; }
   [[nodiscard]] bool carries_descriptors() const { return stream_->carries_descriptors(); }
+  [[nodiscard]] bool is_away() const { return stream_->is_away(); }
   [[nodiscard]] bool alive() const { return !dead_.load(std::memory_order_acquire); }
   // As alive(), and where nobody reads it looks whether the other side has hung up.
   [[nodiscard]] bool is_there();
@@ -137,6 +141,7 @@ class Connection {
 
   mutable std::mutex mutex_;  // of all below, but where it says otherwise
   std::unordered_map<uint32_t, Pending*> calls_;
+  std::unordered_set<uint32_t> abandoned_;
   std::vector<Pending*> waiting_;  // all that wait, but the reader
   Pending* reader_ = nullptr;      // none only where nobody waits
   Pending* writer_ = nullptr;

@@ -46,6 +46,7 @@ Fault Connection::hand_out(const Frame& frame) {
   if (frame.head.stream == 0 || frame.head.stream > last_stream_)
     return "a frame of a stream that never began";
   const auto found = calls_.find(frame.head.stream);
+  if (frame.head.type == ISOGATE_RUNNER_RESULT && abandoned_.erase(frame.head.stream) > 0) return nullptr;
   if (found == calls_.end() || found->second->answered)
     return frame.head.type == ISOGATE_RUNNER_RESULT ? "a second result of one stream" : nullptr;
   Pending& call = *found->second;

@@ -22,11 +22,11 @@ void Talk::not_sent() {
   throw Error(ISOGATE_CANCELLED, "cancelled");
 }
 
-void Talk::lost() {
+void Talk::lost(const std::string& why) {
   connection_.leave(pending_);
   deliver_last(Clock::now() + kGrace);
   throw Error(plan_.kind == Kind::kReads ? ISOGATE_UNAVAILABLE : ISOGATE_LOST,
-              "contact with the runner was lost: " + connection_.why());
+              "contact with the runner was lost: " + why);
 }
 
 void Talk::refuse(const char* why) {
@@ -40,7 +40,7 @@ const isogate_runner_result& Talk::converse() {
     const bool alive = connection_.alive();
     take_news();
     if (answered_) break;
-    if (!alive) lost();
+    if (!alive) lost(connection_.why());
     wait();
   }
   connection_.leave(pending_);
@@ -78,7 +78,11 @@ void Talk::look_at_clock() {
     grace_ends_ = kForEver;
     drop();
   }
-  if (now >= patience_ends_) connection_.fail("it does not end a call that was cancelled");
+  if (now < patience_ends_) return;
+  if (!connection_.is_away()) return connection_.fail("it does not end a call that was cancelled");
+  // It is told once the stream is back; the others go on.
+  connection_.abandon(pending_);
+  lost("it was not back when a cancelled call had to end");
 }
 
 void Talk::cancel() {

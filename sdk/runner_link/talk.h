@@ -63,7 +63,7 @@ class Talk {
   enum Watched : size_t { kCancel, kFeed, kControl, kComplete, kBody, kOut, kErr, kWatched };
 
   [[noreturn]] void not_sent();
-  [[noreturn]] void lost();
+  [[noreturn]] void lost(const std::string& why);
   [[noreturn]] void refuse(const char* why);  // what the runner brought, and the runner with it
   const isogate_runner_result& converse();
   void wait();
