@@ -165,6 +165,23 @@ TEST_F(Resume, MoreThanIsKeptMakesProgramsWait) {
   }
 }
 
+TEST_F(Resume, ACallCancelledInAnOutageCostsNoOther) {
+  served.patience.cancelled = 300ms;
+  const auto link = served.link(options_of(1));
+  Sleeper cancelled(*this, *link, "cancelled"), other(*this, *link, "other");
+  served.reachable = false;
+  served.cut();
+  EXPECT_TRUE(cancelled.goes_on(300ms));
+  cancelled.exec.ask.cancel();
+  EXPECT_EQ(cancelled.outcome.wait_for(5s), std::future_status::ready);
+  EXPECT_EQ(cancelled.outcome.get().status, ISOGATE_LOST);
+  EXPECT_TRUE(cancelled.runs()) << "nobody could tell the runner";
+  served.reachable = true;
+  EXPECT_TRUE(within(5, [&] { return !cancelled.runs(); }));
+  EXPECT_EQ(Exec({"true"}).run(*link).status, ISOGATE_OK);
+  EXPECT_TRUE(other.goes_on(0ms) && other.runs());
+}
+
 TEST_F(Resume, AnotherRunnerKnowsNoSuchSession) {
   const auto link = served.link(options_of(1));
   Sleeper sleeper(*this, *link, "pid");

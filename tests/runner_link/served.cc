@@ -1,7 +1,7 @@
 #include "served.h"
 
+#include <fcntl.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "calls.h"
 
@@ -20,12 +21,13 @@ const std::string kBinary = ISOGATE_BUILD_DIR "/bin/isogate-runner";
 
 }  // namespace
 
+// Two pipes, lost after so many bytes.
 class CutStream final : public sdk::RunnerStream {
  public:
-  CutStream(Served& served, int fd, size_t bytes, pid_t attached)
-      : served_(served), stream_(sdk::socket_stream(fd, false)), left_(bytes), attached_(attached) {}
+  CutStream(Served& served, int in, int out, size_t bytes, pid_t attached)
+      : served_(served), in_(in), out_(out), left_(bytes), attached_(attached) {}
   ~CutStream() override {
-    stream_.reset();
+    shutdown();
     {
       const std::lock_guard lock(served_.mutex_);
       served_.attached_.erase(attached_);
@@ -33,29 +35,36 @@ class CutStream final : public sdk::RunnerStream {
     ::kill(attached_, SIGKILL);
     ::waitpid(attached_, nullptr, 0);
   }
-  [[nodiscard]] int fd() const override { return stream_->fd(); }
+  [[nodiscard]] int fd() const override { return in_; }
+  [[nodiscard]] int room_fd() const override { return out_; }
   ssize_t read_some(char* to, size_t size) override {
-    const ssize_t got = stream_->read_some(to, size);
-    return got > 0 && !passed(got) ? -1 : got;
+    if (left_ == 0) shutdown();
+    const ssize_t got = ::read(in_, to, std::min(size, left_));
+    if (got > 0) spend(got);
+    return got;
   }
   // What was written last is taken, and comes nowhere.
   ssize_t write_some(const char* from, size_t size) override {
-    const ssize_t sent = stream_->write_some(from, std::min(size, left_));
-    return sent > 0 && !passed(sent) ? static_cast<ssize_t>(size) : sent;
+    if (left_ == 0) shutdown();
+    const ssize_t sent = ::write(out_, from, std::min(size, left_));
+    if (sent <= 0) return sent;
+    spend(sent);
+    return left_ > 0 ? sent : static_cast<ssize_t>(size);
   }
-  void shutdown() override { stream_->shutdown(); }
+  void shutdown() override {
+    for (int* each : {&in_, &out_})
+      if (*each >= 0) ::close(std::exchange(*each, -1));
+  }
 
  private:
-  bool passed(ssize_t size) {
-    left_ -= std::min(left_, static_cast<size_t>(size));
-    if (left_ > 0) return true;
-    stream_->shutdown();
-    errno = ECONNRESET;
-    return false;
+  // The other side sees the end, and this one then too.
+  void spend(ssize_t size) {
+    left_ -= static_cast<size_t>(size);
+    if (left_ == 0) ::close(std::exchange(out_, -1));
   }
 
   Served& served_;
-  std::unique_ptr<sdk::RunnerStream> stream_;
+  int in_, out_;
   size_t left_;
   const pid_t attached_;
 };
@@ -98,6 +107,7 @@ Served::~Served() {
 }
 
 void Served::start() {
+  ::signal(SIGPIPE, SIG_IGN);
   child_ = testing::start({kBinary, "serve", "--workspace", workspace_, "--door", door_}, -1, -1);
 }
 
@@ -117,16 +127,16 @@ std::unique_ptr<sdk::RunnerStream> Served::dial(size_t bytes) {
   if (!is_there) throw sdk::Error(ISOGATE_NOT_FOUND, "there is no such runner");
   if (!reachable) throw sdk::Error(ISOGATE_UNAVAILABLE, "not now");
   ++dialled;
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
+  Pipe in(O_CLOEXEC), out(O_CLOEXEC);
   const pid_t attached = testing::start(
-      {kBinary, "attach", "--door", door_, "--server", std::to_string(child_)}, ends[1], ends[1]);
-  ::close(ends[1]);
+      {kBinary, "attach", "--door", door_, "--server", std::to_string(child_)}, in.reader, out.writer);
+  for (const int each : {in.writer, out.reader}) ::fcntl(each, F_SETFL, O_NONBLOCK);
   {
     const std::lock_guard lock(mutex_);
     attached_.insert(attached);
   }
-  return std::make_unique<CutStream>(*this, ends[0], bytes, attached);
+  return std::make_unique<CutStream>(*this, std::exchange(out.reader, -1), std::exchange(in.writer, -1),
+                                     bytes, attached);
 }
 
 std::shared_ptr<sdk::RunnerLink> Served::link(const sdk::ResumeOptions& options, uint64_t seed) {
@@ -137,8 +147,8 @@ std::shared_ptr<sdk::RunnerLink> Served::link(const sdk::ResumeOptions& options,
   const Ask ask;
   for (int tries = 0;; ++tries) {
     try {
-      return sdk::RunnerLink::connect(sdk::resumable_stream(dial_one, options, ask.call),
-                                      std::chrono::seconds(10), ask.call);
+      return sdk::link::connect(sdk::resumable_stream(dial_one, options, ask.call), std::chrono::seconds(10),
+                                ask.call, patience);
     } catch (const sdk::Error&) {
       if (most == SIZE_MAX || tries == 20) throw;  // cut before it was a session
     }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "isogate/runner_link.hpp"
+#include "sdk/runner_link/link.h"
 
 namespace isogate::testing {
 
@@ -35,6 +36,7 @@ class Served {
   std::shared_ptr<sdk::RunnerLink> link(const sdk::ResumeOptions& options = {}, uint64_t seed = 1);
 
   size_t least = SIZE_MAX, most = SIZE_MAX;  // bytes that those streams last
+  sdk::link::Patience patience;              // of a link's calls
   std::atomic<bool> reachable{true}, is_there{true};
   std::atomic<int> dialled{0};
   void cut();  // kills those that attach now
