@@ -51,6 +51,22 @@ TEST_F(K8sLifecycle, AKilledGatewayTakesItsPodUpAgain) {
   EXPECT_EQ(uid_of(pod()), uid);
 }
 
+TEST_F(K8sLifecycle, WhatAKilledGatewayRanDoesNotRunOnBesideTheNext) {
+  auto first = std::make_unique<Gateway>(options());
+  const Caller me(*first, "a");
+  ExecStream stream(me, {{"command", "echo up; while :; do date +%s%N > beat; sleep 0.1; done"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("event"), "stdout");
+  first->signal(SIGKILL);
+  EXPECT_EQ(first->wait(20), 128 + SIGKILL);
+  auto again = options();
+  again.state_dir = first->state_dir();
+  Gateway second(again);
+  const Caller after(second, "a");
+  after.run("true");
+  EXPECT_EQ(after.out("a=$(cat beat); sleep 1; [ \"$a\" = \"$(cat beat)\" ] && echo still"), "still\n");
+}
+
 TEST_F(K8sLifecycle, SigtermLeavesNoPodAndKeepsTheWorkspace) {
   auto first = std::make_unique<Gateway>(options());
   for (const char* agent : {"a", "b"})
@@ -152,16 +168,32 @@ TEST_F(K8sLifecycle, AnEmptyDirIsLostWithItsPod) {
   EXPECT_EQ(me.out("ls -A; echo fresh"), "fresh\n");
 }
 
-TEST_F(K8sLifecycle, ARunnerThatWasKilledFromInsideComesBackInItsPod) {
+TEST_F(K8sLifecycle, ATenantThatKillsAllItMayCostsWhatItKilledAlone) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   me.run("echo here > /tmp/mark");
   const std::string uid = uid_of(pod());
   const Answer answer = me.exec("kill -9 -1; sleep 5");
   EXPECT_NE(answer.status, 500) << answer.text;
-  EXPECT_TRUE(eventually(10, [&] { return me.exec("true").status == 200; }));
+  EXPECT_EQ(me.exec("true").status, 200) << "its stream is dialled anew, and the runner is the first process";
   EXPECT_EQ(me.out("cat /tmp/mark"), "here\n");
   EXPECT_EQ(uid_of(pod()), uid);
+}
+
+TEST_F(K8sLifecycle, AnExecGoesOnWhenItsStreamIsKilledInside) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  EXPECT_EQ(
+      me.out("echo before; pkill -9 -f '[i]sogate-runner attach'; sleep 1; seq 100000 | wc -l; echo after"),
+      "before\n100000\nafter\n");
+}
+
+TEST_F(K8sLifecycle, ATenantCannotAttach) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  EXPECT_THAT(me.out("/run/isogate/bin/isogate-runner attach 2>&1 < /dev/null; echo $?"),
+              HasSubstr("this process is not let in\n1\n"));
+  EXPECT_EQ(me.exec("true").status, 200);
 }
 
 TEST_F(K8sLifecycle, AnEvictedPodSaysSo) {
