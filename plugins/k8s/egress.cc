@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kSettle{5'000}, kPause{250}, kNames{5'000};
+constexpr milliseconds kSettle{5'000}, kApart{250}, kNames{5'000};
 constexpr int kSilentRounds = 2;
 constexpr size_t kMostServers = 8;
 constexpr int kNothingAnswers = 0, kSomethingAnswers = 10;  // of `isogate-runner reach`
@@ -95,9 +95,11 @@ std::vector<std::string> targets_of(const Config& config, const ApiServers& serv
   return targets;
 }
 
-Round settle(const std::function<Round()>& ask, milliseconds pause, milliseconds most) {
+Round settle(const std::function<Round()>& ask, milliseconds apart, milliseconds most) {
   const auto until = Clock::now() + most;
-  for (int silent = 0;; std::this_thread::sleep_for(pause)) {
+  auto next = Clock::now();
+  for (int silent = 0;; std::this_thread::sleep_until(next)) {
+    next = Clock::now() + apart;
     Round round = ask();
     silent = round.exit_code == kNothingAnswers ? silent + 1 : 0;
     if (silent == kSilentRounds) return round;
@@ -115,7 +117,7 @@ void prove_no_way_out(Services& services, sdk::RunnerLink& link, const std::stri
     call.check();
     return ask(link, targets, call);
   };
-  const Round last = settle(once, kPause, tolerated ? milliseconds(0) : kSettle);
+  const Round last = settle(once, kApart, tolerated ? milliseconds(0) : kSettle);
   if (last.exit_code == kNothingAnswers) return;
   if (last.exit_code != kSomethingAnswers)
     throw sdk::Error(ISOGATE_UNAVAILABLE,

@@ -28,9 +28,9 @@ struct Round {
   int exit_code = -1;  // of `isogate-runner reach`
   std::string text;
 };
-// A policy may be in force late, and so may what lets packets out: rounds, with a pause in between, until two
-// in a row were silent, one could not be tried, or something has answered for `most`. The last one.
-Round settle(const std::function<Round()>& ask, std::chrono::milliseconds pause,
+// A policy may be in force late, and so may what lets packets out: rounds, their beginnings `apart` at least,
+// until two in a row were silent, one could not be tried, or something has answered for `most`. The last one.
+Round settle(const std::function<Round()>& ask, std::chrono::milliseconds apart,
              std::chrono::milliseconds most);
 
 // Throws ISOGATE_UNAVAILABLE when something answers for five seconds, and when it could not be tried; where
