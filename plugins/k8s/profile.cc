@@ -106,9 +106,8 @@ Json init_container(const Config& config, const Json& resources) {
           {"volumeMounts", {mount("runner", kRunnerDirectory, false)}}};
 }
 
-// What serves in the pod, as its first process.
-std::vector<std::string> serve_command(const Parts& parts) {
-  std::vector<std::string> command = {kRunner, "serve"};
+std::vector<std::string> runner_command(const char* mode, const Parts& parts) {
+  std::vector<std::string> command = {kRunner, mode};
   for (const std::string& prefix : parts.shared) {
     command.emplace_back("--shared");
     command.push_back(prefix + "=/mnt/" + prefix);
@@ -122,7 +121,7 @@ Json main_container(const Config& config, const Parts& parts, const Json& resour
   return {{"name", kContainer},
           {"image", config.image},
           {"imagePullPolicy", config.pull_policy},
-          {"command", serve_command(parts)},
+          {"command", runner_command("serve", parts)},
           {"workingDir", kWorkspace},
           {"stdin", false},
           {"tty", false},
@@ -296,5 +295,7 @@ std::string profile_digest(const Config& config, const Parts& parts, const isoga
 }
 
 std::vector<std::string> attach_command() { return {kRunner, "attach"}; }
+
+std::vector<std::string> stdio_command(const Parts& parts) { return runner_command("stdio", parts); }
 
 }  // namespace isogate::k8s

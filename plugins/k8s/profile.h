@@ -70,7 +70,8 @@ std::vector<Escape> escapes_of(const nlohmann::json& own);
 // it is.
 std::string profile_digest(const Config& config, const Parts& parts, const isogate_limits& limits);
 
-// argv of what brings a stream to the runner.
+// argv of what brings a stream to the runner, and of one for a single connection.
 std::vector<std::string> attach_command();
+std::vector<std::string> stdio_command(const Parts& parts);
 
 }  // namespace isogate::k8s

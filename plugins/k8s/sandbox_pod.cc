@@ -4,9 +4,8 @@
 
 #include "plugins/k8s/digest.h"
 #include "plugins/k8s/egress.h"
-#include "plugins/k8s/exec_channel.h"
-#include "plugins/k8s/pool.h"
 #include "plugins/k8s/provision.h"
+#include "plugins/k8s/sandbox_pod_impl.h"
 #include "plugins/k8s/stuck_pod.h"
 
 namespace isogate::k8s {
@@ -16,25 +15,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kHello{10'000}, kConnect{15'000}, kLate{1'000}, kGone{40'000}, kPause{200},
-    kAppear{30'000};
-constexpr seconds kOthers{150}, kGrace{60};
+constexpr milliseconds kGone{40'000}, kPause{200}, kAppear{30'000};
+constexpr seconds kOthers{150};
 constexpr isogate_call kUnbounded{sizeof(isogate_call), -1, INT64_MAX, {}};
-
-[[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
-
-[[noreturn]] void at_work() { unavailable("another gateway is at work on this sandbox: try again"); }
-
-[[noreturn]] void lost() {
-  throw sdk::Error(ISOGATE_SANDBOX_LOST,
-                   "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
-}
-
-std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
-  std::unique_lock lock(mutex, std::defer_lock);
-  while (!lock.try_lock_for(milliseconds(20))) call.check();
-  return lock;
-}
 
 }  // namespace
 
@@ -252,33 +235,6 @@ void SandboxPod::discard_now() noexcept {
   }
 }
 
-// Over streams that are dialled anew when they are lost: each to this very pod.
-std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call) {
-  ExecRequest request;
-  request.name_space = services_.name_space;
-  request.pod = parts_.pod;
-  request.container = kContainer;
-  request.command = attach_command();
-  const auto dial = [&api = services_.api, request](const sdk::Call& dialling) {
-    const Clock::time_point late(std::chrono::nanoseconds(dialling.deadline_ns()));
-    const auto left = std::chrono::ceil<milliseconds>(late - Clock::now()) + kLate;
-    return ExecChannel::open(api, request, Budget(std::min(kConnect, left), dialling.cancel_fd()));
-  };
-  sdk::ResumeOptions options;
-  options.patience = 2 * request.ping_every - 2 * kLate;
-  options.grace = kGrace;
-  const std::string owner = sha256_hex(services_.holder);
-  std::copy_n(owner.begin(), options.owner.size(), options.owner.begin());
-  try {
-    return sdk::RunnerLink::connect(sdk::resumable_stream(dial, options, call), kHello, call);
-  } catch (const ApiError&) {
-    throw;
-  } catch (const sdk::Error& error) {
-    if (error.status() == ISOGATE_CANCELLED) throw;
-    unavailable(std::string("the runner does not speak: ") + error.what());
-  }
-}
-
 // Nobody is at work on it any more.
 void SandboxPod::give_up() noexcept {
   try {
@@ -286,73 +242,6 @@ void SandboxPod::give_up() noexcept {
     lease_.write(false, Budget(call, milliseconds(5'000)));
   } catch (const std::exception&) {  // then it is once the Lease has expired
   }
-}
-
-// To the runner of a pod that runs; null when there is none to be had. Throws when nobody can tell.
-std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
-  for (int tries = 0;; ++tries) {
-    try {
-      return connect(call);
-    } catch (const ApiError& error) {
-      if (error.status() == ISOGATE_NOT_FOUND) return nullptr;
-      if (error.status() == ISOGATE_CANCELLED || error.http_status() == 0 || tries > 0) throw;
-    } catch (const sdk::Error& error) {
-      if (error.status() == ISOGATE_CANCELLED) throw;
-      services_.warn("cannot reach the runner of " + parts_.pod + ": " + error.what());
-      if (tries > 0) return nullptr;
-    }
-  }
-}
-
-std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
-  try {
-    if (services_.config.transport == RunnerTransport::kExec) return lend(call);
-    const auto lock = lock_for(mutex_, call);
-    return link_ && link_->alive() ? link_ : relink(call);
-  } catch (const ApiError&) {
-    rethrow_as_ours(services_, std::current_exception());
-  }
-}
-
-// One for this call alone, which ends with it.
-std::shared_ptr<sdk::RunnerLink> SandboxPod::lend(const sdk::Call& call) {
-  while (!slots_->try_acquire_for(milliseconds(20))) call.check();
-  const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->release(); });
-  const auto lock = lock_for(mutex_, call);
-  if (!link_ || !link_->alive()) relink(call);
-  const auto own = std::exchange(link_, nullptr);
-  return {own.get(), [own, slot](sdk::RunnerLink* link) { link->close("its call has ended"); }};
-}
-
-std::shared_ptr<sdk::RunnerLink> SandboxPod::relink(const sdk::Call& call) {
-  const std::string why = link_ ? link_->why() : "it was let go";
-  link_.reset();
-  const Record& record = lease_.record();
-  const PodState state = services_.pods.look(record.pod, call);
-  if (state.running && state.uid == record.pod_uid) link_ = reconnect(call);
-  follow();
-  if (link_) return link_;
-  const std::string before = record.pod_uid;
-  if (!lease_.find(call) || lease_.is_ending() || lease_.uid() != parts_.lease_uid) lost();
-  // Another gateway may have made the new one already.
-  if (services_.config.workspace == Place::kEmptyDir) lost();
-  if (lease_.record().pod_uid != before && adopt(call) && join(call)) return link_;
-  if (lease_.is_others()) at_work();
-  const bool made = make_anew(state.ended && !state.how.empty() ? state.how : why, call);
-  if (!made) at_work();
-  prove_again(call);
-  return link_;
-}
-
-void SandboxPod::detach() {
-  const std::lock_guard lock(mutex_);
-  let_go();
-}
-
-void SandboxPod::let_go() {
-  services_.pods.forget(lease_.record().pod);
-  if (link_) link_->close("the sandbox is closed");
-  link_.reset();
 }
 
 void SandboxPod::end(const sdk::Call& call) {
@@ -376,18 +265,6 @@ void SandboxPod::stop(const sdk::Call& call) {
   if (services_.config.workspace == Place::kEmptyDir) return lease_.remove(call);
   lease_.record().forget_pod();
   lease_.write(false, call);
-}
-
-std::string SandboxPod::how_it_ended(const sdk::Call& call) {
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return "its pod is being replaced";
-  const std::string pod = lease_.record().pod;
-  lock.unlock();
-  try {
-    return services_.pods.look(pod, Budget(call, milliseconds(3'000))).how;
-  } catch (const sdk::Error&) {
-    return "the API server cannot say what became of its pod";
-  }
 }
 
 }  // namespace isogate::k8s

@@ -1,7 +1,7 @@
 // What a pod needs beside itself, and what was measured in it.
 #include <thread>
 
-#include "plugins/k8s/sandbox_pod.h"
+#include "plugins/k8s/sandbox_pod_impl.h"
 
 namespace isogate::k8s {
 namespace {
@@ -10,11 +10,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kEnding{60};
 constexpr std::chrono::milliseconds kVolume{3'000}, kPause{150};
-
-[[noreturn]] void lost() {
-  throw sdk::Error(ISOGATE_SANDBOX_LOST,
-                   "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
-}
 
 std::string uid_of(const Json& object) {
   return object.value("metadata", Json::object()).value("uid", std::string());
@@ -103,8 +98,7 @@ void SandboxPod::adopt_workspace(const sdk::Call& call) {
 }
 
 isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evidence_request& request) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
+  const auto lock = lock_for(mutex_, call);
   if (lease_.record().evidence) return *lease_.record().evidence;
   if (!fresh_ || !link_)
     throw sdk::Error(ISOGATE_UNAVAILABLE, "nothing was measured before the first command of this sandbox");
@@ -146,8 +140,7 @@ void SandboxPod::keep_proof(const isogate_evidence& found, const sdk::Call& call
 }
 
 void SandboxPod::purge(const sdk::Call& call) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
+  const auto lock = lock_for(mutex_, call);
   remove_all(call);
 }
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "plugins/k8s/presence.h"
-#include "plugins/k8s/sandbox_pod.h"
+#include "plugins/k8s/sandbox_pod_impl.h"
 
 namespace isogate::k8s {
 namespace {
@@ -37,7 +37,7 @@ bool SandboxPod::others_use_it(const sdk::Call& call) {
 
 // Nothing of it was used here.
 void SandboxPod::leave(const sdk::Call& call) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_for(mutex_, call);
   let_go();
   if (!lease_.find(call) || lease_.is_ending() || lease_.is_others()) return;
   std::vector<std::string>& users = lease_.record().users;

@@ -54,6 +54,15 @@ void Services::warn_once(const std::string& line) {
   warn(line);
 }
 
+ExecRequest exec_request(const Services& services, const std::string& pod, std::vector<std::string> command) {
+  ExecRequest request;
+  request.name_space = services.name_space;
+  request.pod = pod;
+  request.container = kContainer;
+  request.command = std::move(command);
+  return request;
+}
+
 Resource Services::leases(const std::string& name) const {
   return {kCoordination, name_space, "leases", name};
 }

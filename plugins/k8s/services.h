@@ -9,6 +9,7 @@
 #include "isogate/backend.hpp"
 #include "plugins/k8s/api.h"
 #include "plugins/k8s/config.h"
+#include "plugins/k8s/exec_channel.h"
 #include "plugins/k8s/liveness.h"
 #include "plugins/k8s/pods.h"
 
@@ -48,6 +49,9 @@ struct Services {
   Pods pods;
   Liveness liveness;  // the last member: it ends first, then `pods`
 };
+
+// Into the container of a sandbox's pod.
+ExecRequest exec_request(const Services& services, const std::string& pod, std::vector<std::string> command);
 
 // Removes `what` if it still is the object `uid` (empty: whichever). Gone already is fine: false then.
 bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget);

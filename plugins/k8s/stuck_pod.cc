@@ -62,11 +62,7 @@ Found try_anew(Services& services, const ExecRequest& request, const std::string
 
 void watch_liveness(Services& services, const Parts& parts, const std::string& pod_uid,
                     const std::shared_ptr<sdk::RunnerLink>& link) {
-  ExecRequest request;
-  request.name_space = services.name_space;
-  request.pod = parts.pod;
-  request.container = kContainer;
-  request.command = stdio_command(parts);
+  const ExecRequest request = exec_request(services, parts.pod, stdio_command(parts));
   Liveness::Way way;
   way.try_anew = [&services, request, pod_uid](const sdk::Call& call) {
     return try_anew(services, request, pod_uid, call);

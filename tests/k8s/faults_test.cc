@@ -1,7 +1,12 @@
-// An API server that goes: on a cluster of the tests' own, which has nobody else.
+// Parts of a cluster, and gateways, that go: on a cluster of the tests' own, which has nobody else.
+#include <sys/wait.h>
+
 #include <csignal>
+#include <set>
+#include <thread>
 
 #include "tests/k8s/on_cluster.h"
+#include "tests/processes/accounting.h"
 #include "tests/support/processes.h"
 
 namespace isogate::k8s {
@@ -16,17 +21,45 @@ using testing::HasSubstr;
 
 class K8sFaults : public OnCluster {
  protected:
-  static void signal_api_server(int number) {
-    const std::string text = test::read_whole(test::cluster_directory() + "/kube-apiserver.pid");
+  void TearDown() override {
+    if (killed_) start_again();
+    OnCluster::TearDown();
+  }
+  void signal_part(const std::string& part, int number) {
+    killed_ = killed_ || number == SIGKILL;
+    const std::string text = test::read_whole(test::cluster_directory() + "/" + part + ".pid");
     ASSERT_FALSE(text.empty());
     ASSERT_EQ(::kill(static_cast<pid_t>(std::stol(text)), number), 0);
   }
-  static void start_again() {
+  void signal_api_server(int number) { signal_part("kube-apiserver", number); }
+  static std::unique_ptr<ExecStream> started(const Caller& me, const std::string& command) {
+    auto stream =
+        std::make_unique<ExecStream>(me, Json{{"command", "echo up; " + command}, {"timeout_sec", 300}}, 300);
+    EXPECT_EQ(stream->next()->at("event"), "start");
+    EXPECT_EQ(stream->next()->at("event"), "stdout");
+    return stream;
+  }
+  // An end that is known is the program's own, with all that it said.
+  static void expect_unknown_or_whole(ExecStream& stream, const std::string& said) {
+    const auto events = stream.rest();
+    const Json& end = events.back();
+    if (end.at("outcome") == "unknown") {
+      EXPECT_TRUE(end.at("exit_code").is_null()) << end;
+      return;
+    }
+    EXPECT_EQ(end.at("exit_code"), 0) << end;
+    EXPECT_EQ(test::data_of(events, "stdout"), said);
+  }
+  void start_again() {
     const auto up = test::run_program(
         {ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "up", test::cluster_directory()},
         {.timeout_sec = 180});
     ASSERT_EQ(up.exit_code, 0) << up.err;
+    killed_ = false;
   }
+
+ private:
+  bool killed_ = false;
 };
 
 TEST_F(K8sFaults, AKilledApiServerThatComesBackCostsNoCall) {
@@ -88,14 +121,119 @@ TEST_F(K8sFaults, ASilentApiServerIsALossInFortySeconds) {
 TEST_F(K8sFaults, ASilentApiServerHoldsNobodyForEver) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
-  me.run("true");
+  const auto stream = started(me, "sleep 250; touch ran");
   signal_api_server(SIGSTOP);
   Answer answer;
-  const double took = test::seconds_of([&] { answer = Caller(gateway, "new").exec("true"); });
+  Json end;
+  std::thread other([&] { answer = Caller(gateway, "new").exec("true"); });
+  const double took = test::seconds_of([&] {
+    end = stream->rest().back();
+    other.join();
+  });
   signal_api_server(SIGCONT);
+  EXPECT_EQ(end.at("outcome"), "unknown") << end;
+  EXPECT_TRUE(end.at("exit_code").is_null()) << end;
   EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
-  EXPECT_LT(took, 60.0);
+  EXPECT_LT(took, 100.0);
   EXPECT_TRUE(eventually(60, [&] { return me.exec("true").status == 200; }));
+  EXPECT_EQ(me.out("ls"), "");
+}
+
+TEST_F(K8sFaults, AKilledPartOfTheNodeCostsNoSandbox) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("echo here > /tmp/mark");
+  const std::string uid = uid_of(pod());
+  for (const char* part : {"kubelet", "containerd"}) {
+    const auto stream = started(me, "sleep 20; echo fine");
+    signal_part(part, SIGKILL);
+    const double took = test::seconds_of([&] {
+      const Answer meanwhile = me.exec("touch ran", {{"timeout_sec", 5}});
+      EXPECT_NE(meanwhile.status, 200) << part << ": " << meanwhile.text;
+    });
+    EXPECT_LT(took, 50.0) << part;
+    start_again();
+    expect_unknown_or_whole(*stream, "fine\n");
+    EXPECT_TRUE(eventually(60, [&] { return me.exec("true").status == 200; })) << part;
+    EXPECT_EQ(me.out("cat /tmp/mark"), "here\n") << "after the end of " << part;
+  }
+  const auto pods = all("pods");
+  EXPECT_TRUE(std::any_of(pods.begin(), pods.end(), [&](const Json& each) { return uid_of(each) == uid; }));
+}
+
+TEST_F(K8sFaults, AGatewayKilledInTheMiddleOfAnExecLeavesNothingRunning) {
+  auto first = std::make_unique<Gateway>(options());
+  const Caller me(*first, "a");
+  me.run("echo here > /tmp/mark");
+  const std::string uid = uid_of(pod()), mark = test::new_mark();
+  const auto stream = started(me, "setsid -f sleep " + mark + "; sleep " + mark + "; touch ran");
+  ASSERT_TRUE(test::there_within(10, mark, 2));
+  std::vector<pid_t> processes = test::descendants_of(first->pid());
+  processes.push_back(first->pid());
+  for (const pid_t pid : processes) ::kill(pid, SIGSTOP);  // none sees another's end
+  for (const pid_t pid : processes) ::kill(pid, SIGKILL);
+  EXPECT_EQ(first->wait(20), 128 + SIGKILL);
+  try {
+    for (const Json& each : stream->rest()) {
+      EXPECT_TRUE(each.at("event") != "exit" || each.at("outcome") == "unknown") << each;
+    }
+  } catch (const std::runtime_error&) {  // cut off in the middle
+  }
+  auto again = options();
+  again.state_dir = first->state_dir();
+  Gateway second(again);
+  EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
+  EXPECT_EQ(uid_of(pod()), uid) << "it was not taken up";
+  EXPECT_TRUE(test::gone_within(60, mark));
+  EXPECT_EQ(Caller(second, "a").out("ls"), "") << "the command ran on";
+}
+
+// By the kernel's own word.
+TEST_F(K8sFaults, WhereOnlyRemoteWillDoADeadApiServerRunsNothingHere) {
+  test::GatewayOptions remote = options();
+  remote.yaml += "  - {name: local}\nrequire_remote: true\nprobe_interval_sec: 1\n";
+  Gateway gateway(remote);
+  const Caller me(gateway, "a");
+  me.run("true");
+  signal_api_server(SIGKILL);
+  const std::vector<pid_t> start = test::descendants_of(gateway.pid());
+  std::set<pid_t> ours(start.begin(), start.end());
+  ours.insert(gateway.pid());
+  test::Accounting accounting;
+  const pid_t child = ::fork();  // that the records show what ends
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  for (int i = 0; i < 20; ++i)
+    for (const char* agent : {"a", "new"}) {
+      const Answer answer = Caller(gateway, agent).exec("true");
+      EXPECT_NE(answer.status, 200) << answer.text;
+      EXPECT_NE(Caller(gateway, agent).write("file", "x").status, 200);
+    }
+  EXPECT_EQ(test::descendants_of(gateway.pid()), start) << "a process came or went";
+  std::set<pid_t> seen;
+  for (const test::EndedProcess& each : accounting.stop()) {
+    seen.insert(each.pid);
+    EXPECT_EQ(ours.count(each.parent), 0u) << "`" << each.command << "` was run by process " << each.parent;
+  }
+  start_again();
+  EXPECT_TRUE(eventually(60, [&] { return me.exec("true").status == 200; })) << me.exec("true").text;
+  if (!accounting.obstacle().empty()) GTEST_SKIP() << accounting.obstacle();
+  EXPECT_EQ(seen.count(child), 1u) << "the accounting does not show what ended";
+}
+
+TEST_F(K8sFaults, APodThatLosesALabelIsNotDead) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("echo here > /tmp/mark");
+  const Json first = pod();
+  const auto stream = started(me, "sleep 3; echo fine");
+  const Json bare = {{"metadata", {{"labels", {{kLabelInstance, nullptr}}}}}};
+  api_->patch(resource("pods", name_of(first)), Patch::kMerge, bare, usual());
+  const auto events = stream->rest();
+  EXPECT_EQ(events.back().at("exit_code"), 0) << events.back();
+  EXPECT_EQ(test::data_of(events, "stdout"), "fine\n");
+  EXPECT_EQ(me.out("cat /tmp/mark"), "here\n");
+  EXPECT_THAT(gateway.log(), HasSubstr("has lost a label"));
 }
 
 }  // namespace
