@@ -48,12 +48,10 @@ class Chart(unittest.TestCase):
         for key, document in plain.items():
             self.assertEqual(chart[key], document, key)
 
-    def test_several_replicas_keep_what_another_uses(self):
+    def test_several_replicas_have_the_settings_of_one(self):
         objects = rendered("--set", "replicas=3")
         self.assertEqual(objects["StatefulSet", "isogate", "isogate"]["spec"]["replicas"], 3)
-        self.assertEqual(config_of(objects)["sandbox_idle_timeout_sec"], 0)
-        self.assertEqual(config_of(objects)["on_shutdown"], "keep")
-        self.assertNotIn("sandbox_idle_timeout_sec", config_of(rendered()))
+        self.assertEqual(config_of(objects), config_of(rendered()))
 
     def test_settings_replace_its_own(self):
         values = {"settings": {"multi_agent": False, "limits": {"max_execs": 1000000}, "log": {"level": "debug"}},
@@ -98,8 +96,6 @@ class Chart(unittest.TestCase):
             ({"tls": {"secretName": ""}}, "allowPlainHttp: true"),
             ({"allowPlainHttp": True}, "needs an empty tls.secretName"),
             ({"sandboxes": {"namespace": "isogate"}}, "may not be in the namespace of its sandboxes"),
-            ({"replicas": 2, "settings": {"on_shutdown": "remove"}}, "several replicas need on_shutdown: keep"),
-            ({"replicas": 2, "settings": {"sandbox_idle_timeout_sec": 60}}, "sandbox_idle_timeout_sec: 0"),
         ):
             done = render("--values", "-", stdin=json.dumps(values), check=False)
             self.assertNotEqual(done.returncode, 0, values)

@@ -36,14 +36,6 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- if eq .Release.Namespace .Values.sandboxes.namespace -}}
 {{- fail "the gateway may not be in the namespace of its sandboxes" -}}
 {{- end -}}
-{{- if gt (int .Values.replicas) 1 -}}
-{{- if ne (.Values.settings.on_shutdown | default "keep") "keep" -}}
-{{- fail "several replicas need on_shutdown: keep: a sandbox of one is in use at another" -}}
-{{- end -}}
-{{- if ne (int (.Values.settings.sandbox_idle_timeout_sec | default 0)) 0 -}}
-{{- fail "several replicas need sandbox_idle_timeout_sec: 0: what is idle at one is in use at another" -}}
-{{- end -}}
-{{- end -}}
 {{- end -}}
 
 {{- /* isogate.yaml */ -}}
@@ -59,9 +51,6 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 {{- if .Values.tls.secretName -}}
 {{- $_ := set $config "tls" (dict "cert" "/etc/isogate/tls/tls.crt" "key" "/etc/isogate/tls/tls.key") -}}
-{{- end -}}
-{{- if gt (int .Values.replicas) 1 -}}
-{{- $_ := set $config "sandbox_idle_timeout_sec" 0 -}}
 {{- end -}}
 {{- $config = mergeOverwrite $config (deepCopy .Values.settings) -}}
 {{- toYaml $config -}}
