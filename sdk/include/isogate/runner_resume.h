@@ -1,10 +1,11 @@
-/* A session that outlives its streams, below the frames of runner_protocol.h: what `isogate-runner serve` speaks on
- * every stream that `isogate-runner attach` brings. docs/runner-protocol.md tells it in words; numbers are
- * little-endian, structs are packed as they stand here.
+/* A session that outlives its streams, below the frames of runner_protocol.h: what `isogate-runner serve`
+ * speaks on every stream that `isogate-runner attach` brings. docs/runner-protocol.md tells it in words;
+ * numbers are little-endian, structs are packed as they stand here.
  *
- * On each stream the client says isogate_runner_resume, the runner answers isogate_runner_resumed, and then both send
- * chunks: a head, then `size` bytes of the frames. Each side keeps what it said until it is acknowledged, and says it
- * again on the session's next stream from where the other one had it. Whatever does not keep to this ends the session.
+ * On each stream the client says isogate_runner_resume, the runner answers isogate_runner_resumed, and then
+ * both send chunks: a head, then `size` bytes of the frames. Each side keeps what it said until it is
+ * acknowledged, and says it again on the session's next stream from where the other one had it. Whatever does
+ * not keep to this ends the session.
  */
 #ifndef ISOGATE_RUNNER_RESUME_H
 #define ISOGATE_RUNNER_RESUME_H
@@ -14,11 +15,12 @@
 #define ISOGATE_RUNNER_RESUME_MAGIC 0x52525349u /* "ISRR" */
 #define ISOGATE_RUNNER_RESUME_VERSION 1u
 
-#define ISOGATE_RUNNER_KEPT (1u << 20)        /* bytes that are not acknowledged, above which nothing more is said */
-#define ISOGATE_RUNNER_MAX_CHUNK (64u << 10)  /* size of a chunk */
-#define ISOGATE_RUNNER_ACK_EVERY (64u << 10)  /* bytes after which they are acknowledged */
-#define ISOGATE_RUNNER_MAX_GRACE_SEC 300u     /* more is taken for this */
-#define ISOGATE_RUNNER_MAX_SESSIONS 16u       /* of one runner */
+#define ISOGATE_RUNNER_KEPT (1u << 20) /* bytes that are not acknowledged, above which nothing more is said \
+                                        */
+#define ISOGATE_RUNNER_MAX_CHUNK (64u << 10) /* size of a chunk */
+#define ISOGATE_RUNNER_ACK_EVERY (64u << 10) /* bytes after which they are acknowledged */
+#define ISOGATE_RUNNER_MAX_GRACE_SEC 300u    /* more is taken for this */
+#define ISOGATE_RUNNER_MAX_SESSIONS 16u      /* of one runner */
 
 typedef struct isogate_runner_resume { /* client → runner; 64 bytes */
   uint32_t magic, version;
