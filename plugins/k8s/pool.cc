@@ -124,6 +124,12 @@ Pool::Ready Pool::make(const isogate_limits& limits) {
   ready.pod = std::make_unique<SandboxPod>(services_, parts, limits);
   ready.pod->open({}, sdk::Call(stopping_));
   ready.renewed = Clock::now();
+  try {
+    ready.measured = ready.pod->measure(sdk::Call(stopping_));
+  } catch (...) {
+    remove(std::move(ready));
+    throw;
+  }
   return ready;
 }
 
@@ -171,14 +177,19 @@ void Pool::drop_the_dead() {
   for (Ready& each : dead) remove(std::move(each));
 }
 
+// The first ones are made before anybody has said what to measure.
+bool Pool::is_due(const Ready& ready) const {
+  return Clock::now() - ready.renewed > kRenew || (!ready.measured && services_.gateway());
+}
+
 // Out of the others' sight meanwhile: who takes one writes its Lease, too.
 void Pool::renew() {
   for (;;) {
     Ready due;
     {
       const std::lock_guard lock(mutex_);
-      const auto found = std::find_if(ready_.begin(), ready_.end(),
-                                      [](const Ready& each) { return Clock::now() - each.renewed > kRenew; });
+      const auto found =
+          std::find_if(ready_.begin(), ready_.end(), [this](const Ready& each) { return is_due(each); });
       if (found == ready_.end()) return;
       due = std::move(*found);
       ready_.erase(found);
@@ -187,6 +198,7 @@ void Pool::renew() {
     try {
       if (!due.pod->renew(sdk::Call(stopping_))) continue;
       due.renewed = Clock::now();
+      if (!due.measured) due.measured = due.pod->measure(sdk::Call(stopping_));
     } catch (const std::exception&) {
       failure = std::current_exception();
     }

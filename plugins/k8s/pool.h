@@ -40,6 +40,7 @@ class Pool {
   struct Ready {
     isogate_limits limits{};
     std::chrono::steady_clock::time_point renewed;
+    bool measured = false;
     std::unique_ptr<SandboxPod> pod;
   };
   void run();
@@ -48,6 +49,7 @@ class Pool {
   void remove(Ready ready) noexcept;
   void remove_leftovers();
   void drop_the_dead();
+  [[nodiscard]] bool is_due(const Ready& ready) const;
   void renew();
   std::optional<Ready> pick(const isogate_limits& limits);
 

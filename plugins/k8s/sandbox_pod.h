@@ -62,6 +62,8 @@ class SandboxPod {
   bool warm();
   // Still this gateway's, for as long as a Lease is held. False: not any more.
   bool renew(const sdk::Call& call);
+  // What open() would do after give_to(), when this gateway's question is known. False: it is not.
+  bool measure(const sdk::Call& call);
   // None: it is another's, or has died. Else this object holds nothing any more.
   std::optional<ReadyPod> give_to(const Parts& taker, const sdk::Call& call);
   void drop(const sdk::Call& call);  // purge() that waits for no end

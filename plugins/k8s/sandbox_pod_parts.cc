@@ -99,6 +99,7 @@ void SandboxPod::adopt_workspace(const sdk::Call& call) {
 
 isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evidence_request& request) {
   const auto lock = lock_for(mutex_, call);
+  services_.learn_gateway(request);
   if (lease_.record().evidence) return *lease_.record().evidence;
   if (!fresh_ || !link_)
     throw sdk::Error(ISOGATE_UNAVAILABLE, "nothing was measured before the first command of this sandbox");

@@ -45,6 +45,16 @@ Services::Services(sdk::Host host_, const Config& config_, ClusterAccess access)
 
 Services::~Services() = default;
 
+std::optional<Services::Gateway> Services::gateway() const {
+  const std::lock_guard lock(mutex_);
+  return gateway_;
+}
+
+void Services::learn_gateway(const isogate_evidence_request& request) {
+  const std::lock_guard lock(mutex_);
+  gateway_ = Gateway{std::string(sdk::view(request.gateway_address)), request.gateway_port};
+}
+
 void Services::warn_once(const std::string& line) {
   {
     const std::lock_guard lock(mutex_);

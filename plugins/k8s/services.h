@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "isogate/backend.hpp"
@@ -30,6 +31,14 @@ struct Services {
   std::atomic<bool> serves{false};                 // the last probe found all that is needed
   std::atomic<bool> volumes_wait_for_pods{false};  // claims are bound when a pod uses them
 
+  // What this gateway asks each new sandbox to try to reach; none: no sandbox was measured yet.
+  struct Gateway {
+    std::string address;
+    uint32_t port = 0;
+  };
+  [[nodiscard]] std::optional<Gateway> gateway() const;
+  void learn_gateway(const isogate_evidence_request& request);
+
   void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
   void info(const std::string& line) const { host.log(ISOGATE_LOG_INFO, line); }
   void warn_once(const std::string& line);  // a few different ones
@@ -41,8 +50,9 @@ struct Services {
   [[nodiscard]] Resource policies(const std::string& name = {}) const;
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::string warned_;
+  std::optional<Gateway> gateway_;
 
  public:
   std::unique_ptr<Presence> presence;
