@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 
 #include "runner/cgroup_detect.h"
@@ -22,14 +22,16 @@ constexpr size_t kMostKnocks = 16;
 constexpr int kMostAtOnce = 64, kBacklog = 128;
 constexpr std::chrono::seconds kPatience{5};
 
-// The parent, as /proc/PID/stat has it behind the name in parentheses; -1: it has ended.
+// The parent, as /proc/PID/stat has it behind the name in parentheses; -1: it has ended. Of one that is just
+// being released the kernel says parent 0 and group -1.
 int parent_in(int process) {
   const std::string stat = read_small_file(process, "stat");
   const size_t name = stat.rfind(')');
-  if (name == std::string::npos || name + 4 > stat.size()) return -1;
-  int parent = -1;
-  std::from_chars(stat.data() + name + 4, stat.data() + stat.size(), parent);
-  return parent;
+  if (name == std::string::npos) return -1;
+  char state = 'X';
+  int parent = -1, group = -1;
+  if (std::sscanf(stat.c_str() + name + 1, " %c %d %d", &state, &parent, &group) != 3) return -1;
+  return state == 'X' || state == 'Z' || group < 0 ? -1 : parent;
 }
 
 bool make_non_blocking(int fd) {
@@ -81,11 +83,21 @@ void Door::forget(const Knock& knock) {
   poller_->forget(knock.stream.socket.get());
 }
 
+// The poller would tell of the same one for ever.
+void Door::shut_if(bool none_left) {
+  if (none_left == is_shut_) return;
+  is_shut_ = none_left;
+  if (is_shut_)
+    poller_->forget(listener_.get());
+  else if (!poller_->watch(listener_.get(), key_))
+    is_shut_ = true;
+}
+
 void Door::accept() {
   for (int times = 0; times < kMostAtOnce; ++times) {
     Knock knock;
     knock.stream.socket = Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!knock.stream.socket) return;
+    if (!knock.stream.socket) return shut_if(errno != EAGAIN && errno != EINTR && errno != ECONNABORTED);
     if (knocks_.size() >= kMostKnocks || !ask(knock)) continue;
     knock.until = Clock::now() + kPatience;
     knocks_.push_back(std::move(knock));

@@ -33,7 +33,7 @@ class Door {  // the main thread's
   Result<void> open(const std::string& name, Poller& poller, uint64_t key);
   // Who has come in since. To be called when the key is ready, and now and then while is_busy().
   std::vector<Visitor> look();
-  [[nodiscard]] bool is_busy() const { return !knocks_.empty(); }
+  [[nodiscard]] bool is_busy() const { return !knocks_.empty() || is_shut_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -48,6 +48,7 @@ class Door {  // the main thread's
   };
 
   void accept();
+  void shut_if(bool none_left);
   bool ask(Knock& knock);
   Step advance(Knock& knock);
   Step take_answer(Knock& knock);
@@ -58,6 +59,7 @@ class Door {  // the main thread's
   uint64_t key_ = 0;
   Fd listener_;
   std::vector<Knock> knocks_;
+  bool is_shut_ = false;  // no descriptor is left for who comes in: nobody is looked for until the next time
 };
 
 }  // namespace isogate::resident

@@ -30,12 +30,9 @@ Result<std::unique_ptr<Line>> Line::make(const isogate_runner_resumed& first, st
 
 bool Line::attach(Stream stream, uint64_t received) {
   const std::lock_guard lock(mutex_);
-  if (over_) return false;
+  if (over_ || !exchange_.can_resume(received)) return false;
   lose();
-  if (!exchange_.resume(received)) {
-    end();
-    return false;
-  }
+  exchange_.resume(received);
   answer_.received = exchange_.heard();
   const auto said = bytes_of(answer_);
   signal_event(wake_.get());

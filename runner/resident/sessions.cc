@@ -1,6 +1,7 @@
 #include "runner/resident/sessions.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,12 @@ namespace {
 bool is_new(const isogate_runner_resume& said) {
   return std::all_of(std::begin(said.session), std::end(said.session),
                      [](uint8_t byte) { return byte == 0; });
+}
+
+// Its client has given it up, as where the exec took too long to start.
+bool is_gone(const Visitor& visitor) {
+  pollfd in{visitor.stream.in.get(), POLLIN, 0};
+  return ::poll(&in, 1, 0) > 0 && (in.revents & POLLHUP) != 0 && (in.revents & POLLIN) == 0;
 }
 
 // The end of the stream follows.
@@ -34,7 +41,8 @@ const char* fault_of(const isogate_runner_resume& said) {
 
 void Sessions::receive(Visitor visitor) {
   const int out = visitor.stream.out.get();
-  if (stopped_ || fault_of(visitor.said) != nullptr) return answer(out, ISOGATE_RUNNER_REFUSED);
+  if (stopped_ || is_gone(visitor) || fault_of(visitor.said) != nullptr)
+    return answer(out, ISOGATE_RUNNER_REFUSED);
   if (is_new(visitor.said)) return begin(std::move(visitor));
   const auto found = std::find_if(sessions_.begin(), sessions_.end(),
                                   [&](const auto& each) { return each->has_id(visitor.said.session); });

@@ -85,7 +85,8 @@ void Exchange::forget(uint64_t received) {
 }
 
 bool Exchange::resume(uint64_t received) {
-  if (received < acknowledged_ || received > sent_) return false;
+  if (!can_resume(received)) return false;
+  most_sent_ = std::max(sent_, most_sent_);
   forget(received);
   sent_ = received;
   wire_.clear();

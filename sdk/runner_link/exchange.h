@@ -3,6 +3,7 @@
 // descriptor, no lock, no thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,10 @@ class Exchange {
   [[nodiscard]] bool is_over() const { return over_; }        // the other side said goodbye
   [[nodiscard]] const char* fault() const { return fault_; }  // against the protocol; null: none
 
+  // Whether another side that has had so many bytes can be this one's.
+  [[nodiscard]] bool can_resume(uint64_t received) const {
+    return received >= acknowledged_ && received <= std::max(sent_, most_sent_);
+  }
   // Begins with a new stream, whose other side has had so many bytes. False: it cannot have; nothing is
   // changed.
   bool resume(uint64_t received);
@@ -43,7 +48,8 @@ class Exchange {
 
   std::string kept_;  // what was said from acknowledged_ on, behind `gone_` bytes that are done with
   size_t gone_ = 0;
-  uint64_t acknowledged_ = 0, sent_ = 0;  // of all that was said
+  uint64_t acknowledged_ = 0, sent_ = 0;  // of all that was said; sent_: on this stream
+  uint64_t most_sent_ = 0;                // on an earlier one
   std::string wire_;                      // a chunk under way
   size_t wire_done_ = 0;
   bool goodbye_said_ = false, goodbye_sent_ = false;

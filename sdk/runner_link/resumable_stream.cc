@@ -15,7 +15,10 @@ namespace isogate::sdk::link {
 namespace {
 
 constexpr int kShortestPause = 50, kLongestPause = 1'000;  // between two attempts, milliseconds
-constexpr uint64_t kFull = UINT64_MAX - 1;                 // of an eventfd: it takes nothing more
+// What ends at once each time is not dialled for ever, nor without a pause: who makes it end may be a tenant.
+constexpr std::chrono::seconds kLasting{5};
+constexpr int kMostVoid = 100, kBriefPause = 10, kLongestBriefPause = 200;
+constexpr uint64_t kFull = UINT64_MAX - 1;  // of an eventfd: it takes nothing more
 
 bool is_again(int code) { return code == EAGAIN || code == EINTR; }
 
@@ -95,6 +98,7 @@ ssize_t ResumableStream::receive(char* to, size_t size) {
     }
     heard_ = Clock::now();
     const size_t left = exchange_.hear({to, static_cast<size_t>(got)});
+    brought_ = brought_ || left > 0;
     tell_room();
     if (exchange_.fault() != nullptr || exchange_.is_over()) end();
     if (left > 0) return static_cast<ssize_t>(left);
@@ -157,12 +161,17 @@ void ResumableStream::lose() {
   control(ready_.get(), EPOLL_CTL_DEL, stream_->fd(), 0);
   lost_ = std::move(stream_);
   if (over_) return;
+  const bool lasted = Clock::now() - adopted_ >= kLasting;
+  brief_ = lasted ? 1 : brief_ + 1;
+  void_ = lasted || brought_ ? 0 : void_ + 1;
+  if (void_ > kMostVoid) return end();
   if (redial_.joinable()) redial_.join();  // it has found this stream, and ended
   sigset_t all, before;                    // signals are the host's
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    redial_ = std::thread([this, until = heard + options_.patience] { redial(until); });
+    const int first = brief_ == 1 ? 0 : std::min(kBriefPause * brief_, kLongestBriefPause);
+    redial_ = std::thread([this, until = heard + options_.patience, first] { redial(until, first); });
   } catch (const std::system_error&) {
     end();
   }
@@ -205,17 +214,19 @@ void ResumableStream::adopt(std::unique_ptr<RunnerStream> stream) {
   if (!control(ready_.get(), EPOLL_CTL_ADD, stream->fd(), EPOLLIN)) return end();
   stream_ = std::move(stream);
   watches_room_ = false;
-  heard_ = Clock::now();
+  heard_ = adopted_ = Clock::now();
+  brought_ = false;
+  tell_room();
   watch();
 }
 
-void ResumableStream::redial(Clock::time_point until) {
+void ResumableStream::redial(Clock::time_point until, int first_pause) {
   {
     std::unique_lock lock(mutex_);
     const auto lost = std::move(lost_);
     lock.unlock();  // its end may take a moment
   }
-  for (int milliseconds = 0; pause(milliseconds);
+  for (int milliseconds = first_pause; pause(milliseconds);
        milliseconds = std::clamp(2 * milliseconds, kShortestPause, kLongestPause)) {
     if (Clock::now() >= until) break;
     if (dial_once(until)) return;

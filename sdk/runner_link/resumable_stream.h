@@ -50,7 +50,7 @@ class ResumableStream final : public RunnerStream {
   void adopt(std::unique_ptr<RunnerStream> stream);
 
   [[nodiscard]] isogate_runner_resume preamble() const;
-  void redial(Clock::time_point until);
+  void redial(Clock::time_point until, int first_pause);
   bool dial_once(Clock::time_point until);  // false: again
   bool pause(int milliseconds) const;       // false: it is over
 
@@ -62,7 +62,9 @@ class ResumableStream final : public RunnerStream {
   std::unique_ptr<RunnerStream> stream_, lost_;
   Exchange exchange_;
   std::array<uint8_t, 16> session_{};
-  Clock::time_point heard_;
+  Clock::time_point heard_, adopted_;
+  bool brought_ = false;      // the stream there is: bytes of the session
+  int brief_ = 0, void_ = 0;  // streams in a row that did not last, and that brought nothing either
   bool watches_room_ = false, full_ = false, over_ = false;
   std::thread redial_;
 };

@@ -73,13 +73,14 @@ void Talk::look_at_watched() {
 
 void Talk::look_at_clock() {
   if (!cancelled_) return;
+  was_away_ = was_away_ || connection_.is_away();
   const auto now = Clock::now();
   if (now >= grace_ends_) {
     grace_ends_ = kForEver;
     drop();
   }
   if (now < patience_ends_) return;
-  if (!connection_.is_away()) return connection_.fail("it does not end a call that was cancelled");
+  if (!was_away_) return connection_.fail("it does not end a call that was cancelled");
   // It is told once the stream is back; the others go on.
   connection_.abandon(pending_);
   lost("it was not back when a cancelled call had to end");
@@ -88,6 +89,7 @@ void Talk::look_at_clock() {
 void Talk::cancel() {
   if (cancelled_) return;
   cancelled_ = true;
+  was_away_ = connection_.is_away();
   patience_ends_ = Clock::now() + connection_.patience().cancelled;
   grace_ends_ = Clock::now() + kGrace;
   connection_.post(pending_,

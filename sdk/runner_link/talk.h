@@ -95,7 +95,7 @@ class Talk {
   Pending pending_;
   std::array<pollfd, kWatched> watched_{};
 
-  bool answered_ = false, cancelled_ = false, cut_ = false;
+  bool answered_ = false, cancelled_ = false, cut_ = false, was_away_ = false;
   Clock::time_point patience_ends_ = kForEver, grace_ends_ = kForEver;
   bool body_ended_ = false;
   std::exception_ptr stopped_;  // thrown in place of the result
