@@ -93,6 +93,7 @@ apply() {
 # The product's account, with the role that is shipped for it.
 create_account() {
   apply "$here/../../deploy/k8s/rbac.yaml"
+  apply "$here/../../deploy/k8s/rbac-makers.yaml"
   create /apis/rbac.authorization.k8s.io/v1/namespaces/isogate-sandboxes/rolebindings << END
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
