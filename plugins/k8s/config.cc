@@ -103,6 +103,7 @@ Config taken_from(const Json& json) {
   take("warm_pool", config.warm_pool);
   take("ready_timeout_sec", config.ready_timeout_sec);
   take("node_timeout_sec", config.node_timeout_sec);
+  take("forsaken_after_sec", config.forsaken_after_sec);
   take("max_lifetime_sec", config.max_lifetime_sec);
   take("liveness_interval_sec", config.liveness_interval_sec);
   take("liveness_patience_sec", config.liveness_patience_sec);

@@ -69,6 +69,7 @@ struct Config {
   unsigned warm_pool = 0;  // pods made ahead
   uint64_t ready_timeout_sec = 120;
   uint64_t node_timeout_sec = 10;
+  uint64_t forsaken_after_sec = 600;
   uint64_t max_lifetime_sec = 0;        // 0: any
   uint64_t liveness_interval_sec = 30;  // 0: runners are not looked at
   uint64_t liveness_patience_sec = 20;

@@ -9,6 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "plugins/k8s/presence.h"
+#include "plugins/k8s/sandbox_pod_impl.h"
+
 namespace isogate::k8s {
 namespace {
 
@@ -70,7 +73,11 @@ void Pool::run() {
       drop_the_dead();
       renew();
       fill();
-      if (Clock::now() - cleaned_ > kCleanAgain) remove_leftovers();
+      if (Clock::now() - cleaned_ > kCleanAgain) {
+        remove_leftovers();
+        stop_the_forsaken();
+        cleaned_ = Clock::now();
+      }
       pause = kFirstPause;
     } catch (const std::exception& error) {
       if (sdk::Call(stopping_).cancelled()) return;
@@ -136,8 +143,8 @@ Pool::Ready Pool::make(const isogate_limits& limits) {
 // What cannot be removed now expires.
 void Pool::remove(Ready ready) noexcept {
   try {
-    const isogate_call unbounded = call_until(-1);
-    ready.pod->drop(sdk::Call(unbounded));
+    const isogate_call soon = cleaning_up();
+    ready.pod->drop(sdk::Call(soon));
   } catch (const std::exception& error) {
     services_.warn(std::string("a sandbox made ahead stays for now: ") + error.what());
     refused_ = true;
@@ -157,7 +164,45 @@ void Pool::remove_leftovers() {
     services_.info("a sandbox made ahead by a gateway that is gone is removed: " + owner.sandbox_id);
     remove_version(services_, services_.leases(owner.sandbox_id), each, sdk::Call(stopping_));
   }
-  cleaned_ = Clock::now();
+}
+
+bool Pool::is_forsaken(const Json& lease, const std::set<std::string>& living) {
+  const Json& metadata = lease.at("metadata");
+  Owner owner = like_.owner;
+  owner.sandbox_id = metadata.value("name", "");
+  if (metadata.at("labels").contains(kLabelAhead) || !carries(lease, owner)) return false;
+  const Record record = read_record(lease);
+  const Hold hold = hold_of(lease);
+  const auto lives = [&](const std::string& each) { return living.contains(each); };
+  return !record.pod_uid.empty() && (hold.holder.empty() || hold.expired) &&
+         std::none_of(record.users.begin(), record.users.end(), lives);
+}
+
+// A gateway that comes back within the time takes up what it had.
+void Pool::stop_the_forsaken() {
+  if (services_.config.workspace == Place::kEmptyDir) return;
+  const sdk::Call call(stopping_);
+  const auto living = services_.presence->all(call);
+  const std::string selector = selector_of(like_.owner.instance, like_.owner.backend);
+  const Json leases = services_.api.list(services_.leases(), {selector, "", 500}, call);
+  decltype(forsaken_) still;
+  for (const Json& each : leases.at("items")) {
+    const std::string id = each.at("metadata").value("name", "");
+    try {
+      if (!is_forsaken(each, living)) continue;
+      const auto known = forsaken_.find(id);
+      still[id] = known == forsaken_.end() ? Clock::now() : known->second;
+      if (Clock::now() - still[id] < seconds(services_.config.forsaken_after_sec)) continue;
+      services_.info("no gateway that used " + id + " is there any more: its pod is stopped");
+      Parts parts = like_;
+      parts.owner.sandbox_id = id;
+      SandboxPod(services_, parts, {}).end(call);
+    } catch (const sdk::Error& error) {
+      if (error.status() == ISOGATE_CANCELLED) throw;
+      services_.warn_once(id + " was left running: " + error.what());
+    }
+  }
+  forsaken_ = std::move(still);
 }
 
 void Pool::drop_the_dead() {

@@ -4,14 +4,20 @@
 //
 // A thread keeps the number up; it lives as long as the pool. What is ready belongs to a Lease of its own
 // with the label kLabelAhead, which this gateway renews as long as it lives. One that is not renewed any more
-// is removed by whichever gateway of the instance sees it.
+// is removed by whichever gateway of the instance sees it. So ends
+// what the gateways that used it have left running, once none of them was there for a while; its workspace
+// stays, and with an emptyDir for one all of it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,6 +54,8 @@ class Pool {
   Ready make(const isogate_limits& limits);
   void remove(Ready ready) noexcept;
   void remove_leftovers();
+  void stop_the_forsaken();
+  bool is_forsaken(const nlohmann::json& lease, const std::set<std::string>& living);
   void drop_the_dead();
   [[nodiscard]] bool is_due(const Ready& ready) const;
   void renew();
@@ -60,11 +68,13 @@ class Pool {
   const isogate_call stopping_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool ending_ = false, refused_ = false;
+  bool ending_ = false;
+  std::atomic<bool> refused_{false};
   isogate_limits wanted_;
   unsigned misses_ = 1;  // takes in a row that found none of their limits
   std::deque<Ready> ready_;
   std::chrono::steady_clock::time_point cleaned_{};
+  std::map<std::string, std::chrono::steady_clock::time_point> forsaken_;  // sandboxes, since when
   std::thread thread_;
 };
 

@@ -13,11 +13,15 @@ namespace {
 
 constexpr std::chrono::seconds kRenew{30}, kLasts{120};
 constexpr std::chrono::milliseconds kAsk{10'000};
+constexpr const char* kGeneration = "isogate.io/generation";
 
 }  // namespace
 
 Presence::Presence(Services& services, Owner owner)
-    : services_(services), owner_(std::move(owner)), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : services_(services),
+      owner_(std::move(owner)),
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      generation_(random_hex(8)) {
   if (!stop_) sdk::fail_with_errno("cannot make an eventfd", errno);
 }
 
@@ -31,6 +35,7 @@ Presence::~Presence() {
   changed_.notify_all();
   if (!thread_.joinable()) return;
   thread_.join();
+  if (superseded_) return;
   try {
     remove_version(services_, lease_of(services_.holder), written_, Budget(kAsk));
   } catch (const std::exception&) {  // then it expires
@@ -65,15 +70,22 @@ void Presence::run() {
   }
 }
 
-// By this thread and begin() alone, which do not meet. What another generation has written is written over.
+// By this thread and begin() alone, which do not meet. What an earlier generation has written is written
+// over; one that sees a later one leaves it alone.
 void Presence::renew(const Budget& budget) {
+  if (superseded_) return;
   const Resource what = lease_of(services_.holder);
   nlohmann::json lease = {{"apiVersion", "coordination.k8s.io/v1"},
                           {"kind", "Lease"},
                           {"metadata", {{"name", what.name}, {"labels", gateway_labels_of(owner_)}}}};
+  lease["metadata"]["annotations"][kGeneration] = generation_;
   write_holder(lease, services_.holder, kLasts);
   try {
     nlohmann::json there = services_.api.get(what, budget);
+    const Json notes = there.at("metadata").value("annotations", Json::object());
+    superseded_ = begun_ && notes.value(kGeneration, "") != generation_;
+    if (superseded_) return;
+    there["metadata"]["annotations"][kGeneration] = generation_;
     there["spec"] = lease.at("spec");
     written_ = services_.api.replace(what, there, budget);
     return;
@@ -81,6 +93,15 @@ void Presence::renew(const Budget& budget) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;
   }
   written_ = services_.api.create(services_.leases(), lease, budget);
+}
+
+std::set<std::string> Presence::all(const Budget& budget) {
+  const std::string selector = selector_of(owner_.instance, owner_.backend) + "," + kLabelGateway + "=true";
+  const Json leases = services_.api.list(services_.leases(), {selector, "", 500}, budget);
+  std::set<std::string> found;
+  for (const Json& each : leases.at("items"))
+    if (const Hold hold = hold_of(each); !hold.expired) found.insert(hold.holder);
+  return found;
 }
 
 bool Presence::lives(const std::string& holder, const Budget& budget) {

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -22,12 +23,14 @@ class Presence {
   Presence(Services& services, Owner owner);
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
-  ~Presence();  // the Lease goes, unless a later generation of this gateway has renewed it
+  ~Presence();  // the Lease goes, unless a later generation of this gateway has begun
 
   // This gateway is there from now on; it is known when this returns. Throws what Api throws, until it is.
   void begin(const sdk::Call& call);
   // Whether that one has renewed its Lease in time. Throws what Api throws: then nobody knows.
   bool lives(const std::string& holder, const Budget& budget);
+  // All that do.
+  std::set<std::string> all(const Budget& budget);
 
  private:
   void run();
@@ -42,6 +45,8 @@ class Presence {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
+  const std::string generation_;
+  bool superseded_ = false;
   nlohmann::json written_;
   std::thread thread_;
 };

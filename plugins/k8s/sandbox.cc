@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace isogate::k8s {
+namespace {
+
+constexpr std::chrono::seconds kRefusal{5};  // by then the front has refused it, or has not
+
+}  // namespace
 
 // What finds its runner gone before anything was sent is tried once more, in a pod made anew; what was lost
 // on the way is told as lost, with what became of the pod.
@@ -80,8 +85,12 @@ void Sandbox::evidence(const sdk::Call& call, const isogate_evidence_request& re
 void Sandbox::close(const sdk::Call& call, uint32_t mode) {
   if (mode > ISOGATE_CLOSE_PURGE) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the close mode is unknown");
   if (mode == ISOGATE_CLOSE_DETACH) return pod_->detach();
-  if (joined_) return pod_->leave(call);
   if (mode == ISOGATE_CLOSE_STOP) return pod_->end(call);
+  if (joined_ && std::chrono::steady_clock::now() - opened_ < kRefusal) {
+    pod_->leave(call);
+    throw sdk::Error(ISOGATE_UNAVAILABLE,
+                     "this gateway has only just come to know this sandbox of another one: try again");
+  }
   pod_->purge(call);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,8 +14,8 @@ namespace isogate::k8s {
 
 class Sandbox : public sdk::Sandbox {
  public:
-  // `joined`: another gateway made it, and this one's front does not know it yet. Until it is used, an end is
-  // no more than letting go: what its front refuses is not another one's to lose.
+  // `joined`: another gateway made it, and this one's front does not know it yet. What its front refuses then
+  // is not another one's to lose.
   Sandbox(const Config& config, std::unique_ptr<SandboxPod> pod, bool joined)
       : config_(config), pod_(std::move(pod)), joined_(joined) {}
 
@@ -37,6 +38,7 @@ class Sandbox : public sdk::Sandbox {
   const Config& config_;
   std::unique_ptr<SandboxPod> pod_;
   std::atomic<bool> joined_;
+  const std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace isogate::k8s

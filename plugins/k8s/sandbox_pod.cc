@@ -17,7 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kGone{40'000}, kPause{200}, kAppear{30'000};
 constexpr seconds kOthers{150};
-constexpr isogate_call kUnbounded{sizeof(isogate_call), -1, INT64_MAX, {}};
 
 }  // namespace
 
@@ -51,7 +50,8 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
         if (wish.ready == nullptr || !take(*wish.ready, call)) make(call);
       } catch (...) {
         try {
-          remove_all(sdk::Call(kUnbounded), Patience::kNone);
+          const isogate_call soon = cleaning_up();
+          remove_all(sdk::Call(soon), Patience::kNone);
         } catch (const std::exception& error) {
           services_.warn("what was made of a sandbox stays until its next call: " +
                          std::string(error.what()));
@@ -63,12 +63,12 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
     if (lease_.is_ending()) continue;
     if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
     if (wish.attach_only) return attach();
+    if (lease_.is_others()) continue;
     if (wish.as_it_is) return take_up(call);
     if (adopt(call)) {
       if (join(call)) return true;
       continue;
     }
-    if (lease_.is_others()) continue;
     if (lease_.record().measured && services_.config.workspace == Place::kEmptyDir) {
       if (wish.known) lost();
       remove_all(call);  // so that whoever knows it sees by the new Lease that its files are gone
@@ -228,7 +228,8 @@ void SandboxPod::discard(const sdk::Call& call, Patience patience) {
 
 void SandboxPod::discard_now() noexcept {
   try {
-    discard(sdk::Call(kUnbounded), Patience::kNone);
+    const isogate_call soon = cleaning_up();
+    discard(sdk::Call(soon), Patience::kNone);
   } catch (const std::exception& error) {
     services_.warn("a pod that could not be used stays until its sandbox's next call: " +
                    std::string(error.what()));
@@ -238,7 +239,8 @@ void SandboxPod::discard_now() noexcept {
 // Nobody is at work on it any more.
 void SandboxPod::give_up() noexcept {
   try {
-    const sdk::Call call(kUnbounded);
+    const isogate_call soon = cleaning_up();
+    const sdk::Call call(soon);
     lease_.write(false, Budget(call, milliseconds(5'000)));
   } catch (const std::exception&) {  // then it is once the Lease has expired
   }

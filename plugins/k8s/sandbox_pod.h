@@ -73,6 +73,7 @@ class SandboxPod {
   bool take_up(const sdk::Call& call);
   bool join(const sdk::Call& call);
   bool others_use_it(const sdk::Call& call);
+  void forget_user() noexcept;
   void let_go();
   void stop(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> lend(const sdk::Call& call);

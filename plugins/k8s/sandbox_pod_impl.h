@@ -18,6 +18,12 @@ namespace isogate::k8s {
                    "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
 }
 
+// What is removed after a failure takes no longer: the rest expires, or is the next call's.
+inline isogate_call cleaning_up() {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(6);
+  return {sizeof(isogate_call), -1, std::chrono::nanoseconds(until.time_since_epoch()).count(), {}};
+}
+
 inline std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
   std::unique_lock lock(mutex, std::defer_lock);
   while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();

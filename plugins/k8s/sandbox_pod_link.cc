@@ -2,6 +2,7 @@
 #include "plugins/k8s/digest.h"
 #include "plugins/k8s/exec_channel.h"
 #include "plugins/k8s/sandbox_pod_impl.h"
+#include "plugins/k8s/stuck_pod.h"
 
 namespace isogate::k8s {
 namespace {
@@ -47,7 +48,8 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call) {
   }
 }
 
-// To the runner of a pod that runs; null when there is none to be had. Throws when nobody can tell.
+// To the runner of a pod that runs; null when the pod is gone, or stuck. Throws when nobody can tell: others
+// may use it, and what is between here and there may be away for a while.
 std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
   for (int tries = 0;; ++tries) {
     try {
@@ -58,7 +60,9 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
     } catch (const sdk::Error& error) {
       if (error.status() == ISOGATE_CANCELLED) throw;
       services_.warn("cannot reach the runner of " + parts_.pod + ": " + error.what());
-      if (tries > 0) return nullptr;
+      if (tries == 0) continue;
+      if (is_stuck(services_, parts_, lease_.record().pod_uid, call)) return nullptr;
+      throw;
     }
   }
 }
@@ -93,10 +97,10 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::relink(const sdk::Call& call) {
   if (link_) return link_;
   const std::string before = record.pod_uid;
   if (!lease_.find(call) || lease_.is_ending() || lease_.uid() != parts_.lease_uid) lost();
-  // Another gateway may have made the new one already.
   if (services_.config.workspace == Place::kEmptyDir) lost();
-  if (lease_.record().pod_uid != before && adopt(call) && join(call)) return link_;
   if (lease_.is_others()) at_work();
+  // Another gateway may have made the new one already.
+  if (lease_.record().pod_uid != before && adopt(call) && join(call)) return link_;
   const bool made = make_anew(state.ended && !state.how.empty() ? state.how : why, call);
   if (!made) at_work();
   prove_again(call);

@@ -1,5 +1,6 @@
 // A sandbox that several gateways may have open, or that one had when it was killed.
 #include <algorithm>
+#include <thread>
 
 #include "plugins/k8s/presence.h"
 #include "plugins/k8s/sandbox_pod_impl.h"
@@ -7,6 +8,7 @@
 namespace isogate::k8s {
 namespace {
 
+constexpr std::chrono::milliseconds kPause{200};
 constexpr size_t kManyUsers = 16;  // then those that are gone are taken off
 
 bool has(const std::vector<std::string>& all, const std::string& one) {
@@ -15,13 +17,18 @@ bool has(const std::vector<std::string>& all, const std::string& one) {
 
 }  // namespace
 
-// This gateway is among those that use it. False: somebody else has written, look again.
+// This gateway is among those that use it, and nobody is at work on it, as of now: so it is written also
+// where it says so already. False: somebody else has written, look again.
 bool SandboxPod::join(const sdk::Call& call) {
   Record& record = lease_.record();
-  if (has(record.users, services_.holder)) return true;
   if (record.users.size() >= kManyUsers) others_use_it(call);
-  record.users.push_back(services_.holder);
-  if (lease_.join(call)) return true;
+  if (!has(record.users, services_.holder)) record.users.push_back(services_.holder);
+  try {
+    if (lease_.join(call)) return true;
+  } catch (...) {  // it may be written all the same
+    forget_user();
+    throw;
+  }
   let_go();
   return false;
 }
@@ -38,10 +45,22 @@ bool SandboxPod::others_use_it(const sdk::Call& call) {
 // Nothing of it was used here.
 void SandboxPod::leave(const sdk::Call& call) {
   const auto lock = lock_for(mutex_, call);
+  forget_user();
+}
+
+void SandboxPod::forget_user() noexcept {
   let_go();
-  if (!lease_.find(call) || lease_.is_ending() || lease_.is_others()) return;
-  std::vector<std::string>& users = lease_.record().users;
-  if (std::erase(users, services_.holder) != 0) lease_.join(call);
+  try {
+    const isogate_call soon = cleaning_up();
+    const sdk::Call call(soon);
+    for (const Budget budget(call); !budget.over(); std::this_thread::sleep_for(kPause)) {
+      if (!lease_.find(budget) || lease_.is_ending()) return;
+      if (lease_.is_others()) continue;
+      if (std::erase(lease_.record().users, services_.holder) == 0 || lease_.join(budget)) return;
+    }
+  } catch (const std::exception& error) {
+    services_.warn(std::string("a sandbox may count as used here until this gateway ends: ") + error.what());
+  }
 }
 
 // What cannot be used as it is ends, if it is nobody else's. With its workspace, where that is the pod's.

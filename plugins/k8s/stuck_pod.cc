@@ -60,6 +60,15 @@ Found try_anew(Services& services, const ExecRequest& request, const std::string
 
 }  // namespace
 
+bool is_stuck(Services& services, const Parts& parts, const std::string& pod_uid, const sdk::Call& call) {
+  const ExecRequest request = exec_request(services, parts.pod, stdio_command(parts));
+  for (int tries = 0; tries < 2; ++tries) {
+    call.check();
+    if (try_anew(services, request, pod_uid, call) != Found::kSilent) return false;
+  }
+  return true;
+}
+
 void watch_liveness(Services& services, const Parts& parts, const std::string& pod_uid,
                     const std::shared_ptr<sdk::RunnerLink>& link) {
   const ExecRequest request = exec_request(services, parts.pod, stdio_command(parts));

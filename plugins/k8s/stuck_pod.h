@@ -15,4 +15,8 @@ namespace isogate::k8s {
 void watch_liveness(Services& services, const Parts& parts, const std::string& pod_uid,
                     const std::shared_ptr<sdk::RunnerLink>& link);
 
+// The same of a pod that nobody here has a link to: whether it is let through twice, and no runner says
+// hello. Takes twice the patience.
+bool is_stuck(Services& services, const Parts& parts, const std::string& pod_uid, const sdk::Call& call);
+
 }  // namespace isogate::k8s

@@ -43,8 +43,13 @@ constexpr Rule kNotAdded[] = {
     {"envFrom", "holds secrets"},
     {"ephemeralContainers", "runs beside the sandbox"},
     {"initContainers", "runs before the sandbox"},
+    {"lifecycle", "runs programs in it"},
+    {"livenessProbe", "runs programs in it, and ends it"},
     {"ports", "may be the node's"},
+    {"readinessProbe", "runs programs in it"},
     {"restartPolicy", "of an init container: runs beside the sandbox"},
+    {"runtimeClassName", "is another runtime"},
+    {"startupProbe", "runs programs in it"},
     {"volumeDevices", "are the node's"},
 };
 
@@ -166,6 +171,24 @@ class Comparison {
   }
 };
 
+// By which other programs give a pod more than its spec says. What networks note of a pod is not among them.
+bool weakens(const std::string& key, const Json& value) {
+  const bool profile = key.starts_with("container.apparmor.security.beta.kubernetes.io/") ||
+                       key.starts_with("container.seccomp.security.alpha.kubernetes.io/") ||
+                       key.starts_with("seccomp.security.alpha.kubernetes.io/");
+  return key == "k8s.v1.cni.cncf.io/networks" || key == "v1.multus-cni.io/default-network" ||
+         key.starts_with("dev.gvisor.") || key.starts_with("io.katacontainers.") ||
+         (profile && value == "unconfined");
+}
+
+std::string added_annotation(const Json& asked, const Json& is) {
+  if (!is.is_object()) return "";
+  for (const auto& [key, value] : is.items())
+    if (weakens(key, value) && asked.value(key, Json()) != value)
+      return "metadata.annotations." + printable(key, 80) + " was not asked for";
+  return "";
+}
+
 }  // namespace
 
 std::string weaker_than(const Json& asked, const Json& pod) {
@@ -174,6 +197,9 @@ std::string weaker_than(const Json& asked, const Json& pod) {
   const Json labels = asked.at("metadata").value("labels", Json::object());
   std::string why =
       comparison.object("metadata.labels", "labels", labels, pod.at("metadata").value("labels", Json()));
+  if (why.empty())
+    why = added_annotation(asked.at("metadata").value("annotations", Json::object()),
+                           pod.at("metadata").value("annotations", Json()));
   if (why.empty()) why = comparison.object("spec", "spec", asked.at("spec"), pod.at("spec"));
   return why;
 }
