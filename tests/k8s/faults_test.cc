@@ -23,10 +23,18 @@ class K8sFaults : public OnCluster {
  protected:
   void TearDown() override {
     if (killed_) start_again();
+    if (disturbed_ && !HasFailure()) wait_until_whole();
     OnCluster::TearDown();
+  }
+  // What else is in the cluster looks for its API server only now and then, and knows nothing new until it
+  // has found it: no pod with a claim is scheduled.
+  void wait_until_whole() const {
+    const Gateway gateway(options());
+    EXPECT_TRUE(eventually(120, [&] { return Caller(gateway, "new").exec("true").status == 200; }));
   }
   void signal_part(const std::string& part, int number) {
     killed_ = killed_ || number == SIGKILL;
+    disturbed_ = true;
     const std::string text = test::read_whole(test::cluster_directory() + "/" + part + ".pid");
     ASSERT_FALSE(text.empty());
     ASSERT_EQ(::kill(static_cast<pid_t>(std::stol(text)), number), 0);
@@ -59,7 +67,7 @@ class K8sFaults : public OnCluster {
   }
 
  private:
-  bool killed_ = false;
+  bool killed_ = false, disturbed_ = false;
 };
 
 TEST_F(K8sFaults, AKilledApiServerThatComesBackCostsNoCall) {
@@ -85,6 +93,7 @@ TEST_F(K8sFaults, AKilledApiServerThatComesBackCostsNoCall) {
 }
 
 TEST_F(K8sFaults, AnApiServerThatStaysAwayCostsTheCallsInFlightAndNoSandbox) {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gateway(options());
   const Caller me(gateway, "a");
   me.run("echo here > /tmp/mark");
@@ -106,6 +115,7 @@ TEST_F(K8sFaults, AnApiServerThatStaysAwayCostsTheCallsInFlightAndNoSandbox) {
 }
 
 TEST_F(K8sFaults, ASilentApiServerIsALossInFortySeconds) {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gateway(options());
   const Caller me(gateway, "a");
   ExecStream stream(me, {{"command", "echo up; sleep 100"}}, 60);
@@ -119,6 +129,7 @@ TEST_F(K8sFaults, ASilentApiServerIsALossInFortySeconds) {
 }
 
 TEST_F(K8sFaults, ASilentApiServerHoldsNobodyForEver) {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gateway(options());
   const Caller me(gateway, "a");
   const auto stream = started(me, "sleep 250; touch ran");
@@ -140,6 +151,7 @@ TEST_F(K8sFaults, ASilentApiServerHoldsNobodyForEver) {
 }
 
 TEST_F(K8sFaults, AKilledPartOfTheNodeCostsNoSandbox) {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gateway(options());
   const Caller me(gateway, "a");
   me.run("echo here > /tmp/mark");

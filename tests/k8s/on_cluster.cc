@@ -1,5 +1,7 @@
 #include "tests/k8s/on_cluster.h"
 
+#include <cstdlib>
+
 #include "tests/support/processes.h"
 
 namespace isogate::k8s {
@@ -15,6 +17,11 @@ void OnCluster::SetUp() {
   access.name_space = test::kSandboxNamespace;
   api_ = std::make_unique<Api>(load_access(access));
   instance_ = "test-" + test::new_mark();
+}
+
+std::string OnCluster::too_long() {
+  if (std::getenv("CI") == nullptr || std::getenv("ISOGATE_TEST_LONG") != nullptr) return "";
+  return "it takes long, and CI is set: ISOGATE_TEST_LONG=1 runs it";
 }
 
 void OnCluster::TearDown() {

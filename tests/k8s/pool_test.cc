@@ -65,6 +65,7 @@ TEST_F(K8sPool, ANewAgentTakesWhatIsReadyAndAnotherIsMade) {
 }
 
 TEST_F(K8sPool, WhatWasTakenIsMadeAnewOnItsOwnWorkspaceAndAPurgeLeavesNothing) {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   GatewayOptions settings = warm(1);
   test::TemporaryDirectory state("/var/tmp");
   settings.state_dir = state.path();
@@ -88,6 +89,7 @@ TEST_F(K8sPool, WhatWasTakenIsMadeAnewOnItsOwnWorkspaceAndAPurgeLeavesNothing) {
 }
 
 TEST_F(K8sPool, ItEndsWithTheGateway) {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gateway(warm(2));
   ASSERT_TRUE(are_ready(gateway, 2));
   gateway.stop();
@@ -95,6 +97,7 @@ TEST_F(K8sPool, ItEndsWithTheGateway) {
 }
 
 TEST_F(K8sPool, ADeadOneIsReplaced) {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gateway(warm(1));
   ASSERT_TRUE(are_ready(gateway, 1));
   const Json dead = pod();
@@ -108,6 +111,7 @@ TEST_F(K8sPool, ADeadOneIsReplaced) {
 }
 
 TEST_F(K8sPool, ItFollowsTheLimitsThatAreAskedFor) {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
   Gateway gateway(options("warm_pool: 1", "probe_interval_sec: 1", "limits: {memory_mb: 128}"));
   ASSERT_TRUE(are_ready(gateway, 1));
   const std::string ready = uid_of(pod());

@@ -128,6 +128,7 @@ class K8sMaker : public K8sProvisioned, public testing::WithParamInterface<const
   void SetUp() override {
     OnCluster::SetUp();
     if (IsSkipped() || GetParam() != std::string("sandbox")) return;
+    if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
     const auto agents = test::run_program(
         {ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "agents", test::cluster_directory()},
         {"", {}, 300});
