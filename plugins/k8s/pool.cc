@@ -173,12 +173,15 @@ bool Pool::is_forsaken(const Json& lease, const std::set<std::string>& living) {
   if (metadata.at("labels").contains(kLabelAhead) || !carries(lease, owner)) return false;
   const Record record = read_record(lease);
   const Hold hold = hold_of(lease);
-  const auto lives = [&](const std::string& each) { return living.contains(each); };
+  const auto is_used = [&](const std::string& each) {
+    return each == services_.holder || living.contains(each);
+  };
   return !record.pod_uid.empty() && (hold.holder.empty() || hold.expired) &&
-         std::none_of(record.users.begin(), record.users.end(), lives);
+         std::none_of(record.users.begin(), record.users.end(), is_used);
 }
 
-// A gateway that comes back within the time takes up what it had.
+// A gateway that comes back within the time takes up what it had. What is this one's own is its front's to
+// end.
 void Pool::stop_the_forsaken() {
   if (services_.config.workspace == Place::kEmptyDir) return;
   const sdk::Call call(stopping_);
@@ -274,8 +277,10 @@ std::optional<Pool::Ready> Pool::pick(const isogate_limits& limits) {
 }
 
 std::optional<ReadyPod> Pool::take(const isogate_limits& limits, const Parts& taker, const sdk::Call& call) {
-  while (auto ready = pick(limits)) {
+  for (;;) {
     call.check();
+    auto ready = pick(limits);
+    if (!ready) return std::nullopt;
     try {
       if (auto given = ready->pod->give_to(taker, call)) return given;
     } catch (const sdk::Error& error) {
@@ -286,7 +291,6 @@ std::optional<ReadyPod> Pool::take(const isogate_limits& limits, const Parts& ta
     }
     remove(std::move(*ready));
   }
-  return std::nullopt;
 }
 
 std::string Pool::text() const {
