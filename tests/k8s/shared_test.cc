@@ -79,6 +79,21 @@ TEST_F(K8sShared, AGatewayThatIsGoneKeepsNothingRunning) {
   EXPECT_TRUE(nothing_runs(40));
 }
 
+TEST_F(K8sShared, WhatItsGatewaysDoNotComeBackToIsStoppedByAnother) {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
+  Gateway gone(options());
+  ASSERT_EQ(Caller(gone, "a").run("echo mine > kept").at("exit_code"), 0);
+  kill_all_of(gone);
+  Json lease = presences().at(0);
+  lease["spec"]["renewTime"] = "2020-01-01T00:00:00.000000Z";
+  api_->replace(resource("leases", name_of(lease)), lease, usual());
+  Gateway other(options("forsaken_after_sec: 1"));
+  EXPECT_FALSE(nothing_runs(20)) << "it is seen twice first";
+  EXPECT_TRUE(nothing_runs(120));
+  EXPECT_EQ(all("leases").size(), 1u);
+  EXPECT_EQ(Caller(other, "a").out("cat kept"), "mine\n");
+}
+
 TEST_F(K8sShared, AnExecForEachCallLeavesNoneOpenAndRunsEightAtATime) {
   Gateway gateway(options("transport: exec"));
   const Caller me(gateway, "a");
