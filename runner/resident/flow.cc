@@ -229,8 +229,12 @@ void Inlet::pump() {
   {
     const std::lock_guard lock(state_);
     if (!kept_.empty()) write_kept();
-    if (to_grant_ >= kGrant) granted.bytes = static_cast<uint32_t>(std::exchange(to_grant_, 0));
-    allowed_ += granted.bytes;
+    if (to_grant_ >= kGrant) {
+      const size_t more = kept_.empty() ? std::min<size_t>(to_grant_, ISOGATE_RUNNER_WIDEST - window_) : 0;
+      window_ += more;
+      granted.bytes = static_cast<uint32_t>(std::exchange(to_grant_, 0) + more);
+      allowed_ += granted.bytes;
+    }
     if (kept_.empty() && ended_) finish();
   }
   if (granted.bytes > 0) wire_.connection.send(ISOGATE_RUNNER_CREDIT, stream_, bytes_of(granted));

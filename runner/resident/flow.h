@@ -97,7 +97,7 @@ class Inlet {
   std::string kept_;
   size_t written_ = 0;  // of kept_
   uint64_t allowed_ = 0;
-  size_t to_grant_ = 0;
+  size_t to_grant_ = 0, window_ = ISOGATE_RUNNER_WINDOW;
   bool opened_ = false, ended_ = false;
 };
 

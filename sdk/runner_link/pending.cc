@@ -103,7 +103,7 @@ Fault Pending::keep(Inbound& channel, std::string_view bytes) {
   const size_t wanted = to.size() + bytes.size();
   if (wanted > to.capacity())
     to.reserve(
-        std::clamp<size_t>(to.capacity() * 2, wanted, std::max<size_t>(wanted, ISOGATE_RUNNER_WINDOW)));
+        std::clamp<size_t>(to.capacity() * 2, wanted, std::max<size_t>(wanted, ISOGATE_RUNNER_WIDEST)));
   to.append(bytes);
   return nullptr;
 }

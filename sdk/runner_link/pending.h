@@ -12,7 +12,7 @@ namespace isogate::sdk::link {
 struct Inbound {         // a channel of bytes from the runner
   bool open = false;     // the request asked for it, without a descriptor
   uint64_t allowed = 0;  // credit that the runner still has
-  std::string arrived;   // never more than ISOGATE_RUNNER_WINDOW bytes
+  std::string arrived;   // never more than ISOGATE_RUNNER_WIDEST bytes
 };
 
 // Belongs to the thread of its call, on whose stack it may lie. While it is known to a Connection all but

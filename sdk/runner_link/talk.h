@@ -101,6 +101,7 @@ class Talk {
   std::exception_ptr stopped_;  // thrown in place of the result
   std::array<Outlet, 2> outlets_;
   std::array<uint64_t, 2> credited_{};
+  std::array<uint64_t, 2> window_ = {ISOGATE_RUNNER_WINDOW, ISOGATE_RUNNER_WINDOW};
   uint64_t credit_ = ISOGATE_RUNNER_WINDOW, fed_ = 0;
   std::string buffer_;   // of the feed
   std::string listing_;  // entries that came

@@ -75,14 +75,17 @@ void Talk::give_credit() {
     const uint64_t passed = plan_.entries != nullptr && i == 0 ? listed_ : outlets_[i].passed();
     const uint64_t owed = passed - credited_[i];
     if (owed < kCreditStep) continue;
+    const bool keeps_up = plan_.entries == nullptr && outlets_[i].empty();
+    const uint64_t more = keeps_up ? std::min(owed, ISOGATE_RUNNER_WIDEST - window_[i]) : 0;
     {
       const std::lock_guard lock(connection_.mutex());
       if (!pending_.in[i].open) continue;
-      pending_.in[i].allowed += owed;
+      pending_.in[i].allowed += owed + more;
     }
     credited_[i] += owed;
+    window_[i] += more;
     post_channel(ISOGATE_RUNNER_CREDIT, ISOGATE_RUNNER_STDOUT + static_cast<uint32_t>(i),
-                 static_cast<uint32_t>(owed));
+                 static_cast<uint32_t>(owed + more));
   }
 }
 

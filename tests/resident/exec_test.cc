@@ -125,6 +125,30 @@ TEST(ResidentExec, MovesMuchOutputWithCredit) {
   EXPECT_EQ(outcome.out.find_first_not_of('x'), std::string::npos);
 }
 
+TEST(ResidentExec, GivesAProgramThatReadsAMebibyteAndNoMore) {
+  constexpr size_t kPiece = 32 << 10, kMuch = 4 << 20;
+  Resident resident;
+  Peer peer = resident.accept();
+  ExecSpec reads = shell("cat > /dev/null"), sleeps = shell("exec sleep 3");
+  reads.flags |= ISOGATE_RUNNER_EXEC_STDIN;
+  sleeps.flags |= ISOGATE_RUNNER_EXEC_STDIN;
+  const uint32_t reader = peer.exec(reads);
+  peer.stdin_credit = ISOGATE_RUNNER_WINDOW;
+  for (size_t sent = 0; sent < kMuch; sent += kPiece) {
+    peer.data(reader, std::string(kPiece, 'x'));
+    EXPECT_FALSE(peer.finish(reader, 0.004).arrived);  // time to read it
+  }
+  peer.end(reader);
+  EXPECT_TRUE(peer.finish(reader).arrived);
+  EXPECT_LE(peer.stdin_credit - kMuch, ISOGATE_RUNNER_WIDEST);
+  EXPECT_GT(peer.stdin_credit - kMuch, ISOGATE_RUNNER_WINDOW);
+  const uint32_t sleeper = peer.exec(sleeps);
+  ASSERT_TRUE(peer.upload(sleeper, ISOGATE_RUNNER_WINDOW));
+  EXPECT_FALSE(peer.finish(sleeper, 1).arrived);
+  EXPECT_LT(peer.stdin_credit, 2 * ISOGATE_RUNNER_WINDOW) << "but what its pipe took";
+  EXPECT_TRUE(peer.finish(sleeper).arrived);
+}
+
 TEST(ResidentExec, BlocksTheProgramWithoutCredit) {
   Resident resident;
   Peer peer = resident.accept();

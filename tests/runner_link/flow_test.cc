@@ -24,6 +24,12 @@ class Sender {
     credit_ -= bytes.size();
     peer_.send(channel_frame(ISOGATE_RUNNER_DATA, stream_, ISOGATE_RUNNER_STDOUT, 0, bytes));
   }
+  // All that it is given while nothing more is sent.
+  uint64_t credit() {
+    while (!peer_.is_silent(300))
+      credit_ += peer_.expect(ISOGATE_RUNNER_CREDIT).as<isogate_runner_channel>().bytes;
+    return credit_;
+  }
 
  private:
   Peer& peer_;
@@ -66,6 +72,27 @@ TEST(RunnerLinkFlow, SixtyFourMebibytesComeExactInLittleMemory) {
   EXPECT_LT(most - before, 4u << 20);
 #endif
 #endif
+}
+
+TEST(RunnerLinkFlow, AReaderThatKeepsUpIsGivenAMebibyteAndNoMore) {
+  Peer peer;
+  auto link = peer.link(0);
+  Pipe out;
+  Exec exec({"cat"});
+  exec.out = out.writer;
+  auto done = exec.start(*link);
+  peer.expect(ISOGATE_RUNNER_EXEC);
+  constexpr size_t kPiece = 32 << 10;
+  Sender sender(peer, 1);
+  for (int i = 0; i < 200; ++i) {
+    sender.send(std::string(kPiece, 'x'));
+    EXPECT_EQ(out.read(kPiece).size(), kPiece);
+  }
+  const uint64_t given = sender.credit();
+  EXPECT_LE(given, ISOGATE_RUNNER_WIDEST);
+  EXPECT_GT(given, ISOGATE_RUNNER_WIDEST - ISOGATE_RUNNER_WINDOW / 4);
+  peer.send(result_frame(1, success()));
+  EXPECT_EQ(done.get().status, ISOGATE_OK);
 }
 
 TEST(RunnerLinkFlow, ASlowReaderHoldsUpNoOtherStream) {

@@ -38,6 +38,7 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 #define ISOGATE_RUNNER_MAX_REQUEST (4u << 20) /* size of EXEC */
 #define ISOGATE_RUNNER_MAX_FRAME (64u << 10)  /* size of any other frame */
 #define ISOGATE_RUNNER_WINDOW (256u << 10)    /* credit of each channel when its stream begins, bytes */
+#define ISOGATE_RUNNER_WIDEST (1u << 20)      /* what it grows to while its receiver keeps up, bytes */
 #define ISOGATE_RUNNER_MAX_STREAMS 4096u      /* calls at a time; one more is answered RESOURCE_EXHAUSTED */
 
 /* client → runner */
