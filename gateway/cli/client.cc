@@ -92,10 +92,14 @@ const char* advice_for(const std::string& code) {
       {"draining", "The gateway is ending; try again when it is back."},
       {"is_directory", "`isogate ls PATH` shows what is in it."},
       {"outcome_unknown", "The program may have run, wholly or in part: look before you run it again."},
-      {"permission_denied", "See `isogate probe` and the configuration for what this tenant may do."},
+      {"permission_denied",
+       "The sandbox may not do that, or the configuration does not allow it to this tenant."},
       {"rate_limited", "Try again in a moment."},
       {"sandbox_not_found", "`isogate sandbox ls` shows which there are."},
       {"sandbox_lost", "Its workspace is gone. `isogate sandbox rm AGENT` lets a new one begin."},
+      {"unsupported",
+       "Leave out what it lacks (what counts for all is in its configuration, `limits`), or use another "
+       "backend."},
       {"unauthenticated",
        "Set ISOGATE_KEY or give --key-file; on the gateway's own machine its user and root\n"
        "  find <state-dir>/local.key by themselves (--state-dir)."},

@@ -37,6 +37,7 @@ Result<ExecEnd> end_of(const Json& object) {
   if (end.outcome == "unknown") end.exit_code.reset();
   if (end.outcome != "unknown" && !end.exit_code)
     return broken("the outcome is " + end.outcome + ", the exit code missing");
+  end.reason = text_of(object, "reason");
   auto cut = object.find("truncated");
   end.truncated = cut != object.end() && cut->is_boolean() && cut->get<bool>();
   auto duration = object.find("duration_ms");

@@ -16,6 +16,7 @@ struct ExecEnd {
   std::optional<int> exit_code;  // none with `unknown`
   bool truncated = false;
   std::optional<double> duration_sec;
+  std::string reason;  // of `unknown`; may be empty
 };
 
 class EventStream {

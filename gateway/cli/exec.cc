@@ -116,7 +116,8 @@ int end_with(const ExecEnd& end, bool json) {
     advise("Raise --max-output, or use --stream, which has no cap.");
   }
   if (end.exit_code) return *end.exit_code;
-  complain("contact was lost: what became of the program is not known");
+  complain((end.reason.empty() ? "contact was lost" : end.reason) +
+           ": what became of the program is not known");
   advise("It may have run, wholly or in part: look before you run it again.");
   return kGateway;
 }

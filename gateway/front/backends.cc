@@ -89,7 +89,10 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
   const auto backend = find(name);
   if (!backend) return;
   const bool same = backend->channel && backend->channel->identity().settings == identity.settings;
-  if (!same) backend->good.reset();
+  if (!same) {
+    backend->good.reset();
+    backend->breakers.recovered();
+  }
   if (backend->channel) {  // what is known of the one before holds till the new one is probed
     backend->channel->retire();
   } else {

@@ -70,6 +70,11 @@ std::string Breakers::reason(const std::string& tenant, Time now) const {
   return found == of_.end() ? std::string() : found->second.reason(now);
 }
 
+std::string Breakers::last_failure(const std::string& tenant) const {
+  const auto found = of_.find(tenant);
+  return found == of_.end() ? std::string() : found->second.last_failure();
+}
+
 void Breakers::started(const std::string& tenant, Time now) {
   if (const auto found = of_.find(tenant); found != of_.end()) found->second.started(now);
 }

@@ -37,6 +37,7 @@ class Breaker {
   [[nodiscard]] State state(Time now) const;
   // For a person: what failed, how often, and when the next trial is. Empty while closed.
   [[nodiscard]] std::string reason(Time now) const;
+  [[nodiscard]] const std::string& last_failure() const { return why_; }
 
  private:
   Options options_;
@@ -55,9 +56,10 @@ class Breakers {
   using Time = Breaker::Time;
   [[nodiscard]] bool blocked(const std::string& tenant, Time now) const;
   [[nodiscard]] std::string reason(const std::string& tenant, Time now) const;  // empty while closed
+  [[nodiscard]] std::string last_failure(const std::string& tenant) const;      // empty: none since a success
   void started(const std::string& tenant, Time now);
   void succeeded(const std::string& tenant) { of_.erase(tenant); }
-  void recovered() { of_.clear(); }  // a probe was good
+  void recovered() { of_.clear(); }  // a probe was good, or its settings are others
   // True when this opened it.
   bool failed(const std::string& tenant, const std::string& sandbox_id, Time now, std::string reason);
 

@@ -38,7 +38,15 @@ std::string_view verdict_of(const Backend& backend) {
   return "unavailable";
 }
 
-std::string backend_json(const Backend& backend, const CandidateVerdict& verdict, bool chosen) {
+std::string reason_of(const CandidateVerdict& verdict, bool chosen, const std::string& last_failure) {
+  if (!verdict.eligible) return verdict.reason;
+  const std::string reason = chosen ? "first eligible in the configured order"
+                                    : "eligible, but another comes first in the configured order";
+  return last_failure.empty() ? reason : reason + "; but the last call failed: " + last_failure;
+}
+
+std::string backend_json(const Backend& backend, const CandidateVerdict& verdict, bool chosen,
+                         const std::string& last_failure) {
   std::string out = "{";
   member(out, "name", backend.config.name);
   member(out, "plugin", backend.hello ? backend.hello->plugin_id : backend.config.plugin);
@@ -60,10 +68,7 @@ std::string backend_json(const Backend& backend, const CandidateVerdict& verdict
   raw_member(out, "capabilities", names + "]");
   raw_member(out, "eligible", truth(verdict.eligible));
   raw_member(out, "chosen", truth(chosen));
-  member(out, "reason",
-         verdict.eligible ? (chosen ? "first eligible in the configured order"
-                                    : "eligible, but another comes first in the configured order")
-                          : verdict.reason);
+  member(out, "reason", reason_of(verdict, chosen, last_failure));
   member(out, "detail", backend.probe ? backend.probe->detail : backend.reason);
   raw_member(out, "generation", std::to_string(backend.generation));
   raw_member(out, "restarts", std::to_string(backend.restarts));
@@ -112,12 +117,14 @@ void check_ready(const App& app, const std::string& checks) {
 }  // namespace
 
 Task<void> handle_backends(App& app, Exchange& exchange) {
-  const Decision decision = app.backends.decide({});
+  const std::string& tenant = exchange.principal.tenant;
+  const Decision decision = app.backends.decide({.tenant = tenant});
   std::string list = "[";
   const auto& all = app.backends.all();
   for (size_t i = 0; i < all.size(); ++i) {
     if (i > 0) list += ',';
-    list += backend_json(*all[i], decision.verdicts[i], decision.chosen == all[i]->config.name);
+    list += backend_json(*all[i], decision.verdicts[i], decision.chosen == all[i]->config.name,
+                         all[i]->breakers.last_failure(tenant));
   }
   const Policy& policy = app.backends.policy();
   std::string rules = "{";

@@ -133,12 +133,13 @@ TEST(EventStream, AnUnknownOutcomeHasNoExitCode) {
   Seen seen;
   EventStream stream = stream_into(seen);
   ASSERT_TRUE(stream
-                  .feed(R"({"event":"exit","outcome":"unknown","exit_code":0})"
+                  .feed(R"({"event":"exit","outcome":"unknown","exit_code":0,"reason":"it ended"})"
                         "\n")
                   .ok());
   auto end = stream.finish();
   ASSERT_TRUE(end.ok());
   EXPECT_FALSE(end->exit_code.has_value());
+  EXPECT_EQ(end->reason, "it ended");
 }
 
 TEST(EventStream, AnEndlessLineIsRefused) {

@@ -61,6 +61,7 @@ class FaultyBackend final : public sdk::Backend {
   FaultyBackend(sdk::Host, std::string_view config) {
     const size_t at = config.find("\"probe_file\":\"");
     if (at != config.npos) probe_file_ = config.substr(at + 14, config.find('"', at + 14) - at - 14);
+    opens_nothing_ = config.find("\"open\":\"unavailable\"") != config.npos;
     if (config.find("\"create\":\"segv\"") != config.npos) ::raise(SIGSEGV);
   }
   // Fails as long as a file says so.
@@ -83,16 +84,19 @@ class FaultyBackend final : public sdk::Backend {
   std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec& spec,
                                      isogate_sandbox_info&) override {
     fail_as_told(sdk::view(spec.agent_id));
+    if (opens_nothing_) throw sdk::Error(ISOGATE_UNAVAILABLE, "there is no such image");
     return std::make_unique<FaultySandbox>();
   }
 
  private:
   std::string probe_file_;
+  bool opens_nothing_ = false;
 };
 
 }  // namespace
 
 ISOGATE_EXPORT_BACKEND(
     FaultyBackend, .id = "com.example.faulty", .version = "1.0.0", .summary = "fails as told",
-    .config_schema_json = R"({"type":"object","additionalProperties":false,"properties":)"
-                          R"({"probe_file":{"type":"string"},"create":{"type":"string"}}})")
+    .config_schema_json =
+        R"({"type":"object","additionalProperties":false,"properties":)"
+        R"({"probe_file":{"type":"string"},"create":{"type":"string"},"open":{"type":"string"}}})")

@@ -143,6 +143,24 @@ TEST_F(PluginFails, FiveCrashesQuarantineIt) {
   witness.expect_unhurt();
 }
 
+TEST_F(PluginFails, OneThatOpensNothingIsToldAndTriedAtOnceWithAnotherConfiguration) {
+  const auto gateway = start(yaml("{open: unavailable}"));
+  const Caller me(*gateway, "me");
+  ASSERT_TRUE(eventually(10, [&] { return backend_row(me, "faulty").at("eligible"); }));
+  const auto reason = [&] { return backend_row(me, "faulty").at("reason").get<std::string>(); };
+  EXPECT_EQ(reason(), "eligible, but another comes first in the configured order");
+  EXPECT_TRUE(refused(call(*gateway, "fine", "a"), 503, "backend_unavailable"));
+  EXPECT_NE(reason().find("the last call failed: there is no such image"), std::string::npos) << reason();
+  EXPECT_TRUE(backend_row(me, "faulty").at("eligible"));
+  for (const char* agent : {"b", "c"})
+    EXPECT_TRUE(refused(call(*gateway, "fine", agent), 503, "backend_unavailable"));
+  EXPECT_NE(reason().find("its circuit breaker is open: 3 failures"), std::string::npos) << reason();
+  EXPECT_FALSE(backend_row(me, "faulty").at("eligible"));
+  gateway->reload(yaml());
+  EXPECT_EQ(call(*gateway, "fine", "a").status, 200);
+  EXPECT_EQ(reason(), "eligible, but another comes first in the configured order");
+}
+
 TEST_F(PluginFails, OneThatCannotBeCreatedIsQuarantined) {
   const auto gateway = start(yaml("{create: segv}"));
   Witness witness(*gateway);

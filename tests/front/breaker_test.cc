@@ -48,8 +48,18 @@ TEST(Breakers, WhatOneTenantDoesClosesNothingForAnother) {
   EXPECT_TRUE(breakers.blocked("a", at(seconds(1))));
   EXPECT_FALSE(breakers.blocked("b", at(seconds(1))));
   EXPECT_EQ(breakers.reason("b", at(seconds(1))), "");
+  EXPECT_EQ(breakers.last_failure("b"), "");
   breakers.recovered();
   EXPECT_FALSE(breakers.blocked("a", at(seconds(1)))) << "a good probe closes all";
+}
+
+TEST(Breakers, SayWhatFailedLastUntilACallEndsWell) {
+  Breakers breakers;
+  breakers.failed("a", "1", at(seconds(0)), "no such image");
+  EXPECT_EQ(breakers.reason("a", at(seconds(0))), "") << "closed";
+  EXPECT_EQ(breakers.last_failure("a"), "no such image");
+  breakers.succeeded("a");
+  EXPECT_EQ(breakers.last_failure("a"), "");
 }
 
 TEST(Breaker, LetsOneTrialThroughAfterItsDelay) {
