@@ -7,6 +7,7 @@ interleaved. Root, and a cluster of tests/engines/kubernetes.sh.
 
 import argparse
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
@@ -84,9 +85,11 @@ class Cluster:
         self.kubectl("delete", "-n", "isogate-sandboxes", "leases,pods,persistentvolumeclaims", "--now",
                      "-l", f"isogate.io/instance={INSTANCE}")
 
-    def websocket_exec(self, pod, *argv):
-        """One exec of the API server: connect, TLS, upgrade, frames to the status. Returns that."""
-        query = urllib.parse.urlencode([("command", each) for each in argv] + [("stdout", 1), ("stderr", 1)])
+    @contextlib.contextmanager
+    def exec_socket(self, pod, *argv, stdin=False):
+        """An exec of the API server: connect, TLS, upgrade."""
+        query = urllib.parse.urlencode([("command", each) for each in argv] + [("stdout", 1), ("stderr", 1)] +
+                                       [("stdin", 1)] * stdin)
         with socket.create_connection((self.server.hostname, self.server.port)) as raw:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self.tls.wrap_socket(raw, server_hostname=self.server.hostname) as peer:
@@ -95,15 +98,21 @@ class Cluster:
                     f"Authorization: Bearer {self.token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
                     f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}\r\nSec-WebSocket-Version: 13\r\n"
                     "Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n".encode())
-                return read_status(peer.makefile("rb"))
+                stream = peer.makefile("rb")
+                if b" 101 " not in stream.readline():
+                    sys.exit("the API server did not upgrade the exec")
+                while stream.readline().strip():
+                    pass
+                yield peer, stream
+
+    def websocket_exec(self, pod, *argv):
+        """One exec for one command, to its status. Returns that."""
+        with self.exec_socket(pod, *argv) as (_, stream):
+            return json.loads(read_channel(stream, 3))["status"]
 
 
-def read_status(stream):
-    """What channel 3 says; the server masks nothing."""
-    if b" 101 " not in stream.readline():
-        sys.exit("the API server did not upgrade the exec")
-    while stream.readline().strip():
-        pass
+def read_channel(stream, channel):
+    """What the next message on this channel says; the server masks nothing."""
     while True:
         first, length = stream.read(2)
         if length == 126:
@@ -113,8 +122,8 @@ def read_status(stream):
         payload = stream.read(length)
         if first & 15 == 8:
             sys.exit("an exec of the API server ended without a status")
-        if payload[:1] == b"\x03":
-            return json.loads(payload[1:])["status"]
+        if payload[:1] == bytes([channel]) and len(payload) > 1:
+            return payload[1:]
 
 
 def ask(gateway, agent, connection):
@@ -126,22 +135,29 @@ def ask(gateway, agent, connection):
 
 
 def latency(cluster, scale):
-    """One client: over a bare spawn; over an exec WebSocket and `kubectl exec` of the same command, in a pod alike."""
+    """One client: over a bare spawn; over an exec WebSocket and `kubectl exec` of the same command, in a pod alike. Beside
+    them a byte to a `cat` and back on an exec that is open: what API server, kubelet and containerd take of it alone."""
     gateway = cluster.gateway()
     result = exec_http(cluster.build, "latency", gateway.port, gateway.key, TRUE, max(2000 // scale, 20), 0, "/bin/true")
     cluster.run_pod(f"{INSTANCE}-idle", limits=LIMITS)
     connection = http.client.HTTPConnection("127.0.0.1", gateway.port)
-    rows = {"isogate_ms": [], "websocket_ms": [], "kubectl_ms": []}
+    rows = {"isogate_ms": [], "byte_and_back_ms": [], "websocket_ms": [], "kubectl_ms": []}
+
+    def byte_and_back():
+        peer.sendall(b"\x82\x82\0\0\0\0\0x")
+        read_channel(stream, 1)
 
     def websocket():
         if cluster.websocket_exec(f"{INSTANCE}-idle", "/bin/true") != "Success":
             sys.exit("an exec of the API server failed")
 
     ask(gateway, "default", connection)
-    for _ in range(max(40 // scale, 5)):
-        rows["isogate_ms"] += [timed(lambda: ask(gateway, "default", connection)) for _ in range(10)]
-        rows["websocket_ms"].append(timed(websocket))
-        rows["kubectl_ms"].append(timed(lambda: cluster.kubectl("exec", f"{INSTANCE}-idle", "--", "/bin/true")))
+    with cluster.exec_socket(f"{INSTANCE}-idle", "cat", stdin=True) as (peer, stream):
+        for _ in range(max(40 // scale, 5)):
+            rows["isogate_ms"] += [timed(lambda: ask(gateway, "default", connection)) for _ in range(10)]
+            rows["byte_and_back_ms"] += [timed(byte_and_back) for _ in range(10)]
+            rows["websocket_ms"].append(timed(websocket))
+            rows["kubectl_ms"].append(timed(lambda: cluster.kubectl("exec", f"{INSTANCE}-idle", "--", "/bin/true")))
     connection.close()
     cluster.delete_pods(f"{INSTANCE}-idle")
     gateway.stop()
