@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "plugins/docker/companion_config.h"
 #include "plugins/docker/or_throw.h"
 #include "plugins/docker/volumes.h"
 #include "runner/workspace.h"
@@ -139,6 +140,23 @@ Services& Backend::services() {
   return *services_;
 }
 
+namespace {
+
+// The same bounds as in the configuration.
+void check_asked_limits(const isogate_limits& asked) {
+  const auto check = [](const std::string& key, uint64_t value, uint64_t unit, uint64_t least) {
+    if (value != 0 && value < least * unit)
+      throw sdk::Error(ISOGATE_UNSUPPORTED, "`limits." + key +
+                                                "` of backend `docker` must be 0 or at least " +
+                                                std::to_string(least) + ": nothing runs in less");
+  };
+  check("memory_mb", asked.memory_bytes, 1 << 20, kLeastMemoryMb);
+  check("max_pids", asked.pids, 1, kLeastPids);
+  check("cpu_percent", asked.cpu_millis, 10, 1);
+}
+
+}  // namespace
+
 void Backend::check_asked(const isogate_sandbox_spec& spec) const {
   const auto refuse = [](const std::string& why) { throw sdk::Error(ISOGATE_UNSUPPORTED, why); };
   const bool best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
@@ -154,6 +172,7 @@ void Backend::check_asked(const isogate_sandbox_spec& spec) const {
     refuse(
         "backend `docker` cannot limit the disk space of a sandbox: leave it out, or write limits: "
         "best_effort");
+  check_asked_limits(spec.limits);
 }
 
 Parts Backend::parts_of(const std::string& id, const std::string& made_as, const std::string& directory,

@@ -112,9 +112,12 @@ void check_companions(const Config& config) {
 }
 
 void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids) {
-  if (memory_mb != 0 && memory_mb < 32)
-    refuse("memory_mb of " + whose + " must be 0 or at least 32: nothing runs in less");
-  if (pids != 0 && pids < 32) refuse("pids of " + whose + " must be 0 or at least 32: nothing runs in less");
+  const auto check = [](const std::string& what, uint64_t value, uint64_t least) {
+    if (value != 0 && value < least)
+      refuse(what + " must be 0 or at least " + std::to_string(least) + ": nothing runs in less");
+  };
+  check("memory_mb of " + whose, memory_mb, kLeastMemoryMb);
+  check("pids of " + whose, pids, kLeastPids);
   if (!(cpus == 0 || cpus >= 0.01)) refuse("cpus of " + whose + " must be 0 or at least 0.01");
 }
 

@@ -9,6 +9,8 @@
 
 namespace isogate::docker {
 
+inline constexpr uint64_t kLeastMemoryMb = 32, kLeastPids = 32;  // of what is not 0; nothing runs in less
+
 // Throws nlohmann::json::exception for what does not fit the schema.
 Companion companion_of(const nlohmann::json& json);
 

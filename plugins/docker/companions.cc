@@ -26,6 +26,7 @@ Companions::Companions(Services& services, Parts parts, int directory, Primary p
       directory_(directory),
       primary_(std::move(primary)),
       stop_(or_throw(make_event())),
+      sandbox_id_(parts_.sandbox_id),
       records_(read_companions(directory)) {
   try {
     for (const Companion& each : services_.config.companions)
@@ -44,8 +45,14 @@ void Companions::stop() {
   threads_.clear();
 }
 
-std::string Companions::named(const Companion& companion) const {
-  return "the companion `" + companion.name + "` of " + parts_.owner.sandbox_id;
+void Companions::belong_to(const std::string& sandbox_id) {
+  const std::lock_guard lock(mutex_);
+  sandbox_id_ = sandbox_id;
+}
+
+std::string Companions::named(const Companion& companion) {
+  const std::lock_guard lock(mutex_);
+  return "the companion `" + companion.name + "` of " + sandbox_id_;
 }
 
 bool Companions::stopping(milliseconds most) const {
@@ -124,8 +131,8 @@ void Companions::once(const Companion& companion) {
   const Budget budget = Budget::endless(stop_.get());
   const int64_t code = services_.engine.wait(id, budget);
   const State state = state_of(id, recorded(companion.name).name);
-  services_.warn(named(companion) + " ended with exit code " + std::to_string(code) +
-                 (state.out_of_memory ? ": out of memory" : ""));
+  services_.warn(
+      with_memory(named(companion) + " ended with exit code " + std::to_string(code), state.out_of_memory));
 }
 
 // Its id. What was begun is brought to its end also when this stops meanwhile, so that it is recorded.

@@ -32,6 +32,9 @@ class Companions {
   Companions(const Companions&) = delete;
   Companions& operator=(const Companions&) = delete;
 
+  // Made ahead, they are this sandbox's from now on: in the log, which alone names it. Any thread.
+  void belong_to(const std::string& sandbox_id);
+
  private:
   struct State {  // by the Engine
     bool exists = false, running = false, ours = false, out_of_memory = false;
@@ -48,7 +51,7 @@ class Companions {
   void run_hook_in(sdk::RunnerLink& link, const Companion& companion, const sdk::Call& call);
   [[nodiscard]] State state_of(const std::string& which, const std::string& name) const;
   [[nodiscard]] bool stopping(std::chrono::milliseconds most) const;  // waits for it
-  [[nodiscard]] std::string named(const Companion& companion) const;
+  [[nodiscard]] std::string named(const Companion& companion);
   CompanionRecord recorded(const std::string& companion);
   void record(const CompanionRecord& row);
 
@@ -58,6 +61,7 @@ class Companions {
   const Primary primary_;
   const Fd stop_;  // an eventfd
   std::mutex mutex_;
+  std::string sandbox_id_;
   std::vector<CompanionRecord> records_;
   std::vector<std::thread> threads_;
 };

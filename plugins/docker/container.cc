@@ -131,7 +131,7 @@ bool Container::adopt(const sdk::Call& call) {
   const State state = state_of_recorded(call);
   if (!state.exists) return false;
   if (!state.ours) {
-    services_.warn("what is recorded as the container of " + parts_.owner.sandbox_id +
+    services_.warn("what is recorded as the container of " + parts_.sandbox_id +
                    " is not what this gateway made: it is left alone");
     record_ = {};
     return false;
@@ -211,8 +211,9 @@ std::string Container::create(const sdk::Call& call) {
     unavailable("the workspace of this sandbox is a volume of the Engine: set `workspace` to volume");
   parts_.copies = with_paths_hidden(services_, "what is to be copied into the sandbox cannot be",
                                     [&] { return places_of_copies(services_.config); });
-  with_paths_hidden(services_, "what is to be mounted into the sandbox cannot be",
-                    [&] { check_mount_sources(services_); });
+  for (const Mount& each : services_.config.mounts)
+    with_paths_hidden(services_, "what belongs at `" + each.target + "` cannot be mounted",
+                      [&] { check_mount_source(services_, each); });
   if (services_.config.network)
     parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
   if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);
@@ -313,7 +314,7 @@ void Container::begin_companions(const sdk::Call& call) {
                                                [this](const sdk::Call& its) { return measured_link(its); });
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
-    services_.warn("the companions of " + parts_.owner.sandbox_id + " are not there: " + error.what());
+    services_.warn("the companions of " + parts_.sandbox_id + " are not there: " + error.what());
   }
 }
 
@@ -423,8 +424,8 @@ std::shared_ptr<sdk::RunnerLink> Container::link(const sdk::Call& call) {
   if (state.ours && state.running) link_ = reconnect(call);
   watch();
   if (link_) return link_;
-  services_.warn("the container " + record_.name + " of a sandbox is made anew (" + why +
-                 (state.out_of_memory ? "; it was out of memory)" : ")"));
+  services_.warn("the container " + record_.name + " of a sandbox is made anew (" +
+                 with_memory(why, state.out_of_memory) + ")");
   discard(call);
   make(call);
   prove_again(call);
@@ -454,6 +455,8 @@ void Container::take_over(const Parts& parts, const sdk::Call& call) {
     services_.warn("the container " + record_.name + " keeps its name: " + error.what());
   }
   write_record(directory_.get(), record_);
+  watch();
+  if (companions_) companions_->belong_to(parts_.sandbox_id);
 }
 
 void Container::detach() {
@@ -482,8 +485,9 @@ std::string Container::how_it_ended(const sdk::Call& call) {
   try {
     const State state = state_of(record_.id, call);
     if (!state.exists) return "its container is gone";
-    if (state.out_of_memory) return "its container was killed: out of memory";
-    if (!state.running) return "its container ended with exit code " + std::to_string(state.exit_code);
+    if (!state.running)
+      return with_memory("its container ended with exit code " + std::to_string(state.exit_code),
+                         state.out_of_memory);
   } catch (const sdk::Error&) {
     return "the Engine cannot say what became of its container";
   }

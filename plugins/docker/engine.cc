@@ -54,6 +54,7 @@ EngineInfo Engine::info(const Budget& budget) {
   info.id = text_at(answer, "ID");
   info.cgroup_version = text_at(answer, "CgroupVersion");
   info.cgroup_driver = text_at(answer, "CgroupDriver");
+  info.data_root = text_at(answer, "DockerRootDir");
   info.default_runtime = text_at(answer, "DefaultRuntime");
   info.memory_limit = flag_at(answer, "MemoryLimit");
   info.swap_limit = flag_at(answer, "SwapLimit");

@@ -37,6 +37,7 @@ struct EngineInfo {
   std::string cgroup_version;            // "1" or "2"
   std::string cgroup_driver;             // "cgroupfs", "systemd", "none"
   std::string default_runtime;
+  std::string data_root;  // a directory of its machine; empty: not told
   std::vector<std::string> runtimes, security_options;
   int64_t processors = 0;  // of its machine; 0: not told
   bool podman = false, rootless = false;

@@ -36,14 +36,17 @@ Fd open_real(const std::string& path) {
   return fd;
 }
 
-void check_mount_sources(const Services& services) {
+void check_mount_source(const Services& services, const Mount& mount) {
   if (services.engine.address().unix_path.empty() || services.place() == Place::kVolume) return;
-  for (const Mount& each : services.config.mounts) {
-    const int opened = open_without_links(each.source);
-    if (opened >= 0) ::close(opened);
-    // Whose directories the Engine sees is known only once it has mounted one.
-    if (opened == -ENOENT && services.place() == Place::kAuto) continue;
-    (void)open_real(each.source);
+  const int opened = open_without_links(mount.source);
+  if (opened >= 0) ::close(opened);
+  if (opened != -ENOENT) {
+    (void)open_real(mount.source);
+  } else if (services.sees_this_host()) {
+    throw HostPathError(
+        "cannot mount `" + mount.source + "` to " + mount.target +
+        ": no such file or directory; where the Engine sees other directories than this host, "
+        "set `workspace: volume`");
   }
 }
 

@@ -19,10 +19,10 @@ class HostPathError : public std::runtime_error {
 // symlink. Throws HostPathError.
 Fd open_real(const std::string& path);
 
-// Throws HostPathError where the source of a mount is missing, no file or directory, or a symlink or below
-// one. Only where that can be told: the Engine listens at a Unix socket of this host, and is not known to see
-// other directories. Elsewhere it is the Engine's to refuse; it makes no missing source.
-void check_mount_sources(const Services& services);
+// Throws HostPathError where the source of a mount is no file or directory, or a symlink or below one, and
+// the Engine listens at a Unix socket of this host and is not known to see other directories; where it is
+// known to see these, also for a source that is missing. Else that is the Engine's to refuse: it makes none.
+void check_mount_source(const Services& services, const Mount& mount);
 
 // For container making: HostPathError goes to the log, and out of it what a tenant may read.
 template <typename Work>

@@ -108,7 +108,10 @@ Json hardened(const Config& config, const Parts& parts, const isogate_limits& li
   if (!config.runtime.empty()) host["Runtime"] = config.runtime;
   // Names of the network are the Engine's own to answer. What it does not know it would ask the resolver of
   // its machine for, also from a network without a way out (CVE-2024-29018): here it asks the container.
-  if (config.internal) host["Dns"] = {"127.0.0.1"};
+  if (config.internal) {
+    host["Dns"] = {"127.0.0.1"};
+    host["DnsOptions"] = {"timeout:1", "attempts:1"};  // nothing answers there
+  }
   return host;
 }
 

@@ -1,5 +1,6 @@
 #include "plugins/docker/requirements.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "plugins/docker/copies.h"
@@ -49,9 +50,21 @@ std::string why_no_platform(const Config& config, const EngineInfo& info, const 
          config.platform + ": pull or build it for that platform, or leave `platform` out";
 }
 
+// Engines take a name with a dot for a shim of containerd, which they do not list; and some list none.
+std::string why_no_runtime(const Config& config, const EngineInfo& info) {
+  const std::string& wish = config.runtime;
+  const auto& known = info.runtimes;
+  if (wish.empty() || known.empty() || wish.find('.') != std::string::npos) return "";
+  if (std::find(known.begin(), known.end(), wish) != known.end()) return "";
+  std::string all;
+  for (const std::string& each : known) all += (all.empty() ? "" : ", ") + printable(each, 80);
+  return "this Engine knows no runtime `" + wish + "`, but " + all +
+         ": add it to the Engine's `runtimes`, or name another one as `runtime`, or leave it out";
+}
+
 std::string why_no_sources(const Services& services) {
   try {
-    check_mount_sources(services);
+    for (const Mount& each : services.config.mounts) check_mount_source(services, each);
     (void)places_of_copies(services.config);
     return "";
   } catch (const HostPathError& error) {
@@ -67,6 +80,7 @@ std::string why_not(Services& services, const EngineInfo& info, const Budget& bu
   std::string why = why_no_image(services, config.image, "image",
                                  "build it with deploy/sandbox-image/build.sh, pull it", image, budget);
   if (why.empty()) why = why_no_platform(config, info, image);
+  if (why.empty()) why = why_no_runtime(config, info);
   for (const Companion& each : config.companions) {
     Json its;
     if (why.empty())

@@ -1,6 +1,19 @@
 #include "plugins/docker/services.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
+
 namespace isogate::docker {
+namespace {
+
+bool is_here(const std::string& directory) {
+  struct stat info {};
+  if (directory.empty()) return false;
+  return ::stat(directory.c_str(), &info) == 0 ? S_ISDIR(info.st_mode) : errno == EACCES;
+}
+
+}  // namespace
 
 std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
   std::unique_lock lock(mutex, std::defer_lock);
@@ -56,6 +69,14 @@ EngineKind Services::kind(const Budget& budget) {
 void Services::learn(const EngineInfo& info) {
   const std::lock_guard lock(mutex_);
   kind_ = EngineKind{info.podman, info.rootless};
+  nearby_ = !engine.address().unix_path.empty() && is_here(info.data_root);
+}
+
+bool Services::sees_this_host() const {
+  if (config.workspace != Place::kAuto) return config.workspace == Place::kBind;
+  if (place() != Place::kAuto) return place() == Place::kBind;
+  const std::lock_guard lock(mutex_);
+  return nearby_;
 }
 
 std::string Services::choices() const {

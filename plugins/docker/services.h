@@ -45,12 +45,15 @@ struct Services {
   // As the last probe found it; asked where there was none.
   EngineKind kind(const Budget& budget);
   void learn(const EngineInfo& info);
+  // Whether the Engine is known to see the directories of this host.
+  [[nodiscard]] bool sees_this_host() const;
 
  private:
   std::atomic<RunnerTransport> transport_{RunnerTransport::kAuto};
   std::atomic<Place> place_{Place::kAuto};
   mutable std::mutex mutex_;
   std::optional<EngineKind> kind_;
+  bool nearby_ = false;  // it keeps its data in what is a directory of this host, too
   std::string why_transport_, why_place_;
 
  public:

@@ -31,11 +31,16 @@ Json filters_of(const std::vector<LabelFilter>& labels, bool podman) {
 }
 
 std::string ending(const std::string& exit_code, bool out_of_memory) {
-  return "its container ended" + (exit_code.empty() ? "" : " with exit code " + printable(exit_code, 20)) +
-         (out_of_memory ? "; it was out of memory" : "");
+  const std::string code = exit_code.empty() ? "" : " with exit code " + printable(exit_code, 20);
+  return with_memory("its container ended" + code, out_of_memory);
 }
 
 }  // namespace
+
+std::string with_memory(const std::string& how, bool out_of_memory) {
+  constexpr const char* kSaw = "; the Engine saw it out of memory at some time";
+  return !out_of_memory || how.find(kSaw) != std::string::npos ? how : how + kSaw;
+}
 
 Watch::Watch(Services& services) : services_(services), end_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!end_) sdk::fail_with_errno("cannot make an eventfd", errno);

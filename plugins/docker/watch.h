@@ -16,6 +16,10 @@ namespace isogate::docker {
 
 struct Services;
 
+// How something ended, with what the Engine knows of its memory: that a process in it was killed for want of
+// it, at some time; not that it ended of that.
+std::string with_memory(const std::string& how, bool out_of_memory);
+
 class Watch {
  public:
   explicit Watch(Services& services);  // borrowed

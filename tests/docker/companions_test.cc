@@ -267,6 +267,19 @@ TEST_F(WithCompanions, NothingOfThisMachineIsReachedFromAnInternalNetwork) {
   EXPECT_EQ(only("sandbox").at("HostConfig").at("Dns"), Json({"127.0.0.1"}));
 }
 
+TEST_F(WithCompanions, ANameThatNobodyHasIsGivenUpSoon) {
+  Gateway gateway(with(db()));
+  const Caller me(gateway, "a");
+  me.run("true");
+  for (const char* name : {"nobody", "example.com"}) {
+    Json result;
+    const double took = test::seconds_of([&] { result = me.run(std::string("getent hosts ") + name); });
+    EXPECT_NE(result.at("exit_code"), 0) << result;
+    EXPECT_LT(took, 5) << name << ": ten seconds and more without the options of the resolver";
+  }
+  EXPECT_EQ(only("sandbox").at("HostConfig").at("DnsOptions"), Json({"timeout:1", "attempts:1"}));
+}
+
 // The control: with a way out the same listener is reached, so the test above measures something.
 TEST_F(WithCompanions, ThisMachineIsReachedFromADedicatedNetwork) {
   const Listener listener;

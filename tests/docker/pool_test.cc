@@ -206,6 +206,24 @@ TEST_F(WarmPool, VolumesAndNetworksAreMadeAheadToo) {
       engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual()).empty());
 }
 
+TEST_F(WarmPool, TheLogNamesTheSandboxThatTookItAlsoOfItsCompanions) {
+  Gateway gateway(options({}, wish(1) + ", network: internal, companions: [{name: web, image: "
+                                        "\"isogate-test:small\", command: [sleep, \"600\"]}]"));
+  ASSERT_TRUE(announced(gateway, 1)) << gateway.log();
+  const auto companions = containers("companion");
+  ASSERT_EQ(companions.size(), 1u);
+  const Caller me(gateway, "a");
+  me.run("true");
+  const std::string id = me.get("/sandboxes").body.at("sandboxes").at(0).at("sandbox_id");
+  const auto logs = [&](const std::string& text) {
+    return eventually(20, [&] { return gateway.log().find(text) != std::string::npos; });
+  };
+  engine_->kill(companions[0].at("Id"), "KILL", usual());
+  EXPECT_TRUE(logs("the companion `web` of " + id + " ended with exit code 137")) << gateway.log();
+  engine_->kill(taken_by(gateway, "a"), "KILL", usual());
+  EXPECT_TRUE(logs("the container " + id + ".")) << gateway.log();
+}
+
 TEST_F(WarmPool, CheckingAConfigurationMakesNone) {
   const test::TemporaryDirectory directory("/var/tmp");
   const std::string file = directory.file(

@@ -1,9 +1,9 @@
-// What the probe says of an Engine that has no time for it.
+// What the probe says of an Engine that has no time for it, or not what is needed.
 #include <sys/stat.h>
 
 #include "plugins/docker/backend.h"
-#include "tests/docker/engines.h"
 #include "tests/docker/fake_engine.h"
+#include "tests/docker/gateways.h"
 
 namespace isogate::docker {
 namespace {
@@ -72,6 +72,47 @@ TEST_F(Probes, AnEngineThatRefusesIsNotBusy) {
   EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << "it cannot limit";
   fake_.say("/info", "");
   EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << "the last that was seen was no good";
+}
+
+TEST_F(Probes, ARuntimeIsLookedForWhereTheEngineListsThem) {
+  const auto verdict = [this](const std::string& runtimes, const char* wish) {
+    const std::string all =
+        R"("MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true, "Runtimes": )" + runtimes;
+    fake_.say("/info", FakeEngine::json("{" + all + "}"));
+    make({{"runtime", wish}});
+    return probe().verdict;
+  };
+  EXPECT_EQ(verdict(R"({"runc": {}, "crun": {}})", "crun"), ISOGATE_PROBE_AVAILABLE);
+  EXPECT_EQ(verdict(R"({"runc": {}, "crun": {}})", "runsc"), ISOGATE_PROBE_UNAVAILABLE);
+  EXPECT_EQ(verdict("{}", "runsc"), ISOGATE_PROBE_AVAILABLE) << "none are listed: nobody knows";
+  EXPECT_EQ(verdict("null", "runsc"), ISOGATE_PROBE_AVAILABLE);
+  EXPECT_EQ(verdict(R"({"runc": {}})", "io.containerd.kata.v2"), ISOGATE_PROBE_AVAILABLE) << "never listed";
+}
+
+// The missing source counts where the Engine keeps its data in a directory of this host, or so it seems.
+TEST_F(Probes, AMissingMountIsLookedForWhereTheEngineSeesThisHost) {
+  const auto verdict = [this](const std::string& data_root, const char* workspace) {
+    const std::string can = R"("MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true, )";
+    fake_.say("/info", FakeEngine::json("{" + can + R"("DockerRootDir": ")" + data_root + "\"}"));
+    make({{"workspace", workspace}, {"mounts", {{{"source", "/nope"}, {"target", "/data"}}}}});
+    return probe().verdict;
+  };
+  EXPECT_EQ(verdict(directory_.path(), "auto"), ISOGATE_PROBE_UNAVAILABLE);
+  EXPECT_NE(std::string(probe().detail).find("cannot mount `/nope` to /data"), std::string::npos);
+  EXPECT_EQ(verdict("/no/such/root", "auto"), ISOGATE_PROBE_AVAILABLE) << "a gateway in a container";
+  EXPECT_EQ(verdict("/no/such/root", "bind"), ISOGATE_PROBE_UNAVAILABLE);
+  EXPECT_EQ(verdict(directory_.path(), "volume"), ISOGATE_PROBE_AVAILABLE);
+}
+
+using ProbeOfAnEngine = OnEngine;
+
+TEST_F(ProbeOfAnEngine, ARuntimeThatItDoesNotKnowIsNamedWithThoseItHas) {
+  test::GatewayOptions unknown = options("runtime: no-such-runtime");
+  unknown.wait_ready = false;
+  const test::Gateway gateway(unknown);
+  const std::string backends = detail_of(gateway);
+  EXPECT_NE(backends.find("knows no runtime `no-such-runtime`"), std::string::npos) << backends;
+  EXPECT_NE(backends.find("runc"), std::string::npos) << backends;
 }
 
 }  // namespace

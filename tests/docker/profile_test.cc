@@ -44,7 +44,8 @@ TEST(DockerProfile, HardensByDefault) {
   EXPECT_EQ(host.at("PidsLimit"), 256u);
   EXPECT_EQ(container.at("User"), "12345:12345");
   EXPECT_EQ(host.at("LogConfig").at("Type"), "none");
-  for (const char* absent : {"Binds", "Devices", "PidMode", "UsernsMode", "VolumesFrom", "Links", "Dns"})
+  for (const char* absent :
+       {"Binds", "Devices", "PidMode", "UsernsMode", "VolumesFrom", "Links", "Dns", "DnsOptions"})
     EXPECT_FALSE(host.contains(absent)) << absent;
 }
 
@@ -114,6 +115,7 @@ TEST(DockerProfile, ACompanionIsHardenedAsASandboxIs) {
   EXPECT_EQ(host.at("Memory"), 512u << 20);
   EXPECT_EQ(host.at("NetworkMode"), "n");
   EXPECT_EQ(host.at("Dns"), Json({"127.0.0.1"}));
+  EXPECT_EQ(host.at("DnsOptions"), Json({"timeout:1", "attempts:1"}));
   EXPECT_TRUE(host.at("Tmpfs").contains("/var/lib/db"));
   EXPECT_FALSE(host.contains("Mounts"));
   EXPECT_EQ(made.at("User"), "12345:12345");

@@ -42,6 +42,23 @@ TEST_P(WatchOn, AContainerThatEndsIsToldWhenItDoes) {
   })) << gateway.log();
 }
 
+// The Engine's word stays when a child was killed long before.
+TEST_P(WatchOn, WhatEndsLongAfterAChildWasOutOfMemoryIsNotSaidToHaveEndedOfIt) {
+  Gateway gateway(options({}, "memory_mb: 64"));
+  const Caller me(gateway, "a");
+  EXPECT_EQ(me.run("python3 -c 'x = bytearray(10**9)'").at("outcome"), "oom_killed");
+  EXPECT_EQ(me.out("echo fine"), "fine\n");
+  engine_->kill(container_of(gateway, "a"), "KILL", usual());
+  EXPECT_TRUE(logs(gateway, "of a sandbox: its container ended with exit code 137")) << gateway.log();
+  EXPECT_EQ(me.out("echo back"), "back\n");
+  const std::string log = gateway.log();
+  EXPECT_THAT(log, Not(HasSubstr("it was out of memory")));
+  if (GetParam() == std::string("ISOGATE_TEST_DOCKER")) {
+    EXPECT_THAT(log, HasSubstr("made anew (its container ended with exit code 137; the Engine saw it out of "
+                               "memory at some time)"));
+  }
+}
+
 TEST_P(WatchOn, ACallInFlightSaysOnceHowItsContainerEnded) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
