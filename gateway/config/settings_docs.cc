@@ -8,8 +8,8 @@ constexpr std::string_view kIntroduction = R"(# Configuration
 <!-- Made from the table of settings, gateway/config/settings_*.cc. Do not edit. -->
 
 `isogate serve --config FILE` reads YAML; JSON is accepted too. `isogate config check` tells every mistake with its
-place and what was meant. `configs/local-dev.yaml`, `configs/single-host.yaml` and
-`configs/production.yaml` are annotated line by line, and `configs/isogate.schema.json` lets an editor complete and check:
+place and what was meant. `configs/local-dev.yaml`, `configs/single-host.yaml`, `configs/production.yaml` and
+`configs/k8s.yaml` are annotated line by line, and `configs/isogate.schema.json` lets an editor complete and check:
 
 ```yaml
 # yaml-language-server: $schema=isogate.schema.json
