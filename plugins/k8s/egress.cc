@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <set>
 #include <thread>
 
 #include "plugins/k8s/profile.h"
@@ -49,20 +51,6 @@ Round ask(sdk::RunnerLink& link, const std::vector<std::string>& targets, const 
   return {exited ? result.exit_code : -1, std::string(text, size > 0 ? static_cast<size_t>(size) : 0)};
 }
 
-// "10.0.0.1:443 (connected), …" of what was not silent.
-std::string what_answers(const std::string& text) {
-  std::string found;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t space = line.find(' ');
-    if (space == std::string::npos || line.ends_with(" silent")) continue;
-    found += (found.empty() ? "" : ", ") + line.substr(0, space) + " (" + line.substr(space + 1) + ")";
-  }
-  return printable(found);
-}
-
 // What cannot be resolved cannot be tried. Behind a proxy its name may be known to that alone.
 ApiServers servers_of(Services& services, const sdk::Call& call) {
   const ClusterAccess& access = services.api.access();
@@ -79,6 +67,21 @@ ApiServers servers_of(Services& services, const sdk::Call& call) {
 }
 
 }  // namespace
+
+std::string what_answers(const std::string& text) {
+  std::string found;
+  std::set<std::string> told;  // the first hop may be the node
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t space = line.find(' ');
+    if (space == std::string::npos || line.ends_with(" silent")) continue;
+    if (!told.insert(line.substr(0, space)).second) continue;
+    found += (found.empty() ? "" : ", ") + line.substr(0, space) + " (" + line.substr(space + 1) + ")";
+  }
+  return printable(found);
+}
 
 std::vector<std::string> targets_of(const Config& config, const ApiServers& servers,
                                     const std::string& node_ip) {

@@ -28,6 +28,9 @@ struct Round {
   int exit_code = -1;  // of `isogate-runner reach`
   std::string text;
 };
+// "10.0.0.1:443 (connected), …" of what was not silent in a round's text, each address once.
+std::string what_answers(const std::string& text);
+
 // A policy may be in force late, and so may what lets packets out: rounds, their beginnings `apart` at least,
 // until two in a row were silent, one could not be tried, or something has answered for `most`. The last one.
 Round settle(const std::function<Round()>& ask, std::chrono::milliseconds apart,

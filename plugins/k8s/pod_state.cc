@@ -48,7 +48,9 @@ void read_container(const Json& status, bool init, PodState& state) {
   const std::string reason = text(waiting, "reason");
   const bool hopeless = std::any_of(std::begin(kHopeless), std::end(kHopeless),
                                     [&](const char* each) { return reason == each; });
-  if (hopeless) state.problem = joined(reason, text(waiting, "message"));
+  const std::string waits = joined(reason, text(waiting, "message"));
+  if (hopeless) state.problem = waits;
+  if (!hopeless && !waits.empty()) state.waits = waits;
   if (init && terminated.is_object() && member(terminated, "exitCode") != Json(0))
     state.problem = "its init container could not install the runner: " +
                     joined(text(terminated, "reason"), text(terminated, "message"));

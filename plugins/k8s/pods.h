@@ -26,6 +26,7 @@ struct PodState {
   std::string uid, node_ip;
   std::string how;              // ended: in a few words
   std::string problem;          // why it does not run yet, when that will not come right by itself
+  std::string waits;            // for what its container waits, where that may well come right
   bool waits_for_node = false;  // the problem is the scheduler's: a volume or a new node may be on its way
 };
 // Of a pod as the API server tells it.

@@ -176,7 +176,8 @@ bool Pool::is_forsaken(const Json& lease, const std::set<std::string>& living) {
   const auto is_used = [&](const std::string& each) {
     return each == services_.holder || living.contains(each);
   };
-  return !record.pod_uid.empty() && (hold.holder.empty() || hold.expired) &&
+  return !record.pod_uid.empty() && record.place() != Place::kEmptyDir &&
+         (hold.holder.empty() || hold.expired) &&
          std::none_of(record.users.begin(), record.users.end(), is_used);
 }
 

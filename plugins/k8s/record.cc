@@ -94,6 +94,11 @@ void Record::forget_pod() {
   evidence.reset();
 }
 
+std::optional<Place> Record::place() const {
+  if (!measured) return std::nullopt;
+  return claim_uid.empty() ? Place::kEmptyDir : Place::kClaim;
+}
+
 void write_record(Json& lease, const Record& record, const std::string& holder,
                   std::chrono::seconds duration) {
   Json json = {{"pod", record.pod},

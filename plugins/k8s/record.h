@@ -31,6 +31,8 @@ struct Record {
   std::optional<isogate_evidence> evidence;  // of this pod, before the first command of a tenant
 
   void forget_pod();  // and all that is of it alone
+  // Where a tenant's files are, whatever is configured now; nothing: no tenant was here.
+  [[nodiscard]] std::optional<Place> place() const;
 };
 
 // Puts record and holder into a Lease's body. `holder` empty: nobody is at work.

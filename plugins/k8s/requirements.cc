@@ -15,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kLookAgain{5};
 constexpr const char* kRole = "deploy/k8s/rbac.yaml has the role";
+constexpr const char* kEnforce = "pod-security.kubernetes.io/enforce";
 
 struct Need {
   const char *group, *resource, *subresource, *verb;
@@ -101,10 +102,33 @@ bool admits(Services& services, const Json& pod, std::string& why, const Budget&
     if (made != nullptr) *made = std::move(answer);
     return true;
   } catch (const ApiError& error) {
+    const bool no_namespace = std::string_view(error.what()).find("namespaces \"") != std::string_view::npos;
+    if (error.status() == ISOGATE_NOT_FOUND && no_namespace)
+      throw sdk::Error(ISOGATE_UNAVAILABLE, "the namespace `" + services.name_space +
+                                                "` does not exist: create it, with deploy/k8s/rbac.yaml");
     if (error.http_status() != 403 && error.http_status() != 422 && error.http_status() != 400) throw;
     why = error.what();
     return false;
   }
+}
+
+// As far as these credentials may read it.
+bool is_labelled(Services& services, const Budget& budget) try {
+  const Json space = services.api.get({"v1", "", "namespaces", services.name_space}, budget);
+  return space.at("metadata").value("labels", Json::object()).value(kEnforce, "") == "restricted";
+} catch (const ApiError&) {
+  return false;
+}
+
+std::string how_to_enforce(Services& services, const Budget& budget) {
+  const std::string label = std::string(kEnforce) + "=restricted";
+  const std::string account =
+      "the service account of deploy/k8s/rbac.yaml (with a PodSecurityPolicy of its own on clusters before "
+      "1.25)";
+  const std::string how = is_labelled(services, budget)
+                              ? "its label " + label + " is not enforced for them: use " + account
+                              : "label it " + label + ", or, where that is not enforced, use " + account;
+  return how + ", or write allow_unenforced_admission: true";
 }
 
 // Whoever may create any pod is root on its node, and with it of all there. Our own pod is admitted, so what
@@ -127,8 +151,7 @@ std::string why_not_admitted(Services& services, const isogate_limits& limits, c
   for (const Escape& each : escapes_of(own)) {
     if (admits(services, each.pod, why, budget))
       return "the namespace `" + space + "` admits a pod with " + each.what +
-             ", so these credentials are root on the cluster's nodes: label it "
-             "pod-security.kubernetes.io/enforce=restricted, or write allow_unenforced_admission: true";
+             ", so these credentials are root on the cluster's nodes: " + how_to_enforce(services, budget);
     if (is_quota(why)) return "whether the namespace admits any pod cannot be tried: " + why;
   }
   return "";

@@ -4,6 +4,7 @@
 
 #include "plugins/k8s/digest.h"
 #include "plugins/k8s/egress.h"
+#include "plugins/k8s/pod_start.h"
 #include "plugins/k8s/provision.h"
 #include "plugins/k8s/sandbox_pod_impl.h"
 #include "plugins/k8s/stuck_pod.h"
@@ -15,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kGone{40'000}, kPause{200}, kAppear{30'000};
+constexpr milliseconds kGone{40'000}, kPause{200}, kAppear{30'000}, kAsk{3'000}, kAskAgain{2'000};
 constexpr seconds kOthers{150};
 
 }  // namespace
@@ -41,6 +42,7 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
       if (wish.known) lost();
       if (wish.attach_only || wish.as_it_is)
         throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox in the cluster");
+      parts_.lease_uid.clear();  // of one before it: what belongs to that goes with it
       lease_.record() = {};
       lease_.record().users = {services_.holder};
       lease_.record().claim = parts_.owner.sandbox_id + "-" + random_hex(4);
@@ -65,11 +67,12 @@ bool SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
     if (wish.attach_only) return attach();
     if (lease_.is_others()) continue;
     if (wish.as_it_is) return take_up(call);
+    check_place(call);
     if (adopt(call)) {
       if (join(call)) return true;
       continue;
     }
-    if (lease_.record().measured && services_.config.workspace == Place::kEmptyDir) {
+    if (lease_.record().measured && ends_with_pod()) {
       if (wish.known) lost();
       remove_all(call);  // so that whoever knows it sees by the new Lease that its files are gone
       continue;
@@ -170,23 +173,20 @@ PodState SandboxPod::run(const Json& pod, const sdk::Call& call) {
     const PodState state = await_start(call, left());
     if (state.running && state.uid == record.pod_uid) return state;
     if (state.ended && more > 0 && left() > milliseconds(0)) continue;
-    std::string why = state.problem;
-    if (state.ended && why.empty()) why = state.how;
-    if (why.empty())
-      why = "it does not run after " + std::to_string(services_.config.ready_timeout_sec) + " s";
-    unavailable("the sandbox's pod cannot be started: " + why);
+    unavailable("the sandbox's pod cannot be started: " +
+                why_not_started(services_, record, state, Budget(call, kAsk)));
   }
 }
 
-// What cannot come right by itself is told at once.
+// What cannot come right by itself is told at once. A new node may be on its way for a while, and a volume
+// until it is there.
 PodState SandboxPod::await_start(const sdk::Call& call, milliseconds most) {
-  const auto begun = Clock::now();
+  auto due = Clock::now() + seconds(services_.config.node_timeout_sec);
   const auto hopeless = [&](const PodState& state) {
-    // A volume is on its way until it is there.
-    const bool volume =
-        state.waits_for_node && state.problem.find("PersistentVolumeClaim") != std::string::npos;
-    if (state.problem.empty() || volume) return false;
-    return !state.waits_for_node || Clock::now() - begun > seconds(services_.config.node_timeout_sec);
+    if (state.problem.empty() || !state.waits_for_node) return !state.problem.empty();
+    if (Clock::now() < due) return false;
+    due = Clock::now() + kAskAgain;
+    return !waits_for_volume(state) || !volume_is_on_its_way(services_, lease_.record(), Budget(call, kAsk));
   };
   return services_.pods.await(parts_.pod, call, most,
                               [&](const PodState& now) { return now.running || now.ended || hopeless(now); });
@@ -264,7 +264,8 @@ void SandboxPod::stop(const sdk::Call& call) {
     if (!lease_.find(call)) return let_go();
   }
   discard_held(call);
-  if (services_.config.workspace == Place::kEmptyDir) return lease_.remove(call);
+  if (lease_.record().place().value_or(services_.config.workspace) == Place::kEmptyDir)
+    return lease_.remove(call);
   lease_.record().forget_pod();
   lease_.write(false, call);
 }

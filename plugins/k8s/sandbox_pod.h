@@ -87,6 +87,9 @@ class SandboxPod {
   void prepare_policy(const sdk::Call& call);
   void prepare_workspace(const sdk::Call& call);
   void adopt_workspace(const sdk::Call& call);
+  void check_place(const sdk::Call& call);
+  bool is_there(Place place, const sdk::Call& call);
+  bool ends_with_pod();
   void wait_for_volume(const sdk::Call& call);
   void name_anew();
   PodState run(const Json& pod, const sdk::Call& call);

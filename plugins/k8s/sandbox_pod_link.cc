@@ -97,7 +97,8 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::relink(const sdk::Call& call) {
   if (link_) return link_;
   const std::string before = record.pod_uid;
   if (!lease_.find(call) || lease_.is_ending() || lease_.uid() != parts_.lease_uid) lost();
-  if (services_.config.workspace == Place::kEmptyDir) lost();
+  check_place(call);
+  if (ends_with_pod()) lost();
   if (lease_.is_others()) at_work();
   // Another gateway may have made the new one already.
   if (lease_.record().pod_uid != before && adopt(call) && join(call)) return link_;

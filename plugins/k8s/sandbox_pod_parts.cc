@@ -55,7 +55,7 @@ void SandboxPod::prepare_policy(const sdk::Call& call) {
 }
 
 void SandboxPod::prepare_workspace(const sdk::Call& call) {
-  if (services_.config.workspace == Place::kEmptyDir) return;
+  if (services_.config.workspace == Place::kEmptyDir) return lease_.record().claim_uid.clear();
   if (!lease_.record().claim_uid.empty()) return adopt_workspace(call);
   Record& record = lease_.record();
   try {
@@ -95,6 +95,43 @@ void SandboxPod::adopt_workspace(const sdk::Call& call) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;
     lost();
   }
+}
+
+// Throws where its files are, and this configuration would begin without them. Nothing of it is touched.
+void SandboxPod::check_place(const sdk::Call& call) {
+  const auto place = lease_.record().place();
+  if (!place || place == services_.config.workspace || !is_there(*place, call)) return;
+  const bool on_claim = place == Place::kClaim;
+  const std::string recorded = on_claim ? "claim" : "empty_dir", wanted = on_claim ? "empty_dir" : "claim";
+  throw sdk::Error(ISOGATE_UNSUPPORTED,
+                   "the workspace of this sandbox is " +
+                       std::string(on_claim ? "on a PersistentVolumeClaim" : "in its pod, which still runs") +
+                       ", and the configuration demands workspace: " + wanted +
+                       ": nothing was touched. Write workspace: " + recorded +
+                       " again, or remove the sandbox and its files: DELETE with ?purge=true");
+}
+
+// Also where these credentials may not look.
+bool SandboxPod::is_there(Place place, const sdk::Call& call) {
+  const Record& record = lease_.record();
+  if (place == Place::kEmptyDir) {
+    if (record.pod_uid.empty()) return false;
+    const PodState state = services_.pods.look(record.pod, call);
+    return !state.ended && state.uid == record.pod_uid;
+  }
+  try {
+    const Json there = services_.api.get(services_.claims(record.claim), call);
+    return uid_of(there) == record.claim_uid && !is_ending(there);
+  } catch (const ApiError& error) {
+    if (error.http_status() == 403) return true;
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return false;
+  }
+}
+
+// Its files do, or would.
+bool SandboxPod::ends_with_pod() {
+  return services_.config.workspace == Place::kEmptyDir || lease_.record().place() == Place::kEmptyDir;
 }
 
 isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evidence_request& request) {

@@ -63,8 +63,10 @@ void SandboxPod::forget_user() noexcept {
   }
 }
 
-// What cannot be used as it is ends, if it is nobody else's. With its workspace, where that is the pod's.
+// What cannot be used as it is ends, if it is nobody else's. With its workspace, where that is the pod's by
+// the configuration, too.
 bool SandboxPod::take_up(const sdk::Call& call) {
+  if (lease_.record().place() == Place::kEmptyDir) check_place(call);
   if (adopt(call) && join(call)) return true;
   attach();
   stop(call);

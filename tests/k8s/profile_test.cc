@@ -171,6 +171,12 @@ TEST(K8sEgress, TriesWhatAClusterHasUnlessItIsAllowed) {
   EXPECT_TRUE(targets_of(parse_config(R"({"network": "open"})"), servers, "10.1.1.1").empty());
 }
 
+TEST(K8sEgress, WhatAnswersIsToldOnce) {
+  EXPECT_EQ(what_answers("169.254.169.254:80 silent\n10.0.0.1:10250 refused\n10.0.0.1:10250 refused\n"
+                         "10.0.0.1:443 connected\n"),
+            "10.0.0.1:10250 (refused), 10.0.0.1:443 (connected)");
+}
+
 TEST(K8sEgress, TheApiServersNameIsResolvedHere) {
   const auto found = addresses_of("localhost", Budget(Budget::kUsual));
   EXPECT_THAT(found, testing::Contains("127.0.0.1"));

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
+#include "plugins/k8s/pod_start.h"
 #include "plugins/k8s/pods.h"
 #include "plugins/k8s/profile.h"
 #include "plugins/k8s/services.h"
@@ -50,6 +51,17 @@ TEST(K8sRecord, AHolderHasAStateDirectoryAndNamesNoHost) {
   EXPECT_EQ(holder_in("/one"), holder_in("/one"));
   EXPECT_NE(holder_in("/one"), holder_in("/other"));
   EXPECT_EQ(holder_in("/one").find_first_not_of("0123456789abcdef"), std::string::npos);
+}
+
+TEST(K8sRecord, KnowsWhereFilesAreOnceATenantMayHaveWrittenThem) {
+  Record record;
+  record.claim = "isg-x";
+  record.claim_uid = "uid";
+  EXPECT_FALSE(record.place());
+  record.measured = true;
+  EXPECT_EQ(record.place(), Place::kClaim);
+  record.claim_uid.clear();
+  EXPECT_EQ(record.place(), Place::kEmptyDir);
 }
 
 TEST(K8sRecord, AnOlderOneIsOfABarePod) {
@@ -102,7 +114,27 @@ TEST(K8sPodState, TellsWhatWillNotComeRight) {
   EXPECT_EQ(state.problem, "Unschedulable");
   EXPECT_TRUE(state.waits_for_node);
   const Json creating = {{"name", "sandbox"}, {"state", {{"waiting", {{"reason", "PodInitializing"}}}}}};
-  EXPECT_EQ(state_of(pod_with({{"phase", "Pending"}, {"containerStatuses", {creating}}})).problem, "");
+  state = state_of(pod_with({{"phase", "Pending"}, {"containerStatuses", {creating}}}));
+  EXPECT_EQ(state.problem, "");
+  EXPECT_EQ(state.waits, "PodInitializing");
+}
+
+TEST(K8sPodState, AVolumeIsOnItsWayWhenSomebodyMakesIt) {
+  Json claim = {{"metadata", {{"name", "c"}}}, {"spec", Json::object()}, {"status", {{"phase", "Pending"}}}};
+  EXPECT_FALSE(claim_state_of(claim).on_its_way);
+  EXPECT_NE(claim_state_of(claim).text.find("has no storage class"), std::string::npos);
+  claim["spec"]["storageClassName"] = "fast";
+  EXPECT_FALSE(claim_state_of(claim).on_its_way);
+  EXPECT_NE(claim_state_of(claim).text.find("`fast`"), std::string::npos);
+  for (const char* each :
+       {"volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner",
+        "volume.kubernetes.io/selected-node"}) {
+    claim["metadata"]["annotations"] = {{each, "somebody"}};
+    EXPECT_TRUE(claim_state_of(claim).on_its_way) << each;
+    EXPECT_NE(claim_state_of(claim).text.find("`fast`"), std::string::npos);
+  }
+  claim["status"]["phase"] = "Bound";
+  EXPECT_EQ(claim_state_of(claim).text, "");
 }
 
 TEST(K8sPodState, TellsHowItEnded) {

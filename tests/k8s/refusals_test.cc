@@ -1,4 +1,6 @@
 // What makes this backend, or one of its sandboxes, refuse: through a gateway, on a real cluster.
+#include <unistd.h>
+
 #include "tests/k8s/on_cluster.h"
 #include "tests/support/processes.h"
 
@@ -9,6 +11,7 @@ using test::Caller;
 using test::Gateway;
 using test::GatewayOptions;
 using testing::HasSubstr;
+using testing::Not;
 
 class K8sRefuses : public OnCluster {
  protected:
@@ -20,6 +23,12 @@ class K8sRefuses : public OnCluster {
     changed.yaml.replace(at, from.size(), to);
     return changed;
   }
+  // The administrator's, who may read all.
+  [[nodiscard]] std::string admin() const {
+    return "kubeconfig: " + files_.file("admin", test::read_whole(test::cluster_kubeconfig()));
+  }
+
+  test::TemporaryDirectory files_;
 };
 
 TEST_F(K8sRefuses, ANetworkThatLetsPacketsOut) {
@@ -41,11 +50,30 @@ TEST_F(K8sRefuses, APolicyThatDeniesWhereItIsNotEnforced) {
 }
 
 TEST_F(K8sRefuses, ANamespaceThatAdmitsWhatIsRootOnItsNode) {
-  const std::string kubeconfig = "kubeconfig: " + test::cluster_kubeconfig() + ", namespace: default";
-  const test::TemporaryDirectory files;
-  const std::string copy = files.file("admin", test::read_whole(test::cluster_kubeconfig()));
-  EXPECT_THAT(detail_of(bare("kubeconfig: " + copy + ", namespace: default")),
-              HasSubstr("allow_unenforced_admission: true"));
+  const std::string text = detail_of(bare(admin() + ", namespace: default"));
+  EXPECT_THAT(text, HasSubstr("label it pod-security.kubernetes.io/enforce=restricted"));
+  EXPECT_THAT(text, HasSubstr("the service account of deploy/k8s/rbac.yaml"));
+  EXPECT_THAT(text, HasSubstr("PodSecurityPolicy"));
+  EXPECT_THAT(text, HasSubstr("allow_unenforced_admission: true"));
+}
+
+TEST_F(K8sRefuses, ANamespaceWhoseLabelIsNotEnforcedIsNotToBeLabelled) {
+  const std::string text = detail_of(bare(admin() + ", namespace: isogate-sandboxes"));
+  EXPECT_THAT(text, Not(HasSubstr("label it")));
+  EXPECT_THAT(text, HasSubstr("use the service account of deploy/k8s/rbac.yaml"));
+}
+
+TEST_F(K8sRefuses, ANamespaceThatIsNotThere) {
+  EXPECT_THAT(detail_of(bare(admin() + ", namespace: nope")),
+              HasSubstr("the namespace `nope` does not exist: create it, with deploy/k8s/rbac.yaml"));
+}
+
+TEST_F(K8sRefuses, AnUnreadableKubeconfigNamesWhoHasToReadIt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root's backend hosts are another user";
+  const std::string path = files_.file("kubeconfig", "{}", 0600);
+  const std::string text = detail_of(bare("kubeconfig: " + path));
+  EXPECT_THAT(text, HasSubstr("Permission denied: it has to be readable by the user `"));
+  EXPECT_THAT(text, HasSubstr("run_as"));
 }
 
 TEST_F(K8sRefuses, CredentialsThatLackTheRole) {
@@ -68,6 +96,47 @@ TEST_F(K8sRefuses, ARunnerThatIsNotInItsImage) {
 TEST_F(K8sRefuses, APodThatNoNodeCanHold) {
   EXPECT_THAT(refusal_of(options("template: {spec: {nodeSelector: {none: such}}}, node_timeout_sec: 2")),
               HasSubstr("Unschedulable"));
+}
+
+TEST_F(K8sRefuses, ASecretThatIsNotThereTellsWhatIsKnownAndWhereMoreIs) {
+  const std::string secret = "secrets: [{secret: nosuch, target: /sec}], ready_timeout_sec: 8";
+  const std::string text = refusal_of(options(secret));
+  EXPECT_THAT(text, HasSubstr("it does not run after 8 s (PodInitializing)"));
+  EXPECT_THAT(text, HasSubstr("`kubectl -n isogate-sandboxes describe pod isg-"));
+}
+
+TEST_F(K8sRefuses, ASecretThatIsNotThereIsNamedWhereEventsMayBeRead) {
+  std::string config = test::cluster_config();
+  config.replace(0, config.find(", "), admin() + ", namespace: isogate-sandboxes");
+  config += ", allow_unenforced_admission: true, secrets: [{secret: nosuch, target: /sec}]";
+  EXPECT_THAT(refusal_of(bare(config + ", ready_timeout_sec: 8")),
+              AllOf(HasSubstr("FailedMount: "), HasSubstr("nosuch"), HasSubstr("not found")));
+}
+
+TEST_F(K8sRefuses, AStorageClassThatIsNotThereIsNamedSoon) {
+  const double took = test::seconds_of([&] {
+    const std::string text = refusal_of(options("storage_class: nosuch, node_timeout_sec: 2"));
+    EXPECT_THAT(text, HasSubstr("of the storage class `nosuch` is provisioned by nobody"));
+    EXPECT_THAT(text, HasSubstr("its PersistentVolumeClaim isg-"));
+  });
+  EXPECT_LT(took, 30.0) << "ready_timeout_sec is 120";
+}
+
+TEST_F(K8sRefuses, AVolumeThatIsBeingMadeIsWaitedFor) {
+  const Resource classes{"storage.k8s.io/v1", "", "storageclasses"};
+  const Json slow = {{"apiVersion", "storage.k8s.io/v1"},
+                     {"kind", "StorageClass"},
+                     {"metadata", {{"name", instance_}}},
+                     {"provisioner", "isogate.test/nobody"},
+                     {"volumeBindingMode", "Immediate"}};
+  api_->create(classes, slow, usual());
+  const double took = test::seconds_of([&] {
+    EXPECT_THAT(
+        refusal_of(options("node_timeout_sec: 1, ready_timeout_sec: 12, storage_class: " + instance_)),
+        HasSubstr("of the storage class `" + instance_ + "` is not provisioned yet by isogate.test/nobody"));
+  });
+  api_->remove({classes.group_version, "", classes.plural, instance_}, Json(), usual());
+  EXPECT_GT(took, 12.0);
 }
 
 TEST_F(K8sRefuses, LimitsThatAPodCannotHave) {

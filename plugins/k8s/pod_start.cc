@@ -1,0 +1,102 @@
+#include "plugins/k8s/pod_start.h"
+
+#include <nlohmann/json.hpp>
+
+namespace isogate::k8s {
+namespace {
+
+// Of a claim: set by the controller of volumes, once it knows who is to make one.
+constexpr const char* kProvisioners[] = {
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+};
+// By the scheduler, where the class waits for a first consumer.
+constexpr const char* kNode = "volume.kubernetes.io/selected-node";
+
+std::string text_at(const Json& object, const char* key) {
+  if (!object.is_object()) return "";
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? printable(found->get_ref<const std::string&>()) : "";
+}
+
+Json member(const Json& object, const char* key) {
+  return object.is_object() && object.contains(key) ? object.at(key) : Json();
+}
+
+std::string provisioner_of(const Json& annotations) {
+  for (const char* each : kProvisioners)
+    if (std::string found = text_at(annotations, each); !found.empty()) return found;
+  return "";
+}
+
+std::string time_of(const Json& event) {
+  const std::string last = text_at(event, "lastTimestamp");
+  return last.empty() ? text_at(event, "eventTime") : last;
+}
+
+std::string last_warning(Services& services, const std::string& uid, const Budget& budget) try {
+  if (uid.empty()) return "";
+  const Selection selection{"", "involvedObject.uid=" + uid + ",type=Warning", 500};
+  const Json events = services.api.list({"v1", services.name_space, "events"}, selection, budget);
+  Json last;
+  for (const Json& each : events.at("items"))
+    if (time_of(each) >= time_of(last)) last = each;
+  return last.is_null() ? "" : "; " + text_at(last, "reason") + ": " + text_at(last, "message");
+} catch (const sdk::Error&) {
+  return "";
+}
+
+ClaimState claim_state(Services& services, const Record& record, const Budget& budget) try {
+  if (record.claim_uid.empty()) return {};
+  return claim_state_of(services.api.get(services.claims(record.claim), budget));
+} catch (const sdk::Error&) {
+  return {};
+}
+
+// The pod is removed when this is read.
+std::string where_more(const Services& services, const Record& record) {
+  const std::string kubectl = "`kubectl -n " + services.name_space + " ";
+  return "; " + kubectl + "describe pod " + record.pod + "` tells more while it waits, " + kubectl +
+         "get events` afterwards";
+}
+
+}  // namespace
+
+ClaimState claim_state_of(const Json& claim) {
+  if (text_at(member(claim, "status"), "phase") == "Bound") return {};
+  const Json metadata = member(claim, "metadata"), annotations = member(metadata, "annotations");
+  const std::string of_class = text_at(member(claim, "spec"), "storageClassName");
+  const std::string maker = provisioner_of(annotations);
+  const std::string text = "its PersistentVolumeClaim " + text_at(metadata, "name") +
+                           (of_class.empty() ? "" : " of the storage class `" + of_class + "`");
+  if (!maker.empty()) return {true, text + " is not provisioned yet by " + maker};
+  if (!text_at(annotations, kNode).empty()) return {true, text + " is not provisioned yet"};
+  if (!of_class.empty()) return {false, text + " is provisioned by nobody: is there such a class?"};
+  return {false, text + " has no storage class: write storage_class, or give the cluster a default one"};
+}
+
+bool waits_for_volume(const PodState& state) {
+  if (!state.waits_for_node) return false;
+  return state.problem.find("PersistentVolumeClaim") != std::string::npos ||
+         state.problem.find("storageclass") != std::string::npos;
+}
+
+bool volume_is_on_its_way(Services& services, const Record& record, const Budget& budget) {
+  return claim_state(services, record, budget).on_its_way;
+}
+
+std::string why_not_started(Services& services, const Record& record, const PodState& state,
+                            const Budget& budget) {
+  if (waits_for_volume(state)) {
+    const std::string claim = claim_state(services, record, budget).text;
+    return state.problem + (claim.empty() ? "" : "; " + claim) +
+           last_warning(services, record.claim_uid, budget) + where_more(services, record);
+  }
+  if (!state.problem.empty()) return state.problem;
+  if (state.ended) return state.how;
+  return "it does not run after " + std::to_string(services.config.ready_timeout_sec) + " s" +
+         (state.waits.empty() ? "" : " (" + state.waits + ")") +
+         last_warning(services, record.pod_uid, budget) + where_more(services, record);
+}
+
+}  // namespace isogate::k8s
