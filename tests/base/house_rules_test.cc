@@ -17,6 +17,7 @@ const std::map<std::string, std::string> kWhosePaths = {
     {"gateway/host/plugin_file.cc", "the private copy's directory"},
     {"plugins/docker/backend.cc", "the program isogate-runner"},
     {"plugins/docker/engine_context.cc", "the operator's ~/.docker"},
+    {"plugins/docker/services.cc", "the Engine's data root, as it says"},
     {"plugins/docker/volumes.cc", "the program isogate-runner"},
     {"plugins/k8s/operator_files.cc", "the kubeconfig of the operator, and what it names"},
     {"plugins/local/backend.cc", "the operator's sandboxes directory"},
