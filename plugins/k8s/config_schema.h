@@ -85,7 +85,7 @@ inline constexpr const char* kConfigSchema = R"({
     "ready_timeout_sec": {"type": "integer", "minimum": 1, "maximum": 3600, "default": 120,
       "description": "until a new pod runs; what cannot come right, as a missing image, is told at once"},
     "node_timeout_sec": {"type": "integer", "minimum": 1, "maximum": 3600, "default": 10,
-      "description": "how much of it the scheduler may find no node, or a volume that nobody makes; more where nodes are added on demand"},
+      "description": "how much of it the scheduler may find no node; more where nodes are added on demand"},
     "forsaken_after_sec": {"type": "integer", "minimum": 0, "maximum": 31536000, "default": 600,
       "description": "a pod whose gateways are all gone for so long is stopped by another one; workspaces stay, and with empty_dir nothing is stopped"},
     "max_lifetime_sec": {"type": "integer", "minimum": 0, "maximum": 31536000, "default": 0,

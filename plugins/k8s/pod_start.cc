@@ -46,11 +46,11 @@ std::string last_warning(Services& services, const std::string& uid, const Budge
   return "";
 }
 
-ClaimState claim_state(Services& services, const Record& record, const Budget& budget) try {
-  if (record.claim_uid.empty()) return {};
-  return claim_state_of(services.api.get(services.claims(record.claim), budget));
+std::string what_its_claim_lacks(Services& services, const Record& record, const Budget& budget) try {
+  if (record.claim_uid.empty()) return "";
+  return what_lacks(services.api.get(services.claims(record.claim), budget));
 } catch (const sdk::Error&) {
-  return {};
+  return "";
 }
 
 // The pod is removed when this is read.
@@ -62,17 +62,17 @@ std::string where_more(const Services& services, const Record& record) {
 
 }  // namespace
 
-ClaimState claim_state_of(const Json& claim) {
-  if (text_at(member(claim, "status"), "phase") == "Bound") return {};
+std::string what_lacks(const Json& claim) {
+  if (text_at(member(claim, "status"), "phase") == "Bound") return "";
   const Json metadata = member(claim, "metadata"), annotations = member(metadata, "annotations");
   const std::string of_class = text_at(member(claim, "spec"), "storageClassName");
   const std::string maker = provisioner_of(annotations);
   const std::string text = "its PersistentVolumeClaim " + text_at(metadata, "name") +
                            (of_class.empty() ? "" : " of the storage class `" + of_class + "`");
-  if (!maker.empty()) return {true, text + " is not provisioned yet by " + maker};
-  if (!text_at(annotations, kNode).empty()) return {true, text + " is not provisioned yet"};
-  if (!of_class.empty()) return {false, text + " is provisioned by nobody: is there such a class?"};
-  return {false, text + " has no storage class: write storage_class, or give the cluster a default one"};
+  if (!maker.empty()) return text + " is not provisioned yet by " + maker;
+  if (!text_at(annotations, kNode).empty()) return text + " is not provisioned yet";
+  if (!of_class.empty()) return text + " is provisioned by nobody: is there such a class?";
+  return text + " has no storage class: write storage_class, or give the cluster a default one";
 }
 
 bool waits_for_volume(const PodState& state) {
@@ -81,14 +81,10 @@ bool waits_for_volume(const PodState& state) {
          state.problem.find("storageclass") != std::string::npos;
 }
 
-bool volume_is_on_its_way(Services& services, const Record& record, const Budget& budget) {
-  return claim_state(services, record, budget).on_its_way;
-}
-
 std::string why_not_started(Services& services, const Record& record, const PodState& state,
                             const Budget& budget) {
   if (waits_for_volume(state)) {
-    const std::string claim = claim_state(services, record, budget).text;
+    const std::string claim = what_its_claim_lacks(services, record, budget);
     return state.problem + (claim.empty() ? "" : "; " + claim) +
            last_warning(services, record.claim_uid, budget) + where_more(services, record);
   }

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kGone{40'000}, kPause{200}, kAppear{30'000}, kAsk{3'000}, kAskAgain{2'000};
+constexpr milliseconds kGone{40'000}, kPause{200}, kAppear{30'000}, kAsk{3'000};
 constexpr seconds kOthers{150};
 
 }  // namespace
@@ -181,12 +181,10 @@ PodState SandboxPod::run(const Json& pod, const sdk::Call& call) {
 // What cannot come right by itself is told at once. A new node may be on its way for a while, and a volume
 // until it is there.
 PodState SandboxPod::await_start(const sdk::Call& call, milliseconds most) {
-  auto due = Clock::now() + seconds(services_.config.node_timeout_sec);
+  const auto due = Clock::now() + seconds(services_.config.node_timeout_sec);
   const auto hopeless = [&](const PodState& state) {
-    if (state.problem.empty() || !state.waits_for_node) return !state.problem.empty();
-    if (Clock::now() < due) return false;
-    due = Clock::now() + kAskAgain;
-    return !waits_for_volume(state) || !volume_is_on_its_way(services_, lease_.record(), Budget(call, kAsk));
+    if (state.problem.empty() || waits_for_volume(state)) return false;
+    return !state.waits_for_node || Clock::now() >= due;
   };
   return services_.pods.await(parts_.pod, call, most,
                               [&](const PodState& now) { return now.running || now.ended || hopeless(now); });

@@ -85,8 +85,11 @@ void sixty_four_clients_are_served_at_once(World& w) {
                              {"timeout_sec", 100}};
           const Answer answer = answer_of(connection.request("POST", "/exec", me.headers(), request.dump()));
           if (answer.status == 200 && answer.body.at("stdout") == word + "\n" &&
-              answer.body.at("stderr_bytes") == 20000)
+              answer.body.at("stderr_bytes") == 20000) {
             ++right;
+          } else {
+            ADD_FAILURE() << answer.status << " " << answer.text.substr(0, 500);
+          }
         }
         const std::string n = std::to_string(i);
         if (me.content("said") == n + "-0\n" + n + "-1\n" + n + "-2\n" + n + "-3\n" + n + "-4\n") ++right;

@@ -119,22 +119,19 @@ TEST(K8sPodState, TellsWhatWillNotComeRight) {
   EXPECT_EQ(state.waits, "PodInitializing");
 }
 
-TEST(K8sPodState, AVolumeIsOnItsWayWhenSomebodyMakesIt) {
+TEST(K8sPodState, TellsWhatAVolumeLacks) {
   Json claim = {{"metadata", {{"name", "c"}}}, {"spec", Json::object()}, {"status", {{"phase", "Pending"}}}};
-  EXPECT_FALSE(claim_state_of(claim).on_its_way);
-  EXPECT_NE(claim_state_of(claim).text.find("has no storage class"), std::string::npos);
+  EXPECT_NE(what_lacks(claim).find("has no storage class"), std::string::npos);
   claim["spec"]["storageClassName"] = "fast";
-  EXPECT_FALSE(claim_state_of(claim).on_its_way);
-  EXPECT_NE(claim_state_of(claim).text.find("`fast`"), std::string::npos);
+  EXPECT_NE(what_lacks(claim).find("`fast` is provisioned by nobody"), std::string::npos);
   for (const char* each :
        {"volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner",
         "volume.kubernetes.io/selected-node"}) {
     claim["metadata"]["annotations"] = {{each, "somebody"}};
-    EXPECT_TRUE(claim_state_of(claim).on_its_way) << each;
-    EXPECT_NE(claim_state_of(claim).text.find("`fast`"), std::string::npos);
+    EXPECT_NE(what_lacks(claim).find("`fast` is not provisioned yet"), std::string::npos);
   }
   claim["status"]["phase"] = "Bound";
-  EXPECT_EQ(claim_state_of(claim).text, "");
+  EXPECT_EQ(what_lacks(claim), "");
 }
 
 TEST(K8sPodState, TellsHowItEnded) {
