@@ -43,7 +43,8 @@ TEST_F(Copies, ATreeArrivesReadableAndReadOnlyAndGoesWithTheContainer) {
   EXPECT_NE(me.run("echo x > /opt/tools/lib/a.txt").at("exit_code"), 0);
   EXPECT_NE(me.run("chmod u+w /opt/tools").at("exit_code"), 0);
   EXPECT_EQ(volumes(), 1u) << "labelled";
-  for (const Json& mount : only("sandbox").at("Mounts"))
+  const Json container = only("sandbox");
+  for (const Json& mount : container.at("Mounts"))
     EXPECT_TRUE(mount.at("Destination") != "/opt/tools" || mount.at("Type") == "volume") << "never a mount";
   source_.file("lib/later.txt", "too late");
   EXPECT_NE(me.run("cat /opt/tools/lib/later.txt").at("exit_code"), 0);
