@@ -69,6 +69,19 @@ std::optional<TlsFiles> tls_of(const Config& config) {
   return TlsFiles{config.ca, config.certificate, config.key, true};
 }
 
+// The same bounds as in the configuration.
+void check_asked_limits(const isogate_limits& asked) {
+  const auto check = [](const std::string& key, uint64_t value, uint64_t unit, uint64_t least) {
+    if (value != 0 && value < least * unit)
+      throw sdk::Error(ISOGATE_UNSUPPORTED, "`limits." + key +
+                                                "` of backend `docker` must be 0 or at least " +
+                                                std::to_string(least) + ": nothing runs in less");
+  };
+  check("memory_mb", asked.memory_bytes, 1 << 20, kLeastMemoryMb);
+  check("max_pids", asked.pids, 1, kLeastPids);
+  check("cpu_percent", asked.cpu_millis, 10, 1);
+}
+
 }  // namespace
 
 Backend::Backend(sdk::Host host, std::string_view config_json)
@@ -139,23 +152,6 @@ Services& Backend::services() {
   services_ = std::move(made);
   return *services_;
 }
-
-namespace {
-
-// The same bounds as in the configuration.
-void check_asked_limits(const isogate_limits& asked) {
-  const auto check = [](const std::string& key, uint64_t value, uint64_t unit, uint64_t least) {
-    if (value != 0 && value < least * unit)
-      throw sdk::Error(ISOGATE_UNSUPPORTED, "`limits." + key +
-                                                "` of backend `docker` must be 0 or at least " +
-                                                std::to_string(least) + ": nothing runs in less");
-  };
-  check("memory_mb", asked.memory_bytes, 1 << 20, kLeastMemoryMb);
-  check("max_pids", asked.pids, 1, kLeastPids);
-  check("cpu_percent", asked.cpu_millis, 10, 1);
-}
-
-}  // namespace
 
 void Backend::check_asked(const isogate_sandbox_spec& spec) const {
   const auto refuse = [](const std::string& why) { throw sdk::Error(ISOGATE_UNSUPPORTED, why); };
