@@ -97,9 +97,6 @@ const char* advice_for(const std::string& code) {
       {"rate_limited", "Try again in a moment."},
       {"sandbox_not_found", "`isogate sandbox ls` shows which there are."},
       {"sandbox_lost", "Its workspace is gone. `isogate sandbox rm AGENT` lets a new one begin."},
-      {"unsupported",
-       "Leave out what it lacks (what counts for all is in its configuration, `limits`), or use another "
-       "backend."},
       {"unauthenticated",
        "Set ISOGATE_KEY or give --key-file; on the gateway's own machine its user and root\n"
        "  find <state-dir>/local.key by themselves (--state-dir)."},
