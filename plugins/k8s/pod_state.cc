@@ -73,13 +73,23 @@ void read_conditions(const Json& status, PodState& state) {
   }
 }
 
-// By the kubelet's word.
-bool containers_ended(const Json& status) {
+// By the kubelet's word. A container that was gone from the node before the kubelet told of its end is told
+// as waiting for ever, with an end before that: where nothing is started again, that end is the last.
+bool container_ended(const Json& status, bool once) {
+  const auto terminated = [&](const char* which) {
+    return member(member(status, which), "terminated").is_object();
+  };
+  if (terminated("state")) return true;
+  return once && terminated("lastState") && !member(member(status, "state"), "running").is_object();
+}
+
+bool containers_ended(const Json& pod) {
+  const bool once = text(member(pod, "spec"), "restartPolicy") == "Never";
   for (const char* kind : {"initContainerStatuses", "containerStatuses"}) {
-    const Json& all = member(status, kind);
+    const Json& all = member(member(pod, "status"), kind);
     if (!all.is_array() || all.empty()) return false;
     for (const Json& each : all)
-      if (!member(member(each, "state"), "terminated").is_object()) return false;
+      if (!container_ended(each, once)) return false;
   }
   return true;
 }
@@ -115,7 +125,7 @@ PodState state_of(const Json& pod) {
     if (state.how.empty()) state.how = "its pod was deleted";
   }
   if (state.ended) state.running = state.ready = false;
-  state.stopped = state.ended && containers_ended(status);
+  state.stopped = state.ended && containers_ended(pod);
   return state;
 }
 

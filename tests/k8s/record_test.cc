@@ -156,6 +156,27 @@ TEST(K8sPodState, TellsHowItEnded) {
   EXPECT_EQ(state.how, "its pod was deleted");
 }
 
+TEST(K8sPodState, IsStoppedOnceNoContainerRunsOrWill) {
+  const Json ended = {{"terminated", {{"exitCode", 0}}}},
+             waiting = {{"waiting", {{"reason", "PodInitializing"}}}};
+  const auto stopped = [&](const Json& container, const char* restarts) {
+    Json pod = pod_with({{"phase", "Failed"},
+                         {"initContainerStatuses", {{{"name", "runner"}, {"state", ended}}}},
+                         {"containerStatuses", {container}}});
+    pod["spec"]["restartPolicy"] = restarts;
+    return state_of(pod).stopped;
+  };
+  EXPECT_TRUE(stopped({{"name", "sandbox"}, {"state", ended}}, "Never"));
+  EXPECT_FALSE(stopped({{"name", "sandbox"}, {"state", {{"running", Json::object()}}}}, "Never"));
+  EXPECT_FALSE(stopped({{"name", "sandbox"}, {"state", waiting}}, "Never"));
+  // As a kubelet tells one that was gone before its end was told.
+  Json missed = {{"name", "sandbox"}, {"state", waiting}, {"lastState", ended}};
+  EXPECT_TRUE(stopped(missed, "Never"));
+  EXPECT_FALSE(stopped(missed, "Always"));
+  missed["state"] = {{"running", Json::object()}};
+  EXPECT_FALSE(stopped(missed, "Never"));
+}
+
 TEST(K8sPodState, WhatIsNotUnderstoodIsNotRunning) {
   for (const Json& odd :
        {Json(), Json::array(), Json{{"status", 3}}, Json{{"status", {{"containerStatuses", 7}}}},
