@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kGone{40'000}, kPause{200}, kAppear{30'000}, kAsk{3'000};
+constexpr milliseconds kGone{100'000}, kPause{200}, kAppear{30'000}, kAsk{3'000};
 constexpr seconds kOthers{150};
 
 }  // namespace
