@@ -91,7 +91,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   std::string detail;
   try {
     Services& use = services();
-    detail = requirements_.why_not(use, limits_of(config_, {}), Budget(call, kProbe));
+    detail = requirements_.why_not(use, parts_of_any(), limits_of(config_, {}), Budget(call, kProbe));
     if (detail.empty()) {
       detail = detail_of(use);
       out.verdict = ISOGATE_PROBE_AVAILABLE;

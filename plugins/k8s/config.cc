@@ -14,6 +14,7 @@ constexpr std::pair<Provision, const char*> kProvisions[] = {
     {Provision::kPod, "pod"},
     {Provision::kJob, "job"},
     {Provision::kSandbox, "sandbox"},
+    {Provision::kSandboxClaim, "sandbox_claim"},
 };
 
 [[noreturn]] void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
@@ -55,6 +56,22 @@ void check_limits(const Config& config) {
     refuse("warm_pool of `k8s` needs transport: stream: what is ready is held by its stream");
   if (config.open_network && !config.egress_to.empty())
     refuse("egress_to of `k8s` is what is left of network: none: remove one of both");
+}
+
+void check_pool(const Config& config) {
+  const bool claims = config.provision == Provision::kSandboxClaim;
+  if (claims && config.sandbox_pool.empty())
+    refuse("provision: sandbox_claim of `k8s` needs the sandbox_pool, the name of a SandboxWarmPool");
+  if (!claims && !config.sandbox_pool.empty())
+    refuse("sandbox_pool of `k8s` is for provision: sandbox_claim alone");
+  if (claims && config.workspace != Place::kEmptyDir)
+    refuse(
+        "provision: sandbox_claim of `k8s` needs workspace: empty_dir: the pool's pods are there before "
+        "anybody's claim could be mounted");
+  if (claims && config.warm_pool != 0)
+    refuse("warm_pool of `k8s` is not for provision: sandbox_claim: the SandboxWarmPool has replicas");
+  if (claims && !config.pod_template.empty())
+    refuse("template of `k8s` is not for provision: sandbox_claim: the SandboxTemplate says what pods are");
 }
 
 void take_lists(Config& config, const Json& json) {
@@ -110,6 +127,7 @@ Config taken_from(const Json& json) {
   const std::string provision = json.value("provision", "pod");
   if (!provision_named(provision)) refuse("provision: `" + provision + "` of `k8s` is not known");
   config.provision = *provision_named(provision);
+  take("sandbox_pool", config.sandbox_pool);
   take("job_backoff_limit", config.job_backoff_limit);
   take("job_ttl_sec", config.job_ttl_sec);
   take("template", config.pod_template);
@@ -150,6 +168,7 @@ Config parse_config(std::string_view text) {
     refuse(std::string("the configuration of `k8s` does not fit its schema: ") + error.what());
   }
   check_limits(config);
+  check_pool(config);
   check_secrets(config);
   check_template(config.pod_template, config.allow_weaker_template);
   return config;

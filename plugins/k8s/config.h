@@ -18,7 +18,7 @@ enum class RunnerTransport { kStream, kExec };
 enum class Place { kClaim, kEmptyDir };
 
 // What makes the pods (provision.h). By name, as in the configuration; nothing for what is none.
-enum class Provision { kPod, kJob, kSandbox };
+enum class Provision { kPod, kJob, kSandbox, kSandboxClaim };
 const char* name_of(Provision provision);
 std::optional<Provision> provision_named(std::string_view name);
 
@@ -74,6 +74,7 @@ struct Config {
   uint64_t liveness_interval_sec = 30;  // 0: runners are not looked at
   uint64_t liveness_patience_sec = 20;
   Provision provision = Provision::kPod;
+  std::string sandbox_pool;  // the SandboxWarmPool, of kSandboxClaim
   uint64_t job_backoff_limit = 0;
   uint64_t job_ttl_sec = 300;
   nlohmann::json pod_template = nlohmann::json::object();

@@ -201,6 +201,39 @@ std::string selector_of(const std::string& instance, const std::string& backend)
          label_value(backend);
 }
 
+namespace {
+
+// sandbox.users.io is what controllers allow unless they are told otherwise.
+std::string label_of_pods(Provision kind, const std::string& label) {
+  if (kind != Provision::kSandboxClaim) return label;
+  return "isogate.sandbox.users.io" + label.substr(label.find('/'));
+}
+
+}  // namespace
+
+Json pod_labels_of(Provision kind, const Owner& owner) {
+  Json labels = labels_of(owner);
+  if (kind != Provision::kSandboxClaim) return labels;
+  Json allowed;
+  for (const char* each : {kLabelInstance, kLabelBackend, kLabelSandbox})
+    allowed[label_of_pods(kind, each)] = labels.at(each);
+  return allowed;
+}
+
+Json own_labels_of(const Json& pod_labels) {
+  Json labels = {{"app.kubernetes.io/managed-by", "isogate"}};
+  for (const char* each : {kLabelInstance, kLabelBackend, kLabelSandbox})
+    for (const Provision kind : {Provision::kPod, Provision::kSandboxClaim})
+      if (const auto found = pod_labels.find(label_of_pods(kind, each)); found != pod_labels.end())
+        labels[each] = *found;
+  return labels;
+}
+
+std::string pod_selector_of(Provision kind, const std::string& instance, const std::string& backend) {
+  return label_of_pods(kind, kLabelInstance) + "=" + label_value(instance) + "," +
+         label_of_pods(kind, kLabelBackend) + "=" + label_value(backend);
+}
+
 isogate_limits limits_of(const Config& config, const isogate_limits& asked) {
   isogate_limits limits{};
   limits.memory_bytes = asked.memory_bytes != 0 ? asked.memory_bytes : config.memory_mb * kMib;
@@ -248,7 +281,8 @@ Json policy_of(const Config& config, const Parts& parts) {
           {"kind", "NetworkPolicy"},
           {"metadata", metadata_of(parts, parts.owner.sandbox_id)},
           {"spec",
-           {{"podSelector", {{"matchLabels", {{kLabelSandbox, parts.owner.sandbox_id}}}}},
+           {{"podSelector",
+             {{"matchLabels", {{label_of_pods(config.provision, kLabelSandbox), parts.owner.sandbox_id}}}}},
             {"policyTypes", {"Ingress", "Egress"}},
             {"ingress", Json::array()},
             {"egress", std::move(rules)}}}};
@@ -259,6 +293,7 @@ Json pod_of(const Config& config, const Parts& parts, const isogate_limits& limi
               {"kind", "Pod"},
               {"metadata", metadata_of(parts, parts.pod)},
               {"spec", spec_of(config, parts, limits)}};
+  pod["metadata"]["labels"] = pod_labels_of(config.provision, parts.owner);
   overlay(pod, config.pod_template);
   return pod;
 }
@@ -290,7 +325,7 @@ std::string profile_digest(const Config& config, const Parts& parts, const isoga
   anybody.toolchain = parts.toolchain;
   anybody.shared = parts.shared;
   std::string text = pod_of(config, anybody, limits).dump() + policy_of(config, anybody).dump();
-  if (config.provision != Provision::kPod) text += name_of(config.provision);
+  if (config.provision != Provision::kPod) text += name_of(config.provision) + config.sandbox_pool;
   return sha256_hex(text);
 }
 

@@ -37,6 +37,11 @@ bool carries(const nlohmann::json& object, const Owner& owner);
 // Whether an ownerReference of this object is of `uid`.
 bool belongs_to(const nlohmann::json& object, const std::string& uid);
 std::string selector_of(const std::string& instance, const std::string& backend);
+// The same of the pods that `kind` makes: a SandboxClaim may label pods in one domain alone.
+nlohmann::json pod_labels_of(Provision kind, const Owner& owner);
+// And back: those of anything else of the same owner.
+nlohmann::json own_labels_of(const nlohmann::json& pod_labels);
+std::string pod_selector_of(Provision kind, const std::string& instance, const std::string& backend);
 
 struct Parts {
   Owner owner;

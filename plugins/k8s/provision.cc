@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "plugins/k8s/profile.h"
+#include "plugins/k8s/sandbox_claim.h"
 #include "plugins/k8s/weaker.h"
 
 namespace isogate::k8s {
@@ -28,7 +29,8 @@ struct Maker {
 constexpr Maker kMakers[] = {
     {Provision::kPod, "v1", "pods", "Pod"},
     {Provision::kJob, "batch/v1", "jobs", "Job"},
-    {Provision::kSandbox, "agents.x-k8s.io/v1alpha1", "sandboxes", "Sandbox"},
+    {Provision::kSandbox, "agents.x-k8s.io/v1beta1", "sandboxes", "Sandbox"},
+    {Provision::kSandboxClaim, kAgentsExtensions, "sandboxclaims", "SandboxClaim"},
 };
 
 const Maker& maker(Provision kind) {
@@ -37,6 +39,7 @@ const Maker& maker(Provision kind) {
 }
 
 Resource resource_of(const Services& services, Provision kind, const std::string& name = {}) {
+  if (kind == Provision::kSandbox) return services.sandbox_object(name);
   return {maker(kind).group_version, services.name_space, maker(kind).plural, name};
 }
 
@@ -80,10 +83,22 @@ Json held_by(const Json& made) {
   return made;
 }
 
+// In the version that the cluster serves.
+Json body_of(const Services& services, const Json& pod, Provision kind) {
+  Json body = maker_of(services.config, pod);
+  body["apiVersion"] = resource_of(services, kind).group_version;
+  return body;
+}
+
 void refuse_weaker(const Json& asked, const Json& pod) {
   const std::string why = weaker_than(asked, pod);
   if (!why.empty())
     unavailable("the cluster made a weaker pod than it was asked for: " + why + "; nothing runs in it");
+}
+
+// What the pod has to be at least: with a controller's in between, as it is asked for.
+Json expected_of(const Config& config, const Json& pod) {
+  return config.provision == Provision::kSandboxClaim ? pod : held_by(maker_of(config, pod));
 }
 
 // All pods of this sandbox that the object made.
@@ -95,6 +110,15 @@ std::vector<Json> pods_of(Services& services, const std::string& sandbox_id, con
   for (const Json& each : all.at("items"))
     if (belongs_to(each, object_uid)) found.push_back(each);
   return found;
+}
+
+// Of those that tenants may come to be in.
+std::vector<Json> candidates(Services& services, const Json& pod, const Record& record,
+                             const Budget& budget) {
+  if (record.kind != Provision::kSandboxClaim)
+    return pods_of(services, pod.at("metadata").at("labels").at(kLabelSandbox), record.object_uid, budget);
+  auto found = pod_of_claim(services, record, pod, budget);
+  return found ? std::vector<Json>{std::move(*found)} : std::vector<Json>();
 }
 
 // What the object itself says of having no pod.
@@ -148,6 +172,8 @@ Json maker_of(const Config& config, const Json& pod) {
       return job_of(config, pod);
     case Provision::kSandbox:
       return sandbox_of(pod);
+    case Provision::kSandboxClaim:
+      return sandbox_claim_of(config, pod);
     case Provision::kPod:
       break;
   }
@@ -156,10 +182,13 @@ Json maker_of(const Config& config, const Json& pod) {
 
 std::string why_not_taken(Services& services, const Json& pod, const Budget& budget) {
   const Provision kind = services.config.provision;
-  const std::string plural = maker(kind).plural, version = maker(kind).group_version;
-  const Json body = maker_of(services.config, pod);
+  if (kind != Provision::kJob) services.learn_agents_version(agents_version(services, budget));
+  const Resource resource = resource_of(services, kind);
+  const std::string plural = maker(kind).plural, version = resource.group_version;
   try {
-    const Json made = services.api.create(resource_of(services, kind), body, budget, {{"dryRun", "All"}});
+    const Json body = body_of(services, pod, kind);
+    const Json made = services.api.create(resource, body, budget, {{"dryRun", "All"}});
+    if (kind == Provision::kSandboxClaim) return why_pool_unfit(services, pod, budget);
     const std::string weaker = weaker_than(held_by(body), held_by(made));
     return weaker.empty() ? "" : "its " + plural + " hold weaker pods than they are given: " + weaker;
   } catch (const ApiError& error) {
@@ -172,7 +201,7 @@ std::string why_not_taken(Services& services, const Json& pod, const Budget& bud
 }
 
 void begin_pod(Services& services, const Json& pod, Record& record, const Budget& budget) {
-  const Json body = maker_of(services.config, pod);
+  const Json body = body_of(services, pod, record.kind);
   const Json made = services.api.create(resource_of(services, record.kind), body, budget);
   (record.kind == Provision::kPod ? record.pod_uid : record.object_uid) = uid_of(made);
   if (record.kind == Provision::kPod) refuse_weaker(pod, made);
@@ -180,14 +209,13 @@ void begin_pod(Services& services, const Json& pod, Record& record, const Budget
 
 void find_pod(Services& services, const Json& pod, Record& record, const sdk::Call& call, milliseconds most) {
   if (record.kind == Provision::kPod) return;
-  const std::string sandbox_id = pod.at("metadata").at("labels").at(kLabelSandbox);
   const auto until = Clock::now() + most;
   for (milliseconds pause = kFirstPause; Clock::now() < until; pause = std::min(2 * pause, kLongestPause)) {
-    for (const Json& each : pods_of(services, sandbox_id, record.object_uid, call)) {
+    for (const Json& each : candidates(services, pod, record, call)) {
       if (state_of(each).ended) continue;
       record.pod = each.at("metadata").at("name");
       record.pod_uid = uid_of(each);
-      return refuse_weaker(held_by(maker_of(services.config, pod)), each);
+      return refuse_weaker(expected_of(services.config, pod), each);
     }
     call.check();
     std::this_thread::sleep_for(pause);
@@ -202,7 +230,8 @@ std::optional<PodName> remove_pods(Services& services, const Record& record, con
       record.object_uid.empty() ? uid_by_name(services, record, lease_uid, budget) : record.object_uid;
   if (uid.empty()) return std::nullopt;
   remove_object(services, resource_of(services, record.kind, record.object), uid, budget);
-  for (const Json& each : pods_of(services, sandbox_id, uid, budget))
+  const bool pooled = record.kind == Provision::kSandboxClaim;  // then none but the recorded one is its own
+  for (const Json& each : pooled ? std::vector<Json>() : pods_of(services, sandbox_id, uid, budget))
     if (uid_of(each) != record.pod_uid)
       remove_object(services, services.pod(each.at("metadata").at("name")), uid_of(each), budget);
   return remove_pod(services, record, record.pod_uid, budget);

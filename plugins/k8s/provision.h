@@ -1,6 +1,6 @@
 // How the pod of a sandbox comes to be: made by this backend itself, or by the controller of an object that
-// it makes, a Job or a Sandbox (agents.x-k8s.io/v1alpha1, sigs.k8s.io/agent-sandbox). That object belongs to
-// the sandbox's Lease, and the pod to it, by uid. Any thread.
+// it makes: a Job, or a Sandbox or SandboxClaim (agents.x-k8s.io, sigs.k8s.io/agent-sandbox). That object
+// belongs to the sandbox's Lease, and the pod to it, by uid. Any thread.
 //
 // What will be made is named in the record first, and the record is written to the Lease: so whoever comes
 // after a gateway that was killed in between finds it.

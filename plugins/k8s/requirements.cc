@@ -56,6 +56,15 @@ constexpr Need kSandboxNeeds[] = {
     {"agents.x-k8s.io", "sandboxes", "", "get"},
 };
 
+constexpr Need kSandboxClaimNeeds[] = {
+    {"extensions.agents.x-k8s.io", "sandboxclaims", "", "create"},
+    {"extensions.agents.x-k8s.io", "sandboxclaims", "", "delete"},
+    {"extensions.agents.x-k8s.io", "sandboxclaims", "", "get"},
+    {"extensions.agents.x-k8s.io", "sandboxtemplates", "", "get"},
+    {"extensions.agents.x-k8s.io", "sandboxwarmpools", "", "get"},
+    {"agents.x-k8s.io", "sandboxes", "", "get"},
+};
+
 bool may(Services& services, const Need& need, const Budget& budget) {
   const Json review = {{"apiVersion", "authorization.k8s.io/v1"},
                        {"kind", "SelfSubjectAccessReview"},
@@ -87,6 +96,8 @@ std::string why_not_allowed(Services& services, const Budget& budget) {
   if (services.config.workspace == Place::kClaim) add_lacking(services, kClaimNeeds, lacks, budget);
   if (services.config.provision == Provision::kJob) add_lacking(services, kJobNeeds, lacks, budget);
   if (services.config.provision == Provision::kSandbox) add_lacking(services, kSandboxNeeds, lacks, budget);
+  if (services.config.provision == Provision::kSandboxClaim)
+    add_lacking(services, kSandboxClaimNeeds, lacks, budget);
   if (lacks.empty()) return "";
   return "these credentials may not " + lacks + " in the namespace `" + services.name_space + "`: " + kRole;
 }
@@ -133,9 +144,9 @@ std::string how_to_enforce(Services& services, const Budget& budget) {
 
 // Whoever may create any pod is root on its node, and with it of all there. Our own pod is admitted, so what
 // refuses it with one thing more refuses that.
-std::string why_not_admitted(Services& services, const isogate_limits& limits, const Budget& budget) {
+std::string why_not_admitted(Services& services, Parts parts, const isogate_limits& limits,
+                             const Budget& budget) {
   const std::string& space = services.name_space;
-  Parts parts;
   parts.owner = {"isogate", "probe", "isogate-probe-" + random_hex(4)};
   parts.pod = parts.claim = parts.tenant = parts.agent_id = parts.owner.sandbox_id;
   const Json own = pod_of(services.config, parts, limits);
@@ -176,11 +187,11 @@ std::string version_of(Services& services, const Budget& budget) {
 
 }  // namespace
 
-std::string Requirements::look_in_full(Services& services, const isogate_limits& limits,
+std::string Requirements::look_in_full(Services& services, const Parts& any, const isogate_limits& limits,
                                        const Budget& budget) {
   std::string text = "Kubernetes " + version_of(services, budget);
   std::string why = why_not_allowed(services, budget);
-  if (why.empty()) why = why_not_admitted(services, limits, budget);
+  if (why.empty()) why = why_not_admitted(services, any, limits, budget);
   if (is_quota(why) && was_fine_) {  // what was proven then holds; those that run are served
     text += "; " + std::exchange(why, "");
   }
@@ -200,13 +211,14 @@ std::string Requirements::look_in_full(Services& services, const isogate_limits&
   return why;
 }
 
-std::string Requirements::why_not(Services& services, const isogate_limits& limits, const Budget& budget) {
+std::string Requirements::why_not(Services& services, const Parts& any, const isogate_limits& limits,
+                                  const Budget& budget) {
   bool fresh = false;
   {
     const std::lock_guard lock(mutex_);
     fresh = looked_before_ && why_not_.empty() && Clock::now() - looked_ < kLookAgain;
   }
-  if (!fresh) return look_in_full(services, limits, budget);
+  if (!fresh) return look_in_full(services, any, limits, budget);
   services.api.list(services.pod(), {"isogate.io/sandbox=none", "", 1}, budget);
   return "";
 }

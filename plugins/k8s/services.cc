@@ -32,8 +32,8 @@ Services::Services(sdk::Host host_, const Config& config_, ClusterAccess access)
       name_space(api.access().name_space),
       holder(name_of_holder(host_)),
       pods(api, name_space,
-           selector_of(std::string(sdk::view(host_.abi().instance)),
-                       std::string(sdk::view(host_.abi().backend_name))),
+           pod_selector_of(config_.provision, std::string(sdk::view(host_.abi().instance)),
+                           std::string(sdk::view(host_.abi().backend_name))),
            [this](const std::string& line) { warn(line); }),
       liveness(std::chrono::seconds(config.liveness_interval_sec),
                std::chrono::seconds(config.liveness_patience_sec),
@@ -82,6 +82,15 @@ Resource Services::claims(const std::string& name) const {
 }
 Resource Services::policies(const std::string& name) const {
   return {kNetworking, name_space, "networkpolicies", name};
+}
+Resource Services::sandbox_object(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  return {agents_version_, name_space, "sandboxes", name};
+}
+
+void Services::learn_agents_version(const std::string& group_version) {
+  const std::lock_guard lock(mutex_);
+  agents_version_ = group_version;
 }
 
 namespace {

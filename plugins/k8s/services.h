@@ -48,11 +48,15 @@ struct Services {
   [[nodiscard]] Resource pod(const std::string& name = {}) const;
   [[nodiscard]] Resource claims(const std::string& name = {}) const;
   [[nodiscard]] Resource policies(const std::string& name = {}) const;
+  // Of agents.x-k8s.io, in the version that the cluster serves (sandbox_claim.h).
+  [[nodiscard]] Resource sandbox_object(const std::string& name = {}) const;
+  void learn_agents_version(const std::string& group_version);
 
  private:
   mutable std::mutex mutex_;
   std::string warned_;
   std::optional<Gateway> gateway_;
+  std::string agents_version_ = "agents.x-k8s.io/v1beta1";
 
  public:
   std::unique_ptr<Presence> presence;

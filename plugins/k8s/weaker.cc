@@ -94,6 +94,7 @@ constexpr Suffix kSuffixes[] = {
 
 // A quantity of the API.
 std::optional<double> amount_of(const Json& quantity) {
+  if (quantity.is_number()) return quantity.get<double>();
   if (!quantity.is_string()) return std::nullopt;
   const auto& text = quantity.get_ref<const std::string&>();
   double number = 0;

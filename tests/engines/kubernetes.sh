@@ -357,8 +357,11 @@ add_agents() {
   agents=$("$here/kubernetes/agents.sh") || skip "there is no controller of agents.x-k8s.io"
   . "$dir/settings"
   for kind in "$agents"/*.yaml; do create /apis/apiextensions.k8s.io/v1/customresourcedefinitions < "$kind"; done
-  await 20 kube-apiserver kube GET /apis/agents.x-k8s.io/v1alpha1/sandboxes
-  launch agents "$agents/controller" --kubeconfig "$dir/kubeconfig" --health-probe-bind-address 0
+  for kind in agents.x-k8s.io/v1beta1/sandboxes extensions.agents.x-k8s.io/v1beta1/sandboxwarmpools; do
+    await 20 kube-apiserver kube GET "/apis/$kind"
+  done
+  launch agents "$agents/controller" --kubeconfig "$dir/kubeconfig" --health-probe-bind-address 0 \
+    --metrics-bind-address 0 --leader-elect=false --enable-webhook=false --extensions
 }
 
 verb=${1:-}

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "tests/support/processes.h"
+#include "tests/support/program.h"
 
 namespace isogate::k8s {
 
@@ -24,9 +25,18 @@ std::string OnCluster::too_long() {
   return "it takes long, and CI is set: ISOGATE_TEST_LONG=1 runs it";
 }
 
+void OnCluster::install_agents() {
+  if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
+  const auto agents = test::run_program(
+      {ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "agents", test::cluster_directory()},
+      {"", {}, 300});
+  if (agents.exit_code == 77) GTEST_SKIP() << agents.err;
+  ASSERT_EQ(agents.exit_code, 0) << agents.err;
+}
+
 void OnCluster::TearDown() {
   if (!api_) return;
-  for (const char* plural : {"jobs", "sandboxes", "pods"})
+  for (const char* plural : {"jobs", "sandboxclaims", "sandboxes", "pods"})
     for (const Json& each : all(plural)) remove(plural, name_of(each));
   const Json leases =
       api_->list(resource("leases"), {std::string(kLabelInstance) + "=" + instance_, "", 500}, usual());
@@ -34,11 +44,12 @@ void OnCluster::TearDown() {
 }
 
 Resource OnCluster::resource(const std::string& plural, const std::string& name) {
-  const std::string group = plural == "leases"            ? "coordination.k8s.io/v1"
-                            : plural == "jobs"            ? "batch/v1"
-                            : plural == "sandboxes"       ? "agents.x-k8s.io/v1alpha1"
-                            : plural == "networkpolicies" ? "networking.k8s.io/v1"
-                                                          : "v1";
+  const std::string group = plural == "leases"              ? "coordination.k8s.io/v1"
+                            : plural == "jobs"              ? "batch/v1"
+                            : plural == "sandboxes"         ? "agents.x-k8s.io/v1beta1"
+                            : plural.starts_with("sandbox") ? "extensions.agents.x-k8s.io/v1beta1"
+                            : plural == "networkpolicies"   ? "networking.k8s.io/v1"
+                                                            : "v1";
   return {group, test::kSandboxNamespace, plural, name};
 }
 
@@ -73,7 +84,7 @@ std::vector<Json> OnCluster::all(const std::string& plural) const {
     for (const Json& each : list.at("items"))
       if (!each.at("metadata").at("labels").contains(kLabelGateway)) found.push_back(each);
   } catch (const ApiError& error) {  // a cluster may lack their CustomResourceDefinition
-    if (plural != "sandboxes" || error.http_status() != 404) throw;
+    if (!plural.starts_with("sandbox") || error.http_status() != 404) throw;
   }
   return found;
 }

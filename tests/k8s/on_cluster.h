@@ -48,6 +48,9 @@ class OnCluster : public testing::Test {
   // Why a test of a minute is not run now; empty: it is. Continuous integration has a limit for all of them.
   static std::string too_long();
 
+  // The controller of agents.x-k8s.io; skips where there can be none.
+  static void install_agents();
+
   std::unique_ptr<Api> api_;
   std::string instance_;
 };

@@ -48,7 +48,7 @@ TEST(K8sProvision, AJobHoldsThePodAndItsEnds) {
 TEST(K8sProvision, ASandboxHoldsThePod) {
   const Config config = parse_config(R"({"provision": "sandbox", "max_lifetime_sec": 60})");
   const Json pod = some_pod(config), sandbox = maker_of(config, pod);
-  EXPECT_EQ(sandbox.at("apiVersion"), "agents.x-k8s.io/v1alpha1");
+  EXPECT_EQ(sandbox.at("apiVersion"), "agents.x-k8s.io/v1beta1");
   EXPECT_EQ(sandbox.at("metadata"), pod.at("metadata"));
   const Json& held = sandbox.at("spec").at("podTemplate");
   EXPECT_EQ(held.at("metadata").at("labels"), pod.at("metadata").at("labels"));
@@ -120,7 +120,7 @@ TEST_F(K8sSandboxObject, ItsDefinitionThatIsNotThereIsNamed) {
     }
   }));
   const std::string text = detail_of(with("sandbox"));
-  EXPECT_THAT(text, HasSubstr("no CustomResourceDefinition sandboxes of agents.x-k8s.io/v1alpha1"));
+  EXPECT_THAT(text, HasSubstr("no CustomResourceDefinition sandboxes of agents.x-k8s.io/v1beta1"));
 }
 
 class K8sMaker : public K8sProvisioned, public testing::WithParamInterface<const char*> {
@@ -128,12 +128,7 @@ class K8sMaker : public K8sProvisioned, public testing::WithParamInterface<const
   void SetUp() override {
     OnCluster::SetUp();
     if (IsSkipped() || GetParam() != std::string("sandbox")) return;
-    if (const std::string why = too_long(); !why.empty()) GTEST_SKIP() << why;
-    const auto agents = test::run_program(
-        {ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "agents", test::cluster_directory()},
-        {"", {}, 300});
-    if (agents.exit_code == 77) GTEST_SKIP() << agents.err;
-    ASSERT_EQ(agents.exit_code, 0) << agents.err;
+    install_agents();
   }
   std::string provision() const { return GetParam(); }
   std::string plural() const { return plural_of(provision()); }

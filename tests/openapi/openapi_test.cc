@@ -11,6 +11,7 @@
 #include "gateway/base/openapi.h"
 #include "gateway/front/api_error.h"
 #include "gateway/front/routes.h"
+#include "tests/support/yaml.h"
 
 namespace isogate {
 namespace {
@@ -20,31 +21,6 @@ using Json = nlohmann::json;
 const Json& document() {
   static const Json json = Json::parse(openapi_json());
   return json;
-}
-
-Json scalar(const YAML::Node& node) {
-  const std::string& text = node.Scalar();
-  if (node.Tag() == "!") return text;  // quoted
-  if (text == "null" || text == "~" || text.empty()) return nullptr;
-  if (text == "true" || text == "false") return text == "true";
-  static const std::regex integer("-?(0|[1-9][0-9]*)"), number("-?[0-9]+\\.[0-9]+");
-  if (std::regex_match(text, integer)) return std::stoll(text);
-  if (std::regex_match(text, number)) return std::stod(text);
-  return text;
-}
-
-Json from_yaml(const YAML::Node& node) {
-  if (node.IsMap()) {
-    Json object = Json::object();
-    for (const auto& pair : node) object[pair.first.Scalar()] = from_yaml(pair.second);
-    return object;
-  }
-  if (node.IsSequence()) {
-    Json array = Json::array();
-    for (const auto& item : node) array.push_back(from_yaml(item));
-    return array;
-  }
-  return node.IsNull() ? Json(nullptr) : scalar(node);
 }
 
 const Json* resolve(const std::string& ref) {
@@ -96,7 +72,7 @@ const Json* request_schema(const Json& operation) {
 }
 
 TEST(Openapi, JsonIsInStepWithYaml) {
-  Json yaml = from_yaml(YAML::LoadFile(ISOGATE_SOURCE_DIR "/docs/openapi.yaml"));
+  Json yaml = test::from_yaml(YAML::LoadFile(ISOGATE_SOURCE_DIR "/docs/openapi.yaml"));
   EXPECT_EQ(Json::diff(document(), yaml), Json::array()) << "run docs/openapi_json.py > docs/openapi.json";
 }
 

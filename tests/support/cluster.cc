@@ -10,13 +10,6 @@
 namespace isogate::test {
 namespace {
 
-std::string runner_image() {
-  const ProgramResult made = run_program({ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "runner",
-                                          cluster_directory(), ISOGATE_BUILD_DIR "/bin/isogate-runner"});
-  if (made.exit_code != 0) throw std::runtime_error("no image of the runner: " + made.err);
-  return made.out.substr(0, made.out.find('\n'));
-}
-
 // Where also gateways of other users read it.
 std::string account_kubeconfig() {
   static const TemporaryDirectory directory;
@@ -46,9 +39,19 @@ std::string cluster_directory() {
   return file.substr(0, file.rfind('/'));
 }
 
+std::string cluster_runner_image() {
+  static const std::string image = [] {
+    const ProgramResult made = run_program({ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "runner",
+                                            cluster_directory(), ISOGATE_BUILD_DIR "/bin/isogate-runner"});
+    if (made.exit_code != 0) throw std::runtime_error("no image of the runner: " + made.err);
+    return made.out.substr(0, made.out.find('\n'));
+  }();
+  return image;
+}
+
 std::string cluster_config() {
   static const std::string config = "kubeconfig: " + account_kubeconfig() + ", runner_image: \"" +
-                                    runner_image() +
+                                    cluster_runner_image() +
                                     "\", image: \"isogate-test:base\", pull_policy: Never, "
                                     "memory_request_mb: 16, cpu_request: 0.001, ephemeral_mb: 256, "
                                     "workspace_mb: 64, allow_unenforced_network: true";

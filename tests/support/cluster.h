@@ -16,4 +16,6 @@ std::string cluster_directory();
 // shipped, the build's own runner as an image, a network that enforces nothing. Imports the image once.
 std::string cluster_config();
 
+std::string cluster_runner_image();  // its name on the node
+
 }  // namespace isogate::test

@@ -6,42 +6,41 @@ name=kubernetes.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 programs=${ISOGATE_KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-kubernetes}
-version=v0.1.0
+version=v0.5.6
 # To be raised where what is built, or how, changes.
-kept=$programs/agents/$version-r1
+kept=$programs/agents/$version-r3
 
 find_go() {
   local go
   for go in "$(command -v go || true)" /usr/local/go/bin/go; do
-    [ -x "$go" ] && "$go" version | grep -qE 'go1\.(2[4-9]|[3-9])' && echo "$go" && return
+    [ -x "$go" ] && "$go" version | grep -qE 'go1\.(2[6-9]|[3-9])' && echo "$go" && return
   done
-  skip "there is no Go 1.24 or newer for the controller of agents.x-k8s.io"
+  skip "there is no Go 1.26 or newer for the controller of agents.x-k8s.io"
 }
 
-# Port 8080 is of the whole machine: no metrics.
-close_metrics() {
-  local package=sigs.k8s.io/controller-runtime/pkg
-  sed -i -e "s|^\t\"$package/healthz\"\$|&\n\tmetrics \"$package/metrics/server\"|" \
-    -e 's|^\t\tLeaderElection:|\t\tMetrics: metrics.Options{BindAddress: "0"},\n&|' "$1"
-}
-
-# The cluster's API server takes an empty string of a custom resource for null: no such default, nor then a key of a list.
+# The cluster's API server takes an empty string of a custom resource for null: no such default, nor then a key of a
+# list, and a condition may have no message.
+# Without the controller's webhook an object is the same in all versions.
 age() {
-  awk '/default: ""$/ { next }
+  awk '/^  conversion:$/ { converts = 1; next }
+    converts && /^   / { next }
+    { converts = 0 }
+    /default: (""|\047\047)$/ { next }
     /x-kubernetes-list-map-keys:$/ { inside = 1; next }
     inside && /^ *- / { next }
     { inside = 0 }
+    /maxLength: 32768$/ { match($0, /m/); printf "%snullable: true\n", substr($0, 1, RSTART - 1) }
     !/x-kubernetes-list-type: map$/' "$1"
 }
 
 build() {
+  local kind
   cp -r "$("$go" mod download -json "sigs.k8s.io/agent-sandbox@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')" "$work/source"
   chmod -R u+w "$work/source"
   cd "$work/source"
-  close_metrics cmd/agent-sandbox-controller/main.go
   mkdir "$work/out"
   "$go" build -trimpath -ldflags '-s -w' -o "$work/out/controller" ./cmd/agent-sandbox-controller
-  age k8s/crds/agents.x-k8s.io_sandboxes.yaml > "$work/out/sandboxes.yaml"
+  for kind in k8s/crds/*.yaml; do age "$kind" > "$work/out/${kind##*_}"; done
   mv "$work/out" "$kept"
 }
 

@@ -1,0 +1,220 @@
+// Pods of a SandboxWarmPool of agents.x-k8s.io, taken by SandboxClaims.
+#include "plugins/k8s/sandbox_claim.h"
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "plugins/k8s/profile.h"
+#include "plugins/k8s/weaker.h"
+#include "tests/k8s/on_cluster.h"
+#include "tests/support/processes.h"
+#include "tests/support/yaml.h"
+
+namespace isogate::k8s {
+namespace {
+
+using test::Caller;
+using test::eventually;
+using test::Gateway;
+using testing::HasSubstr;
+
+constexpr const char* kClaims =
+    R"({"provision": "sandbox_claim", "sandbox_pool": "p", "workspace": "empty_dir"})";
+
+std::string shipped() {
+  std::ifstream file(ISOGATE_SOURCE_DIR "/deploy/k8s/sandbox-pool.yaml");
+  return (std::stringstream() << file.rdbuf()).str();
+}
+
+Json some_pod(const Config& config) {
+  Parts parts;
+  parts.owner = {"instance", "k8s", "isg-a"};
+  parts.lease_uid = "u";
+  parts.pod = parts.claim = "isg-a-1";
+  parts.shell = "/bin/bash";  // the gateway's default
+  return pod_of(config, parts, limits_of(config, {}));
+}
+
+TEST(K8sSandboxClaim, NamesThePoolAndLabelsThePodWhereItMay) {
+  const Config config = parse_config(kClaims);
+  const Json pod = some_pod(config), claim = sandbox_claim_of(config, pod);
+  EXPECT_EQ(claim.at("spec").at("warmPoolRef").at("name"), "p");
+  EXPECT_TRUE(carries(claim, {"instance", "k8s", "isg-a"}));
+  EXPECT_TRUE(belongs_to(claim, "u"));
+  const Json& labels = claim.at("spec").at("additionalPodMetadata").at("labels");
+  EXPECT_EQ(labels.size(), 3u);
+  for (const auto& [key, value] : labels.items())
+    EXPECT_THAT(key, testing::StartsWith("isogate.sandbox.users.io/")) << value;
+  Parts parts;
+  parts.owner = {"instance", "k8s", "isg-a"};
+  const Json selected = policy_of(config, parts).at("spec").at("podSelector").at("matchLabels");
+  for (const auto& [key, value] : selected.items()) EXPECT_EQ(labels.value(key, ""), value);
+}
+
+TEST(K8sSandboxClaim, IsRefusedWithWhatNoPoolCanGive) {
+  const auto why = [](const char* text) {
+    try {
+      (void)parse_config(text);
+    } catch (const sdk::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(why(kClaims), "");
+  EXPECT_THAT(why(R"({"provision": "sandbox_claim", "workspace": "empty_dir"})"), HasSubstr("sandbox_pool"));
+  EXPECT_THAT(why(R"({"provision": "sandbox_claim", "sandbox_pool": "p"})"), HasSubstr("empty_dir"));
+  EXPECT_THAT(why(R"({"sandbox_pool": "p"})"), HasSubstr("sandbox_claim alone"));
+  EXPECT_THAT(
+      why(R"({"provision": "sandbox_claim", "sandbox_pool": "p", "workspace": "empty_dir", "warm_pool": 2})"),
+      HasSubstr("replicas"));
+  EXPECT_THAT(why(R"({"provision": "sandbox_claim", "sandbox_pool": "p", "workspace": "empty_dir",
+                      "template": {"spec": {"nodeName": "n"}}})"),
+              HasSubstr("SandboxTemplate"));
+}
+
+TEST(K8sSandboxClaim, TheShippedTemplateIsNoWeakerThanTheDefaults) {
+  const Json made_of = test::documents_of(shipped()).at(0);
+  Json asked = some_pod(parse_config(kClaims)), given = made_of.at("spec").at("podTemplate");
+  asked["metadata"]["labels"] = given["metadata"]["labels"] = Json::object();
+  EXPECT_EQ(weaker_than(asked, given), "");
+  given["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = false;
+  EXPECT_THAT(weaker_than(asked, given), HasSubstr("readOnlyRootFilesystem"));
+}
+
+void replace_all(std::string& text, const std::string& what, const std::string& with) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
+    text.replace(at, what.size(), with);
+}
+
+class K8sSandboxPool : public OnCluster {
+ protected:
+  void SetUp() override {
+    OnCluster::SetUp();
+    if (!IsSkipped()) install_agents();
+  }
+  void TearDown() override {
+    OnCluster::TearDown();
+    if (!api_ || name_.empty()) return;
+    remove("sandboxwarmpools", name_);
+    remove("sandboxtemplates", name_);
+    EXPECT_TRUE(eventually(60, [&] { return pods_of_pool().empty(); }));
+  }
+
+  // The shipped pool, of the images and sizes of these tests; `change`: of its template's spec.
+  void make_pool(int replicas, const std::function<void(Json&)>& change = {}) {
+    std::string text = shipped();
+    replace_all(text, "isogate-runner:latest", test::cluster_runner_image());
+    replace_all(text, "isogate-sandbox:latest", "isogate-test:base");
+    replace_all(text, "IfNotPresent", "Never");
+    replace_all(text, "/bin/bash", "/bin/sh");
+    replace_all(text, "ephemeral-storage: 1Gi", "ephemeral-storage: 256Mi");
+    replace_all(text, "sizeLimit: 1Gi", "sizeLimit: 64Mi");
+    replace_all(text, "name: isogate\n", "name: pool-" + instance_ + "\n");
+    auto documents = test::documents_of(text);
+    documents.at(0)["spec"]["podTemplate"]["metadata"]["labels"]["isogate.io/test"] = instance_;
+    documents.at(1)["spec"]["replicas"] = replicas;
+    if (change) change(documents.at(0)["spec"]);
+    name_ = "pool-" + instance_;
+    api_->create(resource("sandboxtemplates"), documents.at(0), usual());
+    api_->create(resource("sandboxwarmpools"), documents.at(1), usual());
+  }
+  std::vector<Json> pods_of_pool() const {
+    return api_->list(resource("pods"), {"isogate.io/test=" + instance_, "", 500}, usual()).at("items");
+  }
+  // Once one is ready by the controller's word: the uids of all.
+  std::vector<std::string> await_ready() const {
+    EXPECT_TRUE(eventually(90, [&] {
+      const Json pool = api_->get(resource("sandboxwarmpools", name_), usual());
+      return pool.value("status", Json::object()).value("readyReplicas", 0) > 0;
+    }));
+    std::vector<std::string> uids;
+    for (const Json& each : pods_of_pool()) uids.push_back(uid_of(each));
+    return uids;
+  }
+  test::GatewayOptions claiming(const std::string& more = {}) const {
+    return options("provision: sandbox_claim, workspace: empty_dir, sandbox_pool: pool-" + instance_, more);
+  }
+  // The pod of the only claim.
+  Json claimed() const {
+    const Json claim = all("sandboxclaims").at(0);
+    const Json sandbox =
+        api_->get(resource("sandboxes", claim.at("status").at("sandbox").at("name")), usual());
+    EXPECT_TRUE(belongs_to(sandbox, uid_of(claim)));
+    for (const Json& each : pods_of_pool())
+      if (belongs_to(each, uid_of(sandbox))) return each;
+    return Json();
+  }
+  void expect_nothing_left() const {
+    for (const char* plural : {"sandboxclaims", "leases", "networkpolicies"})
+      EXPECT_TRUE(eventually(60, [&] { return all(plural).empty(); })) << plural;
+  }
+  std::string name_;
+};
+
+TEST_F(K8sSandboxPool, GivesOneOfThePodsThatAreThere) {
+  make_pool(1);
+  const auto ready = await_ready();
+  Gateway gateway(claiming());
+  const Caller me(gateway, "a"), other(gateway, "b");
+  ASSERT_EQ(me.run("echo mine > kept; id -u").at("stdout"), "10000\n");
+  const Json claim = all("sandboxclaims").at(0), pod = claimed();
+  EXPECT_TRUE(belongs_to(claim, uid_of(all("leases").at(0))));
+  EXPECT_THAT(ready, testing::ElementsAre(uid_of(pod))) << "the one that was ready";
+  EXPECT_EQ(other.out("ls"), "") << "another pod, when the pool has none left";
+  EXPECT_EQ(me.out("cat kept"), "mine\n");
+  EXPECT_EQ(all("sandboxclaims").size(), 2u);
+  ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  ASSERT_TRUE(succeeded(other.call("DELETE", "/sandboxes/b?purge=true")));
+  expect_nothing_left();
+  EXPECT_FALSE(await_ready().empty()) << "the controller fills it up again";
+}
+
+TEST_F(K8sSandboxPool, AKilledGatewayTakesItsPodUpAgain) {
+  make_pool(1);
+  Gateway first(claiming());
+  ASSERT_EQ(Caller(first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
+  const std::string uid = uid_of(claimed());
+  first.signal(SIGKILL);
+  first.wait(20);
+  auto again = claiming();
+  again.state_dir = first.state_dir();
+  Gateway second(again);
+  EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
+  EXPECT_EQ(uid_of(claimed()), uid);
+  second.stop();
+  expect_nothing_left();
+}
+
+TEST_F(K8sSandboxPool, ItsPodThatIsDeletedIsToldAtOnceAndLostWithItsFiles) {
+  make_pool(1);
+  Gateway gateway(claiming());
+  const Caller me(gateway, "a");
+  ASSERT_EQ(me.run("echo mine > kept").at("exit_code"), 0);
+  test::ExecStream stream(me, {{"command", "echo up; sleep 60"}});
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_EQ(stream.next()->at("event"), "stdout");
+  api_->remove(resource("pods", name_of(claimed())), Json(), usual());
+  const auto events = stream.rest();
+  EXPECT_EQ(events.back().at("outcome"), "unknown") << events.back();
+  EXPECT_TRUE(refused(me.exec("true"), 410, "sandbox_lost")) << "never in the pod that the controller made";
+  ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  EXPECT_EQ(me.out("ls"), "");
+}
+
+TEST_F(K8sSandboxPool, AWeakerTemplateIsRefusedAndWhereItIsNamed) {
+  EXPECT_THAT(detail_of(claiming()), HasSubstr("there is no SandboxWarmPool"));
+  make_pool(0, [](Json& spec) {
+    spec["podTemplate"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = false;
+  });
+  EXPECT_THAT(detail_of(claiming()), HasSubstr("securityContext.readOnlyRootFilesystem is not true"));
+}
+
+TEST_F(K8sSandboxPool, ATemplateThatLetsPacketsOutIsRefused) {
+  make_pool(0, [](Json& spec) { spec.erase("networkPolicy"); });
+  EXPECT_THAT(detail_of(claiming()), HasSubstr("lets packets through"));
+}
+
+}  // namespace
+}  // namespace isogate::k8s

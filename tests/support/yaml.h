@@ -1,0 +1,19 @@
+// YAML of the project's own files as JSON: what tests read of them. Any thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace YAML {
+class Node;
+}
+
+namespace isogate::test {
+
+nlohmann::json from_yaml(const YAML::Node& node);
+
+// All documents of a text; throws what yaml-cpp does.
+std::vector<nlohmann::json> documents_of(const std::string& yaml);
+
+}  // namespace isogate::test
