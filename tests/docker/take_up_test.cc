@@ -240,11 +240,12 @@ TEST_F(TakeUp, FirstCallsDuringReloadsAreServed) {
   callers.emplace_back([&] {
     while (!over) EXPECT_EQ(gateway.get("/readyz").status, 200);
   });
-  for (int i = 0; i < 6; ++i)
+  constexpr int kEnough = 6;  // of both, however slow they are here
+  for (int i = 0; i < kEnough || (served < kEnough && i < 10 * kEnough); ++i)
     gateway.reload(with(i % 2 == 0 ? "log: {level: debug}" : "", i % 3 == 0 ? "memory_mb: 100" : "").yaml);
   over = true;
   for (std::thread& each : callers) each.join();
-  EXPECT_GT(served, 3);
+  EXPECT_GE(served, kEnough);
   EXPECT_THAT(gateway.log(), Not(HasSubstr("evidence_mismatch")));
   gateway.stop();
   EXPECT_EQ(running(), 0u);
