@@ -41,6 +41,21 @@ bool runs_here(Services& services, const Json& lease, const std::set<std::string
   }
 }
 
+bool is_claimed(const Json& lease) {
+  try {
+    return read_record(lease).kind == Provision::kSandboxClaim;
+  } catch (const sdk::Error&) {
+    return false;
+  }
+}
+
+void add_running(Services& services, const std::string& selector, const sdk::Call& call,
+                 std::set<std::string>& uids) {
+  const Json pods = services.api.list(services.pod(), {selector, "", 500}, call);
+  for (const Json& each : pods.at("items"))
+    if (const PodState state = state_of(each); !state.ended) uids.insert(state.uid);
+}
+
 }  // namespace
 
 Backend::Backend(sdk::Host host, std::string_view config_json)
@@ -166,11 +181,12 @@ void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
   Services& use = services();
   const std::string selector = selector_of(instance_, name_);
   const Json leases = use.api.list(use.leases(), {selector, "", 500}, call);
-  const Json pods = use.api.list(use.pod(), {selector, "", 500}, call);
+  const Json& all = leases.at("items");
   std::set<std::string> there;
-  for (const Json& each : pods.at("items"))
-    if (const PodState state = state_of(each); !state.ended) there.insert(state.uid);
-  for (const Json& each : leases.at("items")) {
+  add_running(use, selector, call, there);
+  if (std::any_of(all.begin(), all.end(), is_claimed))
+    add_running(use, pod_selector_of(Provision::kSandboxClaim, instance_, name_), call, there);
+  for (const Json& each : all) {
     const Json& metadata = each.at("metadata");
     const std::string id = metadata.value("name", "");
     if (metadata.value("labels", Json::object()).contains(kLabelAhead)) continue;

@@ -70,6 +70,10 @@ void check_pool(const Config& config) {
         "anybody's claim could be mounted");
   if (claims && config.warm_pool != 0)
     refuse("warm_pool of `k8s` is not for provision: sandbox_claim: the SandboxWarmPool has replicas");
+  if (claims && config.max_lifetime_sec != 0)
+    refuse(
+        "max_lifetime_sec of `k8s` is not for provision: sandbox_claim: it would count from when the pool "
+        "made a pod");
   if (claims && !config.pod_template.empty())
     refuse("template of `k8s` is not for provision: sandbox_claim: the SandboxTemplate says what pods are");
 }

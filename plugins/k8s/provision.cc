@@ -38,8 +38,8 @@ const Maker& maker(Provision kind) {
                        [kind](const Maker& each) { return each.kind == kind; });
 }
 
-Resource resource_of(const Services& services, Provision kind, const std::string& name = {}) {
-  if (kind == Provision::kSandbox) return services.sandbox_object(name);
+Resource resource_of(Services& services, Provision kind, const Budget& budget, const std::string& name = {}) {
+  if (kind == Provision::kSandbox) return services.sandbox_object(name, budget);
   return {maker(kind).group_version, services.name_space, maker(kind).plural, name};
 }
 
@@ -84,14 +84,15 @@ Json held_by(const Json& made) {
 }
 
 // In the version that the cluster serves.
-Json body_of(const Services& services, const Json& pod, Provision kind) {
+Json body_of(Services& services, const Json& pod, Provision kind, const Budget& budget) {
   Json body = maker_of(services.config, pod);
-  body["apiVersion"] = resource_of(services, kind).group_version;
+  body["apiVersion"] = resource_of(services, kind, budget).group_version;
   return body;
 }
 
-void refuse_weaker(const Json& asked, const Json& pod) {
-  const std::string why = weaker_than(asked, pod);
+void refuse_weaker(const Json& asked, const Json& pod, Provision kind = Provision::kPod) {
+  std::string why = weaker_than(asked, pod);
+  if (why.empty() && kind == Provision::kSandboxClaim) why = other_image(asked, pod);
   if (!why.empty())
     unavailable("the cluster made a weaker pod than it was asked for: " + why + "; nothing runs in it");
 }
@@ -123,7 +124,7 @@ std::vector<Json> candidates(Services& services, const Json& pod, const Record& 
 
 // What the object itself says of having no pod.
 std::string why_none(Services& services, const Record& record, const Budget& budget) {
-  const Json object = services.api.get(resource_of(services, record.kind, record.object), budget);
+  const Json object = services.api.get(resource_of(services, record.kind, budget, record.object), budget);
   const std::string name = std::string(maker(record.kind).what) + " " + record.object;
   std::string why = name + " has no pod: does its controller run? `kubectl describe` may say more";
   const Json conditions = object.value("status", Json::object()).value("conditions", Json::array());
@@ -150,7 +151,7 @@ std::optional<PodName> remove_bare_pod(Services& services, const Record& record,
 std::string uid_by_name(Services& services, const Record& record, const std::string& lease_uid,
                         const Budget& budget) {
   try {
-    const Json there = services.api.get(resource_of(services, record.kind, record.object), budget);
+    const Json there = services.api.get(resource_of(services, record.kind, budget, record.object), budget);
     return belongs_to(there, lease_uid) ? uid_of(there) : "";
   } catch (const ApiError& error) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;
@@ -182,11 +183,10 @@ Json maker_of(const Config& config, const Json& pod) {
 
 std::string why_not_taken(Services& services, const Json& pod, const Budget& budget) {
   const Provision kind = services.config.provision;
-  if (kind != Provision::kJob) services.learn_agents_version(agents_version(services, budget));
-  const Resource resource = resource_of(services, kind);
+  const Resource resource = resource_of(services, kind, budget);
   const std::string plural = maker(kind).plural, version = resource.group_version;
   try {
-    const Json body = body_of(services, pod, kind);
+    const Json body = body_of(services, pod, kind, budget);
     const Json made = services.api.create(resource, body, budget, {{"dryRun", "All"}});
     if (kind == Provision::kSandboxClaim) return why_pool_unfit(services, pod, budget);
     const std::string weaker = weaker_than(held_by(body), held_by(made));
@@ -201,8 +201,11 @@ std::string why_not_taken(Services& services, const Json& pod, const Budget& bud
 }
 
 void begin_pod(Services& services, const Json& pod, Record& record, const Budget& budget) {
-  const Json body = body_of(services, pod, record.kind);
-  const Json made = services.api.create(resource_of(services, record.kind), body, budget);
+  if (record.kind == Provision::kSandboxClaim)
+    if (const std::string why = why_pool_unfit(services, pod, budget); !why.empty())
+      unavailable("the sandbox's pod cannot be taken: " + why);
+  const Json body = body_of(services, pod, record.kind, budget);
+  const Json made = services.api.create(resource_of(services, record.kind, budget), body, budget);
   (record.kind == Provision::kPod ? record.pod_uid : record.object_uid) = uid_of(made);
   if (record.kind == Provision::kPod) refuse_weaker(pod, made);
 }
@@ -215,7 +218,7 @@ void find_pod(Services& services, const Json& pod, Record& record, const sdk::Ca
       if (state_of(each).ended) continue;
       record.pod = each.at("metadata").at("name");
       record.pod_uid = uid_of(each);
-      return refuse_weaker(expected_of(services.config, pod), each);
+      return refuse_weaker(expected_of(services.config, pod), each, record.kind);
     }
     call.check();
     std::this_thread::sleep_for(pause);
@@ -229,7 +232,7 @@ std::optional<PodName> remove_pods(Services& services, const Record& record, con
   const std::string uid =
       record.object_uid.empty() ? uid_by_name(services, record, lease_uid, budget) : record.object_uid;
   if (uid.empty()) return std::nullopt;
-  remove_object(services, resource_of(services, record.kind, record.object), uid, budget);
+  remove_object(services, resource_of(services, record.kind, budget, record.object), uid, budget);
   const bool pooled = record.kind == Provision::kSandboxClaim;  // then none but the recorded one is its own
   for (const Json& each : pooled ? std::vector<Json>() : pods_of(services, sandbox_id, uid, budget))
     if (uid_of(each) != record.pod_uid)

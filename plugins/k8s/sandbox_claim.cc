@@ -36,33 +36,40 @@ bool has_labels_of(const Json& pod, const Json& asked) {
   return true;
 }
 
-// Policies add up: what one lets out no other keeps in.
-bool lets_nothing_through(const Json& spec) {
-  if (spec.value("networkPolicyManagement", "Managed") == "Unmanaged") return true;
-  if (!spec.contains("networkPolicy")) return false;
-  const Json& policy = member(spec, "networkPolicy");
-  return policy.value("ingress", Json::array()).empty() && policy.value("egress", Json::array()).empty();
+bool is_closed(const Json& policy) {
+  const auto none = [&](const char* rules) {
+    const auto found = policy.find(rules);
+    return found == policy.end() || found->empty();
+  };
+  return none("ingress") && none("egress");
+}
+
+// Policies add up: what one lets out no other keeps in. The template's is one for all its pods, old and new.
+std::string why_open(Services& services, const std::string& of, const Json& spec, const Budget& budget) {
+  const std::string text = "the SandboxTemplate `" + of + "` ";
+  if (spec.value("networkPolicyManagement", "Managed") != "Unmanaged" &&
+      !(spec.contains("networkPolicy") && is_closed(member(spec, "networkPolicy"))))
+    return text +
+           "lets packets through: write networkPolicyManagement: Unmanaged into it, or networkPolicy: {}";
+  const auto made = get(services, services.policies(of + "-network-policy"), budget);
+  if (made && !is_closed(member(*made, "spec")))
+    return text + "has a NetworkPolicy that lets packets through, `" + of + "-network-policy`: delete it";
+  return "";
+}
+
+// Whatever is not as the API's schema has it.
+template <typename Function>
+auto understood(const Function& function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const Json::exception& error) {
+    throw sdk::Error(
+        ISOGATE_UNAVAILABLE,
+        std::string("what the cluster says of SandboxClaims is not understood: ") + error.what());
+  }
 }
 
 }  // namespace
-
-std::string agents_version(Services& services, const Budget& budget) {
-  ApiRequest request{"GET", std::string("/apis/") + kAgentsGroup};
-  request.attempt = std::string("ask for the versions of ") + kAgentsGroup;
-  std::string found = "v1beta1";
-  try {
-    const Json group = services.api.call(request, budget);
-    bool newer = false, older = false;
-    for (const Json& each : group.value("versions", Json::array())) {
-      newer |= each.value("version", "") == "v1beta1";
-      older |= each.value("version", "") == "v1alpha1";
-    }
-    if (older && !newer) found = "v1alpha1";
-  } catch (const ApiError& error) {  // what it is asked for next says the same, and more
-    if (error.http_status() != 404) throw;
-  }
-  return std::string(kAgentsGroup) + "/" + found;
-}
 
 Json sandbox_claim_of(const Config& config, const Json& pod) {
   const Json& metadata = pod.at("metadata");
@@ -77,12 +84,14 @@ Json sandbox_claim_of(const Config& config, const Json& pod) {
              {{"labels", metadata.at("labels")}, {"annotations", metadata.at("annotations")}}}}}};
 }
 
-std::optional<Json> pod_of_claim(Services& services, const Record& record, const Json& asked,
+namespace {
+
+std::optional<Json> find_claimed(Services& services, const Record& record, const Json& asked,
                                  const Budget& budget) {
   const Json claim = services.api.get(extension(services, "sandboxclaims", record.object), budget);
   const std::string name = member(member(claim, "status"), "sandbox").value("name", "");
   if (name.empty()) return std::nullopt;
-  const auto sandbox = get(services, services.sandbox_object(name), budget);
+  const auto sandbox = get(services, services.sandbox_object(name, budget), budget);
   if (!sandbox || !belongs_to(*sandbox, record.object_uid)) return std::nullopt;
   const Json& metadata = sandbox->at("metadata");
   auto pod = get(services, services.pod(member(metadata, "annotations").value(kPodName, name)), budget);
@@ -90,7 +99,7 @@ std::optional<Json> pod_of_claim(Services& services, const Record& record, const
   return pod;
 }
 
-std::string why_pool_unfit(Services& services, const Json& pod, const Budget& budget) {
+std::string why_unfit(Services& services, const Json& pod, const Budget& budget) {
   const std::string& name = services.config.sandbox_pool;
   const auto pool = get(services, extension(services, "sandboxwarmpools", name), budget);
   if (!pool) return "there is no SandboxWarmPool `" + name + "` in it: deploy/k8s/sandbox-pool.yaml has one";
@@ -99,15 +108,39 @@ std::string why_pool_unfit(Services& services, const Json& pod, const Budget& bu
   if (!made_of)
     return "the SandboxTemplate `" + of + "` of the SandboxWarmPool `" + name + "` does not exist";
   const Json& spec = member(*made_of, "spec");
+  if (std::string why = why_open(services, of, spec, budget); !why.empty()) return why;
   const std::string text = "the SandboxTemplate `" + of + "` ";
-  if (!lets_nothing_through(spec))
-    return text +
-           "lets packets through: write networkPolicy: {} into it, or networkPolicyManagement: Unmanaged";
+  if (!spec.value("volumeClaimTemplates", Json::array()).empty())
+    return text + "has volumeClaimTemplates: what they mount was not asked for";
   Json asked = pod, given = {{"metadata", member(member(spec, "podTemplate"), "metadata")},
                              {"spec", member(member(spec, "podTemplate"), "spec")}};
   asked["metadata"]["labels"] = given["metadata"]["labels"] = Json::object();
-  const std::string weaker = weaker_than(asked, given);
-  return weaker.empty() ? "" : text + "makes weaker pods than this configuration asks for: " + weaker;
+  std::string weaker = weaker_than(asked, given);
+  if (weaker.empty()) weaker = other_image(asked, given);
+  return weaker.empty() ? "" : text + "makes other pods than this configuration asks for: " + weaker;
+}
+
+}  // namespace
+
+std::string other_image(const Json& asked, const Json& pod) {
+  return understood([&]() -> std::string {
+    for (const char* list : {"initContainers", "containers"}) {
+      const Json &wanted = asked.at("spec").at(list).at(0), &is = pod.at("spec").at(list).at(0);
+      if (is.at("image") != wanted.at("image"))
+        return std::string("spec.") + list + "[" + wanted.at("name").get<std::string>() + "].image is not " +
+               wanted.at("image").dump();
+    }
+    return "";
+  });
+}
+
+std::optional<Json> pod_of_claim(Services& services, const Record& record, const Json& asked,
+                                 const Budget& budget) {
+  return understood([&] { return find_claimed(services, record, asked, budget); });
+}
+
+std::string why_pool_unfit(Services& services, const Json& pod, const Budget& budget) {
+  return understood([&] { return why_unfit(services, pod, budget); });
 }
 
 }  // namespace isogate::k8s

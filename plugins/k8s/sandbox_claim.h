@@ -12,11 +12,7 @@
 
 namespace isogate::k8s {
 
-inline constexpr const char* kAgentsGroup = "agents.x-k8s.io";
 inline constexpr const char* kAgentsExtensions = "extensions.agents.x-k8s.io/v1beta1";
-
-// The newest version of `agents.x-k8s.io` that the cluster serves and this backend knows.
-std::string agents_version(Services& services, const Budget& budget);
 
 // The claim for what would be `pod`, a body of pod_of(): its name, owner and labels. Pure.
 nlohmann::json sandbox_claim_of(const Config& config, const nlohmann::json& pod);
@@ -25,7 +21,12 @@ nlohmann::json sandbox_claim_of(const Config& config, const nlohmann::json& pod)
 std::optional<nlohmann::json> pod_of_claim(Services& services, const Record& record,
                                            const nlohmann::json& pod, const Budget& budget);
 
-// Why the pool's pods will not do for `pod`; empty: they will.
+// Whether a container of `pod` is of another image than is asked for: nobody here wrote it, and what measures
+// comes in one. In words; empty: none is.
+std::string other_image(const nlohmann::json& asked, const nlohmann::json& pod);
+
+// Why the pool's pods will not do for `pod`; empty: they will. By the template and the policy as they are
+// now.
 std::string why_pool_unfit(Services& services, const nlohmann::json& pod, const Budget& budget);
 
 }  // namespace isogate::k8s

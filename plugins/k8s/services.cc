@@ -83,14 +83,36 @@ Resource Services::claims(const std::string& name) const {
 Resource Services::policies(const std::string& name) const {
   return {kNetworking, name_space, "networkpolicies", name};
 }
-Resource Services::sandbox_object(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
-  return {agents_version_, name_space, "sandboxes", name};
+namespace {
+
+// The newest that the cluster serves and this backend knows; empty: none.
+std::string agents_version(Api& api, const Budget& budget) {
+  ApiRequest request{"GET", "/apis/agents.x-k8s.io"};
+  request.attempt = "ask for the versions of agents.x-k8s.io";
+  try {
+    const Json group = api.call(request, budget);
+    for (const char* each : {"agents.x-k8s.io/v1beta1", "agents.x-k8s.io/v1alpha1"})
+      for (const Json& served : group.at("versions"))
+        if (served.at("groupVersion") == each) return each;
+  } catch (const ApiError& error) {
+    if (error.http_status() != 404) throw;
+  } catch (const Json::exception&) {
+    throw ApiError(ISOGATE_UNAVAILABLE, "cannot " + request.attempt + ": the answer is not understood", 200);
+  }
+  return "";
 }
 
-void Services::learn_agents_version(const std::string& group_version) {
+}  // namespace
+
+Resource Services::sandbox_object(const std::string& name, const Budget& budget) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!agents_version_.empty()) return {agents_version_, name_space, "sandboxes", name};
+  }
+  const std::string version = agents_version(api, budget);
   const std::lock_guard lock(mutex_);
-  agents_version_ = group_version;
+  agents_version_ = version;
+  return {version.empty() ? "agents.x-k8s.io/v1beta1" : version, name_space, "sandboxes", name};
 }
 
 namespace {

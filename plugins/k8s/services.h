@@ -48,15 +48,14 @@ struct Services {
   [[nodiscard]] Resource pod(const std::string& name = {}) const;
   [[nodiscard]] Resource claims(const std::string& name = {}) const;
   [[nodiscard]] Resource policies(const std::string& name = {}) const;
-  // Of agents.x-k8s.io, in the version that the cluster serves (sandbox_claim.h).
-  [[nodiscard]] Resource sandbox_object(const std::string& name = {}) const;
-  void learn_agents_version(const std::string& group_version);
+  // Of agents.x-k8s.io, in the version that the cluster serves: asked for once.
+  Resource sandbox_object(const std::string& name, const Budget& budget);
 
  private:
   mutable std::mutex mutex_;
   std::string warned_;
   std::optional<Gateway> gateway_;
-  std::string agents_version_ = "agents.x-k8s.io/v1beta1";
+  std::string agents_version_;  // empty: not known
 
  public:
   std::unique_ptr<Presence> presence;

@@ -39,6 +39,7 @@ constexpr Rule kFree[] = {
 // What must not be there beyond what was asked for.
 constexpr Rule kNotAdded[] = {
     {"args", "runs something else"},
+    {"claims", "are devices"},
     {"env", "holds secrets, or the like"},
     {"envFrom", "holds secrets"},
     {"ephemeralContainers", "runs beside the sandbox"},
@@ -47,6 +48,7 @@ constexpr Rule kNotAdded[] = {
     {"livenessProbe", "runs programs in it, and ends it"},
     {"ports", "may be the node's"},
     {"readinessProbe", "runs programs in it"},
+    {"resourceClaims", "are devices"},
     {"restartPolicy", "of an init container: runs beside the sandbox"},
     {"runtimeClassName", "is another runtime"},
     {"startupProbe", "runs programs in it"},
@@ -55,9 +57,8 @@ constexpr Rule kNotAdded[] = {
 
 // Of these, nothing at all is added.
 constexpr Rule kWhole[] = {
-    {"capabilities", "what it may do"},
-    {"securityContext", "what it may do"},
-    {"volumeMounts", "what it sees"},
+    {"capabilities", "what it may do"},    {"limits", "devices are asked for in them"},
+    {"securityContext", "what it may do"}, {"volumeMounts", "what it sees"},
     {"volumes", "what it sees"},
 };
 
@@ -113,6 +114,8 @@ bool at_most(const Json& quantity, const Json& most) {
 
 // A level alone only separates more.
 bool is_harmless(std::string_view field, const Json& value) {
+  for (const char* limit : {"cpu", "memory", "ephemeral-storage"})
+    if (field == limit) return true;
   if (field == "procMount") return value == "Default";
   return field == "seLinuxOptions" && value.is_object() && value.size() == 1 && value.contains("level");
 }
@@ -178,6 +181,7 @@ bool weakens(const std::string& key, const Json& value) {
                        key.starts_with("container.seccomp.security.alpha.kubernetes.io/") ||
                        key.starts_with("seccomp.security.alpha.kubernetes.io/");
   return key == "k8s.v1.cni.cncf.io/networks" || key == "v1.multus-cni.io/default-network" ||
+         key.find("crio.io") != std::string::npos || key.starts_with("io.kubernetes.cri-o.") ||
          key.starts_with("dev.gvisor.") || key.starts_with("io.katacontainers.") ||
          (profile && value == "unconfined");
 }

@@ -79,6 +79,8 @@ TEST(K8sSandboxClaim, TheShippedTemplateIsNoWeakerThanTheDefaults) {
   Json asked = some_pod(parse_config(kClaims)), given = made_of.at("spec").at("podTemplate");
   asked["metadata"]["labels"] = given["metadata"]["labels"] = Json::object();
   EXPECT_EQ(weaker_than(asked, given), "");
+  EXPECT_EQ(other_image(asked, given), "");
+  EXPECT_EQ(made_of.at("spec").at("networkPolicyManagement"), "Unmanaged");
   given["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = false;
   EXPECT_THAT(weaker_than(asked, given), HasSubstr("readOnlyRootFilesystem"));
 }
@@ -181,6 +183,9 @@ TEST_F(K8sSandboxPool, AKilledGatewayTakesItsPodUpAgain) {
   auto again = claiming();
   again.state_dir = first.state_dir();
   Gateway second(again);
+  EXPECT_TRUE(eventually(30, [&] {
+    return Caller(second, "a").get("/sandboxes").body.at("sandboxes").size() == 1;
+  })) << "taken up before anybody calls";
   EXPECT_EQ(Caller(second, "a").out("cat /tmp/mark"), "here\n");
   EXPECT_EQ(uid_of(claimed()), uid);
   second.stop();
@@ -212,8 +217,62 @@ TEST_F(K8sSandboxPool, AWeakerTemplateIsRefusedAndWhereItIsNamed) {
 }
 
 TEST_F(K8sSandboxPool, ATemplateThatLetsPacketsOutIsRefused) {
-  make_pool(0, [](Json& spec) { spec.erase("networkPolicy"); });
+  make_pool(0, [](Json& spec) { spec.erase("networkPolicyManagement"); });
   EXPECT_THAT(detail_of(claiming()), HasSubstr("lets packets through"));
+}
+
+TEST_F(K8sSandboxPool, AnotherImageIsRefused) {
+  make_pool(
+      0, [](Json& spec) { spec["podTemplate"]["spec"]["initContainers"][0]["image"] = "isogate-test:base"; });
+  EXPECT_THAT(detail_of(claiming()), HasSubstr("initContainers[runner].image is not"));
+}
+
+// The template may be changed between a probe and a call.
+TEST_F(K8sSandboxPool, ATemplateThatBecomesWeakerGivesNoMorePods) {
+  make_pool(1);
+  await_ready();
+  Gateway gateway(claiming());
+  ASSERT_EQ(Caller(gateway, "a").run("true").at("exit_code"), 0);
+  Json made_of = api_->get(resource("sandboxtemplates", name_), usual());
+  made_of["spec"]["podTemplate"]["spec"]["hostPID"] = true;
+  api_->replace(resource("sandboxtemplates", name_), made_of, usual());
+  const test::Answer answer = Caller(gateway, "b").exec("true");
+  EXPECT_EQ(answer.status, 503) << answer.text;
+  EXPECT_THAT(answer.text, HasSubstr("spec.hostPID is not false"));
+  EXPECT_EQ(Caller(gateway, "a").run("true").at("exit_code"), 0) << "what was measured goes on";
+}
+
+TEST_F(K8sSandboxPool, APodOfMoreThanIsAskedForIsNotTaken) {
+  make_pool(1);
+  await_ready();
+  Gateway gateway(options("provision: sandbox_claim, workspace: empty_dir, sandbox_pool: " + name_, "",
+                          "limits: {memory_mb: 64}"));
+  const test::Answer answer = Caller(gateway, "a").exec("true");
+  EXPECT_EQ(answer.status, 503) << answer.text;
+  EXPECT_THAT(answer.text, HasSubstr("limits.memory is more than"));
+  EXPECT_TRUE(eventually(30, [&] { return all("sandboxclaims").empty(); }));
+}
+
+// The last: it takes a while until the controller sees its own version again.
+TEST_F(K8sSandboxPool, AnOlderVersionIsUsedWhereTheClusterServesNoNewer) {
+  const Resource definition{"apiextensions.k8s.io/v1", "", "customresourcedefinitions",
+                            "sandboxes.agents.x-k8s.io"};
+  const auto serve_newer = [&](bool served) {
+    Json crd = api_->get(definition, usual());
+    for (Json& version : crd["spec"]["versions"])
+      if (version["name"] == "v1beta1") version["served"] = served;
+    api_->replace(definition, crd, usual());
+    EXPECT_TRUE(eventually(30, [&] {
+      const Json group = api_->call({"GET", "/apis/agents.x-k8s.io"}, usual());
+      return (group.dump().find("v1beta1") != std::string::npos) == served;
+    }));
+  };
+  serve_newer(false);
+  {
+    const Gateway gateway(options("provision: sandbox"));  // ready only when a trial Sandbox is admitted
+    EXPECT_THAT(Caller(gateway, "a").get("/backends").text, HasSubstr("\"available\""));
+  }
+  serve_newer(true);
 }
 
 }  // namespace

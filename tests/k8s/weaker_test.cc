@@ -127,6 +127,13 @@ TEST(K8sWeaker, EachWallThatIsMissingIsNamed) {
       {"env", R"([{"op": "add", "path": "/spec/containers/0/env", "value": [{"name": "A", "value": "b"}]}])"},
       {"envFrom",
        R"([{"op": "add", "path": "/spec/containers/0/envFrom", "value": [{"secretRef": {"name": "s"}}]}])"},
+      {"limits.vendor.com/device was not asked for",
+       R"([{"op": "add", "path": "/spec/containers/0/resources/limits/vendor.com~1device", "value": "1"}])"},
+      {"claims",
+       R"([{"op": "add", "path": "/spec/containers/0/resources/claims", "value": [{"name": "d"}]}])"},
+      {"resourceClaims", R"([{"op": "add", "path": "/spec/resourceClaims", "value": [{"name": "d"}]}])"},
+      {"cpu-quota.crio.io",
+       R"([{"op": "add", "path": "/metadata/annotations/cpu-quota.crio.io", "value": "disable"}])"},
       {"volumeDevices",
        R"([{"op": "add", "path": "/spec/containers/0/volumeDevices", "value": [{"name": "d"}]}])"},
       {"ports", R"([{"op": "add", "path": "/spec/containers/0/ports", "value": [{"hostPort": 80}]}])"},
@@ -147,6 +154,13 @@ TEST(K8sWeaker, ARuntimeClassAndADeadlineAreKept) {
     pod["spec"].erase(field);
     EXPECT_THAT(weaker_than(own, pod), HasSubstr(field));
   }
+}
+
+TEST(K8sWeaker, ALimitWhereNoneWasAskedForIsNot) {
+  const Json own = asked(R"({"memory_mb": 0})");
+  Json pod = own;
+  pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = "1Gi";
+  EXPECT_EQ(weaker_than(own, pod), "");
 }
 
 TEST(K8sWeaker, WhatAWeakerTemplateAsksForIsWhatWasAskedFor) {
