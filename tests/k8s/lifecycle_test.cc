@@ -74,7 +74,7 @@ TEST_F(K8sLifecycle, SigtermLeavesNoPodAndKeepsTheWorkspace) {
   first->stop();
   // The API server keeps the object of a pod for a while after its end.
   for (const Json& each : all("pods")) EXPECT_TRUE(state_of(each).stopped) << each.at("status");
-  EXPECT_TRUE(eventually(30, [&] { return all("pods").empty(); }));
+  EXPECT_TRUE(eventually(kGone, [&] { return all("pods").empty(); }));
   EXPECT_EQ(all("persistentvolumeclaims").size(), 2u);
   auto again = options();
   again.state_dir = first->state_dir();
@@ -88,7 +88,7 @@ TEST_F(K8sLifecycle, APurgeLeavesNothing) {
   me.run("echo x > file");
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
   for (const char* plural : {"pods", "leases", "persistentvolumeclaims", "networkpolicies"})
-    EXPECT_TRUE(eventually(20, [&] { return all(plural).empty(); })) << plural;
+    EXPECT_TRUE(eventually(kGone, [&] { return all(plural).empty(); })) << plural;
   EXPECT_EQ(me.out("ls -A"), "");
 }
 
@@ -123,7 +123,7 @@ TEST_F(K8sLifecycle, ALeaseOfSomebodyElseRefusesTheSandbox) {
   me.run("true");
   const std::string id = id_of(me);
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
-  ASSERT_TRUE(eventually(20, [&] { return all("leases").empty(); }));
+  ASSERT_TRUE(eventually(kGone, [&] { return all("leases").empty(); }));
   const Json lease = {
       {"apiVersion", "coordination.k8s.io/v1"}, {"kind", "Lease"}, {"metadata", {{"name", id}}}};
   api_->create(resource("leases"), lease, usual());

@@ -122,7 +122,7 @@ std::string OnCluster::refusal_of(const GatewayOptions& options) const {
   const test::Answer answer = Caller(gateway, "a").exec("true");
   EXPECT_EQ(answer.status, 503) << answer.text;
   for (const char* plural : {"pods", "leases"}) {
-    EXPECT_TRUE(test::eventually(60, [&] { return all(plural).empty(); })) << plural << " are left";
+    EXPECT_TRUE(test::eventually(kGone, [&] { return all(plural).empty(); })) << plural << " are left";
   }
   return answer.text;
 }

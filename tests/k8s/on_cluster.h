@@ -38,6 +38,8 @@ class OnCluster : public testing::Test {
   static std::string id_of(const test::Caller& caller);  // of its sandbox
   void remove(const std::string& plural, const std::string& name) const;
   [[nodiscard]] static Resource resource(const std::string& plural, const std::string& name = {});
+  // How long objects of what ended may stay: a kubelet that missed a pod's end looks again within 90 s.
+  static constexpr double kGone = 120;
   static Budget usual() { return Budget(Budget::kUsual); }
 
   // What the operator reads of a backend that does not serve.

@@ -34,7 +34,7 @@ class K8sPool : public OnCluster {
     return found;
   }
   [[nodiscard]] bool nothing_is_left() const {
-    return eventually(40, [&] {
+    return eventually(kGone, [&] {
       return all("pods").empty() && all("leases").empty() && all("persistentvolumeclaims").empty() &&
              all("networkpolicies").empty();
     });
@@ -146,7 +146,7 @@ TEST_F(K8sPool, WhatAKilledGatewayHadReadyIsRemovedWhenItsLeaseHasExpired) {
   api_->replace({"coordination.k8s.io/v1", resource("pods").name_space, "leases", name_of(lease)}, lease,
                 usual());
   Gateway last(options());
-  EXPECT_TRUE(eventually(40, [&] { return uids().empty(); }));
+  EXPECT_TRUE(eventually(kGone, [&] { return uids().empty(); }));
 }
 
 }  // namespace

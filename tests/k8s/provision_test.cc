@@ -93,7 +93,7 @@ class K8sProvisioned : public OnCluster {
   void expect_nothing_left() const {
     for (const char* plural :
          {"jobs", "sandboxes", "pods", "leases", "persistentvolumeclaims", "networkpolicies"})
-      EXPECT_TRUE(eventually(60, [&] { return all(plural).empty(); })) << plural;
+      EXPECT_TRUE(eventually(kGone, [&] { return all(plural).empty(); })) << plural;
   }
 };
 
@@ -171,7 +171,7 @@ TEST_P(K8sMaker, AKilledGatewayTakesItsPodUpAgain) {
   EXPECT_EQ(uid_of(pod()), uid);
   second.stop();
   for (const std::string& each : {plural(), std::string("pods")})
-    EXPECT_TRUE(eventually(60, [&] { return all(each).empty(); })) << each;
+    EXPECT_TRUE(eventually(kGone, [&] { return all(each).empty(); })) << each;
   EXPECT_EQ(all("persistentvolumeclaims").size(), 1u);
 }
 

@@ -101,7 +101,7 @@ class K8sSandboxPool : public OnCluster {
     if (!api_ || name_.empty()) return;
     remove("sandboxwarmpools", name_);
     remove("sandboxtemplates", name_);
-    EXPECT_TRUE(eventually(60, [&] { return pods_of_pool().empty(); }));
+    EXPECT_TRUE(eventually(kGone, [&] { return pods_of_pool().empty(); }));
   }
 
   // The shipped pool, of the images and sizes of these tests; `change`: of its template's spec.
@@ -150,7 +150,7 @@ class K8sSandboxPool : public OnCluster {
   }
   void expect_nothing_left() const {
     for (const char* plural : {"sandboxclaims", "leases", "networkpolicies"})
-      EXPECT_TRUE(eventually(60, [&] { return all(plural).empty(); })) << plural;
+      EXPECT_TRUE(eventually(kGone, [&] { return all(plural).empty(); })) << plural;
   }
   std::string name_;
 };
@@ -250,7 +250,7 @@ TEST_F(K8sSandboxPool, APodOfMoreThanIsAskedForIsNotTaken) {
   const test::Answer answer = Caller(gateway, "a").exec("true");
   EXPECT_EQ(answer.status, 503) << answer.text;
   EXPECT_THAT(answer.text, HasSubstr("limits.memory is more than"));
-  EXPECT_TRUE(eventually(30, [&] { return all("sandboxclaims").empty(); }));
+  EXPECT_TRUE(eventually(kGone, [&] { return all("sandboxclaims").empty(); }));
 }
 
 // The last: it takes a while until the controller sees its own version again.

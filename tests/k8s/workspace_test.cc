@@ -66,7 +66,7 @@ TEST_F(K8sWorkspace, OnAClaimItOutlivesThePodThatAKilledGatewayLeft) {
   first->wait(20);
   auto other = std::make_unique<Gateway>(after(*first, kEmptyDir));
   expect_refused(Caller(*other, "a").exec("true"), "empty_dir", "claim");
-  EXPECT_TRUE(eventually(30, [&] { return all("pods").empty(); })) << "what it ran does not run on";
+  EXPECT_TRUE(eventually(kGone, [&] { return all("pods").empty(); })) << "what it ran does not run on";
   expect_refused(Caller(*other, "a").exec("true"), "empty_dir", "claim");
   other->stop();
   Gateway back(after(*first, ""));
@@ -80,7 +80,7 @@ TEST_F(K8sWorkspace, OnAClaimItIsRemovedByAPurgeWhateverIsConfigured) {
   Gateway other(after(*first, kEmptyDir));
   expect_refused(Caller(other, "a").exec("true"), "empty_dir", "claim");
   end(Caller(other, "a"), "?purge=true");
-  EXPECT_TRUE(eventually(20, [&] { return all("persistentvolumeclaims").empty(); }));
+  EXPECT_TRUE(eventually(kGone, [&] { return all("persistentvolumeclaims").empty(); }));
   EXPECT_EQ(Caller(other, "a").out("ls -A; echo fresh"), "fresh\n");
 }
 
@@ -88,7 +88,7 @@ TEST_F(K8sWorkspace, OnAClaimThatIsGoneItIsLostWhateverIsConfigured) {
   auto first = std::make_unique<Gateway>(options());
   ASSERT_TRUE(succeeded(Caller(*first, "a").write("file", "x")));
   first->stop();
-  ASSERT_TRUE(eventually(30, [&] { return all("pods").empty(); }));
+  ASSERT_TRUE(eventually(kGone, [&] { return all("pods").empty(); }));
   remove("persistentvolumeclaims", name_of(all("persistentvolumeclaims").at(0)));
   Gateway other(after(*first, kEmptyDir));
   EXPECT_TRUE(refused(Caller(other, "a").exec("true"), 410, "sandbox_lost"));
