@@ -152,10 +152,9 @@ std::string why_not_admitted(Services& services, Parts parts, const isogate_limi
   const Json own = pod_of(services.config, parts, limits);
   std::string why;
   Json made;
-  const bool pooled = services.config.provision == Provision::kSandboxClaim;  // its pods are there already
-  if (!admits(services, own, why, budget, &made) && !(pooled && is_quota(why)))
+  if (!admits(services, own, why, budget, &made))
     return "the namespace `" + space + "` does not admit the pods of this backend: " + why;
-  if (const std::string weaker = made.is_null() ? "" : weaker_than(own, made); !weaker.empty())
+  if (const std::string weaker = weaker_than(own, made); !weaker.empty())
     return "the namespace `" + space + "` makes weaker pods of this backend's: " + weaker;
   if (services.config.provision != Provision::kPod) why = why_not_taken(services, own, budget);
   if (!why.empty()) return "the namespace `" + space + "` cannot hold sandboxes: " + why;

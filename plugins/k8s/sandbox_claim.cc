@@ -48,7 +48,7 @@ bool is_closed(const Json& policy) {
 std::string why_open(Services& services, const std::string& of, const Json& spec, const Budget& budget) {
   const std::string text = "the SandboxTemplate `" + of + "` ";
   if (spec.value("networkPolicyManagement", "Managed") != "Unmanaged" &&
-      !(spec.contains("networkPolicy") && is_closed(member(spec, "networkPolicy"))))
+      !(spec.value("networkPolicy", Json()).is_object() && is_closed(spec.at("networkPolicy"))))
     return text +
            "lets packets through: write networkPolicyManagement: Unmanaged into it, or networkPolicy: {}";
   const auto made = get(services, services.policies(of + "-network-policy"), budget);

@@ -105,13 +105,7 @@ std::string agents_version(Api& api, const Budget& budget) {
 }  // namespace
 
 Resource Services::sandbox_object(const std::string& name, const Budget& budget) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!agents_version_.empty()) return {agents_version_, name_space, "sandboxes", name};
-  }
   const std::string version = agents_version(api, budget);
-  const std::lock_guard lock(mutex_);
-  agents_version_ = version;
   return {version.empty() ? "agents.x-k8s.io/v1beta1" : version, name_space, "sandboxes", name};
 }
 

@@ -48,14 +48,14 @@ struct Services {
   [[nodiscard]] Resource pod(const std::string& name = {}) const;
   [[nodiscard]] Resource claims(const std::string& name = {}) const;
   [[nodiscard]] Resource policies(const std::string& name = {}) const;
-  // Of agents.x-k8s.io, in the version that the cluster serves: asked for once.
+  // Of agents.x-k8s.io, in the newest version that the cluster serves: asked for each time, since in one that
+  // it serves no more whatever is there looks gone.
   Resource sandbox_object(const std::string& name, const Budget& budget);
 
  private:
   mutable std::mutex mutex_;
   std::string warned_;
   std::optional<Gateway> gateway_;
-  std::string agents_version_;  // empty: not known
 
  public:
   std::unique_ptr<Presence> presence;
