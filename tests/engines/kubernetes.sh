@@ -351,14 +351,18 @@ up() {
   echo "$dir/kubeconfig"
 }
 
+# serves GROUP_VERSION PLURAL: and says so, without which a controller does not start.
+serves() { kube GET "/apis/$1" | jq -e --arg it "$2" 'any(.resources[]; .name == $it)' > /dev/null; }
+
 # The administrator's controller: it makes Sandboxes' pods. What it cannot do is for the tests to see.
 add_agents() {
   local agents kind
   agents=$("$here/kubernetes/agents.sh") || skip "there is no controller of agents.x-k8s.io"
   . "$dir/settings"
   for kind in "$agents"/*.yaml; do create /apis/apiextensions.k8s.io/v1/customresourcedefinitions < "$kind"; done
-  for kind in agents.x-k8s.io/v1beta1/sandboxes extensions.agents.x-k8s.io/v1beta1/sandboxwarmpools; do
-    await 20 kube-apiserver kube GET "/apis/$kind"
+  await 20 kube-apiserver serves agents.x-k8s.io/v1beta1 sandboxes
+  for kind in sandboxclaims sandboxtemplates sandboxwarmpools; do
+    await 20 kube-apiserver serves extensions.agents.x-k8s.io/v1beta1 "$kind"
   done
   launch agents "$agents/controller" --kubeconfig "$dir/kubeconfig" --health-probe-bind-address 0 \
     --metrics-bind-address 0 --leader-elect=false --enable-webhook=false --extensions
