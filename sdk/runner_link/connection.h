@@ -30,6 +30,7 @@ constexpr Clock::time_point kForEver = Clock::time_point::max();
 struct Patience {
   std::chrono::milliseconds cancelled{10'000};  // for the result of a call that was cancelled
   std::chrono::milliseconds stalled{10'000};    // for the stream to take one more byte
+  std::chrono::milliseconds killed{10'000};     // for the result of an exec that was cancelled
 };
 
 enum class Awaits { kNews, kTurn, kRoom };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "requests.h"
 #include "talk.h"
@@ -18,16 +19,26 @@ bool is_pipe(int fd) {
   return ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode);
 }
 
+// A pipe has no name, so that who may open it is whoever may look into a process that holds it.
+void give_pipe(int fd, int64_t user) {
+  struct stat info {};
+  if (user < 0 || ::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode) || info.st_uid == user) return;
+  if (::fchown(fd, static_cast<uid_t>(user), static_cast<gid_t>(-1)) == 0) return;
+  [[maybe_unused]] const int opened = ::fchmod(fd, 0666);
+}
+
 uint64_t number(uint64_t from_runner) { return std::min<uint64_t>(from_runner, INT64_MAX); }
 
 class Link final : public RunnerLink {
  public:
-  Link(std::unique_ptr<RunnerStream> stream, Patience patience) : connection_(std::move(stream), patience) {}
+  Link(std::unique_ptr<RunnerStream> stream, Patience patience)
+      : user_(stream->user()), connection_(std::move(stream), patience) {}
 
   void greet(const Bound& bound) {
     isogate_runner_hello hello{};
     connection_.greet(bound, hello);
     passes_ = connection_.carries_descriptors() && (hello.flags & ISOGATE_RUNNER_HAS_DESCRIPTORS) != 0;
+    minor_ = std::min(hello.minor, static_cast<uint16_t>(ISOGATE_RUNNER_MINOR));
     peer_.pid = hello.pid;
     peer_.uid = hello.uid;
     peer_.is_init = (hello.flags & ISOGATE_RUNNER_IS_INIT) != 0;
@@ -52,6 +63,8 @@ class Link final : public RunnerLink {
   void evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) override;
 
   bool ping(std::chrono::milliseconds patience) override { return connection_.ping(Clock::now() + patience); }
+  bool prove(std::chrono::milliseconds patience) override;
+  [[nodiscard]] bool spent() const override { return spent_; }
   [[nodiscard]] const Peer& peer() const override { return peer_; }
   [[nodiscard]] bool alive() const override { return connection_.is_there(); }
   [[nodiscard]] std::string why() const override { return connection_.why(); }
@@ -79,10 +92,41 @@ class Link final : public RunnerLink {
 
   void take_entry(const isogate_runner_result& from, isogate_entry& to);
 
+  const int64_t user_;  // of programs; -1: not known
   mutable Connection connection_;
+  isogate_runner_result run_exec(Talk& talk, const isogate_exec_request& request,
+                                 std::span<const int> passed);
+
   bool passes_ = false;
+  uint16_t minor_ = 0;
+  std::atomic<bool> spent_{false};
   Peer peer_;
 };
+
+isogate_runner_result Link::run_exec(Talk& talk, const isogate_exec_request& request,
+                                     std::span<const int> passed) {
+  const uint16_t flags = passed.empty() ? 0 : ISOGATE_RUNNER_WITH_DESCRIPTORS;
+  try {
+    return talk.run(passed, [&](std::string& out, uint32_t stream) { append(out, stream, flags, request); });
+  } catch (const Error& error) {
+    const bool lost = error.status() == ISOGATE_LOST && !talk.was_answered();
+    if (lost || (talk.said().exec_flags & ISOGATE_RESULT_LEFT_BEHIND) != 0) spent_ = true;
+    throw;
+  }
+}
+
+bool Link::prove(std::chrono::milliseconds patience) {
+  if (minor_ < 1) return false;
+  const isogate_call nobody{sizeof(isogate_call), -1, INT64_MAX, {}};
+  const Call call(nobody);
+  Talk talk(connection_, call, {.kind = Kind::kReads, .until = Clock::now() + patience});
+  try {
+    talk.run({}, [](std::string& out, uint32_t stream) { FrameWriter(out, ISOGATE_RUNNER_PROVE, stream); });
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
 
 void Link::exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
   check(request, peer_.has_pty);
@@ -91,21 +135,22 @@ void Link::exec(const Call& call, const isogate_exec_request& request, isogate_e
   size_t count = 0;
   for (const int fd : streams)
     if (passes_ && fd >= 0) passed[count++] = fd;
+  for (size_t i = 0; i < count; ++i) give_pipe(passed[i], user_);
   Plan plan{.kind = Kind::kRuns, .control_fd = request.control_fd};
   if (!passes_) {
     plan.feed_fd = streams[0];
     plan.out_fds = {streams[1], streams[2]};
   }
   Talk talk(connection_, call, plan);
-  const uint16_t flags = count > 0 ? ISOGATE_RUNNER_WITH_DESCRIPTORS : 0;
-  const isogate_runner_result& said =
-      talk.run({passed.data(), count},
-               [&](std::string& out, uint32_t stream) { append(out, stream, flags, request); });
+  const isogate_runner_result said = run_exec(talk, request, {passed.data(), count});
   if (said.exit_code < 0 || said.exit_code > 255 || said.term_signal < 0 || said.term_signal > 64) {
+    spent_ = true;
     connection_.fail("the runner told an end that no program has");
     throw Error(ISOGATE_LOST, "the runner told an end that no program has");
   }
-  result.flags = said.exec_flags & (ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_NOT_STARTED);
+  if ((said.exec_flags & ISOGATE_RESULT_LEFT_BEHIND) != 0) spent_ = true;
+  result.flags =
+      said.exec_flags & (ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_NOT_STARTED | ISOGATE_RESULT_LEFT_BEHIND);
   if (talk.was_cut() || (talk.was_cancelled() && (said.exec_flags & ISOGATE_RESULT_KILLED) != 0))
     result.flags |= ISOGATE_RESULT_KILLED;
   result.exit_code = said.exit_code;
@@ -122,8 +167,15 @@ void Link::read(const Call& call, const isogate_file_request& request, isogate_e
   if (!passes_) plan.out_fds[0] = request.fd;
   Talk talk(connection_, call, plan);
   const auto& said = run_file(talk, ISOGATE_RUNNER_READ, request, passes_ ? request.fd : -1);
-  take_entry(said, entry);
+  isogate_runner_result found = said;
+  const bool has_no_size = minor_ >= 2 && found.entry_size == ISOGATE_SIZE_UNKNOWN;
+  if (has_no_size) found.entry_size = 0;
+  take_entry(found, entry);
   if (entry.type != ISOGATE_ENTRY_REGULAR) refuse("it read what is no file");
+  if (has_no_size) {
+    entry.size = ISOGATE_SIZE_UNKNOWN;
+    return;
+  }
   const uint64_t left = entry.size - std::min(entry.size, request.offset);
   if (!passes_ && talk.received() != std::min(left, request.limit))
     throw Error(ISOGATE_IO, "the file's bytes did not come whole");
@@ -169,9 +221,11 @@ void Link::take_entry(const isogate_runner_result& from, isogate_entry& to) {
 void Link::evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) {
   check(request);
   Talk talk(connection_, call, {.kind = Kind::kReads});
+  const bool all = minor_ >= 1;
   const isogate_runner_result& said =
-      talk.run({}, [&](std::string& frame, uint32_t stream) { append(frame, stream, request); });
+      talk.run({}, [&](std::string& frame, uint32_t stream) { append(frame, stream, request, all); });
   out.flags = said.evidence_flags & kEvidence;
+  if (!all && request.gateway_listeners.len != 0) out.flags &= ~ISOGATE_EVIDENCE_NETWORK;
   out.uid = said.uid;
   out.gid = said.gid;
   out.no_new_privs = said.no_new_privs;
@@ -204,8 +258,9 @@ std::shared_ptr<RunnerLink> connect(std::unique_ptr<RunnerStream> stream, std::c
 }  // namespace link
 
 std::shared_ptr<RunnerLink> RunnerLink::connect(std::unique_ptr<RunnerStream> stream,
-                                                std::chrono::milliseconds patience, const Call& call) {
-  return link::connect(std::move(stream), patience, call, {});
+                                                std::chrono::milliseconds patience, const Call& call,
+                                                std::chrono::milliseconds killed) {
+  return link::connect(std::move(stream), patience, call, {.killed = killed});
 }
 
 }  // namespace isogate::sdk

@@ -68,6 +68,8 @@ void check(const isogate_file_request& request) {
 void check(const isogate_evidence_request& request) {
   if (request.gateway_port > UINT16_MAX) invalid("the gateway's port is none");
   if (request.gateway_address.len > 64) invalid("the gateway's address is too long");
+  if (request.gateway_listeners.len > ISOGATE_RUNNER_MAX_FRAME / 2)
+    invalid("the gateway has too many listeners");
 }
 
 std::array<int, 3> streams_of(const isogate_exec_request& request) {
@@ -103,10 +105,10 @@ void append(std::string& out, uint32_t stream, uint16_t frame_flags, uint32_t ve
       .text(view(request.user));
 }
 
-void append(std::string& out, uint32_t stream, const isogate_evidence_request& request) {
-  FrameWriter(out, ISOGATE_RUNNER_EVIDENCE, stream)
-      .add(isogate_runner_measure{request.gateway_port, 0})
-      .text(view(request.gateway_address));
+void append(std::string& out, uint32_t stream, const isogate_evidence_request& request, bool listeners) {
+  FrameWriter frame(out, ISOGATE_RUNNER_EVIDENCE, stream);
+  frame.add(isogate_runner_measure{request.gateway_port, 0}).text(view(request.gateway_address));
+  if (listeners) frame.text(view(request.gateway_listeners));
 }
 
 }  // namespace isogate::sdk::link

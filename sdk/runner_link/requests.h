@@ -20,6 +20,7 @@ std::array<int, 3> streams_of(const isogate_exec_request& request);
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request);
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, uint32_t verb,
             const isogate_file_request& request);
-void append(std::string& out, uint32_t stream, const isogate_evidence_request& request);
+// `listeners`: whether the runner takes them (1.1).
+void append(std::string& out, uint32_t stream, const isogate_evidence_request& request, bool listeners);
 
 }  // namespace isogate::sdk::link

@@ -32,6 +32,12 @@ class SocketStream final : public RunnerStream {
   ssize_t read_some(char* to, size_t size) override { return ::recv(fd_, to, size, 0); }
   ssize_t write_some(const char* from, size_t size) override { return ::send(fd_, from, size, MSG_NOSIGNAL); }
   [[nodiscard]] bool carries_descriptors() const override { return descriptors_; }
+  [[nodiscard]] int64_t user() const override {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    const bool known = descriptors_ && ::getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    return known ? int64_t{peer.uid} : -1;
+  }
   void shutdown() override { ::shutdown(fd_, SHUT_RDWR); }
 
   ssize_t write_with(const char* from, size_t size, const int* fds, size_t count) override {

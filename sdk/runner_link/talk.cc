@@ -58,7 +58,7 @@ void Talk::wait() {
   set(kBody, goes_on ? plan_.body_fd : -1, 0);
   set(kOut, outlets_[0].wants(), POLLOUT);
   set(kErr, outlets_[1].wants(), POLLOUT);
-  connection_.wait(pending_, Awaits::kNews, watched_, std::min(patience_ends_, grace_ends_));
+  connection_.wait(pending_, Awaits::kNews, watched_, std::min({patience_ends_, grace_ends_, plan_.until}));
   look_at_watched();
   look_at_clock();
 }
@@ -72,6 +72,10 @@ void Talk::look_at_watched() {
 }
 
 void Talk::look_at_clock() {
+  if (Clock::now() >= plan_.until) {
+    connection_.abandon(pending_);
+    lost("it did not answer in time");
+  }
   if (!cancelled_) return;
   was_away_ = was_away_ || connection_.is_away();
   const auto now = Clock::now();
@@ -90,7 +94,8 @@ void Talk::cancel() {
   if (cancelled_) return;
   cancelled_ = true;
   was_away_ = connection_.is_away();
-  patience_ends_ = Clock::now() + connection_.patience().cancelled;
+  const Patience& patience = connection_.patience();
+  patience_ends_ = Clock::now() + (plan_.kind == Kind::kRuns ? patience.killed : patience.cancelled);
   grace_ends_ = Clock::now() + kGrace;
   connection_.post(pending_,
                    [&](std::string& out) { FrameWriter(out, ISOGATE_RUNNER_CANCEL, pending_.stream); });

@@ -29,6 +29,7 @@ struct Plan {
   bool has_body = false;
   int body_fd = -1;
   int complete_fd = -1;
+  Clock::time_point until = kForEver;  // then it is not waited for any more, whatever becomes of it
   // LIST
   const EntrySink* entries = nullptr;
   uint64_t most_entries = UINT64_MAX;
@@ -46,12 +47,15 @@ class Talk {
   template <typename Fill>
   const isogate_runner_result& run(std::span<const int> fds, Fill fill) {
     call_.check();
-    const bool sent = connection_.send(pending_, {.cancel_fd = call_.cancel_fd()}, fds,
+    const bool sent = connection_.send(pending_, {.cancel_fd = call_.cancel_fd(), .until = plan_.until}, fds,
                                        [&](std::string& out) { fill(out, connection_.begin(pending_)); });
     if (!sent) not_sent();
     return converse();
   }
 
+  // After run(), whether or not it threw: the runner sent a result, which is then this one.
+  [[nodiscard]] bool was_answered() const { return answered_; }
+  [[nodiscard]] const isogate_runner_result& said() const { return pending_.result; }
   // After run(): CANCEL was sent; output was dropped, since nobody took it after the cancellation.
   [[nodiscard]] bool was_cancelled() const { return cancelled_; }
   [[nodiscard]] bool was_cut() const { return cut_; }

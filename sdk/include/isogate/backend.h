@@ -125,9 +125,12 @@ typedef struct isogate_sandbox_spec {
   isogate_limits limits;  /* of the whole sandbox */
 } isogate_sandbox_spec;
 
-#define ISOGATE_SANDBOX_ATTACHED (1u << 0) /* it was there already */
+#define ISOGATE_SANDBOX_ATTACHED (1u << 0) /* its workspace was there already */
 #define ISOGATE_SANDBOX_RUNS (1u << 1)     /* it goes on when its host ends, and one host at a time may have
                                               it open: the next one opens it when that has closed it */
+#define ISOGATE_SANDBOX_FRESH (1u << 2)    /* what its programs run in was made by this very open, so that
+                                              no tenant's program has run in it; its workspace may be old.
+                                              Without it an ATTACHED sandbox may have been used. */
 
 typedef struct isogate_sandbox_info {
   uint32_t struct_size;
@@ -181,6 +184,8 @@ typedef struct isogate_exec_request {
 #define ISOGATE_RESULT_OOM_KILLED (1u << 0)  /* from the kernel's counters, not from the signal */
 #define ISOGATE_RESULT_KILLED (1u << 1)      /* ended because cancel_fd fired */
 #define ISOGATE_RESULT_NOT_STARTED (1u << 2) /* exec failed: exit_code 126 or 127, os_errno says why */
+#define ISOGATE_RESULT_PROVEN (1u << 3)      /* `isolation` was seen to hold for this very exec */
+#define ISOGATE_RESULT_LEFT_BEHIND (1u << 4) /* something it started could not be ended in time */
 
 typedef struct isogate_exec_result { /* a program that fails is ISOGATE_OK with its exit_code */
   uint32_t struct_size;
@@ -188,7 +193,7 @@ typedef struct isogate_exec_result { /* a program that fails is ISOGATE_OK with 
   int32_t exit_code;      /* valid when term_signal is 0 */
   int32_t term_signal;    /* 0: it exited */
   int32_t os_errno;       /* with NOT_STARTED */
-  uint32_t reserved;      /* 0 */
+  uint32_t isolation;     /* ISOGATE_ISOLATION_*, with PROVEN */
   uint64_t wall_ns;       /* from the start of the program to its end */
   uint64_t cpu_ns;        /* user and system, of what was waited for */
   uint64_t max_rss_bytes; /* 0: not known */
@@ -235,7 +240,7 @@ typedef struct isogate_file_request {
 #define ISOGATE_ENTRY_DIRECTORY 2u
 #define ISOGATE_ENTRY_SYMLINK 3u
 #define ISOGATE_ENTRY_OTHER 4u
-
+#define ISOGATE_SIZE_UNKNOWN UINT64_MAX /* read: made up by the kernel (/proc, /sys), its end not reached */
 typedef struct isogate_entry {
   uint32_t struct_size;
   uint32_t type; /* ISOGATE_ENTRY_* */
@@ -254,7 +259,7 @@ typedef struct isogate_entry_sink { /* the host's; called on the plugin's thread
 /* ---- evidence ------------------------------------------------------------------------------ */
 
 #define ISOGATE_EVIDENCE_MEASURED (1u << 0)        /* the fields up to visible_processes */
-#define ISOGATE_EVIDENCE_NETWORK (1u << 1)         /* the REACHED bits were tried */
+#define ISOGATE_EVIDENCE_NETWORK (1u << 1)         /* every address behind the REACHED bits was tried */
 #define ISOGATE_EVIDENCE_REACHED_GATEWAY (1u << 2) /* a listener of this gateway answered */
 #define ISOGATE_EVIDENCE_REACHED_METADATA (1u << 3)
 
@@ -274,6 +279,8 @@ typedef struct isogate_evidence_request {
   uint32_t struct_size;
   uint32_t gateway_port;       /* to try on every address a sandbox may know; 0: do not */
   isogate_str gateway_address; /* numeric */
+  isogate_str gateway_listeners; /* every TCP listener of the gateway, those two being the first: numeric
+                                    "ip:port" or "[ip]:port", one space between. All are tried. */
 } isogate_evidence_request;
 
 /* ---- what the host offers ------------------------------------------------------------------ */
@@ -285,6 +292,8 @@ typedef struct isogate_evidence_request {
 
 #define ISOGATE_HOST_ALLOW_UNISOLATED (1u << 0) /* the operator wrote allow_unisolated: true */
 #define ISOGATE_HOST_PROBE_ONLY (1u << 1)       /* no sandbox will be opened: make nothing ahead */
+#define ISOGATE_HOST_MANY_TENANTS (1u << 2)     /* more than one tenant may call: no name, uid or time of
+                                                   one may tell of another's agents */
 
 typedef struct isogate_shared_dir { /* readable by every sandbox, writable by none */
   isogate_str prefix;               /* first component(s) of a workspace path, without slashes around */
@@ -333,6 +342,7 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
 #define ISOGATE_CAP_UID_PER_SANDBOX (1ull << 8) /* two sandboxes never share a uid */
 #define ISOGATE_CAP_PERSISTENT (1ull << 9)      /* the workspace survives close(STOP) */
 #define ISOGATE_CAP_EVIDENCE (1ull << 10)
+#define ISOGATE_CAP_PROVEN_EXECS (1ull << 11) /* every exec result is PROVEN; one that is not is unknown */
 
 #define ISOGATE_PROBE_AVAILABLE 1u
 #define ISOGATE_PROBE_DEGRADED 2u /* serves, with less than its descriptor promises; detail says what */
@@ -368,7 +378,8 @@ typedef struct isogate_backend_api {
                          const isogate_sandbox_spec* spec, isogate_sandbox** out,
                          isogate_sandbox_info* info, isogate_error* error);
   /* [any] No other call of that sandbox is running. After OK the pointer is dead; after a failure it
-     is not, and close may be tried again. With STOP and PURGE nothing is left running. */
+     is not, and close, tried again, is the only call that follows. With STOP and PURGE nothing is left
+     running: what still runs is a failure. */
   isogate_status (*close)(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
                           isogate_error* error);
   /* [any] Every sandbox of this instance that exists, open or not. */
@@ -382,7 +393,7 @@ typedef struct isogate_backend_api {
                          isogate_error* error);
 
   /* [box] Writes offset … offset+limit of a regular file to fd; *entry is the file as opened.
-     Never blocks on the file, and ends at the size it had when opened. */
+     Never blocks on the file, and ends at the size it had when opened (if the kernel knows it). */
   isogate_status (*read)(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_file_request* request, isogate_entry* entry,
                          isogate_error* error);
@@ -408,7 +419,8 @@ typedef struct isogate_backend_api {
   /* [box] optional. A file, a symlink itself, an empty directory; a tree with RECURSIVE. */
   isogate_status (*remove)(isogate_sandbox* sandbox, const isogate_call* call,
                            const isogate_file_request* request, isogate_error* error);
-  /* [box] optional. What one of its programs would find; only before the first tenant command. */
+  /* [box] optional. What one of its programs would find. Asked for after every open: taken before the
+     first tenant command; what was FRESH in an earlier open answers what was taken then. */
   isogate_status (*evidence)(isogate_sandbox* sandbox, const isogate_call* call,
                              const isogate_evidence_request* request, isogate_evidence* out,
                              isogate_error* error);

@@ -35,6 +35,9 @@ class RunnerStream {
   // Sends bytes with descriptors attached to the first one; only where carries_descriptors().
   [[nodiscard]] virtual bool carries_descriptors() const { return false; }
   virtual ssize_t write_with(const char* from, size_t size, const int* fds, size_t count);
+  // Where descriptors go with the bytes: the user that programs run as, by the kernel's word. They are to
+  // open their own pipes by name, as /dev/stderr. -1: not known.
+  [[nodiscard]] virtual int64_t user() const { return -1; }
   // Both directions end, whoever waits wakes up.
   virtual void shutdown() = 0;
   // Any thread. The other side has hung up; when anything last came from it (now, where that is not known);
@@ -74,14 +77,16 @@ std::unique_ptr<RunnerStream> resumable_stream(RunnerDial dial, const ResumeOpti
 class RunnerLink {
  public:
   // Says hello and waits for the answer, at most `patience`, or until the call is cancelled. Throws
-  // ISOGATE_UNAVAILABLE with what is wrong with the other side.
-  static std::shared_ptr<RunnerLink> connect(std::unique_ptr<RunnerStream> stream,
-                                             std::chrono::milliseconds patience, const Call& call);
+  // ISOGATE_UNAVAILABLE with what is wrong with the other side. `killed`: how long an exec may take to end
+  // once it is cancelled; then contact counts as lost.
+  static std::shared_ptr<RunnerLink> connect(
+      std::unique_ptr<RunnerStream> stream, std::chrono::milliseconds patience, const Call& call,
+      std::chrono::milliseconds killed = std::chrono::milliseconds(10'000));
   virtual ~RunnerLink() = default;  // no call of it is running
 
   // The verbs of backend.h. When contact is lost an exec that may have started throws ISOGATE_LOST, what
   // cannot have started ISOGATE_UNAVAILABLE. A call that does not end within ten seconds of its cancellation
-  // ends the connection.
+  // ends the connection; an exec within what connect() was told.
   virtual void exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) = 0;
   virtual void read(const Call& call, const isogate_file_request& request, isogate_entry& entry) = 0;
   virtual uint64_t write(const Call& call, const isogate_file_request& request) = 0;
@@ -92,8 +97,14 @@ class RunnerLink {
   virtual void remove(const Call& call, const isogate_file_request& request) = 0;
   virtual void evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) = 0;
 
-  // Whether the runner answers within `patience`.
+  // Whether the runner answers within `patience`. It may while nothing can be started any more: prove().
   virtual bool ping(std::chrono::milliseconds patience) = 0;
+  // Whether the runner starts a program of its own within `patience`, as it would a tenant's, sees it end and
+  // reaps it. False also with a runner of before 1.1 (one more exec of it is no worse than an exec: 1 ms).
+  virtual bool prove(std::chrono::milliseconds patience) = 0;
+  // The end of some exec is not known, or something of one was left behind. Whoever has a place to replace
+  // (container, pod) ends it before anything else runs there; it stays so.
+  [[nodiscard]] virtual bool spent() const = 0;
 
   struct Peer {
     uint32_t pid = 0, uid = 0;  // as it says itself

@@ -19,7 +19,7 @@
 
 #define ISOGATE_RUNNER_MAGIC 0x31525349u /* "ISR1" */
 #define ISOGATE_RUNNER_MAJOR 1u
-#define ISOGATE_RUNNER_MINOR 0u
+#define ISOGATE_RUNNER_MINOR 2u
 
 typedef struct isogate_runner_frame { /* 12 bytes */
   uint32_t size;                      /* of what follows */
@@ -45,10 +45,13 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 #define ISOGATE_RUNNER_HELLO 1u    /* isogate_runner_hello; both ways */
 #define ISOGATE_RUNNER_EXEC 2u     /* isogate_runner_exec, strings */
 #define ISOGATE_RUNNER_FILE 3u     /* isogate_runner_file, strings */
-#define ISOGATE_RUNNER_EVIDENCE 4u /* isogate_runner_measure, strings: the gateway's address */
+#define ISOGATE_RUNNER_EVIDENCE 4u /* isogate_runner_measure, strings: the gateway's address; since 1.1 what
+                                      isogate_evidence_request says of its listeners */
 #define ISOGATE_RUNNER_CONTROL 5u  /* isogate_control (backend.h): a signal, the terminal's size */
 #define ISOGATE_RUNNER_CANCEL 6u   /* nothing; the call ends as soon as it can, with its RESULT */
 #define ISOGATE_RUNNER_PING 7u     /* up to 64 bytes; on stream 0 */
+#define ISOGATE_RUNNER_PROVE 8u    /* nothing; since 1.1: starts a program of the runner's own as EXEC would, and
+                                      answers once that is reaped */
 
 /* both ways */
 #define ISOGATE_RUNNER_DATA 16u   /* isogate_runner_channel, bytes */
@@ -109,7 +112,7 @@ typedef struct isogate_runner_file { /* 40 bytes; strings: path, path_to, user *
   uint64_t reserved;
 } isogate_runner_file;
 
-typedef struct isogate_runner_measure { /* 8 bytes; strings: numeric address, may be empty */
+typedef struct isogate_runner_measure { /* 8 bytes; strings: numeric address, listeners; may be empty */
   uint32_t gateway_port;
   uint32_t reserved;
 } isogate_runner_measure;
@@ -144,7 +147,7 @@ typedef struct isogate_runner_result { /* 224 bytes; strings: the message of a f
   uint32_t evidence_flags; /* ISOGATE_EVIDENCE_* */
   uint64_t wall_ns, cpu_ns, max_rss_bytes;
   uint64_t written; /* WRITE */
-  uint64_t entry_size;
+  uint64_t entry_size; /* READ, since 1.2: may be ISOGATE_SIZE_UNKNOWN */
   int64_t entry_mtime_ns;
   uint32_t uid, gid, no_new_privs, seccomp_mode; /* EVIDENCE, and so on */
   uint64_t cap_inheritable, cap_permitted, cap_effective, cap_bounding, cap_ambient;
