@@ -252,11 +252,32 @@ Result<void> Cgroups::fill(CgroupSlot& slot, const isogate_limits& limits, bool 
   }
   if (auto limited = limit_in_leaf(slot, limits); !limited.ok()) return limited;
   if (auto limited = limit_in_v1(slot, limits); !limited.ok()) return limited;
-  return join_shared(slot);
+  if (auto joined = join_shared(slot); !joined) return joined;
+  note_quota(slot, limits);
+  return {};
+}
+
+bool Cgroups::restore_quota() {
+  const CgroupBase& base = *bases_[static_cast<size_t>(controllers_[kCpu].base)];
+  quota_lost_ = !set_cpu_limit(base.fd(), base.version(), shared_.cpu_millis).ok();
+  return !quota_lost_;
+}
+
+void Cgroups::note_quota(CgroupSlot& slot, const isogate_limits& limits) const {
+  const int index = controllers_[kCpu].base;
+  if (index < 0) return;
+  const CgroupBase* const base = bases_[static_cast<size_t>(index)].get();
+  slot.quota.version = base->version();
+  if (asked(shared_, kCpu) != 0) slot.quota.shared_fd = base->fd();
+  if (asked(limits, kCpu) == 0) return;
+  if (index == v2_base_) slot.quota.own_fd = slot.leaf->directory.get();
+  for (const auto& limit : slot.limits)
+    if (limit.base == base) slot.quota.own_fd = limit.directory.get();
 }
 
 Result<CgroupSlot> Cgroups::acquire(const isogate_limits& limits, bool want_leaf) {
   if (auto checked = check(limits); !checked.ok()) return checked.error();
+  if (quota_lost_ && !restore_quota()) return unsupported("the cpu limit cannot be put in force again");
   CgroupSlot slot;
   auto filled = fill(slot, limits, want_leaf);
   if (filled.ok()) return slot;
@@ -266,6 +287,7 @@ Result<CgroupSlot> Cgroups::acquire(const isogate_limits& limits, bool want_leaf
 }
 
 void Cgroups::release(CgroupSlot slot) {
+  if (slot.quota_lifted && slot.quota.shared_fd >= 0) restore_quota();
   for (auto& limit : slot.limits) {
     if (limit.pooled) {
       const std::lock_guard lock(mutex_);

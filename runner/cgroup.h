@@ -33,6 +33,13 @@ struct CgroupLimit {  // a v1 group of one run
   bool pooled = false;  // without limits of its own: it tells whose memory ran out
 };
 
+// The groups that limit its processor time: its own, and the one it shares with other runs. What is killed
+// needs time to die, so the limit is lifted while that takes too long.
+struct CpuQuota {
+  int own_fd = -1, shared_fd = -1;  // directories; borrowed
+  int version = 0;
+};
+
 struct CgroupSlot {                  // what one run lives in
   std::unique_ptr<CgroupLeaf> leaf;  // none: a supervisor is needed
   std::string leaf_failure;          // why there is none although there should be
@@ -40,6 +47,8 @@ struct CgroupSlot {                  // what one run lives in
   Fd oom_events;               // its oom_kill counter; none without a memory limit
   uint64_t oom_before = 0;     // what that said before
   bool oom_kills_one = false;  // v1: the rest of the tree is ours to kill
+  CpuQuota quota;
+  bool quota_lifted = false;  // release() puts it in force again
 };
 
 class Cgroups {
@@ -83,6 +92,8 @@ class Cgroups {
   Result<void> limit_in_v1(CgroupSlot& slot, const isogate_limits& limits);
   Result<void> limit_all(int kind, uint64_t value);
   Result<void> join_shared(CgroupSlot& slot);
+  bool restore_quota();
+  void note_quota(CgroupSlot& slot, const isogate_limits& limits) const;
   Result<void> join_shared_memory(CgroupSlot& slot, size_t base);
   Result<CgroupLimit> make_limit(const CgroupBase& base);
   Result<void> fill(CgroupSlot& slot, const isogate_limits& limits, bool want_leaf);
@@ -98,6 +109,7 @@ class Cgroups {
   std::atomic<uint64_t> next_{0};
   std::mutex mutex_;
   std::vector<std::unique_ptr<CgroupLeaf>> free_;
+  std::atomic<bool> quota_lost_{false};                            // the shared limit is not in force
   isogate_limits shared_{};                                        // of nest()
   std::vector<CgroupLimit> free_v1_;                               // of nest(), for memory
   std::vector<std::pair<const CgroupBase*, std::string>> undead_;  // still busy; tried again at each release

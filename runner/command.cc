@@ -1,6 +1,7 @@
 #include "runner/command.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,17 @@ namespace {
 bool is_ready(int fd) {
   pollfd slot = {fd, POLLIN, 0};
   return fd >= 0 && ::poll(&slot, 1, 0) > 0;
+}
+
+// A program may open its own streams by name, as /dev/stderr: pipes are its user's then.
+void give_pipes(const Command& command) {
+  if (!command.identity.change || command.pty) return;
+  for (const int fd : {command.stdin_fd, command.stdout_fd, command.stderr_fd}) {
+    struct stat info {};
+    if (fd < 0 || ::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) continue;
+    if (info.st_uid == command.identity.uid) continue;
+    [[maybe_unused]] const int given = ::fchown(fd, command.identity.uid, command.identity.gid);
+  }
 }
 
 bool any(const isogate_limits& limits) {
@@ -78,6 +90,8 @@ void CommandRunner::plan(Supervision& s, const Command& command, const CgroupSlo
   s.start.cancel_fd = command.cancel_fd;
   s.control_fd = command.control_fd;
   s.oom_fd = slot.oom_kills_one ? slot.oom_events.get() : -1;
+  s.plan.nice = options_.nice;
+  s.quota = slot.quota;
   s.walk = walk_;
   s.supervisor = slot.leaf == nullptr;
   s.plan.child_signal = s.supervisor;
@@ -131,6 +145,7 @@ Result<Ending> CommandRunner::run_in(const Command& command, const PreparedProgr
   const SpawnReport report = *stack->report;
   *again = leaf_was_at_fault(s, report, slot);
   if (slot.leaf != nullptr && (s.result.leaf_spent || *again)) slot.leaf->pooled = false;
+  slot.quota_lifted = s.result.quota_lifted;
   return ending_of(command, s, report, slot);
 }
 
@@ -141,7 +156,9 @@ Result<Ending> CommandRunner::run(const Command& command) {
   }
   auto program = PreparedProgram::make(command);
   if (!program) return program.error();
-  if (command.enclosure != nullptr) return run_enclosed(command, *program);
+  give_pipes(command);
+  if (Enclosure* const place = command.site.enclosure(); place != nullptr)
+    return run_enclosed(*place, command, *program);
   reap_strays();
   for (const bool want_leaf : {true, false}) {
     auto slot = acquire(command, want_leaf);
@@ -149,13 +166,19 @@ Result<Ending> CommandRunner::run(const Command& command) {
     bool again = false;
     auto ending = run_in(command, *program, *slot, &again);
     if (cgroups_ != nullptr) cgroups_->release(std::move(*slot));
-    if (!again) return ending;
+    if (!again) {
+      if (ending) ending->isolation = ISOGATE_ISOLATION_NONE;
+      return ending;
+    }
     notice("a program runs under a supervisor, its cgroup2 leaf did not work: " + ending.error().message);
   }
   return Error{ISOGATE_INTERNAL, 0, "cannot start the program in any way"};
 }
 
-Result<isogate_evidence> CommandRunner::measure(const Identity& identity) {
+Result<isogate_evidence> CommandRunner::measure(const Site& site, const Identity& identity,
+                                                const isogate_evidence_request& request) {
+  if (Enclosure* const place = site.enclosure(); place != nullptr)
+    return measure_enclosed(*place, identity, request);
   auto mapped = stacks_.take();
   if (!mapped) return mapped.error();
   const BorrowedStack stack(stacks_, *mapped);

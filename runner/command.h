@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,26 +34,48 @@ struct Identity {
 class Enclosure;  // enclosure.h
 struct EnclosureOptions;
 
+// Where a program runs. It has no default and no empty value: absence never means this host. A copy is as
+// good as the original, and so is what was moved from.
+class Site {
+ public:
+  // The surroundings of this process, without isolation of its own. Who may say this is a list:
+  // tests/runner/site_test.cc.
+  static Site host() { return Site(nullptr); }
+
+  // Null: this host.
+  [[nodiscard]] Enclosure* enclosure() const { return enclosure_.get(); }
+
+  Site(const Site&) = default;
+  Site& operator=(const Site&) = default;
+
+ private:
+  friend class CommandRunner;  // enclose() makes one, of an enclosure that is there
+  explicit Site(std::shared_ptr<Enclosure> enclosure) : enclosure_(std::move(enclosure)) {}
+  std::shared_ptr<Enclosure> enclosure_;
+};
+
 struct Command {
+  explicit Command(Site where) : site(std::move(where)) {}
+
+  Site site;
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> env;  // exact
-  int cwd_fd = -1;                                       // fchdir before exec; -1: stay
+  int cwd_fd = -1;                                       // on this host: fchdir before exec; -1: stay
   Identity identity;
   int stdin_fd = -1, stdout_fd = -1, stderr_fd = -1;  // -1: /dev/null
   bool pty = false;                                   // stdin_fd and stdout_fd are the terminal's bytes
   uint16_t rows = 0, cols = 0;
-  int control_fd = -1;  // isogate_control records
-  int cancel_fd = -1;   // readable: kill the tree
-  // Where it runs; null: in the surroundings of this process. Then cwd_fd is not looked at.
-  std::shared_ptr<Enclosure> enclosure;
-  std::string cwd;          // in the enclosure; relative: beneath the workspace, whatever links there are
+  int control_fd = -1;      // isogate_control records
+  int cancel_fd = -1;       // readable: kill the tree
+  std::string cwd;          // in an enclosure; relative: beneath the workspace, whatever links there are
   isogate_limits limits{};  // a group of its own; what cannot be enforced is ISOGATE_UNSUPPORTED
 };
 
 struct Ending {
-  bool started = true;       // false: exec failed with os_errno, exit_code is 126 or 127
-  bool killed = false;       // cancel_fd fired
-  bool oom_killed = false;   // from the kernel's counters
+  bool started = true;                // false: exec failed with os_errno, exit_code is 126 or 127
+  bool killed = false;                // cancel_fd fired
+  bool oom_killed = false;            // from the kernel's counters
+  std::optional<uint32_t> isolation;  // ISOGATE_ISOLATION_*, as this very run has shown it
   bool left_behind = false;  // SIGKILL was sent, but the kernel held something back for 10 s (a stuck disk)
   int os_errno = 0;
   int exit_code = 0, term_signal = 0;
@@ -62,8 +85,13 @@ struct Ending {
 };
 
 struct RunnerOptions {
-  bool use_cgroups = true;        // false: always the supervisor, and no limits
-  bool use_leaf = true;           // false: always the supervisor, but for what only a cgroup2 leaf can limit
+  bool use_cgroups = true;  // false: always the supervisor, and no limits
+  bool use_leaf = true;     // false: always the supervisor, but for what only a cgroup2 leaf can limit
+  // Of programs, so that they yield to what supervises them and answers for them: among 400 that spin a
+  // thread that is no better runs three quarters of a second late (Linux 6.18), and does in 3 s what takes 8
+  // ms. Best effort: who has less already keeps it. 19 where they have a processor limit in common with this
+  // process and nobody else, in a container.
+  int nice = 5;
   std::string group = "isogate";  // <group>.<pid>.<n> is made below this process's own cgroup
   // One line when a run had to do without its leaf, or could not be cleaned up after. Any thread.
   std::function<void(const std::string&)> notice;
@@ -80,17 +108,17 @@ class Runner {
   // kept the program from being prepared (identity, cwd_fd, …), ISOGATE_LOST when the supervisor was killed.
   virtual Result<Ending> run(const Command& command) = 0;
 
-  // What one program run with this identity finds about itself, measured in a child that went through
-  // the same preparation as run()'s.
-  virtual Result<isogate_evidence> measure(const Identity& identity) = 0;
+  // What one program run there with this identity finds about itself, measured in a child that went through
+  // the same preparation as run()'s. In an enclosure before its first run() only, and there alone `request`
+  // is looked at.
+  virtual Result<isogate_evidence> measure(const Site& site, const Identity& identity,
+                                           const isogate_evidence_request& request) = 0;
 
   // See enclosure.h.
-  virtual Result<std::shared_ptr<Enclosure>> enclose(EnclosureOptions options) = 0;
-  // When this returns nothing of it is left, provided that none of its runs is under way.
-  virtual void release(std::shared_ptr<Enclosure> enclosure) = 0;
-  // What a program in that enclosure finds about itself. Before its first run() only.
-  virtual Result<isogate_evidence> measure(const std::shared_ptr<Enclosure>& enclosure,
-                                           const isogate_evidence_request& request) = 0;
+  virtual Result<Site> enclose(EnclosureOptions options) = 0;
+  // Ends an enclosure: from now on nothing is run in it any more (ISOGATE_NO_SANDBOX), and when this returns
+  // OK nothing runs in it. ISOGATE_UNAVAILABLE while something is held back by the kernel; may be repeated.
+  virtual Result<void> release(const Site& site) = 0;
 
   struct Abilities {
     uint64_t capabilities = 0;  // ISOGATE_CAP_LIMIT_*, ISOGATE_CAP_PTY

@@ -18,7 +18,8 @@
 namespace isogate {
 namespace {
 
-constexpr std::chrono::seconds kReleasePatience{10};
+constexpr std::chrono::seconds kReleasePatience{5}, kLaterPatience{1};
+constexpr int kProofPatienceMs = 10'000;
 constexpr uint64_t kOwnNamespaces = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
 
 // What the bounding set of this process holds: all that a child has to drop.
@@ -70,9 +71,10 @@ Error sandbox_is_full(const Enclosure& place) {
 }
 
 // Where it failed, in words: a working directory is the caller's to mend. Otherwise as any other run's.
-Result<Ending> enclosed_ending(const Command& command, const Supervision& s, const CgroupSlot& slot) {
+Result<Ending> enclosed_ending(const Enclosure& place, const Command& command, const Supervision& s,
+                               const CgroupSlot& slot) {
   const SpawnReport report = {s.result.init_lost ? kStageExec : s.init_report.stage, s.init_report.os_errno};
-  if (report.os_errno == EAGAIN && report.stage == kStageInit) return sandbox_is_full(*command.enclosure);
+  if (report.os_errno == EAGAIN && report.stage == kStageInit) return sandbox_is_full(place);
   if (report.os_errno != 0 && report.stage != kStageExec) {
     Error error = describe_failure(report, command.identity);
     if (report.stage == kStageDirectory) error.status = ISOGATE_INVALID_ARGUMENT;
@@ -90,7 +92,7 @@ bool any(const isogate_limits& limits) {
 
 }  // namespace
 
-Result<std::shared_ptr<Enclosure>> CommandRunner::enclose(EnclosureOptions options) {
+Result<Site> CommandRunner::enclose(EnclosureOptions options) {
   if (broken_) return *broken_;
   {
     const std::lock_guard lock(strays_mutex_);
@@ -105,16 +107,20 @@ Result<std::shared_ptr<Enclosure>> CommandRunner::enclose(EnclosureOptions optio
       keeper_ = std::move(keeper);
     }
   }
+  auto marks = marks_of(options.mounts.get(), options.network.get(), options.user.get());
+  if (!marks) return marks.error();
+  marks->root = options.root;
+  marks->workspace = options.workspace;
   std::unique_ptr<Cgroups> groups;
   if (any(options.limits)) {
     auto nested = nest(options);
     if (!nested) return nested.error();
     groups = std::move(*nested);
   }
-  auto enclosure = std::make_shared<Enclosure>(std::move(options), init_image_.get(), bounding_,
+  auto enclosure = std::make_shared<Enclosure>(std::move(options), *marks, init_image_.get(), bounding_,
                                                [this](InitProcess init) { keeper_->bury(std::move(init)); });
   enclosure->set_groups(std::move(groups));
-  return enclosure;
+  return Site(std::move(enclosure));
 }
 
 Result<std::unique_ptr<Cgroups>> CommandRunner::nest(const EnclosureOptions& options) {
@@ -125,12 +131,15 @@ Result<std::unique_ptr<Cgroups>> CommandRunner::nest(const EnclosureOptions& opt
   return unsupported("limits cannot be enforced here: cgroups are not used");
 }
 
-void CommandRunner::release(std::shared_ptr<Enclosure> enclosure) {
-  const auto tally = enclosure->tally();
-  enclosure->close();
-  enclosure.reset();
-  if (!tally->wait_for_none(kReleasePatience))
-    notice("an init of a closed sandbox is held back by the kernel");
+Result<void> CommandRunner::release(const Site& site) {
+  Enclosure* const place = site.enclosure();
+  if (place == nullptr) return {};
+  const bool first = place->close();
+  const int left = place->tally()->wait_for_none(first ? kReleasePatience : kLaterPatience);
+  if (left == 0) return {};
+  return Error{ISOGATE_UNAVAILABLE, 0,
+               "something still runs in the sandbox: " + std::to_string(left) +
+                   " of its process trees were killed and are held back by the kernel (a stuck disk?)"};
 }
 
 // A program holds no descriptor of a device of this host.
@@ -175,21 +184,46 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   return describe_failure(report, identity);
 }
 
-// One made ahead, unless it has to be another user's or `fresh`.
-Result<InitProcess> CommandRunner::take_init(const Command& command, bool fresh) {
-  Enclosure& place = *command.enclosure;
-  const bool own = place.is_of(command.identity);
-  if (own && !fresh) {
-    if (InitProcess ready = place.take_ready(); ready.pid >= 0) return ready;
+namespace {
+
+Result<void> prove(const Enclosure& place, const InitProcess& init, const Identity& identity, int cancel_fd) {
+  InitProof proof = {};
+  auto received = receive_from_init(init.socket.get(), &proof, sizeof proof, kProofPatienceMs, cancel_fd);
+  if (!received) return received;
+  return check_proof(proof, place.marks(), identity.change ? identity.uid : ::geteuid(),
+                     identity.change ? identity.gid : ::getegid());
+}
+
+}  // namespace
+
+// One made ahead, unless it has to be another user's or `fresh`. It has proven itself.
+Result<InitProcess> CommandRunner::take_init(Enclosure& place, const Identity& identity, bool fresh,
+                                             int cancel_fd) {
+  const auto prove_or_bury = [&](InitProcess& init) {
+    auto proven = prove(place, init, identity, cancel_fd);
+    if (!proven) keeper_->bury(std::move(init));
+    return proven;
+  };
+  InitProcess ready;
+  if (place.is_of(identity) && !fresh) ready = place.take_ready();
+  if (ready.pid >= 0) {
+    const auto proven = prove_or_bury(ready);
+    if (proven) return ready;
+    if (proven.error().status == ISOGATE_CANCELLED) return proven.error();
+    if (proven.error().os_errno != EPIPE) notice("an init made ahead is replaced: " + proven.error().message);
   }
-  return make_init(place, command.identity);
+  auto made = make_init(place, identity);
+  if (!made) return made;
+  if (const auto proven = prove_or_bury(*made); !proven) return proven.error();
+  return made;
 }
 
 // An init that has its order. One that was killed while it waited is replaced: nothing has run in it.
-Result<InitProcess> CommandRunner::instruct_init(const Command& command, const std::string& order,
+Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command& command,
+                                                 const std::string& order,
                                                  const std::vector<int>& descriptors) {
   for (const bool fresh : {false, true}) {
-    auto init = take_init(command, fresh);
+    auto init = take_init(place, command.identity, fresh, command.cancel_fd);
     if (!init) return init;
     const auto told = send_order(init->socket.get(), kInitRun, order, descriptors, command.cancel_fd);
     if (told) return init;
@@ -212,14 +246,14 @@ void CommandRunner::dismiss_init(InitProcess init, const Supervision& s, const C
   }
 }
 
-Result<Ending> CommandRunner::run_in_init(const Command& command, const std::string& order,
-                                          const CgroupSlot& slot) {
+Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& command, const std::string& order,
+                                          CgroupSlot& slot) {
   auto groups = groups_to_join(slot);
   if (!groups) return groups.error();
   Supervision s;
   s.result.start_ns = raw::now_ns();
   const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
-  for (int i = 0; i < 3; ++i) s.plan.streams[i] = streams[i] < 0 ? null_of(*command.enclosure) : streams[i];
+  for (int i = 0; i < 3; ++i) s.plan.streams[i] = streams[i] < 0 ? null_of(place) : streams[i];
   std::unique_ptr<Terminal> terminal;
   if (command.pty) {
     auto attached = attach_terminal(command, s);
@@ -228,7 +262,7 @@ Result<Ending> CommandRunner::run_in_init(const Command& command, const std::str
   }
   std::vector<int> descriptors(s.plan.streams, s.plan.streams + 3);
   for (const Fd& group : *groups) descriptors.push_back(group.get());
-  auto init = instruct_init(command, order, descriptors);
+  auto init = instruct_init(place, command, order, descriptors);
   if (!init) return init.error();
   s.init_socket = init->socket.get();
   s.start.pidfd = init->pidfd.get();
@@ -237,24 +271,31 @@ Result<Ending> CommandRunner::run_in_init(const Command& command, const std::str
   s.control_fd = command.control_fd;
   if (slot.oom_kills_one) s.oom_fd = slot.oom_events.get();
   s.oom_before = slot.oom_before;
+  s.quota = slot.quota;
   {
     const std::optional<SigpipeGuard> guard =
         s.pump != nullptr ? std::optional<SigpipeGuard>(std::in_place) : std::nullopt;
     raw_supervise_init(s);
   }
   if (terminal != nullptr && terminal->pump.slave < 0) terminal->pty.slave.release();  // closed by the loop
+  slot.quota_lifted = s.result.quota_lifted;
   dismiss_init(std::move(*init), s, slot);
-  return enclosed_ending(command, s, slot);
+  auto ending = enclosed_ending(place, command, s, slot);
+  if (ending) ending->isolation = ISOGATE_ISOLATION_NAMESPACE;  // its init has proven itself
+  return ending;
 }
 
-Result<Ending> CommandRunner::run_enclosed(const Command& command, const PreparedProgram& program) {
+Result<Ending> CommandRunner::run_enclosed(Enclosure& place, const Command& command,
+                                           const PreparedProgram& program) {
+  const Enclosure::Visit visit(place);
+  if (!visit) return Error{ISOGATE_NO_SANDBOX, 0, "the sandbox is closed"};
   const std::string order = program.packed(command);
   if (order.size() > kInitMostBytes)
     return invalid(
         "the arguments and the environment are too long for the kernel (128 KiB each, 2 MiB in all)");
-  Cgroups* const groups = command.enclosure->groups() != nullptr ? command.enclosure->groups()
-                          : any(command.limits)                  ? cgroups_.get()
-                                                                 : nullptr;
+  Cgroups* const groups = place.groups() != nullptr ? place.groups()
+                          : any(command.limits)     ? cgroups_.get()
+                                                    : nullptr;
   if (groups == nullptr && any(command.limits))
     return unsupported("limits cannot be enforced here: cgroups are not used");
   CgroupSlot slot;
@@ -263,9 +304,9 @@ Result<Ending> CommandRunner::run_enclosed(const Command& command, const Prepare
     if (!acquired) return acquired.error();
     slot = std::move(*acquired);
   }
-  auto ending = run_in_init(command, order, slot);
+  auto ending = run_in_init(place, command, order, slot);
   if (groups != nullptr) groups->release(std::move(slot));
-  if (command.enclosure->inits_ahead()) keeper_->keep_ready(command.enclosure);
+  if (place.inits_ahead()) keeper_->keep_ready(place);
   return ending;
 }
 

@@ -16,8 +16,6 @@
 namespace isogate {
 namespace {
 
-constexpr uint64_t kProgramSoftFiles = 1024, kProgramFiles = 524288;  // as init systems do it
-
 // tree.cc names processes by what /proc says.
 bool proc_is_ours() {
   std::array<char, 16> link{};
@@ -103,7 +101,7 @@ std::string CommandRunner::try_leaf() {
   CgroupSlot slot;
   slot.leaf = std::move(*leaf);
   Supervision s;
-  plan(s, Command{}, slot, *stack);
+  plan(s, Command(Site::host()), slot, *stack);
   s.plan.instead = raw_succeed;
   supervise(s, *stack);
   const bool lived = s.result.spawn_error == 0 && s.result.ended && s.result.status == 0;

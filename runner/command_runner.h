@@ -40,11 +40,10 @@ class CommandRunner final : public Runner {
   explicit CommandRunner(RunnerOptions options);
   ~CommandRunner() override;
   Result<Ending> run(const Command& command) override;
-  Result<isogate_evidence> measure(const Identity& identity) override;
-  Result<std::shared_ptr<Enclosure>> enclose(EnclosureOptions options) override;
-  void release(std::shared_ptr<Enclosure> enclosure) override;
-  Result<isogate_evidence> measure(const std::shared_ptr<Enclosure>& enclosure,
+  Result<isogate_evidence> measure(const Site& site, const Identity& identity,
                                    const isogate_evidence_request& request) override;
+  Result<Site> enclose(EnclosureOptions options) override;
+  Result<void> release(const Site& site) override;
   const Abilities& abilities() const override { return abilities_; }
 
  private:
@@ -62,14 +61,17 @@ class CommandRunner final : public Runner {
             const SpawnStack& stack);
   // command_enclosed.cc
   Result<std::unique_ptr<Cgroups>> nest(const EnclosureOptions& options);
-  Result<Ending> run_enclosed(const Command& command, const PreparedProgram& program);
-  Result<Ending> run_in_init(const Command& command, const std::string& order, const CgroupSlot& slot);
-  Result<InitProcess> instruct_init(const Command& command, const std::string& order,
+  Result<Ending> run_enclosed(Enclosure& place, const Command& command, const PreparedProgram& program);
+  Result<Ending> run_in_init(Enclosure& place, const Command& command, const std::string& order,
+                             CgroupSlot& slot);
+  Result<InitProcess> instruct_init(Enclosure& place, const Command& command, const std::string& order,
                                     const std::vector<int>& descriptors);
+  Result<isogate_evidence> measure_enclosed(Enclosure& place, const Identity& identity,
+                                            const isogate_evidence_request& request);
   void dismiss_init(InitProcess init, const Supervision& supervision, const CgroupSlot& slot);
   [[nodiscard]] int null_of(const Enclosure& place) const;
   Result<InitProcess> make_init(Enclosure& place, const Identity& identity);
-  Result<InitProcess> take_init(const Command& command, bool fresh);
+  Result<InitProcess> take_init(Enclosure& place, const Identity& identity, bool fresh, int cancel_fd);
 
   void keep_stray(const Supervision& supervision);
   void reap_strays();

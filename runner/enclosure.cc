@@ -41,14 +41,16 @@ void InitTally::change(int by) {
   if (count_ == 0) none_.notify_all();
 }
 
-bool InitTally::wait_for_none(std::chrono::seconds patience) {
+int InitTally::wait_for_none(std::chrono::seconds patience) {
   std::unique_lock lock(mutex_);
-  return none_.wait_for(lock, patience, [this] { return count_ == 0; });
+  none_.wait_for(lock, patience, [this] { return count_ == 0; });
+  return count_;
 }
 
-Enclosure::Enclosure(EnclosureOptions options, int image, uint64_t bounding,
+Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int image, uint64_t bounding,
                      std::function<void(InitProcess)> bury)
     : options_(std::move(options)),
+      marks_(marks),
       bury_(std::move(bury)),
       files_(pointers_to(options_.profile->masked_files)),
       directories_(pointers_to(options_.profile->masked_directories)) {
@@ -93,23 +95,37 @@ bool Enclosure::ask_for_ready() {
   return ready_.pid < 0 && !std::exchange(asked_, true);
 }
 
-bool Enclosure::begin_making() {
+bool Enclosure::admit(bool makes_ready) {
   const std::lock_guard lock(mutex_);
-  asked_ = false;
-  if (closed_ || ready_.pid >= 0) return false;
+  if (makes_ready) asked_ = false;
+  if (closed_ || (makes_ready && ready_.pid >= 0)) return false;
   tally_->add();
   return true;
 }
 
-void Enclosure::close() {
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
+bool Enclosure::begin_making() { return admit(true); }
+
+bool Enclosure::close() {
+  InitProcess waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true)) return false;
+    waiting = std::exchange(ready_, {});
+  }
+  bury_(std::move(waiting));
+  return true;
 }
 
 void Enclosure::put_ready(InitProcess init) {
-  const std::lock_guard lock(mutex_);
-  ready_ = std::move(init);
-  ready_since_ = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) {
+      ready_ = std::move(init);
+      ready_since_ = Clock::now();
+      return;
+    }
+  }
+  bury_(std::move(init));
 }
 
 InitProcess Enclosure::take_idle(Clock::time_point before) {

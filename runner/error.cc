@@ -30,6 +30,7 @@ isogate_status status_of(int os_errno) {
       return ISOGATE_INVALID_ARGUMENT;
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
     case EMFILE:
     case ENFILE:
     case ENOMEM:

@@ -58,18 +58,23 @@ Result<void> send_order(int socket, InitOrderKind kind, std::string_view body,
   return send_all(socket, body.substr(static_cast<size_t>(sent) - sizeof order), cancel_fd);
 }
 
-Result<void> receive_from_init(int socket, void* to, size_t size, int patience_ms) {
+Result<void> receive_from_init(int socket, void* to, size_t size, int patience_ms, int cancel_fd) {
   char* at = static_cast<char*>(to);
   while (size > 0) {
-    pollfd slot = {socket, POLLIN, 0};
-    const int ready = ::poll(&slot, 1, patience_ms);
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return os_error("the sandbox's init does not answer", ready == 0 ? ETIMEDOUT : errno);
-    const ssize_t got = ::recv(socket, at, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return os_error("the sandbox's init has ended", got == 0 ? EPIPE : errno);
-    at += got;
-    size -= static_cast<size_t>(got);
+    const ssize_t got = ::recv(socket, at, size, MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno == ECONNRESET)) return os_error("the sandbox's init has ended", EPIPE);
+    if (got > 0) {
+      at += got;
+      size -= static_cast<size_t>(got);
+      continue;
+    }
+    if (errno != EAGAIN && errno != EINTR) return os_error("cannot receive from the sandbox's init", errno);
+    pollfd slots[2] = {{socket, POLLIN, 0}, {cancel_fd, POLLIN, 0}};
+    const int ready = ::poll(slots, 2, patience_ms);
+    if (ready == 0) return os_error("the sandbox's init does not answer", ETIMEDOUT);
+    if (ready < 0 && errno != EINTR) return os_error("cannot receive from the sandbox's init", errno);
+    if (ready > 0 && slots[1].revents != 0)
+      return Error{ISOGATE_CANCELLED, 0, "cancelled before the program was started"};
   }
   return {};
 }

@@ -14,7 +14,8 @@ namespace isogate {
 Result<void> send_order(int socket, InitOrderKind kind, std::string_view body,
                         const std::vector<int>& descriptors, int cancel_fd);
 
-// Exactly `size` bytes, within `patience_ms` each.
-Result<void> receive_from_init(int socket, void* to, size_t size, int patience_ms);
+// Exactly `size` bytes, within `patience_ms` each. EPIPE as os_errno when the init has gone,
+// ISOGATE_CANCELLED.
+Result<void> receive_from_init(int socket, void* to, size_t size, int patience_ms, int cancel_fd);
 
 }  // namespace isogate

@@ -55,11 +55,11 @@ InitKeeper::~InitKeeper() {
   if (thread_.joinable()) thread_.join();
 }
 
-void InitKeeper::keep_ready(const std::shared_ptr<Enclosure>& enclosure) {
-  if (!enclosure->ask_for_ready()) return;
+void InitKeeper::keep_ready(Enclosure& enclosure) {
+  if (!enclosure.ask_for_ready()) return;
   {
     const std::lock_guard lock(mutex_);
-    wanted_.emplace_back(enclosure);
+    wanted_.emplace_back(enclosure.weak_from_this());
   }
   changed_.notify_one();
 }

@@ -21,7 +21,7 @@ class InitKeeper {
   InitKeeper(const InitKeeper&) = delete;
   InitKeeper& operator=(const InitKeeper&) = delete;
 
-  void keep_ready(const std::shared_ptr<Enclosure>& enclosure);
+  void keep_ready(Enclosure& enclosure);
   // Its socket is closed, which ends it; it is reaped later.
   void bury(InitProcess init);
   // The same at once. What the kernel holds back is buried.

@@ -1,6 +1,7 @@
 // What the host and the init of an enclosure (enclosure.h) say to each other, over one stream socket.
 //
-// The init is pid 1 of a pid namespace. It waits for one InitOrder of kind run or measure, does it in one
+// The init is pid 1 of a pid namespace. It says first where it is and what it may (InitProof), before there
+// is anything of a tenant near it. Then it waits for one InitOrder of kind run or measure, does it in one
 // child, and answers with one InitReport; then it exits, and with it whatever else is in its namespace. The
 // end of the socket, the host's death that is, ends it too. The host believes nothing of a report that its
 // tenant could have forged to its own advantage: only the tenant's own result is in it.
@@ -15,6 +16,20 @@ namespace isogate {
 constexpr int kInitSocket = 3;     // the descriptor that the init is started with
 constexpr int kInitMostJoins = 8;  // cgroup.procs to be joined before the program is started
 constexpr uint32_t kInitMostBytes = 16u << 20;
+
+// A file as statx(2) knows it; all zero: there is none, or it could not be looked at.
+struct FileMark {
+  uint64_t device, inode;
+  bool operator==(const FileMark&) const = default;
+};
+
+struct InitProof {
+  uint64_t namespaces[7];    // inode numbers, in the order of kNamespaces; 0: could not be looked at
+  FileMark root, workspace;  // its / and /workspace
+  uint64_t capabilities;     // of all its sets together
+  uint32_t uid, gid;         // real, effective and saved; UINT32_MAX where they differ
+  uint32_t no_new_privs, seccomp_mode;
+};
 
 enum InitOrderKind : uint32_t { kInitRun = 1, kInitMeasure = 2, kInitSignal = 3, kInitJoin = 4 };
 
@@ -37,7 +52,7 @@ struct InitRun {
 };
 
 // Measure: addresses to be tried, at most kInitMostAddresses.
-constexpr uint32_t kInitMostAddresses = 8;
+constexpr uint32_t kInitMostAddresses = 64;
 struct InitAddress {
   uint32_t family;  // AF_INET, AF_INET6
   uint32_t port;

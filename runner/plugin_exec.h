@@ -12,6 +12,9 @@ inline isogate_exec_result result_of(const Ending& ending) {
   if (ending.oom_killed) result.flags |= ISOGATE_RESULT_OOM_KILLED;
   if (ending.killed) result.flags |= ISOGATE_RESULT_KILLED;
   if (!ending.started) result.flags |= ISOGATE_RESULT_NOT_STARTED;
+  if (ending.left_behind) result.flags |= ISOGATE_RESULT_LEFT_BEHIND;
+  if (ending.isolation) result.flags |= ISOGATE_RESULT_PROVEN;
+  result.isolation = ending.isolation.value_or(ISOGATE_ISOLATION_NONE);
   result.exit_code = ending.exit_code;
   result.term_signal = ending.term_signal;
   result.os_errno = ending.os_errno;
@@ -28,8 +31,8 @@ inline Environment environment_of(const isogate_exec_request& request) {
   return env;
 }
 
-inline Command command_of(const isogate_exec_request& request, int cancel_fd) {
-  Command command;
+inline Command command_of(const isogate_exec_request& request, Site site, int cancel_fd) {
+  Command command(std::move(site));
   for (uint64_t i = 0; i < request.argc; ++i) command.argv.emplace_back(view(request.argv[i]));
   command.stdin_fd = request.stdin_fd;
   command.stdout_fd = request.stdout_fd;

@@ -7,6 +7,7 @@
 //   Result<void> close(mode, cancel_fd), Result<Workspace*> files(user, other).
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "runner/plugin_abi.h"
@@ -16,8 +17,17 @@ namespace isogate {
 
 template <typename Backend, typename Sandbox>
 struct PluginVerbs {
+  // What began to end is closed to every call but close, whatever became of that.
+  struct Handle {
+    std::unique_ptr<Sandbox> sandbox;
+    std::atomic<bool> ending = false;
+  };
   static Backend* at(isogate_backend* backend) { return reinterpret_cast<Backend*>(backend); }
-  static Sandbox* at(isogate_sandbox* sandbox) { return reinterpret_cast<Sandbox*>(sandbox); }
+  static Handle* at(isogate_sandbox* sandbox) { return reinterpret_cast<Handle*>(sandbox); }
+  static Result<Sandbox*> opened(isogate_sandbox* sandbox) {
+    if (!at(sandbox)->ending) return at(sandbox)->sandbox.get();
+    return Error{ISOGATE_NO_SANDBOX, 0, "the sandbox was closed, though not to the end: close it again"};
+  }
 
   static isogate_status create(const isogate_host* host, isogate_str config_json, isogate_backend** out,
                                isogate_error* error) {
@@ -45,7 +55,7 @@ struct PluginVerbs {
       isogate_sandbox_info answer{};
       auto sandbox = at(backend)->open(taken(spec), answer);
       if (!sandbox) return sandbox.error();
-      *out = reinterpret_cast<isogate_sandbox*>(sandbox->release());
+      *out = reinterpret_cast<isogate_sandbox*>(new Handle{std::move(*sandbox)});
       hand_out(info, answer);
       return {};
     });
@@ -54,7 +64,9 @@ struct PluginVerbs {
   static isogate_status close(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
                               isogate_error* error) {
     return guarded(error, [&]() -> Result<void> {
-      auto closed = at(sandbox)->close(mode, taken(call).cancel_fd);
+      if (mode > ISOGATE_CLOSE_PURGE) return invalid("the close mode is unknown");
+      at(sandbox)->ending = true;
+      auto closed = at(sandbox)->sandbox->close(mode, taken(call).cancel_fd);
       if (closed) delete at(sandbox);
       return closed;
     });
@@ -69,7 +81,9 @@ struct PluginVerbs {
                              const isogate_exec_request* request, isogate_exec_result* result,
                              isogate_error* error) {
     return guarded(error, [&]() -> Result<void> {
-      auto done = at(sandbox)->exec(taken(call), taken(request));
+      auto box = opened(sandbox);
+      if (!box) return box.error();
+      auto done = (*box)->exec(taken(call), taken(request));
       if (!done) return done.error();
       hand_out(result, *done);
       return {};
@@ -83,7 +97,9 @@ struct PluginVerbs {
     return guarded(error, [&]() -> Result<void> {
       const isogate_file_request known = taken(request);
       std::unique_ptr<Workspace> other;
-      auto files = at(sandbox)->files(known.user, other);
+      auto box = opened(sandbox);
+      if (!box) return box.error();
+      auto files = (*box)->files(known.user, other);
       if (!files) return files.error();
       return verb(**files, known);
     });
@@ -155,7 +171,9 @@ struct PluginVerbs {
                                  const isogate_evidence_request* request, isogate_evidence* out,
                                  isogate_error* error) {
     return guarded(error, [&]() -> Result<void> {
-      auto measured = at(sandbox)->evidence(taken(request));
+      auto box = opened(sandbox);
+      if (!box) return box.error();
+      auto measured = (*box)->evidence(taken(request));
       if (!measured) return measured.error();
       hand_out(out, *measured);
       return {};

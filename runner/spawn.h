@@ -44,6 +44,11 @@ struct SpawnReport {  // in a page that stays shared whatever the clone
 
 constexpr int kMaxJoins = 4;
 
+constexpr int kProgramNice = 5;  // RunnerOptions::nice
+
+// RLIMIT_NOFILE of a program on any backend. A sandbox may have so many open files for each of its processes.
+constexpr uint64_t kProgramSoftFiles = 1024, kProgramFiles = 16384;
+
 struct SpawnPlan {
   const char* const* argv = nullptr;
   const char* const* envp = nullptr;
@@ -54,6 +59,7 @@ struct SpawnPlan {
   uint64_t soft_files = 1024, hard_files = 1024;  // RLIMIT_NOFILE
   bool change_identity = false;
   uint32_t uid = 0, gid = 0;
+  int nice = kProgramNice;
   int leaf_fd = -1;                            // a cgroup2 directory to be born in
   int join_fds[kMaxJoins] = {-1, -1, -1, -1};  // tasks of v1 groups
   bool copy_memory = false;

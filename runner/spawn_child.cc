@@ -51,9 +51,13 @@ void die_with_parent(const SpawnPlan& plan, long parent) {
   if (plan.change_identity) change_identity(plan, ~uint64_t{0});
   die_with_parent(plan, birth.parent);
   plan.report->stage = kStageDirectory;
-  if (plan.cwd_fd >= 0) check(plan, raw::call(SYS_fchdir, plan.cwd_fd));
+  if (plan.cwd_fd >= 0) {
+    check(plan, raw::call(SYS_fchdir, plan.cwd_fd));
+    check(plan, raw_check_directory());
+  }
   plan.report->stage = kStageStreams;
   if (plan.instead == nullptr) check(plan, raw::call(SYS_close_range, 3u, ~0u, 0));
+  yield_to_supervisor(plan.nice);
   plan.report->stage = kStageExec;
   if (plan.instead != nullptr) plan.instead(plan.instead_argument);
   const uint64_t no_signal = 0;

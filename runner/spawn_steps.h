@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "runner/program_steps.h"
 #include "runner/raw_syscall.h"
 #include "runner/spawn.h"
 

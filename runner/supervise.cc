@@ -1,6 +1,7 @@
 // Raw code: see raw_syscall.h.
 #include "runner/supervise.h"
 
+#include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/prctl.h>
 #include <linux/sched.h>
@@ -19,6 +20,8 @@ namespace {
 constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kOomInterval = 25 * kMillisecond;
 constexpr uint64_t kDrainPatience = 50 * kMillisecond;  // for further bytes of the terminal
+constexpr uint64_t kPromptDeath = 75 * kMillisecond, kHurryInterval = 25 * kMillisecond;
+constexpr uint64_t kBlindPatience = 100 * kMillisecond;  // whoever adopts what is left then looks for it
 constexpr uint64_t kForever = ~uint64_t{0};
 
 enum Slot { kEnd, kCancel, kControl, kHost, kPump, kSlots = kPump + 3 };
@@ -101,9 +104,32 @@ bool reap_the_dying(Supervision& s) {
   }
 }
 
+// What is killed needs processor time to die: a limit on that, of the run or of its sandbox, is lifted once
+// it takes longer than it should. The caller of the loop puts it in force again.
+void hurry(Supervision& s) {
+  if (s.kill_began_ns == 0 || raw::now_ns() < s.kill_began_ns + kPromptDeath) return;
+  const bool v1 = s.quota.version == 1;
+  for (const int group : {s.quota.own_fd, s.quota.shared_fd}) {
+    if (group < 0) continue;
+    const char* const name = v1 ? "cpu.cfs_quota_us" : "cpu.max";
+    const long file = raw::call(SYS_openat, group, name, O_WRONLY | O_CLOEXEC, 0);
+    if (file < 0) continue;
+    s.result.quota_lifted = true;
+    raw::call(SYS_write, file, v1 ? "-1" : "max", v1 ? 2 : 3);
+    raw::call(SYS_close, file);
+  }
+}
+
+bool has_quota(const Supervision& s) { return s.quota.own_fd >= 0 || s.quota.shared_fd >= 0; }
+
+void begin_kill(Supervision& s) {
+  if (s.kill_began_ns == 0) s.kill_began_ns = raw::now_ns();
+}
+
 // The supervisor's way: nothing but what the kernel itself holds back is left when this returns.
 void end_tree(Supervision& s) {
-  const uint64_t until = raw::now_ns() + kKillPatienceNs;
+  begin_kill(s);
+  const uint64_t until = s.kill_began_ns + kKillPatienceNs;
   const int self = static_cast<int>(raw::call(SYS_getpid));
   long pid = 0;
   do {
@@ -111,8 +137,10 @@ void end_tree(Supervision& s) {
   } while (pid > 0);
   if (pid == -ECHILD) return;
   do {
-    raw_kill_descendants(self, s.walk);
+    hurry(s);
+    const bool blind = raw_kill_descendants(self, s.walk) < 0;
     if (reap_the_dying(s)) return;
+    if (blind && raw::now_ns() > s.kill_began_ns + kBlindPatience) break;
   } while (raw::now_ns() < until);
   s.result.left_behind = true;
 }
@@ -120,7 +148,7 @@ void end_tree(Supervision& s) {
 void kill_leaf(Supervision& s) {
   if (s.result.leaf_spent) return;
   s.result.leaf_spent = true;
-  s.kill_began_ns = raw::now_ns();
+  begin_kill(s);
   raw::call(SYS_write, s.leaf_kill_fd, "1", 1);
 }
 
@@ -133,6 +161,7 @@ void empty_leaf(Supervision& s) {
       s.result.left_behind = true;
       return;
     }
+    hurry(s);
     const raw::Time time = raw::time_of(pause);
     raw::call(SYS_nanosleep, &time, 0);
     if (pause < 5 * kMillisecond) pause *= 2;
@@ -141,7 +170,7 @@ void empty_leaf(Supervision& s) {
 
 void kill_init(Supervision& s) {
   if (s.kill_began_ns != 0) return;
-  s.kill_began_ns = raw::now_ns();
+  begin_kill(s);
   raw::call(SYS_pidfd_send_signal, s.start.pidfd, SIGKILL, 0, 0);
 }
 
@@ -154,7 +183,8 @@ void end_init(Supervision& s) {
   pollfd slot;
   watch(slot, s.start.pidfd);
   for (uint64_t now = raw::now_ns(); now < until; now = raw::now_ns()) {
-    if (wait_for(&slot, 1, until - now) > 0) break;
+    if (wait_for(&slot, 1, has_quota(s) ? kHurryInterval : until - now) > 0) break;
+    hurry(s);
   }
   int status = 0;
   rusage usage;
@@ -213,7 +243,8 @@ uint64_t patience(Supervision& s) {
   if (s.kill_began_ns != 0) {
     const uint64_t until = s.kill_began_ns + kKillPatienceNs, now = raw::now_ns();
     if (now >= until) s.result.left_behind = true;
-    return now >= until ? 0 : until - now;
+    hurry(s);
+    return now >= until ? 0 : has_quota(s) ? kHurryInterval : until - now;
   }
   return s.oom_fd >= 0 ? kOomInterval : kForever;
 }

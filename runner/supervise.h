@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "isogate/backend.h"
+#include "runner/cgroup.h"
 #include "runner/init_protocol.h"
 #include "runner/pty.h"
 #include "runner/spawn.h"
@@ -39,6 +40,7 @@ struct SupervisionResult {
   bool out_of_memory = false;
   bool left_behind = false;  // something could not be killed in kKillPatienceNs
   bool leaf_spent = false;   // cgroup.kill was used: the leaf must be replaced
+  bool quota_lifted = false;
   bool from_init = false;    // the figures are of an init's report
   bool init_lost = false;    // the init ended without a report
   bool init_reaped = false;  // it was waited for
@@ -65,6 +67,8 @@ struct Supervision {
   // With a memory limit that kills one task of the tree, not all of it (cgroup v1):
   int oom_fd = -1;          // memory.oom_control
   uint64_t oom_before = 0;  // what its counter said before
+
+  CpuQuota quota;
 
   char control[sizeof(isogate_control) * 16];
   uint32_t control_length = 0;

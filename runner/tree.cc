@@ -21,6 +21,7 @@ struct Walk {  // lies in fresh, lazily touched, zeroed memory
   int root;
   int listed;      // of this round; a process that changes parents meanwhile stands here twice
   bool found_new;  // in this round
+  long blind;      // -errno of what could not be read although it is there
   uint8_t ever[kPids / 8];
   int list[kListed];
 };
@@ -59,6 +60,10 @@ long open_at(long directory, const char* path) {
   return raw::call(SYS_openat, directory, path, O_RDONLY | O_CLOEXEC, 0);
 }
 
+void excuse(Walk& walk, long error) {
+  if (error < 0 && error != -ENOENT && error != -ESRCH) walk.blind = error;
+}
+
 void note(Walk& walk, int pid) {
   if (pid <= 0 || pid >= kPids || walk.listed == kListed) return;
   raw::call(SYS_kill, pid, SIGSTOP);
@@ -95,6 +100,7 @@ void note_children(Walk& walk, long directory, int thread) {
   append(path, thread);
   append(path, "/children");
   const long file = open_at(directory, path.bytes);
+  excuse(walk, file);
   if (file < 0) return;
   char buffer[1024];
   int pid = 0;
@@ -120,8 +126,10 @@ void visit_process(Walk& walk, int pid) {
   append(path, pid);
   append(path, "/task");
   const long listing = open_at(AT_FDCWD, path.bytes);
+  excuse(walk, listing);
   if (listing < 0) return;
   const long directory = open_at(AT_FDCWD, path.bytes);
+  excuse(walk, directory);
   if (directory >= 0) {
     for_each_number(listing, [&](int thread) { note_children(walk, directory, thread); });
     raw::call(SYS_close, directory);
@@ -130,12 +138,13 @@ void visit_process(Walk& walk, int pid) {
   }
 }
 
-int parent_of(int pid) {
+int parent_of(Walk& walk, int pid) {
   Text path = {{0}, 0};
   append(path, "/proc/");
   append(path, pid);
   append(path, "/stat");
   const long file = open_at(AT_FDCWD, path.bytes);
+  excuse(walk, file);
   if (file < 0) return 0;
   char buffer[256];  // pid (comm) state ppid, comm at most 64 bytes
   const long size = raw::call(SYS_read, file, buffer, sizeof buffer);
@@ -156,9 +165,10 @@ void walk_children(Walk& walk) {
 
 void walk_everything(Walk& walk) {
   const long proc = open_at(AT_FDCWD, "/proc");
+  if (proc < 0) walk.blind = proc;
   if (proc < 0) return;
   for_each_number(proc, [&](int pid) {
-    if (pid != walk.root && was_noted(walk, parent_of(pid))) note(walk, pid);
+    if (pid != walk.root && was_noted(walk, parent_of(walk, pid))) note(walk, pid);
   });
 }
 
@@ -188,7 +198,7 @@ long raw_kill_descendants(int root, TreeWalk how) {
     if (!walk.found_new) break;
   }
   for (int i = 0; i < walk.listed; ++i) raw::call(SYS_kill, walk.list[i], SIGKILL);
-  const long killed = walk.listed;
+  const long killed = walk.blind != 0 ? walk.blind : walk.listed;
   raw::call(SYS_munmap, &walk, sizeof(Walk));
   return killed;
 }

@@ -15,7 +15,8 @@ enum class TreeWalk {
 // children where the kernel has them.
 TreeWalk raw_tree_walk();
 
-// `root` itself is spared. The number of processes that were sent SIGKILL, or -errno.
+// `root` itself is spared. The number of processes that were sent SIGKILL, or -errno where one could not look
+// everywhere: what was seen is killed then, and more may be there.
 long raw_kill_descendants(int root, TreeWalk walk);
 
 }  // namespace isogate

@@ -9,11 +9,14 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "runner/plugin_abi.h"
+#include "runner/workspace_room.h"
 #include "runner/workspace_state.h"
 
 namespace isogate {
@@ -99,29 +102,64 @@ Result<std::optional<uint32_t>> remembered(const std::string& sandboxes_dir, con
   return uid;
 }
 
-// True when the entry is this sandbox's, made now or before.
-Result<bool> take(int uids, uint32_t uid, const std::string& sandbox_id) {
-  for (int tries = 0; tries < 3; ++tries) {
-    auto owner = read_state_file(uids, std::to_string(uid));
-    if (!owner) return owner.error();
-    if (owner->has_value()) return **owner == sandbox_id;
-    auto made = create_state_file(uids, std::to_string(uid), sandbox_id);
-    if (!made || *made) return made;
-  }
-  return false;
-}
-
 }  // namespace
 
-uint32_t UidRegistry::preferred(std::string_view agent_id) {
+std::string uid_seed(const isogate_host& host, const isogate_sandbox_spec& spec) {
+  const std::string_view agent = view(spec.agent_id), tenant = view(spec.tenant);
+  if ((host.flags & ISOGATE_HOST_MANY_TENANTS) == 0) return std::string(agent);
+  return std::to_string(tenant.size()).append(1, ':').append(tenant).append(agent);
+}
+
+uint32_t UidRegistry::preferred(std::string_view seed) {
   uint32_t hash = 2166136261U;
-  for (const char c : agent_id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  for (const char c : seed) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return hash % kCount + kFirst;
 }
 
-Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_view agent_id) const {
+Result<bool> UidRegistry::take(int uids, uint32_t uid, const std::string& sandbox_id) const {
+  const std::string name = std::to_string(uid);
+  bool made = false;
+  for (int tries = 0; tries < 3 && !made; ++tries) {
+    auto owner = read_state_file(uids, name);
+    if (!owner) return owner.error();
+    if (owner->has_value() && **owner != sandbox_id) return false;
+    if (owner->has_value()) return claims_.claim(uid);
+    auto entered = create_state_file(uids, name, sandbox_id);
+    if (!entered) return entered;
+    made = *entered;
+  }
+  if (!made) return false;
+  auto claimed = claims_.claim(uid);
+  if ((!claimed || !*claimed) && ::unlinkat(uids, name.c_str(), 0) != 0)
+    return os_error("cannot give back uid " + name, errno);
+  return claimed;
+}
+
+// Entries that are missing, as after a backup without them, would be given to others.
+Result<void> UidRegistry::restore(int uids) const {
+  const std::lock_guard lock(restoring_);
+  if (restored_) return {};
+  auto sandboxes = open_state_directory(options_.sandboxes_dir);
+  if (!sandboxes && sandboxes.error().os_errno == ENOENT) return {};
+  if (!sandboxes) return sandboxes.error();
+  std::error_code failed;
+  for (auto each = std::filesystem::directory_iterator(options_.sandboxes_dir, failed);
+       !failed && each != std::filesystem::directory_iterator(); each.increment(failed)) {
+    const std::string id = each->path().filename();
+    if (id.starts_with('.')) continue;
+    const auto uid = remembered(options_.sandboxes_dir, id);
+    if (!uid || !*uid) continue;  // what cannot be told is told at its own open
+    if (auto entered = create_state_file(uids, std::to_string(**uid), id); !entered) return entered.error();
+  }
+  if (failed) return os_error("cannot list the sandboxes", failed.value());
+  restored_ = true;
+  return {};
+}
+
+Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_view seed) const {
   auto uids = open_state_directory(options_.uids_dir);
   if (!uids) return uids.error();
+  if (const auto sandboxes = open_state_directory(options_.sandboxes_dir)) make_room(sandboxes->get());
   auto before = remembered(options_.sandboxes_dir, sandbox_id);
   if (!before) return before.error();
   if (before->has_value()) {
@@ -130,10 +168,12 @@ Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_
     if (*ours) return **before;
     return Error{ISOGATE_INTERNAL, 0,
                  "the uid recorded for the sandbox, " + std::to_string(**before) +
-                     ", is registered to another one: purge one of them"};
+                     ", is registered to another one, of this gateway or of another on this host: purge one "
+                     "of them"};
   }
+  if (auto restored = restore(uids->get()); !restored) return restored.error();
   const Ranges reserved = reserved_ids(options_);
-  const uint32_t start = preferred(agent_id) - kFirst;
+  const uint32_t start = preferred(seed) - kFirst;
   for (uint32_t i = 0; i < kCount; ++i) {
     const uint32_t uid = kFirst + (start + i) % kCount;
     if (contains(reserved, uid)) continue;
@@ -174,6 +214,7 @@ Result<void> UidRegistry::release(const std::string& sandbox_id, uint32_t uid) c
   if (*running > 0)
     return Error{ISOGATE_UNAVAILABLE, 0,
                  "cannot release uid " + std::to_string(uid) + ": processes still have it"};
+  claims_.withdraw(uid);
   if (::unlinkat(uids->get(), std::to_string(uid).c_str(), 0) != 0 && errno != ENOENT)
     return os_error("cannot release uid " + std::to_string(uid), errno);
   return {};

@@ -9,6 +9,7 @@
 
 #include "runner/workspace_impl.h"
 #include "runner/workspace_state.h"
+#include "runner/workspace_trash.h"
 #include "runner/workspace_tree.h"
 
 namespace isogate {
@@ -17,6 +18,7 @@ namespace {
 constexpr const char* kWorkspace = "workspace";
 constexpr const char* kStaging = "staging";
 constexpr const char* kFiles = "files";  // in staging
+constexpr std::chrono::seconds kPurgePatience{1};
 
 // An O_PATH directory below `dir`, made with exactly this owner and mode if it is not there.
 Result<Fd> own_directory(int dir, const char* name, const Identity& owner, uint32_t mode) {
@@ -122,6 +124,7 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
   if (!is_sandbox_id(options.sandbox_id)) return invalid("the sandbox id is malformed");
   auto sandboxes = open_state_directory(options.sandboxes_dir);
   if (!sandboxes) return sandboxes.error();
+  make_room(sandboxes->get());
   auto sandbox = sandbox_directory(sandboxes->get(), options.sandbox_id, attach_only);
   if (!sandbox) return sandbox.error();
   if (auto closed = close_to_others(sandboxes->get(), options.sandbox_id, options.identity); !closed)
@@ -133,6 +136,7 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
     return claimed.error();
 
   auto state = std::make_shared<WorkspaceState>();
+  state->sandboxes_dir = options.sandboxes_dir;
   state->owner = options.identity;
   state->shared_dirs = options.shared_dirs;
   if (options.host_view) {
@@ -169,19 +173,9 @@ Result<void> Workspace::purge(const std::string& sandboxes_dir, const std::strin
   if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");
   auto sandboxes = open_state_directory(sandboxes_dir);
   if (!sandboxes) return sandboxes.error();
-  auto sandbox = open_sandbox_directory(sandboxes->get(), sandbox_id);
-  if (!sandbox && sandbox.error().os_errno == ENOENT) return {};
-  if (!sandbox) return sandbox.error();
-  for (const char* name : {kWorkspace, kStaging}) {
-    auto removed = remove_tree(sandbox->get(), name, cancel_fd);
-    if (!removed)
-      removed.error().message =
-          std::string("cannot purge the sandbox's `") + name + "`: " + removed.error().message;
-    if (!removed) return removed;
-  }
-  auto removed = remove_tree(sandboxes->get(), sandbox_id, -1);
-  if (!removed) removed.error().message = "cannot purge the sandbox: " + removed.error().message;
-  return removed;
+  make_room(sandboxes->get());
+  return throw_away(sandboxes->get(), sandbox_id, cancel_fd,
+                    std::chrono::steady_clock::now() + kPurgePatience);
 }
 
 Result<bool> Workspace::exists(const std::string& sandboxes_dir, const std::string& sandbox_id) {

@@ -63,7 +63,8 @@ class Workspace {
   // `..`, `.` and repeated slashes mean nothing, anything else is literal. A path that leaves its tree is
   // ISOGATE_PERMISSION_DENIED, as is any change below a shared directory.
 
-  // ISOGATE_CANCELLED when cancel_fd fires or the reader has gone, ISOGATE_IO when the file shrank meanwhile.
+  // ISOGATE_CANCELLED when cancel_fd fires or the reader has gone. Of a file that shrinks meanwhile it writes
+  // what is there, and the entry says the size it has then.
   virtual Result<isogate_entry> read(const isogate_file_request& request, int cancel_fd) = 0;
   // Never through a symlink or a hard link. Staged in staging/files; with ISOGATE_SCOPE_SANDBOX, or as
   // another user, beside its target as `.isogate-….part`, which a crash may leave there. Writes to one
@@ -71,7 +72,8 @@ class Workspace {
   // keeps the old bytes.
   virtual Result<uint64_t> write(const isogate_file_request& request, int cancel_fd) = 0;
   // Unsorted. RECURSIVE goes neither through symlinks nor into other mounts nor where the identity may not
-  // read, and not deeper than a path of 4,095 bytes can name. Bounded memory and descriptors.
+  // read. ISOGATE_RESOURCE_EXHAUSTED with ENAMETOOLONG, after all the rest, when there are directories deeper
+  // than a path of 4,095 bytes can name. Bounded memory and descriptors.
   virtual Result<void> list(const isogate_file_request& request, const isogate_entry_sink& sink,
                             int cancel_fd) = 0;
   virtual Result<isogate_entry> stat(const isogate_file_request& request) = 0;
@@ -83,8 +85,9 @@ class Workspace {
   // An O_PATH directory beside the workspace of a sandbox that is there, with exactly this owner and mode.
   static Result<Fd> beside(const std::string& sandboxes_dir, const std::string& sandbox_id, const char* name,
                            const Identity& owner, uint32_t mode);
-  // Removes workspace, staging and the sandbox's directory; fd-relative, survives a racing tenant. Absent
-  // is OK: it may be repeated after a failure.
+  // The sandbox's directory is gone when this is OK, and unchanged when it is not; absent is OK. Its files
+  // are removed from the trash (workspace_trash.h) for a second, or until cancelled; a TrashSweeper takes the
+  // rest.
   static Result<void> purge(const std::string& sandboxes_dir, const std::string& sandbox_id,
                             int cancel_fd = -1);
   // Whether the sandbox's directory is there, with its workspace or without.

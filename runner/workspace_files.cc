@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "runner/workspace_impl.h"
+#include "runner/workspace_kernel.h"
 #include "runner/workspace_transfer.h"
 #include "runner/workspace_tree.h"
 
@@ -134,9 +135,11 @@ Result<Fd> WorkspaceImpl::open_regular(const Target& target) {
   Fd file(reopen(found.get(), kFlags));
   if (file.get() == -ENOSYS) file = Fd(resolve(target.tree, path, kFlags));
   struct stat again {};
+  if (file.get() == -EWOULDBLOCK)
+    return busy_error(target.attempt + ": a program of the sandbox has a lease on it (fcntl F_SETLEASE)");
   if (!file) return target.error(file.get());
   if (::fstat(file.get(), &again) != 0) return target.error(-errno);
-  if (again.st_dev != info.st_dev || again.st_ino != info.st_ino) return target.error(-EAGAIN);
+  if (again.st_dev != info.st_dev || again.st_ino != info.st_ino) return target.error(-ESTALE);
   return file;
 }
 
@@ -169,11 +172,26 @@ Result<isogate_entry> WorkspaceImpl::read(const isogate_file_request& request, i
   if (!file) return file.error();
   struct stat info {};
   if (::fstat(file->get(), &info) != 0) return target->error(-errno);
-  const isogate_entry entry = entry_of(info);
+  isogate_entry entry = entry_of(info);
+  if (is_kernel_file(file->get(), info))
+    return read_kernel_file(*target, file->get(), info, request, cancel_fd);
   const uint64_t begin = std::min(request.offset, entry.size);
   const uint64_t count = std::min(request.limit, entry.size - begin);
-  if (auto sent = pump_out(file->get(), begin, count, request.fd, cancel_fd); !sent)
-    return prefixed(target->attempt, sent.error());
+  auto sent = pump_out(file->get(), begin, count, request.fd, cancel_fd);
+  if (!sent) return prefixed(target->attempt, sent.error());
+  if (*sent < count && ::fstat(file->get(), &info) == 0) entry = entry_of(info);
+  return entry;
+}
+
+Result<isogate_entry> WorkspaceImpl::read_kernel_file(const Target& target, int file, const struct stat& info,
+                                                      const isogate_file_request& request,
+                                                      int cancel_fd) const {
+  if (auto allowed = check_kernel_file(file, info, identity_); !allowed)
+    return prefixed(target.attempt, allowed.error());
+  const auto done = pump_kernel_file(file, request.offset, request.limit, request.fd, cancel_fd);
+  if (!done) return prefixed(target.attempt, done.error());
+  isogate_entry entry = entry_of(info);
+  entry.size = done->at_end ? done->passed : ISOGATE_SIZE_UNKNOWN;
   return entry;
 }
 

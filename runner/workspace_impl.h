@@ -12,6 +12,7 @@
 #include "runner/workspace_identity.h"
 #include "runner/workspace_path.h"
 #include "runner/workspace_resolve.h"
+#include "runner/workspace_room.h"
 #include "runner/workspace_stage.h"
 
 namespace isogate {
@@ -19,11 +20,12 @@ namespace isogate {
 // What every view (see Workspace::as) of one sandbox shares.
 struct WorkspaceState {
   Fd root, staging, host_root;  // O_PATH; staging is empty where writes are staged beside their target
+  std::string sandboxes_dir;    // empty: somebody else answers for the disk
   Identity owner;
   const std::vector<SharedDir>* shared_dirs = nullptr;
   bool attached = false;
   bool completion_follows = false;  // a body may be at its end before its completion is told
-  std::timed_mutex commit;  // one write at a time between "what is there" and the rename
+  std::timed_mutex commit;          // one write at a time between "what is there" and the rename
 };
 
 class WorkspaceImpl final : public Workspace {
@@ -67,6 +69,8 @@ class WorkspaceImpl final : public Workspace {
   static Result<Parent> make_parents(const Target& target, size_t depth);
   static size_t existing_depth(const Target& target, Fd& deepest);
   static Result<Fd> open_regular(const Target& target);
+  Result<isogate_entry> read_kernel_file(const Target& target, int file, const struct stat& info,
+                                         const isogate_file_request& request, int cancel_fd) const;
 
   Result<StagedFile> stage(const Target& target, bool parents, Fd& beside) const;
   Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
@@ -77,6 +81,8 @@ class WorkspaceImpl final : public Workspace {
                       const isogate_file_request& request, uint32_t mode, int cancel_fd);
   Result<void> place(StagedFile& staged, const Parent& parent, const Target& target,
                      const isogate_file_request& request, uint32_t mode) const;
+
+  [[nodiscard]] Room room() const;
 
   // Waits for the others' commits (an append copies the whole file), but not longer than its caller does.
   Result<std::unique_lock<std::timed_mutex>> commit_alone(int cancel_fd) const;

@@ -52,10 +52,10 @@ class Lister {
   Result<std::vector<Item>> stat_batch(Frame& frame);
   Result<void> emit(Frame& frame, std::vector<Item>& items);
   Result<void> descend(const std::string& name);
-  bool ensure_open(Frame& frame);
+  Result<bool> ensure_open(Frame& frame);
   bool push(Fd fd, size_t prefix);
 
-  bool recursive_;
+  bool recursive_, too_deep_ = false;
   uint64_t left_;
   const Identity& identity_;
   const isogate_entry_sink& sink_;
@@ -77,14 +77,20 @@ bool Lister::push(Fd fd, size_t prefix) {
   return true;
 }
 
+// Whether the machine, not the tree, is why something cannot be opened.
+bool out_of_something(int negative) {
+  return negative == -EMFILE || negative == -ENFILE || negative == -ENOMEM;
+}
+
 // A directory that moved away meanwhile is not looked for: what is left of it goes unlisted.
-bool Lister::ensure_open(Frame& frame) {
+Result<bool> Lister::ensure_open(Frame& frame) {
   if (frame.fd) return true;
   Tree tree;
   tree.fd = top_;
   Fd fd(resolve(tree, frame.prefix == 0 ? "." : prefix_.substr(0, frame.prefix), O_RDONLY | O_DIRECTORY,
                 false));
   struct stat info {};
+  if (out_of_something(fd.get())) return os_error("cannot list", -fd.get());
   if (!fd || ::fstat(fd.get(), &info) != 0 || info.st_dev != frame.dev || info.st_ino != frame.ino)
     return false;
   if (::lseek(fd.get(), frame.reader.position(), SEEK_SET) < 0) return false;
@@ -97,7 +103,9 @@ Result<std::vector<Lister::Item>> Lister::stat_batch(Frame& frame) {
   if (as_tenant.error()) return *as_tenant.error();
   std::vector<Item> items;
   std::vector<DirReader::Name> names;
-  if (!ensure_open(frame)) return items;
+  const auto open = ensure_open(frame);
+  if (!open) return open.error();
+  if (!*open) return items;
   if (const int code = frame.reader.next(frame.fd.get(), names); code < 0)
     return os_error("cannot list", -code);
   for (auto& name : names) {
@@ -119,8 +127,11 @@ Result<void> Lister::emit(Frame& frame, std::vector<Item>& items) {
     item.entry.name = {item.name.data(), item.name.size()};
     if (const isogate_status status = sink_.add(sink_.ctx, &item.entry); status != ISOGATE_OK)
       return Error{status, 0, "the listing was stopped by its receiver"};
-    if (recursive_ && item.entry.type == ISOGATE_ENTRY_DIRECTORY && item.name.size() < kMaxPath)
+    if (!recursive_ || item.entry.type != ISOGATE_ENTRY_DIRECTORY) continue;
+    if (item.name.size() < kMaxPath)
       frame.pending.push_back(item.name.substr(frame.prefix));
+    else
+      too_deep_ = true;
   }
   return {};
 }
@@ -139,12 +150,14 @@ Result<void> Lister::descend(const std::string& name) {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
   Frame& parent = frames_.back();
-  if (!ensure_open(parent)) {
+  const auto open = ensure_open(parent);
+  if (!open) return open.error();
+  if (!*open) {
     frames_.pop_back();
     return {};
   }
   const int fd = resolve_child(parent.fd.get(), name, O_RDONLY | O_DIRECTORY);
-  if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM) return os_error("cannot list", -fd);
+  if (out_of_something(fd)) return os_error("cannot list", -fd);
   if (fd < 0) return {};  // gone, swapped, closed to its reader, another mount
   prefix_ += name + '/';
   push(Fd(fd), prefix_.size());
@@ -171,7 +184,9 @@ Result<void> Lister::run(int top, int cancel_fd) {
     }
     if (!step) return step;
   }
-  return {};
+  if (!too_deep_) return {};
+  return Error{ISOGATE_RESOURCE_EXHAUSTED, ENAMETOOLONG,
+               "what lies deeper than a path of 4,095 bytes can name is left out"};
 }
 
 }  // namespace

@@ -15,9 +15,11 @@ namespace {
 constexpr size_t kMaxFrames = 8;  // deeper directories are moved up to the top and removed from there
 constexpr int kMaxPasses = 1000;  // over one directory that somebody keeps filling
 
+using Clock = std::chrono::steady_clock;
+
 class Remover {
  public:
-  explicit Remover(int cancel_fd) : cancel_fd_(cancel_fd) {}
+  Remover(int cancel_fd, Clock::time_point deadline) : cancel_fd_(cancel_fd), deadline_(deadline) {}
   Result<void> run(int top);
 
  private:
@@ -40,6 +42,7 @@ class Remover {
 
   std::vector<Frame> frames_;
   int cancel_fd_;
+  Clock::time_point deadline_;
   int first_error_ = 0;
   bool left_something_ = false;
 };
@@ -175,7 +178,8 @@ Result<void> Remover::run(int top) {
   if (!root.fd || ::lseek(root.fd.get(), 0, SEEK_SET) < 0) return os_error("cannot remove the tree", errno);
   frames_.push_back(std::move(root));
   while (!frames_.empty()) {
-    if (cancelled(cancel_fd_)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+    if (cancelled(cancel_fd_) || (deadline_ != Clock::time_point::max() && Clock::now() >= deadline_))
+      return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
     Frame& frame = frames_.back();
     if (!frame.dirs.empty()) {
       const std::string name = std::move(frame.dirs.back());
@@ -193,14 +197,14 @@ Result<void> Remover::run(int top) {
 
 }  // namespace
 
-Result<void> remove_tree(int parent, const std::string& name, int cancel_fd) {
+Result<void> remove_tree(int parent, const std::string& name, int cancel_fd, Clock::time_point deadline) {
   for (int tries = 0; tries < kMaxPasses; ++tries) {
     if (::unlinkat(parent, name.c_str(), 0) == 0 || errno == ENOENT) return {};
     if (errno != EISDIR) return os_error("cannot remove it", errno);
     const Fd top(open_directory(parent, name));
     if (!top && swapped(top.get())) continue;
     if (!top) return os_error("cannot enter it", -top.get());
-    if (auto emptied = Remover(cancel_fd).run(top.get()); !emptied) return emptied;
+    if (auto emptied = Remover(cancel_fd, deadline).run(top.get()); !emptied) return emptied;
     if (::unlinkat(parent, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return {};
     if (errno != ENOTEMPTY && !swapped(-errno)) return os_error("cannot remove it", errno);
   }

@@ -124,6 +124,10 @@ int chmod_by_fd(int path_fd, uint32_t mode) {
   return ::fchmodat(procfs(), proc_name(path_fd).c_str(), mode, 0) == 0 ? 0 : -errno;
 }
 
+Error busy_error(std::string message) {
+  return {ISOGATE_RESOURCE_EXHAUSTED, EBUSY, std::move(message) + "; try again"};
+}
+
 Error resolve_error(const std::string& attempt, const Tree& tree, int negative) {
   const int code = -negative;
   if (code == EXDEV && tree.confined)
@@ -132,8 +136,10 @@ Error resolve_error(const std::string& attempt, const Tree& tree, int negative) 
   if (code == ELOOP)
     return {ISOGATE_PERMISSION_DENIED, code,
             attempt + ": a symlink leaves " + tree.name + " by way of /proc, or links form a loop"};
-  if (code == EAGAIN)
-    return {ISOGATE_RESOURCE_EXHAUSTED, code, attempt + ": its directories keep being renamed; try again"};
+  if (code == EAGAIN) return busy_error(attempt + ": its directories keep being renamed");
+  if (code == ESTALE)
+    return busy_error(attempt +
+                      ": a program of the sandbox put something else in the file's place meanwhile");
   return os_error(attempt, code);
 }
 

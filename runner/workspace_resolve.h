@@ -38,6 +38,10 @@ int reopen(int path_fd, int flags);
 // chmod(2) of what an O_PATH descriptor refers to; 0 or -errno.
 int chmod_by_fd(int path_fd, uint32_t mode);
 
+// ISOGATE_RESOURCE_EXHAUSTED with EBUSY: what a program of the sandbox does to the file now, and may be over
+// soon.
+Error busy_error(std::string message);
+
 // An error for `attempt` ("cannot read `a/b`") that names no host path; `negative` is what resolve answered.
 Error resolve_error(const std::string& attempt, const Tree& tree, int negative);
 

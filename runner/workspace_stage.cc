@@ -55,11 +55,23 @@ Result<StagedFile> StagedFile::create(int dir, const Identity& identity, bool hi
   return os_error("cannot stage the file", EBUSY);
 }
 
+bool StagedFile::is_at(int dir, const std::string& name) const {
+  struct stat mine {
+  }, there{};
+  return ::fstat(file_.get(), &mine) == 0 && ::fstatat(dir, name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+         mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+}
+
 int StagedFile::commit(int parent, const std::string& leaf, bool exclusive) {
   const unsigned flags = exclusive ? RENAME_NOREPLACE : 0U;
+  if (hidden_ && !is_at(dir_, name_)) return -ESTALE;
   if (::renameat2(dir_, name_.c_str(), parent, leaf.c_str(), flags) != 0) return -errno;
   dir_ = -1;
-  return 0;
+  if (!hidden_ || is_at(parent, leaf)) return 0;
+  struct stat stranger {};
+  if (::fstatat(parent, leaf.c_str(), &stranger, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(stranger.st_mode))
+    ::unlinkat(parent, leaf.c_str(), 0);
+  return -ESTALE;
 }
 
 Result<void> sweep_staged(int dir) {

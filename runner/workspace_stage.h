@@ -22,12 +22,15 @@ class StagedFile {
   // Another one in the same directory.
   [[nodiscard]] Result<StagedFile> sibling() const { return create(dir_, identity_, hidden_); }
   [[nodiscard]] int fd() const { return file_.get(); }
-  // renameat2(2) to `leaf` in `parent`; 0 or -errno. The caller has taken the identity.
+  // renameat2(2) to `leaf` in `parent`; 0 or -errno. A hidden file is in reach of whoever may write to the
+  // directory: -ESTALE when what is there afterwards is not this file; a symlink that came in its place is
+  // removed. The caller has taken the identity.
   int commit(int parent, const std::string& leaf, bool exclusive);
 
  private:
   StagedFile(int dir, const Identity& identity, bool hidden, std::string name, Fd file);
   [[nodiscard]] bool lock() const;
+  [[nodiscard]] bool is_at(int dir, const std::string& name) const;
 
   int dir_;  // -1: committed or moved from
   Identity identity_;

@@ -22,7 +22,9 @@ constexpr uint64_t kCopyStep = 8 << 20;  // between two looks at cancel_fd
 
 Error cancelled_error() { return {ISOGATE_CANCELLED, ECANCELED, "cancelled"}; }
 Error gone_error() { return {ISOGATE_CANCELLED, EPIPE, "the reader has gone"}; }
-Error shrank_error() { return {ISOGATE_IO, 0, "the file shrank while it was read"}; }
+Error shrank_error() {
+  return {ISOGATE_RESOURCE_EXHAUSTED, EBUSY, "the file shrank while it was read; try again"};
+}
 
 // Keeps the SIGPIPE that a write of this thread raises from the process, whatever its disposition is.
 class NoSigpipe {
@@ -74,19 +76,20 @@ Result<void> write_piece(int out, const char* data, size_t size, int cancel_fd) 
   return {};
 }
 
-Result<void> buffer_out(int file, uint64_t offset, uint64_t count, int out, int cancel_fd) {
+Result<uint64_t> buffer_out(int file, uint64_t offset, uint64_t count, int out, int cancel_fd) {
   std::vector<char> buffer(kBuffer);
-  while (count > 0) {
-    const ssize_t got =
-        ::pread(file, buffer.data(), std::min<uint64_t>(count, kBuffer), static_cast<off_t>(offset));
+  uint64_t sent = 0;
+  while (sent < count) {
+    const ssize_t got = ::pread(file, buffer.data(), std::min<uint64_t>(count - sent, kBuffer),
+                                static_cast<off_t>(offset + sent));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return os_error("cannot read", errno);
-    if (got == 0) return shrank_error();
-    if (auto sent = write_piece(out, buffer.data(), static_cast<size_t>(got), cancel_fd); !sent) return sent;
-    offset += static_cast<uint64_t>(got);
-    count -= static_cast<uint64_t>(got);
+    if (got == 0) break;
+    if (auto wrote = write_piece(out, buffer.data(), static_cast<size_t>(got), cancel_fd); !wrote)
+      return wrote.error();
+    sent += static_cast<uint64_t>(got);
   }
-  return {};
+  return sent;
 }
 
 Result<void> write_file(int file, const char* data, size_t size) {
@@ -100,10 +103,16 @@ Result<void> write_file(int file, const char* data, size_t size) {
   return {};
 }
 
-Result<uint64_t> buffer_in(int in, int file, int cancel_fd, uint64_t total) {
+// Waits for bytes, and for nothing when there is no room for them.
+Result<void> wait_for_piece(int in, int cancel_fd, const Room& room) {
+  if (auto ready = wait_for(in, POLLIN, cancel_fd); !ready) return ready;
+  return room ? room() : Result<void>();
+}
+
+Result<uint64_t> buffer_in(int in, int file, int cancel_fd, uint64_t total, const Room& room) {
   std::vector<char> buffer(kBuffer);
   for (;;) {
-    if (auto ready = wait_for(in, POLLIN, cancel_fd); !ready) return ready.error();
+    if (auto ready = wait_for_piece(in, cancel_fd, room); !ready) return ready.error();
     const ssize_t got = ::read(in, buffer.data(), buffer.size());
     if (got == 0) return total;
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
@@ -113,21 +122,24 @@ Result<uint64_t> buffer_in(int in, int file, int cancel_fd, uint64_t total) {
   }
 }
 
-Result<uint64_t> splice_in(int in, int file, int cancel_fd) {
+Result<uint64_t> splice_in(int in, int file, int cancel_fd, const Room& room) {
   for (uint64_t total = 0;;) {
-    if (auto ready = wait_for(in, POLLIN, cancel_fd); !ready) return ready.error();
+    if (auto ready = wait_for_piece(in, cancel_fd, room); !ready) return ready.error();
     const ssize_t got = ::splice(in, nullptr, file, nullptr, kChunk, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     if (got == 0) return total;
-    if (got < 0 && errno == EINVAL) return buffer_in(in, file, cancel_fd, total);
+    if (got < 0 && errno == EINVAL) return buffer_in(in, file, cancel_fd, total, room);
     if (got < 0 && errno != EAGAIN && errno != EINTR) return os_error("cannot write", errno);
     if (got > 0) total += static_cast<uint64_t>(got);
   }
 }
 
 // One run of data, `end` exclusive; both offsets are the same in both files but for `shift`.
-Result<void> copy_run(int from, uint64_t begin, uint64_t end, int to, uint64_t shift, int cancel_fd) {
+Result<void> copy_run(int from, uint64_t begin, uint64_t end, int to, uint64_t shift, int cancel_fd,
+                      const Room& room) {
   while (begin < end) {
     if (cancelled(cancel_fd)) return cancelled_error();
+    if (room)
+      if (auto left = room(); !left) return left;
     auto in = static_cast<off64_t>(begin), out = static_cast<off64_t>(begin + shift);
     const size_t step = std::min(end - begin, kCopyStep);
     ssize_t done = ::copy_file_range(from, &in, to, &out, step, 0);
@@ -152,32 +164,43 @@ bool cancelled(int cancel_fd) {
 
 Result<void> wait_readable(int fd, int cancel_fd) { return wait_for(fd, POLLIN, cancel_fd); }
 
-Result<void> pump_out(int file, uint64_t offset, uint64_t count, int out, int cancel_fd) {
+Result<uint64_t> pump_out(int file, uint64_t offset, uint64_t count, int out, int cancel_fd) {
   const NoSigpipe quiet;
-  while (count > 0) {
-    auto from = static_cast<off64_t>(offset);
-    const ssize_t done = ::splice(file, &from, out, nullptr, std::min<uint64_t>(count, kChunk),
+  uint64_t sent = 0;
+  while (sent < count) {
+    auto from = static_cast<off64_t>(offset + sent);
+    const ssize_t done = ::splice(file, &from, out, nullptr, std::min<uint64_t>(count - sent, kChunk),
                                   SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-    if (done == 0) return shrank_error();
-    if (done < 0 && errno == EINVAL) return buffer_out(file, offset, count, out, cancel_fd);
-    if (done < 0 && errno != EAGAIN && errno != EINTR) return write_error(errno);
-    if (done > 0) offset += static_cast<uint64_t>(done), count -= static_cast<uint64_t>(done);
-    if (count == 0) break;
-    if (auto ready = wait_for(out, POLLOUT, cancel_fd); !ready) return ready;
+    if (done == 0) break;
+    if (done < 0 && errno == EINVAL) {
+      auto rest = buffer_out(file, offset + sent, count - sent, out, cancel_fd);
+      if (rest) *rest += sent;
+      return rest;
+    }
+    if (done < 0 && errno != EAGAIN && errno != EINTR) return write_error(errno).error();
+    if (done > 0) sent += static_cast<uint64_t>(done);
+    if (sent == count) break;
+    if (auto ready = wait_for(out, POLLOUT, cancel_fd); !ready) return ready.error();
   }
-  return {};
+  return sent;
 }
 
-Result<uint64_t> pump_in(int in, int file, int cancel_fd) {
-  auto total = splice_in(in, file, cancel_fd);
+Result<void> pump_bytes(std::string_view bytes, int out, int cancel_fd) {
+  const NoSigpipe quiet;
+  return write_piece(out, bytes.data(), bytes.size(), cancel_fd);
+}
+
+Result<uint64_t> pump_in(int in, int file, int cancel_fd, const Room& room) {
+  auto total = splice_in(in, file, cancel_fd, room);
   if (total && cancelled(cancel_fd)) return cancelled_error();
   return total;
 }
 
-Result<void> copy_file(int from, uint64_t size, int to, int cancel_fd) {
+Result<void> copy_file(int from, uint64_t size, int to, int cancel_fd, const Room& room) {
   const off_t start = ::lseek(to, 0, SEEK_CUR);
   if (start < 0) return os_error("cannot write", errno);
   const auto shift = static_cast<uint64_t>(start);
+  if (size > INT64_MAX - shift) return os_error("cannot write", EFBIG);
   for (uint64_t at = 0; at < size;) {
     const off_t data = ::lseek(from, static_cast<off_t>(at), SEEK_DATA);
     if (data < 0 && errno == ENXIO) break;
@@ -185,7 +208,7 @@ Result<void> copy_file(int from, uint64_t size, int to, int cancel_fd) {
     const uint64_t begin = data < 0 ? at : static_cast<uint64_t>(data);
     const uint64_t end = hole < 0 ? size : std::min(size, static_cast<uint64_t>(hole));
     if (begin >= size) break;
-    if (auto copied = copy_run(from, begin, end, to, shift, cancel_fd); !copied) return copied;
+    if (auto copied = copy_run(from, begin, end, to, shift, cancel_fd, room); !copied) return copied;
     at = end;
   }
   if (::ftruncate(to, static_cast<off_t>(shift + size)) != 0) return os_error("cannot write", errno);

@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,10 @@ Result<void> list_tree(int top, bool recursive, uint64_t limit, const Identity& 
 
 // Removes `name` in the directory `parent` (borrowed), whatever it is, with all that is in it, as the
 // identity that the caller has taken. What cannot be removed stays and is told as the first error; the rest
-// goes. Directories inside that are closed to their owner are opened up. ISOGATE_CANCELLED: part of it may be
-// gone.
-Result<void> remove_tree(int parent, const std::string& name, int cancel_fd);
+// goes. Directories inside that are closed to their owner are opened up. ISOGATE_CANCELLED, by cancel_fd or
+// past the deadline: part of it may be gone.
+Result<void> remove_tree(
+    int parent, const std::string& name, int cancel_fd,
+    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());
 
 }  // namespace isogate

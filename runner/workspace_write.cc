@@ -73,11 +73,17 @@ Result<StagedFile> WorkspaceImpl::stage(const Target& target, bool parents, Fd& 
   return staged;
 }
 
+// With scope sandbox it may be another disk; what counts is what the sandboxes share.
+Room WorkspaceImpl::room() const {
+  if (state_->sandboxes_dir.empty()) return {};
+  return [this] { return room_for_upload(state_->sandboxes_dir); };
+}
+
 Result<void> WorkspaceImpl::receive(StagedFile& staged, const Target& target, int in, int cancel_fd,
                                     int complete_fd, uint64_t& bytes) const {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
-  auto got = pump_in(in, staged.fd(), cancel_fd);
+  auto got = pump_in(in, staged.fd(), cancel_fd, room());
   if (got && complete_fd > 0 && state_->completion_follows) {
     if (auto told = wait_readable(complete_fd, cancel_fd); !told) got = told.error();
   }
@@ -109,8 +115,7 @@ Result<std::unique_lock<std::timed_mutex>> WorkspaceImpl::commit_alone(int cance
   std::unique_lock<std::timed_mutex> lock(state_->commit, std::defer_lock);
   for (int tries = 0; !lock.try_lock_for(kPatience); ++tries) {
     if (cancelled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
-    if (tries >= kMaxPatience)
-      return Error{ISOGATE_RESOURCE_EXHAUSTED, 0, "another write to this sandbox takes too long"};
+    if (tries >= kMaxPatience) return busy_error("another write to this sandbox takes too long");
   }
   return lock;
 }
@@ -147,8 +152,8 @@ Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Paren
   if (::fstat(old->get(), &info) != 0) return target.error(-errno);
   auto whole = body.sibling();
   if (!whole) return prefixed(target.attempt, whole.error());
-  auto copied = copy_file(old->get(), static_cast<uint64_t>(info.st_size), whole->fd(), cancel_fd);
-  if (copied) copied = copy_file(body.fd(), bytes, whole->fd(), cancel_fd);
+  auto copied = copy_file(old->get(), static_cast<uint64_t>(info.st_size), whole->fd(), cancel_fd, room());
+  if (copied) copied = copy_file(body.fd(), bytes, whole->fd(), cancel_fd, room());
   if (!copied) return prefixed(target.attempt, copied.error());
   return place(*whole, parent, target, request, mode);
 }

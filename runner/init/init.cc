@@ -1,8 +1,10 @@
 // Raw code: see raw_syscall.h. The init of an enclosure: pid 1, static, without a libc. See init_protocol.h.
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/close_range.h>
 #include <linux/prctl.h>
 #include <linux/sched.h>
+#include <linux/stat.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -16,6 +18,7 @@
 
 #include "runner/exec_search.h"
 #include "runner/init/init.h"
+#include "runner/program_steps.h"
 #include "runner/raw_syscall.h"
 #include "runner/spawn.h"
 
@@ -115,6 +118,46 @@ void be_unreachable() {
   raw::block_signals(&ignored);
 }
 
+FileMark mark_of(const char* path) {
+  struct statx info = {};
+  if (raw::call(SYS_statx, AT_FDCWD, path, 0, STATX_INO, &info) < 0) return {};
+  return {uint64_t{info.stx_dev_major} << 32 | info.stx_dev_minor, info.stx_ino};
+}
+
+uint64_t all_capabilities() {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[2];
+  if (raw::call(SYS_capget, &header, sets) < 0) return ~uint64_t{0};
+  uint64_t all = 0;
+  for (int i = 0; i < 2; ++i)
+    all |= uint64_t{sets[i].effective | sets[i].permitted | sets[i].inheritable} << (32 * i);
+  for (long bit = 0; bit < 64; ++bit) {
+    const long held = raw::call(SYS_prctl, PR_CAPBSET_READ, bit, 0, 0, 0);
+    if (held == -EINVAL) break;
+    if (held != 0) all |= uint64_t{1} << bit;
+  }
+  return all;
+}
+
+uint32_t one_id(long number) {
+  uint32_t real = 0, effective = 1, saved = 2;
+  if (raw::call(number, &real, &effective, &saved) < 0) return ~0u;
+  return real == effective && effective == saved ? real : ~0u;
+}
+
+void prove_itself() {
+  InitProof proof = {};
+  for (int i = 0; i < 7; ++i) proof.namespaces[i] = mark_of(kNamespaces[i]).inode;
+  proof.root = mark_of("/");
+  proof.workspace = mark_of("/workspace");
+  proof.capabilities = all_capabilities();
+  proof.uid = one_id(SYS_getresuid);
+  proof.gid = one_id(SYS_getresgid);
+  proof.no_new_privs = static_cast<uint32_t>(raw::call(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0));
+  proof.seccomp_mode = static_cast<uint32_t>(raw::call(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0));
+  send(&proof, sizeof proof);
+}
+
 void watch_children(Init& init) {
   const uint64_t child = uint64_t{1} << (SIGCHLD - 1);
   init.signals = static_cast<int>(raw::call(SYS_signalfd4, -1, &child, 8, O_CLOEXEC | O_NONBLOCK));
@@ -209,8 +252,10 @@ long enter_directory(const Program& program) {
   }
   program.stage = kStageDirectory;
   check(program, enter_directory(program));
+  check(program, raw_check_directory());
   program.stage = kStageStreams;
   check(program, raw::call(SYS_close_range, 3u, ~0u, 0));
+  yield_to_supervisor(kProgramNice);
   program.stage = kStageExec;
   const uint64_t no_signal = 0;
   raw::restore_signals(&no_signal);
@@ -303,6 +348,7 @@ void measure(Init& init) {
 void init_main() {
   Init init = {};
   be_unreachable();
+  prove_itself();
   for (;;) {
     receive_order(init);
     if (init.order.kind == kInitJoin) {

@@ -6,12 +6,17 @@
 
 namespace isogate {
 
+enum InitReach : uint32_t {
+  kUntried,   // there was no socket, or no outcome
+  kAnswered,  // somebody is there
+  kSilent,    // refused, or unreachable, or nothing came within a moment
+};
+
 struct InitPortrait {
   SelfPortrait self;
   uint32_t address_count, reserved;
   InitAddress addresses[kInitMostAddresses];
-  // 0: somebody answered; else the errno of connect(2), ETIMEDOUT where nothing came within a moment.
-  int32_t reached[kInitMostAddresses];
+  InitReach reached[kInitMostAddresses];
 };
 
 // Raw code; `argument` is an InitPortrait. Does not return.

@@ -29,22 +29,45 @@ long connect_to(long socket, const InitAddress& address) {
   return raw::call(SYS_connect, socket, &to, sizeof to);
 }
 
-int32_t try_address(const InitAddress& address) {
+// What connect(2) says of an address that was tried. Anything else, of memory or descriptors, say, is no
+// outcome.
+InitReach outcome_of(long result) {
+  switch (-result) {
+    case 0:
+    case ECONNRESET:
+      return kAnswered;
+    case ECONNREFUSED:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EHOSTDOWN:
+    case EADDRNOTAVAIL:
+    case ETIMEDOUT:
+    case EACCES:
+    case EPERM:
+      return kSilent;
+    default:
+      return kUntried;
+  }
+}
+
+InitReach try_address(const InitAddress& address) {
   const long socket = raw::call(SYS_socket, address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (socket < 0) return static_cast<int32_t>(-socket);
+  if (socket < 0) return kUntried;
   long result = connect_to(socket, address);
   if (result == -EINPROGRESS) {
     pollfd slot = {static_cast<int>(socket), POLLOUT, 0};
     const raw::Time time = raw::time_of(kPatience);
-    result = -ETIMEDOUT;
-    if (raw::call(SYS_ppoll, &slot, 1, &time, 0, 8) == 1) {
+    const long ready = raw::call(SYS_ppoll, &slot, 1, &time, 0, 8);
+    result = ready == 0 ? -ETIMEDOUT : ready;
+    if (ready == 1) {
       int error = 0, size = sizeof error;
       const long asked = raw::call(SYS_getsockopt, socket, SOL_SOCKET, SO_ERROR, &error, &size);
       result = asked < 0 ? asked : -error;
     }
   }
   raw::call(SYS_close, socket);
-  return static_cast<int32_t>(-result);
+  return outcome_of(result);
 }
 
 }  // namespace

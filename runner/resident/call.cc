@@ -1,6 +1,7 @@
 #include "runner/resident/call.h"
 
 #include <algorithm>
+#include <cerrno>
 
 namespace isogate::resident {
 namespace {
@@ -37,6 +38,8 @@ Call::Call(Place& place, Wire wire, uint32_t stream)
 Result<void> Call::make_cancel() {
   auto event = make_event();
   if (!event) return event.error();
+  if (event->get() >= place_.most_descriptors())
+    return Error{ISOGATE_RESOURCE_EXHAUSTED, EMFILE, "this sandbox's limit on open files is reached"};
   cancel_ = std::move(*event);
   return {};
 }

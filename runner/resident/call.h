@@ -60,6 +60,8 @@ class Call {
   [[nodiscard]] Clock::duration overdue() const;
 
  protected:
+  // What a call needs first. ISOGATE_RESOURCE_EXHAUSTED where few descriptors are left: those are for ending
+  // what runs.
   Result<void> make_cancel();
   [[nodiscard]] int cancel_fd() const { return cancel_.get(); }
   // Who waits for credit does so for a moment more, or not at all.
@@ -79,5 +81,6 @@ class Call {
 std::unique_ptr<Call> make_exec(Place& place, Wire wire, const Frame& frame);
 std::unique_ptr<Call> make_file(Place& place, Wire wire, const Frame& frame);
 std::unique_ptr<Call> make_measure(Place& place, Wire wire, const Frame& frame);
+std::unique_ptr<Call> make_prove(Place& place, Wire wire, const Frame& frame);
 
 }  // namespace isogate::resident

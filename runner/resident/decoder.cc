@@ -23,6 +23,7 @@ constexpr Rule kRules[] = {
     {ISOGATE_RUNNER_EXEC, sizeof(isogate_runner_exec), ISOGATE_RUNNER_MAX_REQUEST, false, true},
     {ISOGATE_RUNNER_FILE, sizeof(isogate_runner_file), ISOGATE_RUNNER_MAX_FRAME, false, true},
     {ISOGATE_RUNNER_EVIDENCE, sizeof(isogate_runner_measure), ISOGATE_RUNNER_MAX_FRAME, false, false},
+    {ISOGATE_RUNNER_PROVE, 0, 0, false, false},
     {ISOGATE_RUNNER_CONTROL, sizeof(isogate_control), sizeof(isogate_control), false, false},
     {ISOGATE_RUNNER_CANCEL, 0, 0, false, false},
     {ISOGATE_RUNNER_PING, 0, 64, true, false},

@@ -2,95 +2,29 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <chrono>
-#include <cstring>
 #include <sstream>
 
 #include "runner/cgroup_detect.h"
 #include "runner/cgroup_limits.h"
 #include "runner/fd.h"
+#include "runner/resident/reach.h"
 
 namespace isogate::resident {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kPatience{300};
 constexpr uint32_t kMetadataPort = 80;
 constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // v1 has a number for none
-
-struct Attempt {
-  Fd socket;
-  uint32_t flag;  // what its success says
-  bool reached = false;
-};
-
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t size = 0;  // 0: not numeric
-};
-
-Address address_of(const std::string& text, uint32_t port) {
-  Address address;
-  auto* const four = reinterpret_cast<sockaddr_in*>(&address.bytes);
-  auto* const six = reinterpret_cast<sockaddr_in6*>(&address.bytes);
-  const uint16_t in_order = htons(static_cast<uint16_t>(port));
-  if (::inet_pton(AF_INET, text.c_str(), &four->sin_addr) == 1) {
-    four->sin_family = AF_INET;
-    four->sin_port = in_order;
-    address.size = sizeof *four;
-  } else if (::inet_pton(AF_INET6, text.c_str(), &six->sin6_addr) == 1) {
-    six->sin6_family = AF_INET6;
-    six->sin6_port = in_order;
-    address.size = sizeof *six;
-  }
-  return address;
-}
-
-void begin(std::vector<Attempt>& attempts, uint32_t flag, const std::string& text, uint32_t port) {
-  const Address address = address_of(text, port);
-  if (address.size == 0) return;
-  Fd socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) return;
-  const int result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size);
-  if (result != 0 && errno != EINPROGRESS) return;
-  attempts.push_back({std::move(socket), flag, result == 0});
-}
-
-bool connected(int socket) {
-  int error = 0;
-  socklen_t size = sizeof error;
-  return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
-}
-
-void finish(std::vector<Attempt>& attempts) {
-  const auto until = Clock::now() + kPatience;
-  for (;;) {
-    std::vector<pollfd> slots;
-    for (const Attempt& one : attempts) slots.push_back({one.reached ? -1 : one.socket.get(), POLLOUT, 0});
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
-    if (left <= 0) return;
-    const int ready = ::poll(slots.data(), slots.size(), static_cast<int>(left));
-    if (ready == 0 || (ready < 0 && errno != EINTR)) return;
-    for (size_t i = 0; ready > 0 && i < slots.size(); ++i) {
-      if (slots[i].revents == 0) continue;
-      attempts[i].reached = connected(attempts[i].socket.get());
-      if (!attempts[i].reached) attempts[i].socket.reset();
-    }
-    const auto open = [](const Attempt& one) { return !one.reached && one.socket; };
-    if (std::none_of(attempts.begin(), attempts.end(), open)) return;
-  }
-}
 
 bool has(const CgroupHierarchy& hierarchy, const char* controller) {
   const auto& names = hierarchy.controllers;
   return std::find(names.begin(), names.end(), controller) != names.end();
+}
+
+bool is_wildcard(const std::string& address) {
+  return address.empty() || address == "0.0.0.0" || address == "::";
 }
 
 }  // namespace
@@ -111,20 +45,31 @@ std::vector<std::string> first_hops(std::string_view routes) {
   return hops;
 }
 
-uint32_t try_network(const std::string& gateway_address, uint32_t gateway_port) {
-  std::vector<Attempt> attempts;
-  for (const char* text : {"169.254.169.254", "fd00:ec2::254"})
-    begin(attempts, ISOGATE_EVIDENCE_REACHED_METADATA, text, kMetadataPort);
-  if (gateway_port != 0) {
-    std::vector<std::string> addresses = first_hops(read_small_file(AT_FDCWD, "/proc/net/route"));
-    for (const char* text : {"127.0.0.1", "::1"}) addresses.emplace_back(text);
-    addresses.push_back(gateway_address);
-    for (const std::string& text : addresses)
-      begin(attempts, ISOGATE_EVIDENCE_REACHED_GATEWAY, text, gateway_port);
+uint32_t try_network(const Listeners& gateway) {
+  std::vector<Target> targets = {{"169.254.169.254", kMetadataPort}, {"fd00:ec2::254", kMetadataPort}};
+  const size_t of_metadata = targets.size();
+  const std::string routes = read_small_file(AT_FDCWD, "/proc/net/route");
+  bool known = true;
+  const auto add = [&](const Target& listener) {
+    for (std::string& hop : first_hops(routes)) targets.push_back({std::move(hop), listener.port});
+    for (const char* loopback : {"127.0.0.1", "::1"}) targets.push_back({loopback, listener.port});
+    if (!is_wildcard(listener.address)) targets.push_back(listener);
+  };
+  if (gateway.port != 0) add({gateway.address, gateway.port});
+  std::istringstream texts(gateway.all);
+  for (std::string text; texts >> text;) {
+    const auto listener = parse_targets({text}, "");
+    known = known && listener && listener->size() == 1;
+    if (known) add(listener->front());
   }
-  finish(attempts);
-  uint32_t flags = ISOGATE_EVIDENCE_NETWORK;
-  for (const Attempt& one : attempts) flags |= one.reached ? one.flag : 0;
+  const std::vector<Reached> found = reach(targets);
+  uint32_t flags = known ? ISOGATE_EVIDENCE_NETWORK : 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const uint32_t flag =
+        i < of_metadata ? ISOGATE_EVIDENCE_REACHED_METADATA : ISOGATE_EVIDENCE_REACHED_GATEWAY;
+    if (found[i] == Reached::untried) flags &= ~uint32_t{ISOGATE_EVIDENCE_NETWORK};
+    if (found[i] == Reached::connected) flags |= flag;
+  }
   return flags;
 }
 

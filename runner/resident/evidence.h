@@ -11,10 +11,17 @@
 
 namespace isogate::resident {
 
-// ISOGATE_EVIDENCE_NETWORK and the REACHED bits. The metadata addresses of the usual clouds are tried, and
-// with a port the gateway: at its own address, on the loopback, and at the default route's first hop, which
-// is where a container finds its host. Takes 300 ms at most.
-uint32_t try_network(const std::string& gateway_address, uint32_t gateway_port);
+// Where a gateway listens: as in isogate_evidence_request.
+struct Listeners {
+  std::string address;
+  uint32_t port = 0;  // 0: nowhere
+  std::string all;
+};
+
+// The REACHED bits, and ISOGATE_EVIDENCE_NETWORK where every address was really tried. The metadata addresses
+// of the usual clouds are, and of the gateway each listener: at its own address, on the loopback, and at the
+// default route's first hop, which is where a container finds its host. Takes half a second at most.
+uint32_t try_network(const Listeners& gateway);
 
 // Of this process's own cgroups, v1 and v2; 0: none, or not to be seen from inside.
 isogate_limits limits_in_force();

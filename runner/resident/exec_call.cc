@@ -11,8 +11,9 @@ namespace {
 
 constexpr uint32_t kStreamFlags[3] = {ISOGATE_RUNNER_EXEC_STDIN, ISOGATE_RUNNER_EXEC_STDOUT,
                                       ISOGATE_RUNNER_EXEC_STDERR};
-constexpr std::chrono::milliseconds kSweepPatience{2000};
-constexpr int kKilledStatus = 128 + SIGKILL;  // what a shell makes of a child that was killed
+constexpr std::chrono::milliseconds kSweepPatience{200};
+constexpr std::chrono::milliseconds kLostPatience{2000};  // with a supervisor that was killed
+constexpr int kKilledStatus = 128 + SIGKILL;              // what a shell makes of a child that was killed
 
 Error crowded(Error error) {
   if (error.os_errno == EAGAIN) error.message += " (is this sandbox's limit on processes, pids, reached?)";
@@ -44,6 +45,7 @@ class ExecCall final : public Call {
   Result<void> open_flows();
   Result<Command> command(Fd& directory);
   Result<Ending> execute();
+  bool sweep(const Result<Ending>& ending);
   [[nodiscard]] bool ran_out_of_memory(const Ending& ending, uint64_t kills_before) const;
 
   const bool given_;
@@ -52,7 +54,29 @@ class ExecCall final : public Call {
   Fd streams_[3];  // the program's
   Outlet out_, err_;
   Pipe control_;
+  bool left_behind_ = false;
 };
+
+// A program of this runner's own, by the way of all: whoever has broken that is found out.
+class ProveCall final : public Call {
+ public:
+  ProveCall(Place& place, Wire wire, const Frame& frame) : Call(place, wire, frame.head.stream) {}
+  Result<void> open(std::vector<Fd>) override { return make_cancel(); }
+  Answer run() override;
+};
+
+Answer ProveCall::run() {
+  Command command(Site::host());
+  command.argv = {"/proc/self/exe", "version"};
+  command.cancel_fd = cancel_fd();
+  const Strays::Run run(place_.strays());
+  const auto ending = place_.runner().run(command);
+  if (!ending) return Answer(ending.error());
+  const bool ran = ending->started && ending->term_signal == 0 && ending->exit_code == 0;
+  if (ran && !ending->left_behind) return {};
+  return Answer(
+      Error{ISOGATE_UNAVAILABLE, ending->os_errno, "a program of the runner's own does not run here"});
+}
 
 size_t ExecCall::descriptors() const {
   size_t count = 0;
@@ -95,7 +119,7 @@ Result<Command> ExecCall::command(Fd& directory) {
   auto found = place_.directory(order_.cwd);
   if (!found) return found.error();
   directory = std::move(*found);
-  Command command;
+  Command command(Site::host());  // of the container
   command.argv = std::move(order_.argv);
   command.env = std::move(*env);
   command.cwd_fd = directory ? directory.get() : place_.workspace().fd();
@@ -120,10 +144,20 @@ Result<Ending> ExecCall::execute() {
   auto prepared = command(directory);
   if (!prepared) return prepared.error();
   const uint64_t kills_before = place_.memory_kills();
-  auto ending = place_.runner().run(*prepared);
+  auto ending = [&] {
+    const Strays::Run run(place_.strays());
+    return place_.runner().run(*prepared);
+  }();
+  left_behind_ = !sweep(ending);
+  if (ending) ending->left_behind = left_behind_;
   if (ending && ran_out_of_memory(*ending, kills_before)) ending->oom_killed = true;
-  if (!ending && ending.error().status == ISOGATE_LOST) place_.strays().sweep(kSweepPatience);
   return ending;
+}
+
+// After every exec: what its supervisor has not ended has come to this process.
+bool ExecCall::sweep(const Result<Ending>& ending) {
+  const bool whole = ending && !ending->left_behind;
+  return place_.strays().sweep(whole ? kSweepPatience : kLostPatience);
 }
 
 Answer ExecCall::run() {
@@ -132,10 +166,14 @@ Answer ExecCall::run() {
   inlet_.close();
   out_.drain();
   err_.drain();
-  if (!ending) return Answer(crowded(ending.error()));
+  if (!ending) {
+    Answer answer(crowded(ending.error()));
+    if (left_behind_) answer.result.exec_flags = ISOGATE_RESULT_LEFT_BEHIND;
+    return answer;
+  }
   const isogate_exec_result told = result_of(*ending);
   Answer answer;
-  answer.result.exec_flags = told.flags;
+  answer.result.exec_flags = told.flags & ~uint32_t{ISOGATE_RESULT_PROVEN};  // by the backend, if at all
   answer.result.exit_code = told.exit_code;
   answer.result.term_signal = told.term_signal;
   answer.result.os_errno = told.os_errno;
@@ -170,6 +208,10 @@ void ExecCall::pump(uint32_t channel, std::span<char> buffer) {
 }
 
 }  // namespace
+
+std::unique_ptr<Call> make_prove(Place& place, Wire wire, const Frame& frame) {
+  return std::make_unique<ProveCall>(place, wire, frame);
+}
 
 std::unique_ptr<Call> make_exec(Place& place, Wire wire, const Frame& frame) {
   ExecOrder order;

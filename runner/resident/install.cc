@@ -10,6 +10,24 @@
 #include "runner/fd.h"
 
 namespace isogate::resident {
+namespace {
+
+constexpr const char* kClosed = "closed";
+
+// One that an earlier installation has made is opened for as long as it takes.
+Result<void> make_closed(int into) {
+  const bool made = ::mkdirat(into, kClosed, 0700) == 0;
+  if (!made && (errno != EEXIST || ::fchmodat(into, kClosed, 0700, 0) != 0))
+    return os_error("cannot make the directory `closed`", errno);
+  const Fd closed(::openat(into, kClosed, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const Fd file(::openat(closed.get(), "termination-log", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0));
+  const bool there = file || (errno == EACCES && ::faccessat(closed.get(), "termination-log", F_OK, 0) == 0);
+  if (!closed || !there || ::fchmod(closed.get(), 0) != 0)
+    return os_error("cannot close the directory `closed`", errno);
+  return {};
+}
+
+}  // namespace
 
 Result<void> install_into(const std::string& directory) {
   const Fd from(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
@@ -27,7 +45,7 @@ Result<void> install_into(const std::string& directory) {
   }
   if (::fchmod(to.get(), 0111) != 0 || ::renameat(into.get(), kPart, into.get(), "isogate-runner") != 0)
     return os_error("cannot finish the copy in `" + directory + "`", errno);
-  return {};
+  return make_closed(into.get());
 }
 
 }  // namespace isogate::resident

@@ -11,7 +11,7 @@
 namespace isogate::resident {
 namespace {
 
-constexpr int kOverduePause = 250;  // milliseconds
+constexpr int kOverduePause = 25;  // milliseconds
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include "runner/resident/options.h"
 #include "runner/resident/reach.h"
 #include "runner/resident/service.h"
+#include "runner/syscall_check.h"
 
 int main(int argc, char** argv) {
   using namespace isogate::resident;
@@ -19,6 +20,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (options->mode == Mode::reach) return report_reached(options->operands);
+  if (options->mode == Mode::syscalls) return isogate::report_open_syscalls();
   if (options->mode == Mode::attach) {
     const auto attached = attach(*options);
     if (!attached) std::fprintf(stderr, "isogate-runner: %s\n", attached.error().message.c_str());

@@ -16,12 +16,14 @@ class MeasureCall final : public Call {
 };
 
 Answer MeasureCall::run() {
-  const auto found = place_.runner().measure(Identity{});
+  const Strays::Run run(place_.strays());
+  const auto found = place_.runner().measure(Site::host(), Identity{}, {});
   if (!found) return Answer(found.error());
   const isogate_limits limits = limits_in_force();
   Answer answer;
   isogate_runner_result& told = answer.result;
-  told.evidence_flags = found->flags | try_network(order_.gateway_address, order_.head.gateway_port);
+  told.evidence_flags =
+      found->flags | try_network({order_.gateway_address, order_.head.gateway_port, order_.listeners});
   told.uid = found->uid;
   told.gid = found->gid;
   told.no_new_privs = found->no_new_privs;

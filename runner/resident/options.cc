@@ -22,7 +22,7 @@ struct Named {
 };
 constexpr Named kModes[] = {{"dial", Mode::dial},       {"stdio", Mode::stdio}, {"serve", Mode::serve},
                             {"attach", Mode::attach},   {"idle", Mode::idle},   {"version", Mode::version},
-                            {"install", Mode::install}, {"reach", Mode::reach}};
+                            {"install", Mode::install}, {"reach", Mode::reach}, {"syscalls", Mode::syscalls}};
 
 Result<void> take_shared(Options& options, std::string_view value) {
   const size_t equals = value.find('=');
@@ -90,6 +90,8 @@ std::string usage() {
          "       isogate-runner idle                  only reaps: the first process of a container\n"
          "       isogate-runner install DIR           puts itself there, mode 0111\n"
          "       isogate-runner reach TARGET…         tells which ADDRESS:PORT answers; hop: the first hop\n"
+         "       isogate-runner syscalls              tells which calls its profile should refuse and does "
+         "not\n"
          "       isogate-runner version\n"
          "options: --workspace DIR (/workspace)  --shared PREFIX=DIR  --shell PATH (/bin/sh)\n"
          "         --toolchain PATH  --user-name NAME  --door NAME (isogate-runner)  --server PID (1)\n";

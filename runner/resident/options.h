@@ -9,7 +9,7 @@
 
 namespace isogate::resident {
 
-enum class Mode { dial, stdio, serve, attach, idle, version, install, reach };
+enum class Mode { dial, stdio, serve, attach, idle, version, install, reach, syscalls };
 
 struct Options {
   Mode mode = Mode::idle;

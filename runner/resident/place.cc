@@ -1,10 +1,12 @@
 #include "runner/resident/place.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 
 #include "runner/cgroup_detect.h"
 #include "runner/supervise.h"
@@ -25,6 +27,8 @@ Fd open_memory_events() {
   }
   return Fd();
 }
+
+constexpr int kReservedDescriptors = 64;
 
 bool is_alias(std::string_view cwd) { return cwd == "/workspace" || cwd.starts_with("/workspace/"); }
 
@@ -64,7 +68,11 @@ Result<void> Place::open(const Options& options) {
   memory_events_ = open_memory_events();
   RunnerOptions alone;
   alone.use_cgroups = false;
+  alone.nice = 19;
   runner_ = Runner::make(std::move(alone));
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("cannot read the limit on open files", errno);
+  most_descriptors_ = static_cast<int>(std::min<rlim_t>(files.rlim_cur, INT_MAX)) - kReservedDescriptors;
   return {};
 }
 

@@ -21,6 +21,8 @@ class Place {  // any thread, once open() has returned
   [[nodiscard]] Workspace& workspace() const { return *workspace_; }
   [[nodiscard]] const Surroundings& surroundings() const { return surroundings_; }
   Strays& strays() { return strays_; }
+  // A call whose first descriptor has at least this number is refused.
+  [[nodiscard]] int most_descriptors() const { return most_descriptors_; }
 
   // ISOGATE_UNSUPPORTED for any other user than the one everything here runs as.
   [[nodiscard]] Result<void> check_user(std::string_view user) const;
@@ -39,6 +41,7 @@ class Place {  // any thread, once open() has returned
   Surroundings surroundings_;
   Strays strays_;
   Fd root_, memory_events_;
+  int most_descriptors_ = 0;
 };
 
 // The name that a passwd file has for a uid; "agent" where it has none. Pure.

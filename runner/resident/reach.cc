@@ -45,12 +45,18 @@ Peer peer_of(const Target& target) {
 
 Reached meaning(int error) {
   if (error == 0) return Reached::connected;
+  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS || error == EAGAIN)
+    return Reached::untried;
   return error == ECONNREFUSED ? Reached::refused : Reached::silent;
 }
 
 // Empty: it is decided already.
 Fd begin(const Target& target, Reached& decided) {
   const Peer peer = peer_of(target);
+  if (peer.size == 0) {
+    decided = Reached::untried;
+    return {};
+  }
   Fd socket(::socket(peer.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) {
     decided = errno == EAFNOSUPPORT ? Reached::silent : Reached::untried;
@@ -117,7 +123,8 @@ std::vector<Reached> reach(const std::vector<Target>& targets) {
       if (slots[i].revents == 0) continue;
       int error = 0;
       socklen_t size = sizeof error;
-      if (::getsockopt(sockets[i].get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0) found[i] = meaning(error);
+      const bool asked = ::getsockopt(sockets[i].get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0;
+      found[i] = asked ? meaning(error) : Reached::untried;
       sockets[i].reset();
     }
   }

@@ -20,7 +20,8 @@ struct Target {
 // `routes`: what /proc/net/route says.
 Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts, const std::string& routes);
 
-// All at once, within half a second. What cannot be tried at all is silent.
+// All at once, within half a second. Silent: nothing came back, or there is no way there, a kernel without
+// that family of addresses included. Untried: what kept this program from it need not keep another one.
 std::vector<Reached> reach(const std::vector<Target>& targets);
 
 // A line on stdout for each target. Exit code 0: all are silent, 10: one is not, 2: wrongly called.

@@ -67,6 +67,7 @@ bool parse_measure(std::string_view payload, MeasureOrder& order) {
   order.head = head_of<isogate_runner_measure>(payload);
   Strings strings(payload.substr(sizeof order.head));
   order.gateway_address = strings.next();
+  if (!strings.complete()) order.listeners = strings.next();
   return strings.complete() && order.head.gateway_port <= 0xffff;
 }
 

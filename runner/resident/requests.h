@@ -34,6 +34,7 @@ bool parse_file(std::string_view payload, FileOrder& order);
 struct MeasureOrder {
   isogate_runner_measure head{};
   std::string gateway_address;
+  std::string listeners;  // as in isogate_evidence_request; empty from a client of before 1.1
 };
 bool parse_measure(std::string_view payload, MeasureOrder& order);
 

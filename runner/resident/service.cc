@@ -1,11 +1,13 @@
 #include "runner/resident/service.h"
 
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <malloc.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 #include <cstdio>
 
 #include "runner/resident/sessions.h"
+#include "runner/syscall_filter.h"
 
 namespace isogate::resident {
 namespace {
@@ -25,7 +28,8 @@ constexpr uint64_t kKnockKey = kEndKey + 3;
 constexpr int kShortestPause = 20, kLongestPause = 500;  // between two attempts to dial, milliseconds
 constexpr int kStrayPause = 20;                          // between two sweeps, milliseconds
 constexpr std::chrono::milliseconds kSweepPatience{100};
-constexpr int kOverduePause = 250;
+constexpr int kOverduePause = 25;  // while a supervisor may have been stopped, milliseconds
+constexpr int kLookPause = 250;
 constexpr std::chrono::seconds kLeaveAfter{15};
 constexpr rlim_t kOpenFiles = 65536;
 
@@ -36,6 +40,18 @@ void raise_open_files() {
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
   files.rlim_cur = std::max(files.rlim_cur, std::min(files.rlim_max, kOpenFiles));
   ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// Of this thread, and of all that it starts from now on: other threads, supervisors and programs. See
+// runner/syscall_filter.h. Nothing of a tenant's runs as yet, and nothing is to run without it.
+Result<void> guard() {
+  auto filter = make_guard_filter();
+  if (!filter) return filter.error();
+  const sock_fprog program = {static_cast<unsigned short>(filter->size()), filter->data()};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0)
+    return os_error("cannot install the system call filter", errno);
+  return {};
 }
 
 // Readable when something in the directory of `socket` has changed. None where the kernel has no watch to
@@ -69,7 +85,8 @@ Result<void> Service::open(const Options& options) {
   if (options_.mode == Mode::idle) return {};
   raise_open_files();
   buffer_.resize(ISOGATE_RUNNER_MAX_FRAME);
-  return place_.open(options_);
+  if (auto opened = place_.open(options_); !opened) return opened;
+  return guard();
 }
 
 int Service::run() {
@@ -191,7 +208,7 @@ int Service::serve_sessions() {
       sessions.stop();
       ends = Clock::now() + kLeaveAfter;
     }
-    attend(nullptr, door.is_busy() || ending_ ? kOverduePause : -1);
+    attend(nullptr, door.is_busy() || ending_ ? kLookPause : -1);
     for (Visitor& visitor : door.look()) sessions.receive(std::move(visitor));
     for (const std::string& why : sessions.reap()) say("the client sent " + why);
     if (!ends || Clock::now() < *ends) continue;

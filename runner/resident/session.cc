@@ -13,7 +13,7 @@
 namespace isogate::resident {
 namespace {
 
-constexpr std::chrono::seconds kRouseAfter{1}, kKillAfter{3};
+constexpr std::chrono::milliseconds kRouseAfter{25}, kKillAfter{100};
 constexpr size_t kKeptIdle = 4;
 constexpr size_t kStack = 1 << 20;
 constexpr size_t kMostWeight = 64 << 20;  // of all requests under way, bytes

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <functional>
@@ -22,15 +23,20 @@ namespace isogate::resident {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{1};
+constexpr int kMostUnseen = 10;  // looks at /proc, before something else is done
 
-void for_each_number(const char* directory, const std::function<void(int, const char*)>& visit) {
+// False: it cannot be read.
+bool for_each_number(const char* directory, const std::function<void(int, const char*)>& visit) {
   const Fd own(::openat(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  DIR* const stream = own ? ::fdopendir(::dup(own.get())) : nullptr;
-  if (stream == nullptr) return;
+  const int copy = own ? ::fcntl(own.get(), F_DUPFD_CLOEXEC, 3) : -1;
+  DIR* const stream = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (stream == nullptr && copy >= 0) ::close(copy);
+  if (stream == nullptr) return false;
   while (const dirent* entry = ::readdir(stream)) {
     if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') visit(own.get(), entry->d_name);
   }
   ::closedir(stream);
+  return true;
 }
 
 void add_numbers(std::string_view text, std::vector<pid_t>& pids) {
@@ -60,47 +66,71 @@ void reap_strays() {
   }
 }
 
+bool has_strays() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
 }  // namespace
 
-std::vector<pid_t> own_children() {
+std::optional<std::vector<pid_t>> own_children() {
   std::vector<pid_t> pids;
+  bool seen = true;
   if (raw_tree_walk() == TreeWalk::children) {
-    for_each_number("/proc/self/task", [&](int tasks, const char* thread) {
+    seen = for_each_number("/proc/self/task", [&](int tasks, const char* thread) {
       add_numbers(read_small_file(tasks, std::string(thread) + "/children"), pids);
     });
   } else {
-    for_each_number("/proc", [&](int, const char* name) { add_numbers(name, pids); });
+    seen = for_each_number("/proc", [&](int, const char* name) { add_numbers(name, pids); });
     std::erase_if(pids, [](pid_t pid) {
       siginfo_t info{};
       return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0;
     });
   }
+  if (!seen) return std::nullopt;
   return pids;
 }
 
 void Strays::adopt() { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
+// False: they are not to be had that way.
+bool Strays::kill_unseen() {
+  if (::getpid() != 1) return false;
+  const std::unique_lock alone(runs_, std::try_to_lock);
+  return alone && ::kill(-1, SIGKILL) == 0;
+}
+
 bool Strays::sweep(std::chrono::milliseconds patience) {
+  if (!has_strays()) return true;
   const auto until = std::chrono::steady_clock::now() + patience;
   const TreeWalk walk = raw_tree_walk();
   const std::lock_guard lock(mutex_);
-  for (;;) {
+  for (int unseen = 0;;) {
     reap_strays();
-    std::vector<pid_t> strays = own_children();
-    std::erase_if(strays, [](pid_t pid) { return !is_stray(pid); });
-    if (strays.empty()) return true;
-    for (const pid_t pid : strays) ::kill(pid, SIGSTOP);
-    for (const pid_t pid : strays) raw_kill_descendants(pid, walk);
-    for (const pid_t pid : strays) ::kill(pid, SIGKILL);
-    if (std::chrono::steady_clock::now() >= until) return false;
-    std::this_thread::sleep_for(kPause);
+    if (!has_strays()) return true;
+    auto strays = own_children();
+    if (strays) std::erase_if(*strays, [](pid_t pid) { return !is_stray(pid); });
+    bool reached = strays && !strays->empty();
+    if (reached) {
+      for (const pid_t pid : *strays) ::kill(pid, SIGSTOP);
+      for (const pid_t pid : *strays) reached = raw_kill_descendants(pid, walk) >= 0 && reached;
+      for (const pid_t pid : *strays) ::kill(pid, SIGKILL);
+    }
+    unseen = reached ? 0 : unseen + 1;
+    if (unseen >= kMostUnseen) reached = kill_unseen();
+    if (std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(kPause);
+      continue;
+    }
+    if (unseen >= kMostUnseen && !reached && ::getpid() == 1) ::_exit(1);
+    return false;
   }
 }
 
 size_t Strays::rouse(bool kill) {
   const std::lock_guard lock(mutex_);
   size_t found = 0;
-  for (const pid_t pid : own_children()) {
+  for (const pid_t pid : own_children().value_or(std::vector<pid_t>())) {
     if (!is_stopped_supervisor(pid)) continue;
     ++found;
     ::kill(pid, kill ? SIGKILL : SIGCONT);
