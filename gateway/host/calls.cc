@@ -43,9 +43,14 @@ Result<Value> take_result(const isogate_exec_result& result) {
   if (exited ? result.exit_code < 0 || result.exit_code > 255
              : result.term_signal < 0 || result.term_signal > 64)
     return plugin_defect("exec() answered with an end that no program can have");
-  constexpr uint32_t kKnown = ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_KILLED | ISOGATE_RESULT_NOT_STARTED;
-  return Value(ipc::ExecEnd{result.flags & kKnown, result.exit_code, result.term_signal, result.os_errno,
-                            result.wall_ns, result.cpu_ns, result.max_rss_bytes});
+  constexpr uint32_t kKnown = ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_KILLED | ISOGATE_RESULT_NOT_STARTED |
+                              ISOGATE_RESULT_PROVEN | ISOGATE_RESULT_LEFT_BEHIND;
+  const bool proven = (result.flags & ISOGATE_RESULT_PROVEN) != 0;
+  if (proven && isolation_name(result.isolation) == nullptr)
+    return plugin_defect("exec() answered with an unknown isolation");
+  return Value(ipc::ExecEnd{result.flags & kKnown, proven ? result.isolation : 0, result.exit_code,
+                            result.term_signal, result.os_errno, result.wall_ns, result.cpu_ns,
+                            result.max_rss_bytes});
 }
 
 isogate_file_request request_of(const ipc::FileCall& call) {
@@ -137,6 +142,8 @@ Result<Value> Calls::serve(const ipc::ProbeCall& call) {
   if (auto probed = taken(status, abi); !probed) return probed.error();
   return take_probe(probe, instance_.description());
 }
+
+Result<Value> Calls::serve(const ipc::PingCall&) { return Value(); }
 
 Result<Value> Calls::serve(const ipc::OpenCall& call) {
   auto egress = admitted_egress(call.egress, instance_.settings().egress);
@@ -252,6 +259,7 @@ Result<Value> Calls::evidence(const ipc::EvidenceCall& call, isogate_sandbox* sa
   request.struct_size = sizeof request;
   request.gateway_port = call.gateway_port;
   request.gateway_address = abi_str(call.gateway_address);
+  request.gateway_listeners = abi_str(call.gateway_listeners);
   isogate_evidence found{};
   found.struct_size = sizeof found;
   isogate_status status = instance_.api().evidence(sandbox, &abi.call, &request, &found, &abi.error);

@@ -21,6 +21,7 @@ class Calls {
   using Change = decltype(isogate_backend_api::mkdir);
 
   Result<Value> serve(const ipc::ProbeCall& call);
+  static Result<Value> serve(const ipc::PingCall& call);
   Result<Value> serve(const ipc::OpenCall& call);
   Result<Value> serve(const ipc::CloseCall& call);
   Result<Value> serve(const ipc::EnumerateCall& call);

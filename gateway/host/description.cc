@@ -18,9 +18,9 @@ using nlohmann::ordered_json;
 constexpr size_t kMaxTextBytes = 1024;
 constexpr size_t kMaxSchemaBytes = 512u << 10;
 
-constexpr std::array<std::string_view, 11> kCapabilities = {
+constexpr std::array<std::string_view, 12> kCapabilities = {
     "pty",           "user",        "limit_memory",    "limit_cpu",  "limit_pids", "limit_disk",
-    "scope_sandbox", "egress_deny", "uid_per_sandbox", "persistent", "evidence"};
+    "scope_sandbox", "egress_deny", "uid_per_sandbox", "persistent", "evidence",   "proven_execs"};
 
 // capabilities(7), by bit.
 constexpr std::array<std::string_view, 41> kLinuxCapabilities = {"chown",

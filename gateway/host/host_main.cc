@@ -82,6 +82,7 @@ Result<Start> read_start(const std::string& bytes) {
     message.at("uids_dir").get_to(start.places.uids_dir);
     message.at("plugin_copy_dir").get_to(start.copy_dir);
     message.at("probe_only").get_to(start.places.probe_only);
+    message.at("many_tenants").get_to(start.places.many_tenants);
   } catch (const json::exception& e) {
     return invalid(std::string("the supervisor's start message is malformed: ") + e.what());
   }
@@ -203,36 +204,57 @@ int fail(const std::string& backend, const Failure& failure) {
 
 constexpr size_t kFileCalls = 512, kReserve = 16;  // at a time; the reserve is for probes and closes
 
-// A call brings up to five descriptors, and a plugin opens about as many again.
-size_t most_calls(const LimitsConfig& limits) {
-  constexpr rlim_t kPerCall = 16;
-  constexpr rlim_t kOwn = 256;
-  size_t wanted = size_t{limits.max_execs} + kFileCalls + kReserve;
+// How much this host takes, by its limit of open files.
+struct Capacity {
+  size_t calls = 0, sandboxes = 0;
+};
+
+// A call brings up to five descriptors, and a plugin opens about as many again; an open sandbox keeps up to
+// nine. Where they do not suffice for all, a quarter of them is for sandboxes.
+Capacity capacity_of(const LimitsConfig& limits) {
+  constexpr rlim_t kPerCall = 16, kPerSandbox = 10, kOwn = 64;
+  const Capacity wanted{size_t{limits.max_execs} + kFileCalls + kReserve, limits.max_sandboxes};
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
-  size_t possible = files.rlim_cur > kOwn ? static_cast<size_t>((files.rlim_cur - kOwn) / kPerCall) : 0;
-  size_t most = std::max<size_t>(std::min(wanted, possible), 2 * kReserve);
-  if (most < wanted)
-    log::warn("fewer calls at once than configured: raise the hard limit of open files",
-              {{"calls", most}, {"wanted", wanted}, {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
+  const rlim_t all = std::max(files.rlim_cur, 2 * kOwn) - kOwn;
+  const rlim_t for_sandboxes = std::min<rlim_t>(wanted.sandboxes * kPerSandbox, all / 4);
+  Capacity most;
+  most.calls =
+      std::max<size_t>(std::min<size_t>(wanted.calls, (all - for_sandboxes) / kPerCall), 2 * kReserve);
+  const rlim_t left = all - std::min<rlim_t>(all, most.calls * kPerCall);
+  most.sandboxes = std::clamp<size_t>(left / kPerSandbox, 1, wanted.sandboxes);
+  if (most.calls < wanted.calls || most.sandboxes < wanted.sandboxes)
+    log::warn("fewer at once than configured: raise the hard limit of open files",
+              {{"calls", most.calls},
+               {"wanted", wanted.calls},
+               {"sandboxes", most.sandboxes},
+               {"wanted_sandboxes", wanted.sandboxes},
+               {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
   return most;
+}
+
+ipc::Hello hello_of(const Instance& instance, const Capacity& capacity) {
+  ipc::Hello hello = instance.hello();
+  hello.max_file_calls = static_cast<uint32_t>(std::min(kFileCalls, capacity.calls / 4));
+  hello.max_execs = static_cast<uint32_t>(capacity.calls - kReserve) - hello.max_file_calls;
+  hello.max_sandboxes = static_cast<uint32_t>(capacity.sandboxes);
+  return hello;
 }
 
 int serve(Start start) {
   std::unique_ptr<Instance> instance;
   if (const auto failure = prepare(start, instance)) return fail(start.backend.name, *failure);
   const Description& plugin = instance->description();
-  const size_t calls = most_calls(start.config.limits);
-  const auto files = static_cast<uint32_t>(std::min(kFileCalls, calls / 4));
-  const auto hello = instance->hello(static_cast<uint32_t>(calls - kReserve) - files, files);
-  auto greeted = ipc::send_record(start.front.get(), ipc::encode(hello).bytes, {}, ipc::Wait::kBlock);
+  const Capacity capacity = capacity_of(start.config.limits);
+  auto greeted = ipc::send_record(start.front.get(), ipc::encode(hello_of(*instance, capacity)).bytes, {},
+                                  ipc::Wait::kBlock);
   if (!greeted) log::warn("front not reached", {{"message", greeted.error().message}});
   tell_supervisor({{"type", "ready"}});
   log::info("backend ready", {{"backend", start.backend.name},
                               {"plugin", plugin.id},
                               {"version", plugin.version},
                               {"generation", start.generation}});
-  Server server(*instance, std::move(start.front), kControl, calls);
+  Server server(*instance, std::move(start.front), kControl, capacity.calls);
   int code = server.run();
   log::info("backend host ends", {{"backend", start.backend.name}, {"code", code}});
   return code;

@@ -109,7 +109,8 @@ Instance::Instance(ImportedPlugin plugin, Config config, BackendConfig backend, 
   host_.struct_size = sizeof host_;
   host_.abi_minor = ISOGATE_ABI_MINOR;
   host_.flags = (config_.allow_unisolated ? ISOGATE_HOST_ALLOW_UNISOLATED : 0) |
-                (places_.probe_only ? ISOGATE_HOST_PROBE_ONLY : 0);
+                (places_.probe_only ? ISOGATE_HOST_PROBE_ONLY : 0) |
+                (places_.many_tenants ? ISOGATE_HOST_MANY_TENANTS : 0);
   host_.ctx = &backend_;
   host_.log = &write_log;
   host_.get_extension = &no_extension;
@@ -142,9 +143,9 @@ Instance::~Instance() {
   if (made_ != nullptr) api().destroy(made_);
 }
 
-ipc::Hello Instance::hello(uint32_t max_execs, uint32_t max_file_calls) const {
+ipc::Hello Instance::hello() const {
   const Description& d = description();
-  return {d.id, d.version, d.summary, d.isolation, d.locality, d.capabilities, max_execs, max_file_calls};
+  return {d.id, d.version, d.summary, d.isolation, d.locality, d.capabilities};
 }
 
 }  // namespace isogate

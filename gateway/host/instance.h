@@ -15,6 +15,7 @@ namespace isogate {
 struct HostPaths {
   std::string sandboxes_dir, uids_dir;  // absolute
   bool probe_only = false;              // no sandbox will be opened
+  bool many_tenants = false;            // more than one may call
 };
 
 // Whom `users` names has to be somebody where the users are this host's own (no isolation, or namespaces), and not
@@ -38,7 +39,7 @@ class Instance {
   [[nodiscard]] const Description& description() const { return plugin_.description; }
   [[nodiscard]] const BackendConfig& settings() const { return backend_; }
   [[nodiscard]] isogate_backend* get() const { return made_; }
-  [[nodiscard]] ipc::Hello hello(uint32_t max_execs, uint32_t max_file_calls) const;
+  [[nodiscard]] ipc::Hello hello() const;  // the counts are for who serves it to fill in
 
  private:
   Instance(ImportedPlugin plugin, Config config, BackendConfig backend, HostPaths places);

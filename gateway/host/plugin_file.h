@@ -47,9 +47,4 @@ class PluginCopy {
 // are removed on the way.
 Result<PluginCopy> make_copy(const PluginImage& image, const std::string& copy_dir);
 
-// The directory (O_PATH) or regular file (for reading) at an absolute path, if nobody but root and this
-// process's user can change what is found there. Symbolic links above it are followed where they are as safe;
-// the last component is never one. A missing last part is not found, if what would hold it is safe.
-Result<Fd> open_trusted(const std::string& path, bool directory);
-
 }  // namespace isogate

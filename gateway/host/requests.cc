@@ -150,6 +150,8 @@ Result<void> body_fits(const ipc::FileCall& call) {
 
 Result<void> check(const ipc::ProbeCall& call, const BackendConfig&) { return header_fits(call.call); }
 
+Result<void> check(const ipc::PingCall& call, const BackendConfig&) { return header_fits(call.call); }
+
 Result<void> check(const ipc::OpenCall& call, const BackendConfig& settings) {
   if ((call.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0 && !settings.limits_best_effort)
     return refused("limits are enforced or the sandbox is refused: `limits: best_effort` is not configured");
@@ -198,7 +200,8 @@ Result<void> check(const ipc::FileCall& call, const BackendConfig& settings) {
 Result<void> check(const ipc::EvidenceCall& call, const BackendConfig&) {
   if (call.gateway_port > 65535) return invalid("a record has a port above 65535");
   return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
-             [&] { return text_fits(call.gateway_address, "gateway_address"); });
+             [&] { return text_fits(call.gateway_address, "gateway_address"); },
+             [&] { return text_fits(call.gateway_listeners, "gateway_listeners"); });
 }
 
 isogate_limits stricter(const isogate_limits& asked, const isogate_limits& configured) {

@@ -9,6 +9,7 @@
 namespace isogate {
 
 Result<void> check(const ipc::ProbeCall& call, const BackendConfig& settings);
+Result<void> check(const ipc::PingCall& call, const BackendConfig& settings);
 Result<void> check(const ipc::OpenCall& call, const BackendConfig& settings);
 Result<void> check(const ipc::CloseCall& call, const BackendConfig& settings);
 Result<void> check(const ipc::EnumerateCall& call, const BackendConfig& settings);

@@ -1,6 +1,9 @@
 #include "gateway/host/sandboxes.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "gateway/base/budgets.h"
 #include "gateway/base/log.h"
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
@@ -44,11 +48,11 @@ const char* implausible(const isogate_sandbox_info& info, const Description& des
   return nullptr;
 }
 
-// Readable after `seconds`: a cancel_fd with nobody behind it.
-Fd timer(uint32_t seconds) {
+// Readable after `limit`: a cancel_fd with nobody behind it.
+Fd timer(std::chrono::seconds limit) {
   Fd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   itimerspec when{};
-  when.it_value.tv_sec = seconds;
+  when.it_value.tv_sec = limit.count();
   if (fd) ::timerfd_settime(fd.get(), 0, &when, nullptr);
   return fd;
 }
@@ -61,13 +65,17 @@ Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const isogate_lim
   for (auto found = boxes_.find(call.sandbox_id); found != boxes_.end();
        found = boxes_.find(call.sandbox_id)) {
     Box& box = found->second;
-    if (box.state != State::kOpen) {
+    if (box.state == State::kOpening || box.state == State::kClosing) {
       if (auto waited = wait(lock, call.call.cancel.get()); !waited) return waited.error();
       continue;
     }
-    if (!box.ended) {
+    const bool broken = box.state == State::kBroken;
+    if (broken && (call.flags & ISOGATE_OPEN_ATTACH_ONLY) == 0)
+      return Error{ISOGATE_UNAVAILABLE, 0, "an earlier close of this sandbox failed, and is to be repeated"};
+    if (broken || !box.ended) {
       ipc::Opened opened = box.opened;
       opened.flags |= ISOGATE_SANDBOX_ATTACHED;
+      opened.flags &= ~ISOGATE_SANDBOX_FRESH;
       return opened;
     }
     AbiCall abi(call.call.cancel.get(), call.call.deadline_ns, call.call.request_id);
@@ -106,7 +114,7 @@ Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const isogat
     return plugin_defect(why);
   }
   ipc::Opened opened;
-  opened.flags = info.flags & (ISOGATE_SANDBOX_ATTACHED | ISOGATE_SANDBOX_RUNS);
+  opened.flags = info.flags & (ISOGATE_SANDBOX_ATTACHED | ISOGATE_SANDBOX_RUNS | ISOGATE_SANDBOX_FRESH);
   opened.isolation = info.isolation;
   opened.uid = info.uid;
   opened.handle =
@@ -120,7 +128,7 @@ Result<void> Sandboxes::close(const ipc::CloseCall& call) {
   for (;;) {
     auto found = boxes_.find(call.sandbox_id);
     if (found == boxes_.end()) return not_open(call.sandbox_id);
-    if (found->second.state == State::kOpen)
+    if (found->second.state == State::kOpen || found->second.state == State::kBroken)
       return close_box(lock, call.sandbox_id, found->second, abi.call, call.mode);
     if (auto waited = wait(lock, call.call.cancel.get()); !waited) return waited;
   }
@@ -132,7 +140,7 @@ Result<void> Sandboxes::close_box(Lock& lock, const std::string& id, Box& box, c
   while (box.calls > 0) {
     auto waited = wait(lock, call.cancel_fd);
     if (waited) continue;
-    box.state = State::kOpen;
+    box.state = State::kBroken;
     changed_.notify_all();
     return waited;
   }
@@ -146,7 +154,7 @@ Result<void> Sandboxes::close_box(Lock& lock, const std::string& id, Box& box, c
     boxes_.erase(id);
     return {};
   }
-  box.state = State::kOpen;
+  box.state = State::kBroken;
   return plugin_failure(status, error);
 }
 
@@ -176,11 +184,19 @@ void Sandboxes::mark_ended(Box& box) {
   box.ended = true;
 }
 
-void Sandboxes::close_all(uint32_t mode, uint32_t limit_sec) {
-  std::vector<std::string> ids;
-  for (const auto& [id, box] : boxes_) ids.push_back(id);
+std::vector<std::string> Sandboxes::ids() {
+  Lock lock(mutex_);
+  std::vector<std::string> all;
+  for (const auto& [id, box] : boxes_) all.push_back(id);
+  return all;
+}
+
+std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
+  const std::vector<std::string> ids = this->ids();
   std::atomic<size_t> next = 0;
-  Fd limit = timer(limit_sec);
+  Fd limit = timer(budget::kCloseAll);
+  Fd over(::eventfd(0, EFD_CLOEXEC));
+  std::jthread watch;
   auto work = [&] {
     for (size_t i = next++; i < ids.size(); i = next++) {
       AbiCall abi(limit.get(), INT64_MAX, {});
@@ -192,10 +208,27 @@ void Sandboxes::close_all(uint32_t mode, uint32_t limit_sec) {
   };
   std::vector<std::jthread> helpers;
   try {
+    watch = std::jthread([&] {
+      pollfd ended{over.get(), POLLIN, 0};
+      const std::chrono::milliseconds patience = budget::kCloseAll + budget::kCloseLate;
+      if (::poll(&ended, 1, static_cast<int>(patience.count())) != 0) return;
+      log_left(this->ids(), "the plugin did not let go of their close");
+      log::flush();
+      ::_exit(1);
+    });
     for (size_t i = 1; i < std::min(kClosers, ids.size()); ++i) helpers.emplace_back(work);
   } catch (const std::system_error&) {  // no more threads: fewer at a time
   }
   work();
+  helpers.clear();
+  (void)::eventfd_write(over.get(), 1);
+  return this->ids();
+}
+
+void log_left(const std::vector<std::string>& ids, const std::string& reason) {
+  std::string names;
+  for (const std::string& id : ids) names += (names.empty() ? "" : " ") + id;
+  log::error("sandboxes left", {{"count", ids.size()}, {"sandboxes", names}, {"reason", reason}});
 }
 
 }  // namespace isogate

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "gateway/host/instance.h"
 #include "gateway/ipc/messages.h"
@@ -13,7 +14,12 @@
 namespace isogate {
 
 class Sandboxes {
-  enum class State { kOpening, kOpen, kClosing };
+  enum class State {
+    kOpening,
+    kOpen,
+    kClosing,
+    kBroken
+  };  // kBroken: a close failed, only a close may follow
   struct Box {
     State state = State::kOpening;
     isogate_sandbox* sandbox = nullptr;
@@ -25,10 +31,12 @@ class Sandboxes {
  public:
   explicit Sandboxes(Instance& instance) : instance_(instance) {}
 
-  // Of a sandbox that is open already: what the first open answered, with ISOGATE_SANDBOX_ATTACHED.
+  // Of a sandbox that is open already: what the first open answered, ATTACHED and no longer FRESH. One whose
+  // close failed is attached to, to be closed, and not opened: ISOGATE_UNAVAILABLE.
   Result<ipc::Opened> open(const ipc::OpenCall& call, const isogate_limits& limits, uint32_t egress);
 
-  // Waits for the calls of that sandbox to end; new ones are refused meanwhile.
+  // Waits for the calls of that sandbox to end; new ones are refused from its begin on, and for ever unless
+  // it succeeds.
   Result<void> close(const ipc::CloseCall& call);
 
   // A counted hold of an open sandbox, for one call.
@@ -50,9 +58,11 @@ class Sandboxes {
   };
   Result<Lease> lease(const std::string& sandbox_id);  // ISOGATE_NO_SANDBOX when it is not open
 
-  // At the end, when no call is left: all of them, several at a time, each failure logged. Gives up after
-  // `limit_sec`, when what a plugin is still doing is cancelled.
-  void close_all(uint32_t mode, uint32_t limit_sec);
+  // At the end, when no call is left: all of them, several at a time, each failure logged. After
+  // budget::kCloseAll what a plugin is still doing is cancelled; one that does not let go in kCloseLate ends
+  // the process with exit code 1. Answers the ids of those that are not closed.
+  std::vector<std::string> close_all(uint32_t mode);
+  [[nodiscard]] std::vector<std::string> ids();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -70,5 +80,8 @@ class Sandboxes {
   std::condition_variable changed_;
   std::unordered_map<std::string, Box> boxes_;
 };
+
+// One line for all that a host leaves behind.
+void log_left(const std::vector<std::string>& ids, const std::string& reason);
 
 }  // namespace isogate

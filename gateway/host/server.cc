@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "gateway/base/budgets.h"
 #include "gateway/base/log.h"
 #include "gateway/ipc/codec.h"
 
@@ -13,9 +14,6 @@ namespace isogate {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr auto kCancelPatience = std::chrono::seconds(20);
-constexpr uint32_t kClosePatienceSec = 30;
 
 ipc::CallHeader& header_of(ipc::Call& call) {
   return std::visit([](auto& message) -> ipc::CallHeader& { return message.call; }, call);
@@ -127,12 +125,16 @@ int Server::stop() {
   if (broken_) log::error("the front's channel is broken, ending", {{"message", reason_}});
   in_flight_.cancel_all();
   ::shutdown(front_.get(), SHUT_RD);  // wakes the idle workers; what is queued is still answered
-  if (!workers_.wait(Clock::now() + kCancelPatience)) {
+  if (!workers_.wait(Clock::now() + budget::kCallsEnd)) {
     log::error("calls did not end after they were cancelled, ending", {{"threads", workers_.count()}});
+    if (close_mode_ == ISOGATE_CLOSE_STOP) log_left(sandboxes_.ids(), "calls of this host did not end");
+    log::flush();
     ::_exit(1);
   }
-  sandboxes_.close_all(close_mode_, kClosePatienceSec);
-  return broken_ ? 1 : 0;
+  const auto left = sandboxes_.close_all(close_mode_);
+  const bool failed = close_mode_ == ISOGATE_CLOSE_STOP && !left.empty();
+  if (failed) log_left(left, "their close failed");
+  return broken_ || failed ? 1 : 0;
 }
 
 }  // namespace isogate

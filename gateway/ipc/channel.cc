@@ -171,4 +171,21 @@ Result<Received> receive_record(int socket, Wait wait) {
   return Received{std::string(record.substr(1)), std::move(fds), lost};
 }
 
+Result<std::string> receive_bytes(int socket, Wait wait) {
+  std::array<char, kMaxInlineBytes + 1> buffer;
+  iovec part{buffer.data(), buffer.size()};
+  msghdr message{};  // without room for control data the kernel drops it, and says so
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  ssize_t n = 0;
+  do n = ::recvmsg(socket, &message, wait == Wait::kDont ? MSG_DONTWAIT : 0);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) return os_error("cannot receive a record", errno);
+  if ((message.msg_flags & MSG_CTRUNC) != 0) return invalid("a record came with descriptors");
+  if (n == 0) return os_error("the channel has ended", ECONNRESET);
+  if ((message.msg_flags & MSG_TRUNC) != 0) return invalid("a record came truncated");
+  if (buffer[0] != kInline || n == 1) return invalid("a record of an unknown kind");
+  return std::string(buffer.data() + 1, static_cast<size_t>(n - 1));
+}
+
 }  // namespace isogate::ipc

@@ -18,6 +18,7 @@ enum class Type : uint8_t {
   kExec,
   kFile,
   kEvidence,
+  kPing,
   kHello = 64,
   kReply,
 };
@@ -88,6 +89,11 @@ void fields(Wire& wire, M& probe) {
   header(wire, probe);
 }
 
+template <typename Wire, Is<PingCall> M>
+void fields(Wire& wire, M& ping) {
+  header(wire, ping);
+}
+
 template <typename Wire, Is<EnumerateCall> M>
 void fields(Wire& wire, M& enumerate) {
   header(wire, enumerate);
@@ -139,12 +145,14 @@ void fields(Wire& wire, M& evidence) {
   header(wire, evidence);
   names(wire, evidence.sandbox_id, evidence.gateway_address);
   numbers(wire, evidence.gateway_port);
+  wire.text(evidence.gateway_listeners, kMaxTextBytes);
 }
 
 template <typename Wire, Is<Hello> M>
 void fields(Wire& wire, M& hello) {
   names(wire, hello.plugin_id, hello.plugin_version, hello.summary);
-  numbers(wire, hello.isolation, hello.locality, hello.capabilities, hello.max_execs, hello.max_file_calls);
+  numbers(wire, hello.isolation, hello.locality, hello.capabilities, hello.max_execs, hello.max_file_calls,
+          hello.max_sandboxes);
 }
 
 template <typename Wire, Is<std::monostate> M>
@@ -164,8 +172,8 @@ void fields(Wire& wire, M& opened) {
 
 template <typename Wire, Is<ExecEnd> M>
 void fields(Wire& wire, M& end) {
-  numbers(wire, end.flags, end.exit_code, end.term_signal, end.os_errno, end.wall_ns, end.cpu_ns,
-          end.max_rss_bytes);
+  numbers(wire, end.flags, end.isolation, end.exit_code, end.term_signal, end.os_errno, end.wall_ns,
+          end.cpu_ns, end.max_rss_bytes);
 }
 
 template <typename Wire, Is<Entry> M>
@@ -196,6 +204,7 @@ void fields(Wire& wire, M& e) {
 using Slots = std::array<Fd*, kMaxRecordFds>;  // in the order of messages.h; nullptr: not in this struct
 
 Slots slots(ProbeCall& m) { return {&m.call.cancel}; }
+Slots slots(PingCall& m) { return {&m.call.cancel}; }
 Slots slots(OpenCall& m) { return {&m.call.cancel}; }
 Slots slots(CloseCall& m) { return {&m.call.cancel}; }
 Slots slots(EnumerateCall& m) { return {&m.call.cancel, &m.out}; }
@@ -217,6 +226,8 @@ template <>
 constexpr Type kTypeOf<FileCall> = Type::kFile;
 template <>
 constexpr Type kTypeOf<EvidenceCall> = Type::kEvidence;
+template <>
+constexpr Type kTypeOf<PingCall> = Type::kPing;
 
 void begin(Writer& wire, Type type) {
   wire.reserve(512);
@@ -381,6 +392,8 @@ Result<Call> decode_call(std::string_view bytes, std::vector<Fd> fds) {
       return read_call<FileCall>(wire, fds);
     case Type::kEvidence:
       return read_call<EvidenceCall>(wire, fds);
+    case Type::kPing:
+      return read_call<PingCall>(wire, fds);
     default:
       return malformed("an unknown type");
   }

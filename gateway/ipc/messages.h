@@ -23,6 +23,7 @@ struct Hello {  // host → front, once, when the plugin is loaded and created
   uint64_t capabilities = 0;
   // At a time; further ones would wait unread. Probes and closes have a reserve beside them.
   uint32_t max_execs = 0, max_file_calls = 0;
+  uint32_t max_sandboxes = 0;  // open at a time, by the descriptors that each takes
 };
 
 struct CallHeader {
@@ -33,6 +34,10 @@ struct CallHeader {
 };
 
 struct ProbeCall {
+  CallHeader call;
+};
+
+struct PingCall {  // answered by the host itself, whatever its plugin does
   CallHeader call;
 };
 
@@ -81,9 +86,11 @@ struct EvidenceCall {
   CallHeader call;
   std::string sandbox_id, gateway_address;
   uint32_t gateway_port = 0;
+  std::string gateway_listeners;
 };
 
-using Call = std::variant<ProbeCall, OpenCall, CloseCall, EnumerateCall, ExecCall, FileCall, EvidenceCall>;
+using Call =
+    std::variant<ProbeCall, OpenCall, CloseCall, EnumerateCall, ExecCall, FileCall, EvidenceCall, PingCall>;
 
 struct Probe {
   uint32_t verdict = ISOGATE_PROBE_UNAVAILABLE, isolation = 0, locality = 0;
@@ -97,7 +104,7 @@ struct Opened {
 };
 
 struct ExecEnd {
-  uint32_t flags = 0;
+  uint32_t flags = 0, isolation = 0;
   int32_t exit_code = 0, term_signal = 0, os_errno = 0;
   uint64_t wall_ns = 0, cpu_ns = 0, max_rss_bytes = 0;
 };
