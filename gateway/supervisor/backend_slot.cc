@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "gateway/base/log.h"
 #include "gateway/config/load.h"
@@ -146,7 +147,7 @@ void BackendSlot::kill_all() {
 void BackendSlot::stuck(uint64_t generation) {
   for (const auto& process : processes_)
     if (process->generation == generation)
-      process->kill_later(Clock::now() + context_.timings.leave, "does not let go of its calls");
+      process->kill_later(Clock::now() + context_.timings.leave, "was given up by the front");
 }
 
 void BackendSlot::attend(int fd) {
@@ -158,7 +159,7 @@ void BackendSlot::attend(int fd) {
 }
 
 void BackendSlot::hear(HostProcess& process) {
-  while (process.control.fd() >= 0) {
+  for (int i = 0; i < ControlChannel::kRecordsPerTurn && process.control.fd() >= 0; ++i) {
     auto said = process.control.receive();
     if (!said && said.error().os_errno != ECONNRESET)
       return process.kill_now("broke the control protocol: " + said.error().message);
@@ -166,7 +167,7 @@ void BackendSlot::hear(HostProcess& process) {
       return process.kill_later(Clock::now() + context_.timings.leave,
                                 "closed its control socket and did not end");
     if (!*said) return;
-    if ((*said)->type == "ready") {
+    if ((*said)->type == "ready" && !std::exchange(process.said_ready, true)) {
       became_ready(process);
     } else if ((*said)->type == "failed") {
       process.failed = (*said)->message;
@@ -174,7 +175,7 @@ void BackendSlot::hear(HostProcess& process) {
       process.kill_later(Clock::now() + context_.timings.leave,
                          "did not end after it failed: " + *process.failed);
     } else {
-      process.kill_now("said `" + (*said)->type + "`, which is not for a host to say");
+      return process.kill_now("said `" + (*said)->type + "`, which is not for a host to say now");
     }
   }
 }
@@ -316,7 +317,7 @@ std::string host_settings(const Config& config, const BackendConfig& backend) {
 }
 
 std::string host_fingerprint(const Config& config, const BackendConfig& backend) {
-  return host_settings(config, backend) + config.log.level;
+  return host_settings(config, backend) + config.log.level + (has_many_tenants(config) ? "+" : "");
 }
 
 }  // namespace isogate::supervisor

@@ -22,8 +22,9 @@ struct Child {
   Fd control;  // the supervisor's end; the child's is descriptor 3
 };
 
-// The child has its own session, / as its directory, stdin from /dev/null, descriptors 0 to 3 and no others, default signal
-// dispositions, no blocked signal and child_environment(). An error when it cannot be exec'd. [main]
+// The child has its own session, / as its directory, stdin from /dev/null, descriptors 0 to 3 and no others,
+// default signal dispositions, no blocked signal and child_environment(). An error when it cannot be exec'd.
+// [main]
 Result<Child> start_child(const ChildProgram& program);
 
 // PATH and LANG fixed, a few named variables passed on, nothing else: the supervisor's own environment

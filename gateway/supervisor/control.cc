@@ -2,8 +2,10 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "gateway/config/load.h"
 #include "gateway/ipc/channel.h"
@@ -119,7 +121,8 @@ std::string host_start_message(const HostStart& start) {
                   {"sandboxes_dir", start.sandboxes_dir},
                   {"uids_dir", start.uids_dir},
                   {"plugin_copy_dir", start.plugin_copy_dir},
-                  {"probe_only", start.probe_only}});
+                  {"probe_only", start.probe_only},
+                  {"many_tenants", has_many_tenants(*start.config)}});
 }
 
 std::string host_stop_message(bool keep_sandboxes) {
@@ -144,14 +147,22 @@ void ControlChannel::flush() {
 
 Result<std::optional<FromChild>> ControlChannel::receive() {
   if (!socket_) return os_error("the control socket is closed", ECONNRESET);
-  auto received = ipc::receive_record(socket_.get(), ipc::Wait::kDont);
+  auto received = ipc::receive_bytes(socket_.get(), ipc::Wait::kDont);
   if (!received && received.error().os_errno == EAGAIN) return std::optional<FromChild>();
-  auto said = received ? parse_from_child(received->bytes) : Result<FromChild>(received.error());
+  if (received && has_said_too_much()) received = invalid("it sends more records than it has to say");
+  auto said = received ? parse_from_child(*received) : Result<FromChild>(received.error());
   if (!said) {
     close();
     return said.error();
   }
   return std::optional<FromChild>(std::move(*said));
+}
+
+bool ControlChannel::has_said_too_much() {
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> passed = now - std::exchange(counted_, now);
+  allowance_ = std::min<double>(kBurst, allowance_ + passed.count() * kPerSecond) - 1;
+  return allowance_ < 0;
 }
 
 bool ControlChannel::hung_up() const {

@@ -1,7 +1,9 @@
 // The supervisor's end of a control socket: what is said over it, and a queue so that a child that
-// does not listen never makes the supervisor wait.
+// does not listen never makes the supervisor wait. The child may be hostile: it sends small records without
+// descriptors, and few of them.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <optional>
 #include <string>
@@ -74,6 +76,9 @@ class ControlChannel {
   void flush();
   [[nodiscard]] bool wants_to_write() const { return !queue_.empty(); }
 
+  static constexpr int kRecordsPerTurn = 16;  // that one child may have handled before others have their turn
+  static constexpr int kBurst = 64, kPerSecond = 16;  // records; more break the protocol
+
   // The next record that is there; nullopt: none now. An error: the channel has ended or the child broke
   // the protocol; the channel is closed then.
   Result<std::optional<FromChild>> receive();
@@ -89,8 +94,12 @@ class ControlChannel {
     std::vector<int> fds;
     std::vector<Fd> owned;
   };
+  bool has_said_too_much();
+
   Fd socket_;
   std::deque<Outgoing> queue_;
+  double allowance_ = kBurst;
+  std::chrono::steady_clock::time_point counted_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace isogate::supervisor

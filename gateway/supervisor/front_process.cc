@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include "gateway/base/log.h"
 
@@ -46,7 +47,8 @@ void FrontProcess::start() {
 
 void FrontProcess::close() {
   control_.close();
-  kill_later(context_.timings.stop / 2, "did not end when told to");
+  kill_later(std::min<std::chrono::milliseconds>(context_.timings.stop / 2, budget::kFrontEnds),
+             "did not end when told to");
 }
 
 void FrontProcess::kill_later(std::chrono::milliseconds delay, const std::string& why) {
@@ -70,15 +72,15 @@ void FrontProcess::attend() {
 }
 
 void FrontProcess::hear() {
-  while (control_.fd() >= 0) {
+  for (int i = 0; i < ControlChannel::kRecordsPerTurn && control_.fd() >= 0; ++i) {
     auto said = control_.receive();
     if (!said && said.error().os_errno != ECONNRESET)
       return kill("broke the control protocol: " + said.error().message);
     if (!said) return kill_later(context_.timings.leave, "closed its control socket and did not end");
     if (!*said) return;
     const FromChild& what = **said;
-    if (what.type == "ready" && !ready_) {
-      ready_ = true;
+    if (what.type == "ready") {
+      if (std::exchange(ready_, true)) return kill("said `ready` twice");
       kill_at_.reset();
       events_.ready();
     } else if (what.type == "drained") {

@@ -15,6 +15,7 @@ void HostProcess::kill_now(std::string why) {
   killed = true;
   kill_at.reset();
   kill_reason = std::move(why);
+  control.close();  // what it says from now on is nobody's concern
   kill_child(child);
 }
 

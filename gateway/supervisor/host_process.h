@@ -26,6 +26,7 @@ struct HostProcess {
   Fd front_end;  // of the socket to the front, until the front has it
   std::optional<TimePoint> kill_at;
   std::string kill_reason;
+  bool said_ready = false;
   bool killed = false;                 // for that reason
   std::optional<std::string> failed;   // what it said
   std::optional<std::string> setting;  // with that: the one that an operator has to mend

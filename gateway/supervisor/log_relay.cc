@@ -1,11 +1,11 @@
 #include "gateway/supervisor/log_relay.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 namespace isogate::supervisor {
 namespace {
@@ -13,29 +13,22 @@ namespace {
 constexpr size_t kLongestLine = 64u << 10;
 constexpr int kReadsPerTurn = 16;  // a child that never stops talking does not stop the supervisor
 
-Result<Fd> open_file(const std::string& path) {
-  Fd file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0640));
-  if (!file) return os_error("cannot open the log file `" + path + "`", errno);
-  return file;
-}
-
 }  // namespace
 
 Result<void> LogRelay::open(const std::string& path) {
-  path_ = path;
-  return path.empty() ? Result<void>() : reopen();
+  if (path.empty()) return {};
+  file_.emplace();
+  auto opened = file_->open(path);
+  if (!opened) file_.reset();
+  return opened;
 }
 
-Result<void> LogRelay::reopen() {
-  if (path_.empty()) return {};
-  auto file = open_file(path_);
-  if (!file) return file.error();
-  file_ = std::move(*file);
-  return {};
-}
+void LogRelay::use(Fd file) { file_.emplace().use(std::move(file)); }
+
+Result<void> LogRelay::reopen() { return file_ ? file_->reopen() : Result<void>(); }
 
 Result<Fd> LogRelay::new_writer() {
-  if (path_.empty()) {
+  if (!file_) {
     Fd copy(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
     if (!copy) return os_error("cannot pass on stderr", errno);
     return copy;
@@ -62,21 +55,12 @@ bool LogRelay::take(Source* source) {
     const bool too_long = source->line.size() > kLongestLine;
     if (end == std::string::npos && !too_long) continue;
     const size_t whole = end == std::string::npos ? source->line.size() : end + 1;
-    write(source->line.substr(0, whole));
+    file_->write(source->line.substr(0, whole));
     source->line.erase(0, whole);
   }
   const bool open = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
-  if (!open && !source->line.empty()) write(source->line + "\n");
+  if (!open && !source->line.empty()) file_->write(source->line + "\n");
   return open;
-}
-
-void LogRelay::write(const std::string& lines) const {
-  for (size_t done = 0; done < lines.size();) {
-    const ssize_t n = ::write(file_.get(), lines.data() + done, lines.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // a full disk: lines are lost, the gateway goes on
-    done += static_cast<size_t>(n);
-  }
 }
 
 }  // namespace isogate::supervisor

@@ -1,10 +1,13 @@
-// With `log.file` set: the children's stderr, line by line, into that file. So the front needs no right to
-// the file, a rotation reaches everybody, and what a dying process prints is kept.
+// With `log.file` set: the children's stderr and the supervisor's own lines, line by line, into that file. So
+// the front needs no right to the file, a rotation reaches everybody, what a dying process prints is kept,
+// and nobody waits for the file. The supervisor's one thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "gateway/supervisor/log_file.h"
 #include "runner/fd.h"
 
 namespace isogate::supervisor {
@@ -13,7 +16,10 @@ class LogRelay {
  public:
   // An empty path: children write to the supervisor's own stderr, and nothing is relayed.
   Result<void> open(const std::string& path);
+  void use(Fd file);      // instead of open(): a file that is open already
   Result<void> reopen();  // after a rotation; on error the old file stays in use
+
+  [[nodiscard]] bool relays() const { return file_.has_value(); }
 
   // What a child writes to: closed here once it has started. A copy of stderr when nothing is relayed.
   Result<Fd> new_writer();
@@ -24,13 +30,12 @@ class LogRelay {
   };
   [[nodiscard]] const std::vector<Source>& sources() const { return sources_; }
   void drain();  // takes what is there from every source; forgets those that have ended
+  bool flush() { return !file_ || file_->flush(); }  // what was taken; false: the file hangs
 
  private:
   bool take(Source* source);
-  void write(const std::string& lines) const;
 
-  std::string path_;
-  Fd file_;
+  std::optional<LogFile> file_;
   std::vector<Source> sources_;
 };
 

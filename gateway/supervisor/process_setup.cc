@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "gateway/base/budgets.h"
 #include "gateway/base/privileges.h"
 
 namespace isogate::supervisor {
@@ -24,7 +25,7 @@ namespace {
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD};
 constexpr rlim_t kMostFiles = 1 << 20;
 constexpr auto kOrphanGrace = std::chrono::seconds(1);
-constexpr auto kOrphanDeath = std::chrono::seconds(3);
+constexpr auto kOrphanDeath = budget::kOrphans - kOrphanGrace;
 
 Result<void> open_standard_descriptors() {
   for (int fd = 0; fd <= 2; ++fd) {

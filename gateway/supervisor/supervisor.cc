@@ -27,6 +27,8 @@
 namespace isogate::supervisor {
 namespace {
 
+constexpr int kLogPipeBytes = 1 << 20;  // of lines that one turn of the loop may write
+
 enum class Phase {
   kRunning,
   kDraining,  // the front lets calls finish
@@ -42,6 +44,8 @@ class Supervisor {
 
  private:
   Result<void> prepare();
+  Result<void> start_log();
+  void end_log();
   void log_start();
   void turn();
   void attend(int fd);
@@ -114,10 +118,11 @@ Result<void> Supervisor::prepare() {
   if (auto prepared = prepare_process(); !prepared) return prepared;
   context_.executable.reset(::open(options_.child_executable.c_str(), O_PATH | O_CLOEXEC));
   if (!context_.executable) return os_error("cannot open `" + options_.child_executable + "`", errno);
-  if (auto opened = context_.log.open(context_.config.log.file); !opened) return opened;
   auto signals = take_signals();
   if (!signals) return signals.error();
   signals_ = std::move(*signals);
+  if (auto opened = context_.log.open(context_.config.log.file); !opened) return opened;
+  if (auto started = start_log(); !started) return started;
   auto accounts = find_accounts(context_.config);
   if (!accounts) return accounts.error();
   context_.accounts = *accounts;
@@ -137,6 +142,21 @@ Result<void> Supervisor::prepare() {
   return {};
 }
 
+// Its own lines go the way of its children's: the loop never waits for the file.
+Result<void> Supervisor::start_log() {
+  if (!context_.log.relays()) return log::start("supervisor", context_.config.log.level, "");
+  auto writer = context_.log.new_writer();
+  if (!writer) return writer.error();
+  ::fcntl(writer->get(), F_SETPIPE_SZ, kLogPipeBytes);
+  return log::start("supervisor", context_.config.log.level, std::move(*writer));
+}
+
+void Supervisor::end_log() {
+  log::flush();
+  context_.log.drain();
+  (void)context_.log.flush();
+}
+
 void Supervisor::log_start() {
   log::info("listening", {{"listen", addresses()},
                           {"config", options_.config_path},
@@ -150,6 +170,7 @@ int Supervisor::run() {
   if (auto prepared = prepare(); !prepared) {
     remove_socket_files(listeners_);
     log::error("cannot start", {{"reason", prepared.error().message}});
+    end_log();
     if (!context_.config.log.file.empty())
       std::fprintf(stderr, "isogate: cannot start: %s\n", prepared.error().message.c_str());
     return 1;
@@ -161,10 +182,10 @@ int Supervisor::run() {
   while (phase_ != Phase::kDone) turn();
   const int orphans = end_orphans();
   if (orphans > 0) log::error("processes were left over and had to be killed", {{"count", orphans}});
-  context_.log.drain();
   remove_socket_files(listeners_);
   if (exit_code_ == 0 && (context_.had_to_kill || orphans > 0)) exit_code_ = 1;
   log::info("stopped", {{"exit_code", exit_code_}});
+  end_log();
   return exit_code_;
 }
 
@@ -207,8 +228,8 @@ void Supervisor::handle(int signal_number) {
     case SIGHUP:
       return reload();
     case SIGUSR1:
-      for (const auto& reopened : {log::reopen(), context_.log.reopen()})
-        if (!reopened) log::error("cannot reopen the log", {{"reason", reopened.error().message}});
+      if (const auto reopened = context_.log.reopen(); !reopened)
+        log::error("cannot reopen the log", {{"reason", reopened.error().message}});
       return;
     default:
       return terminate();
@@ -344,8 +365,7 @@ void Supervisor::apply(const Config& config) {
   const std::string level = context_.config.log.level;
   context_.config = config;
   if (level != context_.config.log.level)
-    if (auto started = log::start("supervisor", context_.config.log.level, context_.config.log.file);
-        !started)
+    if (auto started = start_log(); !started)
       log::error("cannot change the log level", {{"reason", started.error().message}});
   if (front_->running())
     front_->send(front_reload_message(context_.config, context_.local_key_sha256, context_.tls), {});

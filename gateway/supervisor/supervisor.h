@@ -1,11 +1,12 @@
 // The parent of everything `isogate serve` is: opens the listening sockets, starts the front and one
 // backend host per configured backend, restarts what dies, reloads and drains.
 //
-// One thread, one poll loop over a signalfd and the control sockets. It parses nothing that came from
-// the network and loads no plugin.
+// One poll loop over a signalfd and the control sockets, and a thread that writes the log's file. It parses
+// nothing that came from the network and loads no plugin.
 //
 // Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP reloads; SIGUSR1 reopens
-// the log file. Exit codes: 0 drained and stopped; 1 it could not start, or something had to be killed.
+// the log file. Exit codes: 0 drained and stopped; 1 it could not start, something had to be killed, or
+// a sandbox could not be closed and is left: the log names it.
 #pragma once
 
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "gateway/base/budgets.h"
 #include "gateway/config/config.h"
 #include "gateway/config/load.h"
 #include "runner/error.h"
@@ -24,9 +26,10 @@ struct SupervisorTimings {
   std::chrono::milliseconds ready{30000};  // start of a child to its `ready`
   std::chrono::milliseconds first_hosts{
       5000};  // nobody is served before they have all settled, or after this
-  std::chrono::milliseconds drain_extra{5000};  // beyond drain_timeout_sec
-  std::chrono::milliseconds stop{40000};  // `stop` to the end of a host, which may have to end sandboxes
-  std::chrono::milliseconds leave{2000};  // a host whose front has died ends by itself
+  std::chrono::milliseconds drain_extra{budget::kDrainExtra};  // beyond drain_timeout_sec
+  std::chrono::milliseconds stop{
+      budget::kHostStop};                           // `stop` to the end of a host, which closes its sandboxes
+  std::chrono::milliseconds leave{budget::kLeave};  // a host whose front has died ends by itself
   std::chrono::milliseconds first_backoff{100};
   std::chrono::milliseconds longest_backoff{1600};
   std::chrono::milliseconds crash_window{60000};  // so many crashes …

@@ -1,13 +1,12 @@
 #include "gateway/supervisor/tls_files.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "gateway/base/log.h"
-#include "runner/fd.h"
+#include "gateway/base/trusted_path.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -28,17 +27,17 @@ Result<void> check_key_file(const struct stat& info, const std::string& path) {
 
 Result<std::string> read_file(const std::string& setting, const std::string& path, bool secret) {
   const std::string what = setting + ": cannot read `" + path + "`";
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!file) return os_error(what, errno);
+  auto file = open_settings_file(path, what);
+  if (!file) return file.error();
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return os_error(what, errno);
+  if (::fstat(file->get(), &info) != 0) return os_error(what, errno);
   if (!S_ISREG(info.st_mode)) return invalid(what + ": it is no regular file");
   if (secret)
     if (auto checked = check_key_file(info, path); !checked) return checked.error();
   std::string bytes(kMostBytes + 1, '\0');
   size_t size = 0;
   while (size < bytes.size()) {
-    const ssize_t n = ::read(file.get(), bytes.data() + size, bytes.size() - size);
+    const ssize_t n = ::read(file->get(), bytes.data() + size, bytes.size() - size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return os_error(what, errno);
     if (n == 0) break;

@@ -1,0 +1,43 @@
+// The file of the log, written by a thread of its own: a file system that hangs holds up that thread, and
+// nobody else. What waits for it is bounded; lines beyond are dropped and counted, and the file says how many
+// as soon as it takes lines again. One thread calls.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "runner/fd.h"
+
+namespace isogate::supervisor {
+
+class LogFile {
+ public:
+  static constexpr size_t kMostWaiting = 4u << 20;             // bytes
+  static constexpr std::chrono::milliseconds kPatience{2000};  // for what the thread is asked to do
+
+  LogFile();
+  ~LogFile();  // flushes; a thread that hangs is left behind
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+
+  Result<void> open(const std::string& path);  // not before the process's signals are blocked
+  void use(Fd file);                           // one that is open already
+
+  // Opens the path anew, after all lines before it. On error, or when it takes longer than kPatience, the old
+  // file stays in use.
+  Result<void> reopen();
+
+  // Whole lines. Never waits.
+  void write(std::string lines);
+  // False: after kPatience lines still wait.
+  bool flush();
+
+ private:
+  struct Shared;
+  static void serve(std::shared_ptr<Shared> shared);
+  std::shared_ptr<Shared> shared_;
+  std::string path_;
+};
+
+}  // namespace isogate::supervisor
