@@ -138,16 +138,7 @@ time_t monotonic_second() {
   return now.tv_sec + 1;  // never the 0 of an unused slot
 }
 
-Result<Fd> open_log(const std::string& file) {
-  if (file.empty()) return Fd();
-  Fd fd(::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK,
-               0640));
-  if (!fd) return os_error("cannot open the log file `" + file + "`", errno);
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0 || S_ISDIR(info.st_mode))
-    return invalid("cannot log to `" + file + "`: not a file");
-  return fd;
-}
+Result<Fd> open_log(const std::string& file) { return file.empty() ? Result<Fd>(Fd()) : open_file(file); }
 
 Result<int> level_of(const std::string& name) {
   auto found = std::find(std::begin(kLevels), std::end(kLevels), name);
@@ -206,6 +197,17 @@ void flush() noexcept {
     at.logger.flush();
   } catch (...) {
   }
+}
+
+Result<Fd> open_file(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK,
+               0640));
+  const bool nobody_reads = !fd && errno == ENXIO;  // a FIFO or a socket
+  if (!fd && !nobody_reads) return os_error("cannot open the log file `" + path + "`", errno);
+  struct stat info {};
+  if (nobody_reads || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
+    return invalid("cannot log to `" + path + "`: not a regular file");
+  return fd;
 }
 
 Result<void> start(std::string process, const std::string& level, const std::string& file) {

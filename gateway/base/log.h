@@ -55,7 +55,7 @@ struct Field {  // borrows its texts for the call
 using Fields = std::initializer_list<Field>;
 
 // Names this process in every line and sets level (debug, info, warn, error) and file (empty:
-// stderr). The file is opened for appending, made 0640, never through a symlink. May be called again.
+// stderr), by open_file(). May be called again.
 Result<void> start(std::string process, const std::string& level, const std::string& file);
 
 // As start(), with a descriptor that somebody else opened (a parent with more rights).
@@ -64,6 +64,10 @@ Result<void> start(std::string process, const std::string& level, Fd out);
 // Writes the sums of suppressed lines that are still due, and what record() gathered; before the process
 // ends.
 void flush() noexcept;
+
+// For appending, made 0640. Only a regular file, never through a symlink, and without waiting for anybody: a
+// FIFO, a socket or a device is refused.
+Result<Fd> open_file(const std::string& path);
 
 // Opens the file anew, after a rotation. On error the old one stays in use.
 Result<void> reopen();

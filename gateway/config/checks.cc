@@ -235,6 +235,8 @@ std::vector<std::string> relaxations_of(const Config& config) {
   std::vector<std::string> list;
   if (config.allow_unisolated)
     list.push_back("allow_unisolated: true — commands may run on this host without isolation");
+  if (config.fallback_allowed)
+    list.push_back("fallback: allowed — a backend with less isolation may stand in for one that is down");
   if (config.anonymous == "loopback")
     list.push_back("anonymous: loopback — every program on this machine may run commands without a key");
   ListenAddress metrics;

@@ -74,10 +74,10 @@ struct LimitsConfig {
   uint32_t max_requests_per_connection = 10000;
   uint32_t max_header_bytes = 16384;
   uint32_t max_headers = 100;
-  uint64_t max_json_bytes = 16u << 20;  // body of a JSON call, and content of a JSON read
+  uint64_t max_json_bytes = 64u << 20;  // body of a JSON call, and content of a JSON read
   uint64_t max_held_bytes = 1u << 30;   // of bodies and answers, in all
-  uint32_t tenant_share_percent = 0;  // 0: load_config() chooses by the tenants
-  uint32_t header_timeout_sec = 10;  // from the first byte of a request, total
+  uint32_t tenant_share_percent = 0;    // 0: load_config() chooses by the tenants
+  uint32_t header_timeout_sec = 10;     // from the first byte of a request, total
   uint32_t body_idle_timeout_sec = 30;
   uint32_t idle_timeout_sec = 300;   // a kept-alive connection between requests
   uint32_t write_timeout_sec = 60;   // no byte of an answer accepted for so long
@@ -100,7 +100,7 @@ struct ExecConfig {
   double timeout_sec = 30;  // when a request names none
   double max_timeout_sec = 86400;
   uint64_t max_output_bytes = 131072;
-  uint64_t max_max_output_bytes = 8u << 20;
+  uint64_t max_max_output_bytes = 16u << 20;
   std::vector<std::pair<std::string, std::string>> env;  // added to every exec
 };
 
@@ -116,6 +116,7 @@ struct Config {
   bool multi_agent = false;  // agent_id must be given
   bool require_remote = false;
   uint32_t min_isolation = ISOGATE_ISOLATION_NONE;
+  bool fallback_allowed = false;  // fallback: allowed; a later backend with less isolation may stand in
   bool allow_unisolated = false;
   std::string anonymous = "never";  // never, loopback
   std::vector<std::string> hosts;   // names a Host header may carry with anonymous: loopback

@@ -1,6 +1,5 @@
 #include "gateway/config/load.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,12 +7,13 @@
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
+#include "gateway/base/trusted_path.h"
 #include "gateway/base/utf8.h"
 #include "gateway/config/checks.h"
 #include "gateway/config/document.h"
-#include "runner/fd.h"
 
 extern char** environ;
 
@@ -26,23 +26,20 @@ constexpr size_t kMaxFile = 1 << 20;
 // One tenant alone has all: nobody is there to be kept out.
 void settle_tenant_share(Config& config) {
   if (config.limits.tenant_share_percent != 0) return;
-  std::set<std::string> tenants;
-  for (const auto& key : config.keys) tenants.insert(key.tenant);
-  for (const auto& client : config.tls.clients) tenants.insert(client.tenant);
-  config.limits.tenant_share_percent = tenants.size() < 2 ? 100 : kTenantShare;
+  config.limits.tenant_share_percent = has_many_tenants(config) ? kTenantShare : 100;
 }
 
 Result<std::string> read_file(const std::string& path) {
   std::string attempt = "cannot read the configuration `" + path + "`";
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd) return os_error(attempt, errno);
+  auto fd = open_settings_file(path, attempt);
+  if (!fd) return fd.error();
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return os_error(attempt, errno);
+  if (::fstat(fd->get(), &info) != 0) return os_error(attempt, errno);
   if (S_ISDIR(info.st_mode)) return invalid(attempt + ": it is a directory");
   std::string text(kMaxFile + 1, '\0');
   size_t have = 0;
   while (have < text.size()) {
-    ssize_t got = ::read(fd.get(), text.data() + have, text.size() - have);
+    ssize_t got = ::read(fd->get(), text.data() + have, text.size() - have);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return os_error(attempt, errno);
     if (got == 0) break;
@@ -63,7 +60,6 @@ class Loader {
       if (auto read = lay_file(); !read) return read.error();
     lay_environment();
     lay_flags();
-    settle_require_remote();
     choose_backends();
     lay_port();
     parse_config(document_, loaded_.config, problems_);
@@ -92,7 +88,6 @@ class Loader {
     if (document_.is_null()) document_ = Json::object();
     if (!document_.is_object()) problems_.plain(loaded_.file + ": expected settings, `name: value`");
     if (!document_.is_object()) return failure();
-    note_require_remote(document_.value("require_remote", Json()), loaded_.file);
     return {};
   }
 
@@ -100,15 +95,13 @@ class Loader {
     if (!is_utf8(text)) return problems_.plain(source + ": not UTF-8");
     Json* at = &document_;
     std::string path(setting.path);
-    bool mistaken = setting.path == "require_remote" && !document_.value(path, Json(false)).is_boolean();
-    if (mistaken) return;  // nothing may talk it away
     if (size_t dot = path.find('.'); dot != std::string::npos) {
       at = &document_[path.substr(0, dot)];
       if (!at->is_object() && !at->is_null()) return;
       path = path.substr(dot + 1);
     }
     Json value = setting_from_text(setting, text, source, problems_);
-    if (setting.path == "require_remote") note_require_remote(value, source);
+    if (at->contains(path) && keeps(setting, (*at)[path], value, source)) return;
     if (setting.path == "backends" && names_only(value)) {
       chosen_ = value.get<TextList>();
       return;
@@ -127,10 +120,11 @@ class Loader {
     for (const Setting& setting : top_settings()) {
       std::string name = environment_name(setting.path), text = variable(name);
       std::string old(setting.historical), old_text = old.empty() ? "" : variable(old);
-      if (!text.empty() && !old_text.empty() && text != old_text && setting.path != "require_remote")
+      const bool both = setting.strictest != Strictest::kNone;
+      if (!text.empty() && !old_text.empty() && text != old_text && !both)
         loaded_.warnings.push_back("environment variable " + old + " is ignored: " + name +
                                    " says otherwise");
-      if (setting.path == "require_remote" || text.empty())
+      if (both || text.empty())
         if (!old_text.empty()) lay(setting, old_text, "environment variable " + old);
       if (!text.empty()) lay(setting, text, "environment variable " + name);
     }
@@ -166,18 +160,31 @@ class Loader {
     if (!options_.backends.empty()) chosen_ = options_.backends;
   }
 
-  void note_require_remote(const Json& value, const std::string& source) {
-    if (value == Json(true) && required_by_.empty()) required_by_ = source;
-    if (value == Json(false)) refused_by_ = source;
+  // Of `strictest` settings a value gives way to one at least as strict, and to nothing else; a mistaken one
+  // stays there to be reported.
+  bool keeps(const Setting& setting, const Json& before, const Json& value, const std::string& source) {
+    if (setting.strictest == Strictest::kNone) return false;
+    const auto old_rank = strictness(setting, before), rank = strictness(setting, value);
+    if (!old_rank) return true;
+    if (!rank || *rank >= *old_rank) return false;
+    const std::string name(setting.path);
+    loaded_.warnings.push_back(name + ": " + in_words(value) + " from " + source + " is ignored: " +
+                               places_.of(name) + " says " + in_words(before) + ", and the strictest wins");
+    return true;
   }
 
-  // Whoever says true has it; but a value that is no boolean stays there to be told as a mistake.
-  void settle_require_remote() {
-    if (required_by_.empty()) return;
-    if (document_.value("require_remote", Json()).is_boolean()) document_["require_remote"] = true;
-    if (!refused_by_.empty())
-      loaded_.warnings.push_back("require_remote: false from " + refused_by_ +
-                                 " is ignored: " + required_by_ + " says true, and the strictest wins");
+  static std::string in_words(const Json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  }
+
+  // Greater is stricter. Nothing: no value of this setting.
+  static std::optional<int> strictness(const Setting& setting, const Json& value) {
+    int rank = -1;
+    if (setting.choices.empty() && value.is_boolean()) rank = value.get<bool>() ? 1 : 0;
+    for (size_t i = 0; i < setting.choices.size(); ++i)
+      if (value == Json(setting.choices[i].name)) rank = static_cast<int>(i);
+    if (rank < 0) return {};
+    return setting.strictest == Strictest::kFirst ? -rank : rank;
   }
 
   void choose_backends() {
@@ -291,7 +298,6 @@ class Loader {
   Places places_;
   Problems problems_{places_};
   TextList chosen_;
-  std::string required_by_, refused_by_;
   bool by_default_ = false;
 };
 
@@ -318,6 +324,13 @@ Result<Loaded> load_config(const LoadOptions& options) {
   } catch (const nlohmann::json::exception& error) {
     return Error{ISOGATE_INTERNAL, 0, std::string("cannot load the configuration: ") + error.what()};
   }
+}
+
+bool has_many_tenants(const Config& config) {
+  std::set<std::string> tenants;
+  for (const auto& key : config.keys) tenants.insert(key.tenant);
+  for (const auto& client : config.tls.clients) tenants.insert(client.tenant);
+  return tenants.size() > 1;
 }
 
 Result<Config> config_from_json(const std::string& document) {

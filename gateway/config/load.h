@@ -1,8 +1,8 @@
 // From file, environment and command line to a checked Config, or every reason why not.
 //
-// Flags beat the environment, the environment beats the file, the file beats the defaults. One
-// exception: for require_remote the strictest of them wins, so nothing can talk it away.
-// No thread rule; reads the file, changes nothing.
+// Flags beat the environment, the environment beats the file, the file beats the defaults. Of the settings
+// that are marked `strictest` in the table the strictest value wins instead, and a warning names what was
+// ignored. No thread rule; reads the file, changes nothing.
 #pragma once
 
 #include <functional>
@@ -53,6 +53,10 @@ Result<Loaded> load_config(const LoadOptions& options);
 // The effective document and back; both directions are exact. Strict: unknown keys are errors.
 Result<Config> config_from_json(const std::string& document);
 std::string config_to_json(const Config& config);
+
+// Whether keys and client certificates name more than one tenant. Of the whole configuration: a backend host's
+// part of it has neither.
+bool has_many_tenants(const Config& config);
 
 // Each way in which `config` is weaker than the defaults, in words.
 std::vector<std::string> relaxations_of(const Config& config);

@@ -35,7 +35,7 @@ SettingInfo info_of(const Setting& setting, const std::string& prefix) {
   info.range = range_text(setting);
   info.historical = setting.historical;
   info.brief = setting.brief;
-  info.details = setting.details;
+  info.details = details_of(setting);
   if (!prefix.empty()) return info;
   info.environment = environment_name(setting.path);
   info.flag = flag_name(setting.path);

@@ -17,8 +17,11 @@ place and what was meant. `configs/local-dev.yaml`, `configs/single-host.yaml`, 
 
 ## Where a value comes from
 
-Flags beat the environment, the environment beats the file, the file beats the defaults. One exception: for
-`require_remote` the strictest of them wins, so that nothing talks it away.
+Flags beat the environment, the environment beats the file, the file beats the defaults. A setting that says "the
+strictest source wins" is the exception: of the sources that name it the strictest value is taken, and a warning at
+start names what was ignored. The other settings that bear on security are lists and addresses, of which none is the
+strictest (`keys`, `tls.clients`, `hosts`, `cors.origins`, `listen`, `metrics.listen`, `backends`), and amounts: there the
+stronger source replaces the weaker one's value.
 
 - Every setting below has a variable. Lists are comma-separated or a JSON value; an empty variable is not set.
   An `ISOGATE_` variable that is no setting is a warning.
@@ -29,7 +32,7 @@ Flags beat the environment, the environment beats the file, the file beats the d
 ## Relaxations
 
 What weakens the defaults is spelled out, reported by `isogate config check` and logged at every start:
-`allow_unisolated: true`, `anonymous: loopback`, `metrics.listen` beyond loopback, and of a backend `limits: best_effort`, `egress: allow`
+`allow_unisolated: true`, `fallback: allowed`, `anonymous: loopback`, `metrics.listen` beyond loopback, and of a backend `limits: best_effort`, `egress: allow`
 and `root` among its `users`. What a plugin's own `config` relaxes is named by `isogate probe` and in the log.
 
 ## Settings

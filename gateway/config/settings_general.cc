@@ -7,6 +7,7 @@ constexpr Choice kIsolations[] = {{"none", ISOGATE_ISOLATION_NONE},
                                   {"namespace", ISOGATE_ISOLATION_NAMESPACE},
                                   {"container", ISOGATE_ISOLATION_CONTAINER},
                                   {"vm", ISOGATE_ISOLATION_VM}};
+constexpr Choice kFallback[] = {{"never", 0}, {"allowed", 1}};
 constexpr Choice kAnonymous[] = {{"never"}, {"loopback"}};
 constexpr Choice kClientAuth[] = {{"required"}, {"optional"}};
 constexpr Choice kOnShutdown[] = {{"remove", 0}, {"keep", 1}};
@@ -76,32 +77,48 @@ const Setting kRows[] = {
     {.path = "multi_agent",
      .field = FIELD(Config, multi_agent),
      .brief = "Every call has to name its agent.",
-     .details = "Without it a call that names none belongs to the agent `default`."},
+     .details = "Without it a call that names none belongs to the agent `default`.",
+     .strictest = Strictest::kLast},
     {.path = "require_remote",
      .field = FIELD(Config, require_remote),
      .brief = "Only backends that run commands behind an engine, in a cluster or behind another gateway.",
-     .details =
-         "Nothing ever runs on this host: when no such backend proves itself, calls answer "
-         "`backend_unavailable` and the gateway stays up. The strictest source wins: what the file turns on, "
-         "neither the environment nor a flag turns off. Refuses `allow_unisolated` and `anonymous: "
-         "loopback`.",
-     .historical = "REQUIRE_REMOTE"},
+     .details = "Nothing ever runs on this host: when no such backend proves itself, calls answer "
+                "`backend_unavailable` and the gateway stays up. Refuses "
+                "`allow_unisolated` and `anonymous: loopback`.",
+     .historical = "REQUIRE_REMOTE",
+     .strictest = Strictest::kLast},
     {.path = "min_isolation",
      .field = FIELD(Config, min_isolation),
      .brief = "The least isolation a backend must have to be chosen.",
      .details = "A request may ask for more, never for less.",
-     .choices = kIsolations},
+     .choices = kIsolations,
+     .strictest = Strictest::kLast},
+    {.path = "fallback",
+     .field = FIELD(Config, fallback_allowed),
+     .brief = "Whether a later backend with less isolation may stand in for an earlier one: `never` or "
+              "`allowed`.",
+     .details =
+         "`allowed`: when the first backend that policy would choose is unavailable (breaker, down, full), a "
+         "later one with less isolation may be chosen, never below `min_isolation`. A relaxation, logged at "
+         "every start. `never`: calls answer `backend_unavailable`. What a request needs and the chosen "
+         "backend lacks is `unsupported` either way.",
+     .choices = kFallback,
+     .strictest = Strictest::kFirst},
     {.path = "allow_unisolated",
      .field = FIELD(Config, allow_unisolated),
      .brief = "Developer mode: a backend that isolates nothing may be chosen.",
-     .details = "A relaxation, logged as a warning at every start. Commands then run on this host."},
+     .details = "A relaxation, logged as a warning at every start. Commands then run on this host.",
+     .strictest = Strictest::kFirst},
     {.path = "anonymous",
      .field = FIELD(Config, anonymous),
      .brief = "Whether calls without a key are served: `never`, or from this machine over `loopback`.",
      .details =
          "`loopback` is a relaxation, logged at every start: any program and, but for the checks of Host and "
-         "Origin, any web page on this machine could run commands. Refused under `require_remote`.",
-     .choices = kAnonymous},
+         "Origin, any web page on this machine could run commands. A request that a proxy sent on "
+         "(Forwarded, "
+         "X-Forwarded-*, X-Real-IP, Via) needs a key all the same. Refused under `require_remote`.",
+     .choices = kAnonymous,
+     .strictest = Strictest::kFirst},
     {.path = "hosts",
      .field = FIELD(Config, hosts),
      .brief = "Names that a Host header may carry besides `localhost` and the bound address.",
@@ -140,7 +157,8 @@ const Setting kRows[] = {
      .field = FIELD(Config, tls.client_auth),
      .brief = "Whether a client certificate is `required` for a connection, or `optional`.",
      .details = "Only read with `tls.client_ca`. One that does not verify ends the connection either way.",
-     .choices = kClientAuth},
+     .choices = kClientAuth,
+     .strictest = Strictest::kFirst},
     {.path = "tls.clients",
      .field = FIELD(Config, tls.clients),
      .brief = "Whom client certificates stand for; the first entry that a certificate has decides.",
@@ -211,7 +229,9 @@ const Setting kRows[] = {
     {.path = "log.file",
      .field = FIELD(Config, log.file),
      .brief = "The log file; empty: stderr.",
-     .details = "Opened for appending, and anew on SIGUSR1, after a rotation.",
+     .details =
+         "A regular file, opened for appending, and anew on SIGUSR1, after a rotation. Nothing waits for "
+         "it: beyond 4 MiB that it does not take lines are dropped and counted.",
      .grammar = &kAbsolutePath,
      .may_be_empty = true},
     {.path = "log.access",

@@ -70,7 +70,9 @@ const Setting kRows[] = {
     {.path = "limits.body_idle_timeout_sec",
      .field = FIELD(Config, limits.body_idle_timeout_sec),
      .brief = "Seconds without a byte of a request's body.",
-     .details = "",
+     .details = "Of a file's bytes it is the backend's limit, too: where it neither takes nor gives one, nor "
+                "answers, for so long, the call is cancelled and answered 503. A write that is flushed or "
+                "appended, and a removal, have 600 s for their end.",
      .least = 1,
      .most = 3600},
     {.path = "limits.idle_timeout_sec",

@@ -136,7 +136,9 @@ const Setting kBackend[] = {
     {.path = "limits.disk_mb",
      .field = FIELD(BackendConfig, sandbox_limits.disk_bytes),
      .brief = "Workspace and scratch of a sandbox in MiB; 0: not limited.",
-     .details = "",
+     .details =
+         "No backend enforces it today: one that is asked for it is not chosen, or, with `best_effort`, "
+         "leaves it out.",
      .most = 1 << 30,
      .scale = 1 << 20},
     {.path = "limits.mode",
@@ -147,7 +149,9 @@ const Setting kBackend[] = {
     {.path = "egress",
      .field = FIELD(BackendConfig, egress),
      .brief = "Outbound network: `deny`, `proxy`, `allow`, or the backend's own `default`.",
-     .details = "",
+     .details =
+         "A backend that cannot give it is not chosen, and `GET /backends` says why. None of those that "
+         "come with the gateway has a proxy.",
      .choices = kEgress},
     {.path = "config",
      .field = [](void* owner) -> Field { return AnyJson{&static_cast<BackendConfig*>(owner)->config_json}; },

@@ -52,7 +52,7 @@ Json setting_schema(const Setting& setting) {
     for (const Choice& choice : setting.choices) schema["enum"].push_back(choice.name);
   }
   std::string text(setting.brief);
-  if (!setting.details.empty()) text += " " + std::string(setting.details);
+  if (const std::string details = details_of(setting); !details.empty()) text += " " + details;
   schema["description"] = text;
   if (setting.fallback.empty() && !setting.required) schema["default"] = default_value(setting);
   return schema;

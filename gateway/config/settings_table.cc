@@ -41,6 +41,12 @@ Field default_field(const Setting& setting) {
   return setting.field(owner);
 }
 
+std::string details_of(const Setting& setting) {
+  std::string text(setting.details);
+  if (setting.strictest == Strictest::kNone) return text;
+  return text + (text.empty() ? "" : " ") + "The strictest source wins.";
+}
+
 const Setting* find_top_setting(std::string_view path) {
   const auto all = top_settings();
   auto found = std::find_if(all.begin(), all.end(), [&](const Setting& s) { return s.path == path; });

@@ -28,6 +28,10 @@ struct Choice {
   uint32_t value = 0;  // for fields that are numbers or booleans
 };
 
+// Which value of a boolean (false, true) or of `choices` is the strictest. Of several sources that name the
+// setting, the strictest wins, not the strongest source.
+enum class Strictest { kNone, kFirst, kLast };
+
 struct Setting {
   std::string_view path;  // inside its owner, dotted
   Field (*field)(void* owner);
@@ -40,6 +44,7 @@ struct Setting {
   std::string_view historical = {};  // an older name of the variable
   std::string_view fallback = {};    // the default in words, where it is worked out at start
   bool required = false;             // in an item
+  Strictest strictest = Strictest::kNone;
 };
 
 std::span<const Setting> top_settings();
@@ -53,6 +58,8 @@ std::span<const Setting> item_settings(const Setting& list);
 
 // Of an owner with nothing but defaults; only to be read. `setting` is one of the tables above.
 Field default_field(const Setting& setting);
+
+std::string details_of(const Setting& setting);  // with what `strictest` means
 
 const Setting* find_top_setting(std::string_view path);
 std::string environment_name(std::string_view path);  // ISOGATE_LIMITS_MAX_EXECS

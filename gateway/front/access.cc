@@ -30,7 +30,8 @@ Principal by_key(App& app, std::string_view authorization, const std::string& pe
     if (auto principal = app.authenticator.by_key(*token)) return std::move(*principal);
   }
   const auto wait = app.wrong_keys.wrong(peer, std::chrono::steady_clock::now());
-  log::warn("key_refused", {{"peer", peer}});
+  if (app.peer_lines.admit(peer, "key_refused", std::chrono::steady_clock::now()))
+    log::warn("key_refused", {{"peer", peer}});
   if (wait) {
     throw ApiError{.code = Code::kRateLimited,
                    .message = "too many wrong keys from this address",
@@ -52,12 +53,21 @@ std::optional<Principal> by_certificate(const App& app, const Exchange& exchange
   return Principal{client->tenant, client->name};
 }
 
+// Who connected is a proxy, and somebody else asks.
+void refuse_forwarded(const Exchange& exchange) {
+  if (!exchange.forwarded()) return;
+  throw ApiError{
+      .code = Code::kUnauthenticated,
+      .message = "a proxy sent this request on, so it needs a key: send `Authorization: Bearer KEY`"};
+}
+
 // anonymous: loopback, under its conditions.
 std::optional<Principal> by_loopback(const App& app, const Exchange& exchange, const ListenerInfo& listener,
                                      const std::string& peer) {
   auto principal = app.authenticator.by_loopback();
   const BoundAddress bound = bound_address(listener.address);
   if (!principal || !is_loopback(bound.ip) || !is_loopback(peer)) return std::nullopt;
+  refuse_forwarded(exchange);
   if (!host_allowed(exchange.header("Host"), bound, app.config.hosts)) {
     throw ApiError{.code = Code::kMisdirectedRequest,
                    .message = "this Host is not served without a key; add it to `hosts`"};
@@ -116,6 +126,7 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, in
   }
   std::optional<Principal> principal;
   if (listener.unix_socket) {
+    refuse_forwarded(exchange);
     if (peer_uid >= 0) principal = app.authenticator.by_peer_uid(static_cast<uint32_t>(peer_uid));
     if (!principal) {
       throw ApiError{.code = Code::kUnauthenticated,

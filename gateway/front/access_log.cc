@@ -15,11 +15,17 @@ double ms_between(Time from, Time to) {
   return std::round(std::chrono::duration<double, std::micro>(to - from).count()) / 1000;
 }
 
+bool is_counted(const Exchange& exchange, unsigned status) {
+  return exchange.principal.key_name.empty() || status == 400 || status == 429;
+}
+
 }  // namespace
 
-void log_request(const Exchange& exchange, std::string_view operation, const std::string& peer,
-                 const RequestEnd& end) {
+void log_request(PeerLines& peer_lines, const Exchange& exchange, std::string_view operation,
+                 const std::string& peer, const RequestEnd& end) {
   const Time answered = end.answered == Time{} ? end.ended : end.answered;
+  if (is_counted(exchange, end.status) && !peer_lines.admit(peer, std::to_string(end.status), end.ended))
+    return;
   if (!end.refused.empty()) {
     log::record("request", {{"request_id", exchange.request_id},
                             {"peer", log::Own{peer}},

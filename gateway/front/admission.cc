@@ -24,12 +24,19 @@ Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
   release();
   owner_ = std::exchange(other.owner_, nullptr);
   sandbox_ = std::exchange(other.sandbox_, nullptr);
+  stranded_ = std::exchange(other.stranded_, false);
   return *this;
+}
+
+void Admission::Ticket::strand() {
+  if (owner_ == nullptr || std::exchange(stranded_, true)) return;
+  ++owner_->stranded_;
 }
 
 void Admission::Ticket::release() {
   Admission* owner = std::exchange(owner_, nullptr);
   Sandbox* sandbox = std::exchange(sandbox_, nullptr);
+  if (owner && std::exchange(stranded_, false)) --owner->stranded_;
   if (owner) owner->give_back(*sandbox);
 }
 
@@ -110,7 +117,8 @@ Admission::Sandbox& Admission::find_or_make(std::string_view tenant, std::string
 
 bool Admission::may_run(const Sandbox& sandbox) const {
   return running_ < limits_.max_execs && sandbox.backend->running < sandbox.backend->max_execs &&
-         sandbox.tenant->running < limits_.max_execs_per_tenant && sandbox.running < limits_.max_execs_per_sandbox;
+         sandbox.tenant->running < limits_.max_execs_per_tenant &&
+         sandbox.running < limits_.max_execs_per_sandbox;
 }
 
 bool Admission::queue_full(const Sandbox& sandbox) const {

@@ -1,5 +1,5 @@
-// How many execs run: a cap on all, what each backend's host takes, a tenant's share, a cap per sandbox, and a
-// bounded queue beyond.
+// How many execs run: a cap on all, what each backend's host takes, a tenant's share, a cap per sandbox, and
+// a bounded queue beyond.
 //
 // Within a sandbox the queue is first come, first served. Who may run goes round: among tenants, and within a
 // tenant among its sandboxes, so that none at its own cap and none with a long queue holds up the others.
@@ -38,12 +38,17 @@ class Admission {
    public:
     Ticket() = default;
     Ticket(Ticket&& other) noexcept
-        : owner_(std::exchange(other.owner_, nullptr)), sandbox_(std::exchange(other.sandbox_, nullptr)) {}
+        : owner_(std::exchange(other.owner_, nullptr)),
+          sandbox_(std::exchange(other.sandbox_, nullptr)),
+          stranded_(std::exchange(other.stranded_, false)) {}
     Ticket& operator=(Ticket&& other) noexcept;
     Ticket(const Ticket&) = delete;
     Ticket& operator=(const Ticket&) = delete;
     ~Ticket() { release(); }
     void release();
+    // Nobody waits for it any more, though its host is not done with it: it keeps its place, and is no longer
+    // counted as running.
+    void strand();
     explicit operator bool() const { return owner_ != nullptr; }
 
    private:
@@ -51,6 +56,7 @@ class Admission {
     Ticket(Admission* owner, Sandbox* sandbox) : owner_(owner), sandbox_(sandbox) {}
     Admission* owner_ = nullptr;
     Sandbox* sandbox_ = nullptr;
+    bool stranded_ = false;
   };
   struct Queued {
     uint64_t waiter = 0;  // for cancel()
@@ -73,7 +79,7 @@ class Admission {
   void set_limits(Limits limits);  // a lower cap ends nothing, it only admits nobody
   void set_backend_limit(std::string_view backend, uint32_t max_execs);  // likewise; unlimited before
 
-  [[nodiscard]] uint32_t running() const { return running_; }
+  [[nodiscard]] uint32_t running() const { return running_ - stranded_; }
   [[nodiscard]] uint32_t waiting() const { return waiting_; }
   [[nodiscard]] uint32_t running(std::string_view sandbox_id) const;
   [[nodiscard]] const Limits& limits() const { return limits_; }
@@ -124,7 +130,7 @@ class Admission {
   void pump();
 
   Limits limits_;
-  uint32_t running_ = 0, waiting_ = 0;
+  uint32_t running_ = 0, waiting_ = 0, stranded_ = 0;
   uint64_t next_waiter_ = 1;
   bool pumping_ = false;
   ById<Tenant> tenants_;

@@ -26,6 +26,7 @@ constexpr std::array kCodes = {
     CodeRow{"request_timeout", 408, true},
     CodeRow{"is_directory", 409, false},
     CodeRow{"already_exists", 409, false},
+    CodeRow{"file_busy", 409, true},
     CodeRow{"sandbox_lost", 410, false},
     CodeRow{"file_too_large", 413, false},
     CodeRow{"unsupported_media_type", 415, false},
@@ -59,8 +60,6 @@ Code code_of(isogate_status status) {
     case ISOGATE_NO_SANDBOX:
     case ISOGATE_CANCELLED:
       return Code::kBackendUnavailable;
-    case ISOGATE_RESOURCE_EXHAUSTED:
-      return Code::kQuotaExceeded;
     case ISOGATE_LOST:
       return Code::kOutcomeUnknown;
     case ISOGATE_SANDBOX_LOST:
@@ -69,6 +68,24 @@ Code code_of(isogate_status status) {
       return Code::kIsDirectory;
     default:
       return Code::kInternal;
+  }
+}
+
+// What is there again when something ends is worth another try: processes, descriptors, memory. Room on a
+// disk is not.
+ApiError exhausted(const Error& error) {
+  switch (error.os_errno) {
+    case EAGAIN:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return {.code = Code::kRateLimited, .message = error.message, .retry_after_sec = 1};
+    case EBUSY:
+      return {.code = Code::kFileBusy, .message = error.message, .retry_after_sec = 1};
+    case EFBIG:
+      return {.code = Code::kFileTooLarge, .message = error.message};
+    default:
+      return {.code = Code::kQuotaExceeded, .message = error.message};
   }
 }
 
@@ -100,9 +117,7 @@ std::string ApiError::closing(std::string_view request_id) {
 }
 
 ApiError from_backend(const Error& error) {
-  // A sandbox that is merely full has room again when something in it ends.
-  if (error.status == ISOGATE_RESOURCE_EXHAUSTED && error.os_errno == EAGAIN)
-    return {.code = Code::kRateLimited, .message = error.message, .retry_after_sec = 1};
+  if (error.status == ISOGATE_RESOURCE_EXHAUSTED) return exhausted(error);
   return {.code = code_of(error.status), .message = error.message};
 }
 

@@ -22,6 +22,7 @@ enum class Code {
   kRequestTimeout,
   kIsDirectory,
   kAlreadyExists,
+  kFileBusy,
   kSandboxLost,
   kFileTooLarge,
   kUnsupportedMediaType,

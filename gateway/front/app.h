@@ -12,6 +12,7 @@
 #include "gateway/front/backends.h"
 #include "gateway/front/memory_budget.h"
 #include "gateway/front/metrics.h"
+#include "gateway/front/peer_lines.h"
 #include "gateway/front/sandboxes.h"
 #include "gateway/front/state.h"
 
@@ -35,6 +36,7 @@ struct App {
   std::unique_ptr<State> state;
   Authenticator authenticator;
   WrongKeys wrong_keys;
+  PeerLines peer_lines;
   Backends backends;
   Sandboxes sandboxes;
   Admission admission;

@@ -17,16 +17,19 @@ ListRequest listing_of(const ExecSpec& spec) {
 }
 
 std::string too_many() {
-  return "artifact_dir holds over " + std::to_string(kMostEntries) + " entries, or over 16 MiB of names";
+  return "artifact_dir holds over " + std::to_string(kMostEntries) +
+         " entries, over 16 MiB of names, or directories deeper than a path of 4,095 bytes";
 }
 
 }  // namespace
 
-asio::awaitable<void> ArtifactWatch::before() {
-  Listing listing = co_await list_files(lease_, listing_of(spec_), memory_);
-  if (listing.status == ISOGATE_NOT_FOUND) co_return;
-  if (listing.status != ISOGATE_OK)
-    throw from_backend({listing.status, 0, "artifact_dir: " + listing.message});
+asio::awaitable<void> ArtifactWatch::before(Killer& killer) {
+  Listing listing = co_await list_files(lease_, listing_of(spec_), memory_, &killer);
+  if (killer.killed()) co_return;
+  if (listing.error.status == ISOGATE_NOT_FOUND) co_return;
+  if (listing.error.status != ISOGATE_OK)
+    throw from_backend(
+        {listing.error.status, listing.error.os_errno, "artifact_dir: " + listing.error.message});
   if (listing.truncated) {
     throw ApiError{.code = Code::kInvalidRequest, .message = too_many() + ": too many to see what is new"};
   }
@@ -35,11 +38,15 @@ asio::awaitable<void> ArtifactWatch::before() {
   }
 }
 
-asio::awaitable<void> ArtifactWatch::after(ExecAnswer& answer) {
-  Listing listing = co_await list_files(lease_, listing_of(spec_), memory_);
-  if (listing.status == ISOGATE_NOT_FOUND) co_return;
-  if (listing.status != ISOGATE_OK) {
-    answer.message = "its artifacts could not be listed: " + listing.message;
+asio::awaitable<void> ArtifactWatch::after(ExecAnswer& answer, Killer& killer) {
+  Listing listing = co_await list_files(lease_, listing_of(spec_), memory_, &killer);
+  if (killer.killed()) {
+    answer.message = "its artifacts could not be listed in the time that it had";
+    co_return;
+  }
+  if (listing.error.status == ISOGATE_NOT_FOUND) co_return;
+  if (listing.error.status != ISOGATE_OK) {
+    answer.message = "its artifacts could not be listed: " + listing.error.message;
     co_return;
   }
   if (listing.truncated) answer.message = "not all of its artifacts are listed: " + too_many();

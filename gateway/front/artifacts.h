@@ -18,10 +18,10 @@ class ArtifactWatch {
       : lease_(lease), spec_(spec), memory_(memory) {}
 
   // A directory that is not there yet counts as empty. Throws ApiError for a refused path, and for a
-  // directory too large to be compared.
-  boost::asio::awaitable<void> before();
+  // directory too large to be compared; not when it was killed.
+  boost::asio::awaitable<void> before(Killer& killer);
   // Fills in the artifacts, and the message where some or all of them could not be seen. Throws ApiError.
-  boost::asio::awaitable<void> after(ExecAnswer& answer);
+  boost::asio::awaitable<void> after(ExecAnswer& answer, Killer& killer);
 
  private:
   Lease& lease_;

@@ -190,6 +190,17 @@ bool origin_allowed(std::optional<std::string_view> origin, std::optional<std::s
   return !sec_fetch_site || *sec_fetch_site == "none" || *sec_fetch_site == "same-origin";
 }
 
+bool names_a_proxy(std::string_view header_name) {
+  static constexpr std::string_view kWhole[] = {"CF-Connecting-IP", "Client-IP",           "Forwarded",
+                                                "Forwarded-For",    "True-Client-IP",      "Via",
+                                                "X-Client-IP",      "X-Cluster-Client-IP", "X-Real-IP"};
+  static constexpr std::string_view kBegins[] = {"X-Forwarded", "X-Original-", "X-Envoy-"};
+  return std::ranges::any_of(kWhole, [&](std::string_view one) { return same_text(header_name, one); }) ||
+         std::ranges::any_of(kBegins, [&](std::string_view one) {
+           return same_text(header_name.substr(0, one.size()), one);
+         });
+}
+
 std::optional<std::chrono::seconds> WrongKeys::wrong(std::string_view peer_ip, Time now) {
   std::string peer = peer_key(peer_ip);
   auto found = buckets_.find(peer);

@@ -78,6 +78,10 @@ bool host_allowed(std::string_view host_header, const BoundAddress& bound,
 bool origin_allowed(std::optional<std::string_view> origin, std::optional<std::string_view> sec_fetch_site,
                     const std::vector<std::string>& listed);
 
+// Whether a header of this name says that a proxy sent the request on: who asks is then not who connected,
+// and neither a loopback address nor a peer's uid says who that is.
+bool names_a_proxy(std::string_view header_name);
+
 // Peers that count as one: a v4 address, a v6 /64, which is what one customer gets; any other text itself.
 std::string peer_key(std::string_view ip);
 

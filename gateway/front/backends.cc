@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <thread>
 
 #include "gateway/base/log.h"
 
@@ -15,7 +16,7 @@ constexpr std::chrono::seconds kRemoteProbeGap{2};
 constexpr std::chrono::seconds kLostProbeGap{2}, kLostFor{60};
 
 Policy policy_of(const Config& config) {
-  return {config.require_remote, config.min_isolation, config.allow_unisolated};
+  return {config.require_remote, config.min_isolation, config.allow_unisolated, config.fallback_allowed};
 }
 
 std::string_view verdict_name(uint32_t verdict) {
@@ -31,6 +32,8 @@ std::string_view verdict_name(uint32_t verdict) {
   }
 }
 
+uint32_t starts_at_a_time() { return std::max(4u, 2 * std::thread::hardware_concurrency()); }
+
 asio::awaitable<void> sleep_for(const asio::any_io_executor& executor, std::chrono::nanoseconds time) {
   asio::steady_timer timer(executor, time);
   co_await timer.async_wait(asio::use_awaitable);
@@ -45,7 +48,7 @@ Backends::Backends(asio::any_io_executor executor, const Config& config)
       limits_(config.limits),
       news_(std::make_shared<Event>(executor_)) {
   for (const BackendConfig& each : config.backends) {
-    backends_.push_back(std::make_shared<Backend>());
+    backends_.push_back(std::make_shared<Backend>(executor_));
     backends_.back()->config = each;
   }
 }
@@ -57,10 +60,10 @@ void Backends::reconfigure(const Config& config) {
   std::vector<std::shared_ptr<Backend>> next;
   for (const BackendConfig& each : config.backends) {
     auto found = find(each.name);
-    if (!found) found = std::make_shared<Backend>();
+    if (!found) found = std::make_shared<Backend>(executor_);
     found->config = each;
     found->configured = true;
-    if (found->hello) size_gate(*found);
+    if (found->hello) take_limits(*found);
     next.push_back(std::move(found));
   }
   for (auto& old : backends_) {
@@ -79,9 +82,16 @@ std::shared_ptr<Backend> Backends::find(std::string_view name) const {
   return nullptr;
 }
 
-void Backends::size_gate(Backend& backend) const {
-  const uint32_t all = backend.hello->max_file_calls;
-  backend.gate.resize(all, static_cast<uint32_t>(limits_.tenant_share(all)));
+void Backends::take_limits(Backend& backend) const {
+  const ipc::Hello& hello = *backend.hello;
+  backend.gate.resize(hello.max_file_calls,
+                      static_cast<uint32_t>(limits_.tenant_share(hello.max_file_calls)));
+  if (backend.channel)
+    backend.channel->limit_sandboxes(hello.max_sandboxes, limits_.tenant_share(hello.max_sandboxes));
+  // Elsewhere than on this machine starts do not wait for its processors; one tenant shares them with nobody.
+  const bool here = hello.locality <= ISOGATE_LOCALITY_DAEMON;
+  backend.starts->resize(here && limits_.tenant_share_percent < 100 ? starts_at_a_time()
+                                                                    : StartWindow::kUnbounded);
 }
 
 void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) {
@@ -105,20 +115,21 @@ void Backends::host_up(std::string_view name, HostIdentity identity, Fd socket) 
   backend->generation = generation;
   backend->settled = false;
   backend->reason.clear();
-  backend->channel->start(
+  const auto channel = backend->channel.get();  // outlives its callbacks
+  channel->start(
       [this, backend, generation](const ipc::Hello& hello) {
         if (backend->generation != generation) return;
         backend->hello = hello;
-        size_gate(*backend);
+        take_limits(*backend);
         if (on_hello_) on_hello_();
         asio::co_spawn(executor_, first_probes(backend, generation), asio::detached);
       },
-      [this, backend, generation] {
+      [this, backend, generation, channel] {
+        const std::string& stuck = channel->given_up();
+        if (!stuck.empty() && on_stuck_) on_stuck_(backend->config.name, generation);
         if (backend->generation != generation || !backend->configured || !backend->channel) return;
-        const bool stuck = backend->channel->given_up();
-        if (stuck && on_stuck_) on_stuck_(backend->config.name, generation);
-        host_down(backend->config.name, generation,
-                  stuck ? "it does not let go of its calls" : "its host ended", BackendState::kDown);
+        host_down(backend->config.name, generation, stuck.empty() ? "its host ended" : stuck,
+                  BackendState::kDown);
       });
 }
 
@@ -234,10 +245,12 @@ Decision Backends::decide(const SelectRequest& request) const {
   candidates.reserve(backends_.size());
   for (const auto& backend : backends_) {
     const BackendConfig& config = backend->config;
+    const auto best = backend->hello ? std::optional(backend->hello->isolation) : std::nullopt;
     candidates.push_back({.name = config.name,
                           .wanted = {config.sandbox_limits, config.limits_best_effort, config.egress},
                           .configured = backend->configured,
                           .hello_seen = backend->hello.has_value(),
+                          .best = best,
                           .state = backend->state,
                           .reason = backend->reason,
                           .probe = backend->probe,

@@ -18,11 +18,15 @@
 #include "gateway/front/call_gate.h"
 #include "gateway/front/event.h"
 #include "gateway/front/select.h"
+#include "gateway/front/start_window.h"
 #include "gateway/front/state.h"
 
 namespace isogate::front {
 
 struct Backend {
+  explicit Backend(const boost::asio::any_io_executor& executor)
+      : starts(std::make_shared<StartWindow>(executor)) {}
+
   BackendConfig config;
   bool configured = true;
   BackendState state = BackendState::kStarting;
@@ -37,6 +41,7 @@ struct Backend {
   std::shared_ptr<BackendChannel> channel;  // null unless up
   Breakers breakers;
   CallGate gate;
+  std::shared_ptr<StartWindow> starts;
 };
 
 class Backends {
@@ -79,7 +84,7 @@ class Backends {
   boost::asio::awaitable<void> probe_again(std::shared_ptr<Backend> backend);
   void take_probe(Backend& backend, const ipc::Probe& probe);
   [[nodiscard]] bool is_due(const Backend& backend) const;
-  void size_gate(Backend& backend) const;
+  void take_limits(Backend& backend) const;
   [[nodiscard]] bool is_settled(std::string_view only) const;
   void note_news();
 

@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/error.hpp>
@@ -20,8 +22,10 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr std::chrono::seconds kLinger{2};
-constexpr size_t kLingerBytes = 4 << 20;
+// For a client that still sends: without a byte, and in all where it sends a body.
+constexpr std::chrono::seconds kLinger{2}, kLingerForBody{30};
+constexpr std::chrono::seconds kSilence{45}, kListenEvery{5};
+constexpr uint64_t kLingerBytes = 4 << 20, kLingerBodyBytes = 1 << 30;
 
 ApiError bad_request(std::string message) {
   return {.code = Code::kInvalidRequest, .message = std::move(message)};
@@ -45,6 +49,7 @@ Connection::Connection(Server& server, Socket socket, const ListenerInfo& listen
     peer_uid_ = uid_of_peer(socket_.native_handle());
   } else {
     set_no_delay(socket_.native_handle());
+    probe_when_silent(socket_.native_handle());
   }
   authorities_ = server_.authorities_;
   server_.connections_.insert(this);
@@ -65,6 +70,10 @@ void Connection::close() {
 
 void Connection::sweep(Clock::time_point now) {
   if (pipelined_ && gone_ && ready_for(socket_.native_handle(), POLLRDHUP)) peer_is_gone();
+  if (!idle_ && !listener_.unix_socket && now >= listen_for_life_) {
+    listen_for_life_ = now + kListenEvery;
+    if (silent_for(socket_.native_handle()).value_or(std::chrono::milliseconds::zero()) >= kSilence) return lose_peer();
+  }
   if (now < deadline_) return;
   timed_out_ = true;
   deadline_ = Clock::time_point::max();
@@ -108,7 +117,8 @@ Task<void> Connection::say_goodbye() {
 }
 
 // Where the client may still be sending (a body that was not read, requests behind a refused one), our side
-// is closed first and the rest is thrown away for a while, or it would see a reset instead of the answer.
+// is closed first and the rest is thrown away for a while, or it would see a reset instead of the answer:
+// many send all of a body before they read.
 Task<void> Connection::leave() {
   boost::system::error_code ignored;
   idle_ = true;
@@ -119,13 +129,17 @@ Task<void> Connection::leave() {
   if (socket_.encrypted()) co_await say_goodbye();
   socket_.socket().shutdown(Socket::shutdown_send, ignored);
   if (finished_ && (!head_done_ || !body_is_read() || must_close_)) {
-    const auto until = Clock::now() + kLinger;
-    deadline_ = until;
-    for (size_t read = 0; read < kLingerBytes && Clock::now() < until; read += buffer_.size()) {
-      buffer_.clear();
-      buffer_.commit(co_await socket_.socket().async_read_some(
-          buffer_.prepare(kReadSize), asio::redirect_error(asio::use_awaitable, ignored)));
+    static std::array<char, 128 * 1024> dropped;  // nobody reads it
+    const bool sends_body = head_done_ && !body_is_read();
+    const auto until = Clock::now() + (sends_body ? kLingerForBody : kLinger);
+    uint64_t left = kLingerBytes;
+    if (sends_body) left += chunks_ ? kLingerBodyBytes : std::min(body_left_, kLingerBodyBytes);
+    while (left > 0 && Clock::now() < until) {
+      deadline_ = std::min(until, Clock::now() + kLinger);
+      const size_t n = co_await socket_.socket().async_read_some(
+          asio::buffer(dropped), asio::redirect_error(asio::use_awaitable, ignored));
       if (ignored) break;
+      left -= std::min<uint64_t>(n, left);
     }
   }
   close();
@@ -284,6 +298,16 @@ std::string_view Connection::header(std::string_view name) const {
   return found == parser_->get().end() ? std::string_view{} : to_view(found->value());
 }
 
+bool Connection::has_header(std::string_view name) const {
+  return parser_->get().count(boost::beast::string_view(name.data(), name.size())) > 0;
+}
+
+bool Connection::forwarded() const {
+  const auto& fields = parser_->get();
+  return std::any_of(fields.begin(), fields.end(),
+                     [](const auto& field) { return names_a_proxy(to_view(field.name_string())); });
+}
+
 std::optional<uint64_t> Connection::content_length() const { return framing_.length; }
 
 void Connection::on_gone(GoneCallback callback) {
@@ -312,6 +336,11 @@ void Connection::watch_peer() {
           self->watch_peer();
         }
       });
+}
+
+void Connection::lose_peer() {
+  peer_is_gone();
+  close();
 }
 
 void Connection::peer_is_gone() {

@@ -40,6 +40,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void close();
 
   [[nodiscard]] std::string_view header(std::string_view name) const override;
+  [[nodiscard]] bool has_header(std::string_view name) const override;
+  [[nodiscard]] bool forwarded() const override;
   [[nodiscard]] std::optional<uint64_t> content_length() const override;
   Task<std::string> read_body(uint64_t cap) override;
   Task<size_t> read_body_to_pipe(PipeEnd& pipe) override;
@@ -83,6 +85,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
                       const Headers& headers);
   void watch_peer();
   void peer_is_gone();
+  void lose_peer();
   [[nodiscard]] bool keep_alive() const;
 
   Server& server_;
@@ -94,6 +97,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   Clock::time_point deadline_ = Clock::time_point::max();
+  Clock::time_point listen_for_life_{};
   bool idle_ = true;
   bool closed_ = false;
   bool timed_out_ = false;

@@ -120,9 +120,11 @@ Task<size_t> Connection::copy_from_pipe(PipeEnd& pipe, size_t size) {
 Task<size_t> Connection::write_from_pipe(PipeEnd& pipe, size_t size) {
   if (socket_.encrypted()) co_return co_await copy_from_pipe(pipe, size);
   boost::system::error_code error;
+  // The kernel holds back what is announced to have more behind it; the last bytes have nothing.
+  const unsigned more = left_to_write_.value_or(0) > size ? SPLICE_F_MORE : 0;
   for (;;) {
     const ssize_t n = ::splice(pipe.native_handle(), nullptr, socket_.native_handle(), nullptr, size,
-                               SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE);
+                               SPLICE_F_MOVE | SPLICE_F_NONBLOCK | more);
     if (n >= 0) {
       if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(static_cast<uint64_t>(n), *left_to_write_);
       end_.bytes_out += static_cast<uint64_t>(n);

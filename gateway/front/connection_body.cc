@@ -122,6 +122,7 @@ Task<size_t> Connection::splice_body(PipeEnd& pipe) {
     co_return size;
   }
   for (;;) {
+    if (!pipe.is_open()) throw PipeClosed{};
     const size_t most = std::min<uint64_t>(body_left_, kSpliceAtOnce);
     const ssize_t n = ::splice(socket_.native_handle(), nullptr, pipe.native_handle(), nullptr, most,
                                SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE);
@@ -140,6 +141,7 @@ Task<size_t> Connection::splice_body(PipeEnd& pipe) {
     }
     if (came) {
       co_await pipe.async_wait(PipeEnd::wait_write, asio::redirect_error(asio::use_awaitable, error));
+      if (error) throw PipeClosed{};
     } else {
       deadline_ = reading_.wait_until(Clock::now());
       co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));

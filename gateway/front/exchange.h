@@ -49,6 +49,10 @@ class Exchange {
 
   // Empty when absent. Names are compared without case.
   [[nodiscard]] virtual std::string_view header(std::string_view name) const = 0;
+  // Also when it is there and empty.
+  [[nodiscard]] virtual bool has_header(std::string_view name) const = 0;
+  // A proxy sent the request on, by names_a_proxy().
+  [[nodiscard]] virtual bool forwarded() const = 0;
   // Of the body, when Content-Length says so.
   [[nodiscard]] virtual std::optional<uint64_t> content_length() const = 0;
 

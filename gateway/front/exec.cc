@@ -26,6 +26,7 @@ namespace {
 constexpr size_t kChunk = 65536;
 constexpr int kTimeoutExit = 124;
 constexpr int kKilledExit = 137;
+constexpr std::chrono::seconds kListWithin{5};  // of artifacts, after the deadline
 
 int64_t now_ms() {
   using namespace std::chrono;
@@ -100,42 +101,80 @@ ApiError waited_too_long(uint32_t seconds) {
           .retry_after_sec = 5};
 }
 
-asio::awaitable<Admission::Ticket> admitted(App& app, const SandboxRow& sandbox, Killer& killer) {
-  const auto turn = std::make_shared<Event>(app.executor);
-  const auto slot = std::make_shared<Admission::Ticket>();
-  auto take = [turn, slot](Admission::Ticket ticket) {
-    *slot = std::move(ticket);
-    turn->set();
+// What an exec waits for in a queue.
+template <typename Place>
+struct Turn {
+  explicit Turn(const asio::any_io_executor& executor) : came(executor) {}
+  void take(Place given) {
+    place = std::move(given);
+    came.set();
+  }
+  Event came;
+  Place place;
+};
+
+// `leave` takes it out of its queue; false: its turn has come.
+template <typename Place>
+asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shared_ptr<Turn<Place>> turn,
+                                std::function<bool()> leave) {
+  bool ended = false;
+  std::function<void()> cancel = [&ended, leave, turn] {
+    if (!leave()) return;
+    ended = true;
+    turn->came.set();
   };
-  auto answer = app.admission.admit(sandbox.tenant, sandbox.sandbox_id, sandbox.backend, std::move(take));
+  killer.on_kill(cancel);
+  in.kills.insert(&cancel);
+  const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
+  const bool in_time = co_await turn->came.wait_for(std::chrono::seconds(limit));
+  in.kills.erase(&cancel);
+  killer.on_kill({});
+  if (!in_time && leave()) throw waited_too_long(limit);
+  if (app.draining)
+    throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
+  if (killer.killed()) throw ClientGone{};
+  if (ended) {
+    throw ApiError{
+        .code = Code::kSandboxNotFound,
+        .message = "the sandbox was ended while this exec waited for its turn, and nothing of it ran"};
+  }
+  co_return std::move(turn->place);
+}
+
+asio::awaitable<Admission::Ticket> admitted(App& app, Sandbox& in, Killer& killer) {
+  const auto turn = std::make_shared<Turn<Admission::Ticket>>(app.executor);
+  auto answer = app.admission.admit(in.row.tenant, in.row.sandbox_id, in.row.backend,
+                                    [turn](Admission::Ticket ticket) { turn->take(std::move(ticket)); });
   if (auto* ticket = std::get_if<Admission::Ticket>(&answer)) co_return std::move(*ticket);
   if (auto* refused = std::get_if<Admission::Refused>(&answer)) {
     throw ApiError{
         .code = Code::kRateLimited, .message = refused->reason, .retry_after_sec = refused->retry_after_sec};
   }
   const uint64_t waiter = std::get<Admission::Queued>(answer).waiter;
-  killer.on_kill([&app, waiter, turn] {
-    if (app.admission.cancel(waiter)) turn->set();
-  });
-  const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
-  if (!co_await turn->wait_for(std::chrono::seconds(limit)) && app.admission.cancel(waiter)) {
-    killer.on_kill({});
-    throw waited_too_long(limit);
-  }
-  if (app.draining)
-    throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
-  killer.on_kill({});
-  if (killer.killed()) throw ClientGone{};
-  co_return std::move(*slot);
+  // Named, as below: GCC 12 destroys what a lambda in a co_await has captured twice.
+  std::function<bool()> leave = [&app, waiter] { return app.admission.cancel(waiter); };
+  co_return co_await wait_for(app, in, killer, turn, std::move(leave));
+}
+
+asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& killer) {
+  const auto window = lease.backend->starts;
+  const auto turn = std::make_shared<Turn<StartWindow::Slot>>(app.executor);
+  auto answer = window->enter(lease.sandbox->row.tenant,
+                              [turn](StartWindow::Slot slot) { turn->take(std::move(slot)); });
+  if (auto* slot = std::get_if<StartWindow::Slot>(&answer)) co_return std::move(*slot);
+  const uint64_t waiter = std::get<StartWindow::Queued>(answer).waiter;
+  std::function<bool()> leave = [window, waiter] { return window->cancel(waiter); };
+  co_return co_await wait_for(app, *lease.sandbox, killer, turn, std::move(leave));
 }
 
 // One exec in flight.
 class Flight {
  public:
   Flight(App& app, const ExecSpec& spec, Output& output, Lease& lease, Admission::Ticket ticket,
-         MemoryShare& memory)
+         StartWindow::Slot start, MemoryShare& memory)
       : app_(app),
-        ticket_(std::move(ticket)),
+        ticket_(std::make_shared<Admission::Ticket>(std::move(ticket))),
+        start_(std::move(start)),
         spec_(spec),
         output_(output),
         lease_(lease),
@@ -154,25 +193,35 @@ class Flight {
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
 
-  void kill() { cancel_->fire(); }
+  void kill() {
+    cancel_->fire();
+    listing_.kill();
+  }
   asio::awaitable<ExecAnswer> run();
 
  private:
   ipc::ExecCall make_call();
   void arm_timer();
+  asio::awaitable<void> list_artifacts(ArtifactWatch& artifacts);
   void conclude(const ipc::Reply& reply);
+  std::string where_it_ran(const ipc::ExecEnd& end);
   void journal_start();
   void journal_end();
+  void give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took);
 
   App& app_;
-  Admission::Ticket ticket_;  // until its program has ended: who reads slowly takes nobody's place
+  // Until the host is done with it: who reads slowly takes nobody's place.
+  std::shared_ptr<Admission::Ticket> ticket_;
+  StartWindow::Slot start_;
   const ExecSpec& spec_;
   Output& output_;
   Lease& lease_;
   MemoryShare& memory_;
   std::shared_ptr<Cancel> cancel_;
   Alarm timer_{app_.executor};
+  std::chrono::steady_clock::time_point deadline_;
   std::shared_ptr<PipeEnd> input_;
+  Killer listing_;  // of artifacts
   bool timed_out_ = false;
   std::function<void()> kill_ = [this] { kill(); };
   ExecAnswer answer_;
@@ -197,12 +246,31 @@ ipc::ExecCall Flight::make_call() {
 }
 
 void Flight::arm_timer() {
-  timer_.set(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(spec_.timeout_sec)),
-      [this] {
-        timed_out_ = !cancel_->fired();
-        kill();
-      });
+  const auto timeout =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(spec_.timeout_sec));
+  deadline_ = std::chrono::steady_clock::now() + timeout;
+  timer_.set(timeout, [this] {
+    timed_out_ = !cancel_->fired();
+    kill();
+  });
+}
+
+// After the program: till its deadline, or for a little while where that is near or past. Who has killed it
+// does not wait for them.
+asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
+  if (cancel_->fired() && !timed_out_) {
+    answer_.message = "its artifacts were not listed: it was killed";
+    co_return;
+  }
+  listing_ = Killer();
+  const std::chrono::nanoseconds rest = deadline_ - std::chrono::steady_clock::now();
+  timer_.set(std::max<std::chrono::nanoseconds>(rest, kListWithin), [this] { listing_.kill(); });
+  try {
+    co_await artifacts.after(answer_, listing_);
+  } catch (const ApiError& error) {
+    answer_.message = "its artifacts could not be listed: " + error.message;
+  }
+  timer_.cancel();
 }
 
 void Flight::journal_start() {
@@ -228,6 +296,30 @@ void Flight::journal_end() {
   app_.metrics.exec_ended(answer_.backend, answer_.outcome, answer_.duration_ms / 1000);
 }
 
+void Flight::give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took) {
+  if (const auto* end = std::get_if<ipc::ExecEnd>(&reply.value))
+    start_.ended(took - std::chrono::nanoseconds(std::min<uint64_t>(end->wall_ns, INT64_MAX)));
+  start_.release();
+  if (ticket_.use_count() > 1) ticket_->strand();
+  ticket_.reset();
+}
+
+// Empty: it ran under no less than its sandbox was accepted with, by its own proof where its backend gives
+// one.
+std::string Flight::where_it_ran(const ipc::ExecEnd& end) {
+  if ((end.flags & ISOGATE_RESULT_PROVEN) != 0) {
+    const uint32_t accepted = answer_.isolation;
+    answer_.isolation = std::min(end.isolation, accepted);
+    if (end.isolation >= accepted) return {};
+    return "it ran with isolation " + std::string(isolation_name(end.isolation)) +
+           ", less than its sandbox was opened with";
+  }
+  const auto& hello = lease_.backend->hello;
+  const bool proves = hello && (hello->capabilities & ISOGATE_CAP_PROVEN_EXECS) != 0;
+  const bool started = (end.flags & ISOGATE_RESULT_NOT_STARTED) == 0;
+  return proves && started ? "its backend did not prove where it ran" : "";
+}
+
 void Flight::conclude(const ipc::Reply& reply) {
   if (reply.status == ISOGATE_CANCELLED) {  // before the program started
     answer_.outcome = timed_out_ ? "timed_out" : "killed";
@@ -240,6 +332,15 @@ void Flight::conclude(const ipc::Reply& reply) {
     return;
   }
   const auto& end = std::get<ipc::ExecEnd>(reply.value);
+  if (const std::string unproven = where_it_ran(end); !unproven.empty()) {
+    answer_.outcome = "unknown";
+    answer_.message = unproven;
+    app_.sandboxes.distrust(lease_);
+    log::error("exec_isolation_not_proven",
+               {{"exec_id", answer_.exec_id}, {"backend", answer_.backend}, {"reason", unproven}});
+    return;
+  }
+  answer_.left_behind = (end.flags & ISOGATE_RESULT_LEFT_BEHIND) != 0;
   answer_.duration_ms = static_cast<double>(end.wall_ns) / 1e6;
   answer_.cpu_ms = static_cast<double>(end.cpu_ns) / 1e6;
   answer_.max_rss_bytes = end.max_rss_bytes;
@@ -271,17 +372,25 @@ asio::awaitable<ExecAnswer> Flight::run() {
   const auto standard_out = std::make_shared<Stream>(app_.executor, std::move(out.read), false);
   const auto standard_err = std::make_shared<Stream>(app_.executor, std::move(err.read), true);
   ArtifactWatch artifacts(lease_, spec_, memory_);
-  if (spec_.artifact_dir) co_await artifacts.before();
+  arm_timer();
+  if (spec_.artifact_dir) co_await artifacts.before(listing_);
   co_await output_.started(answer_);
   journal_start();
-  arm_timer();
   for (const auto& stream : {standard_out, standard_err}) {
     asio::co_spawn(app_.executor, stream->drain(output_, kill_),
                    [stream](const std::exception_ptr&) { stream->done.set(); });
   }
-  const ipc::Reply reply = co_await lease_.channel->call(std::move(call), cancel_);
+  const auto begun = std::chrono::steady_clock::now();
+  ipc::Reply reply;
+  if (cancel_->fired()) {
+    reply.status = ISOGATE_CANCELLED;  // while its artifacts were listed: nothing is started any more
+    call = ipc::ExecCall();
+  } else {
+    OnBehalf whose(spec_.tenant, ticket_);
+    reply = co_await lease_.channel->call(std::move(call), cancel_, std::move(whose));
+  }
   timer_.cancel();
-  ticket_.release();
+  give_back_places(reply, std::chrono::steady_clock::now() - begun);
   lease_.sandbox->kills.erase(&kill_);
   boost::system::error_code ignored;
   if (input_) input_->close(ignored);
@@ -301,11 +410,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
     app_.sandboxes.lost(lease_, reply.status);
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) {
     answer_.with_artifacts = true;
-    try {
-      co_await artifacts.after(answer_);
-    } catch (const ApiError& error) {
-      answer_.message = "its artifacts could not be listed: " + error.message;
-    }
+    co_await list_artifacts(artifacts);
   }
   journal_end();
   if (never_started) throw from_backend({reply.status, reply.os_errno, reply.message});
@@ -337,10 +442,18 @@ asio::awaitable<ExecAnswer> run_exec(App& app, const ExecSpec& spec, Output& out
                       .min_isolation = spec.min_isolation,
                       .capabilities = needed,
                       .request_id = spec.request_id};
-  Lease lease = co_await app.sandboxes.acquire(wanted);
+  std::optional<Lease> held(co_await app.sandboxes.acquire(wanted));
   if (killer.killed()) throw ClientGone{};
-  Admission::Ticket ticket = co_await admitted(app, lease.sandbox->row, killer);
-  Flight flight(app, spec, output, lease, std::move(ticket), memory);
+  Admission::Ticket ticket = co_await admitted(app, *held->sandbox, killer);
+  StartWindow::Slot start = co_await start_slot(app, *held, killer);
+  // While it waited the policy may have changed, and its sandbox.
+  while (!app.sandboxes.still_good(*held, wanted)) {
+    held.reset();
+    held.emplace(co_await app.sandboxes.acquire(wanted));
+    if (killer.killed()) throw ClientGone{};
+  }
+  Lease& lease = *held;
+  Flight flight(app, spec, output, lease, std::move(ticket), std::move(start), memory);
   killer.on_kill([&flight] { flight.kill(); });
   try {
     ExecAnswer answer = co_await flight.run();

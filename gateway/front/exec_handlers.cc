@@ -107,6 +107,7 @@ Task<void> write_end(JsonAnswer& out, const ExecAnswer& answer, bool truncated) 
   append_ms(text, "duration_ms", answer.duration_ms);
   append_ms(text, "cpu_ms", answer.cpu_ms);
   append_number(text, "max_rss_bytes", answer.max_rss_bytes);
+  if (answer.left_behind) text += ",\"left_behind\":true";
   co_await write_artifacts(out, answer);
   append_text(text, "backend", answer.backend);
   append_text(text, "isolation", isolation_name(answer.isolation));
@@ -150,7 +151,8 @@ void log_exec(const Exchange& exchange, const ExecSpec& spec, const ExecAnswer& 
 }
 
 // NDJSON events to the client, one at a time. What they take at the most is claimed before the program
-// starts.
+// starts. The status and `start` wait until the backend has taken the call, so that what it refuses is
+// answered as for /exec: for the first byte of output, the end, or kTakenAfter without a refusal.
 class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
  public:
   Streamed(Exchange& exchange, const asio::any_io_executor& executor, const ParsedExec& parsed)
@@ -162,14 +164,13 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
 
   asio::awaitable<void> started(const ExecAnswer& so_far) override {
     exchange_.memory.add(framer_.most_bytes());
-    Headers headers;
-    headers.emplace_back("X-Accel-Buffering", "no");
-    co_await in_turn([&] { return exchange_.begin(200, "application/x-ndjson", std::nullopt, headers); });
-    std::string event = "{\"event\":\"start\",\"exec_id\":";
-    append_json_string(event, so_far.exec_id);
-    append_text(event, "backend", so_far.backend);
-    append_text(event, "isolation", isolation_name(so_far.isolation));
-    co_await send(event + "}\n");
+    start_ = "{\"event\":\"start\",\"exec_id\":";
+    append_json_string(start_, so_far.exec_id);
+    append_text(start_, "backend", so_far.backend);
+    append_text(start_, "isolation", isolation_name(so_far.isolation));
+    start_ += "}\n";
+    if (killer_ != nullptr) keep_alive(*killer_);
+    co_return;
   }
 
   asio::awaitable<void> bytes(bool error, std::string_view data) override {
@@ -177,6 +178,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
     data = data.substr(0, std::min<uint64_t>(data.size(), cap_ - used));
     used += data.size();
     framer_.add(error, data);
+    if (!start_.empty()) co_await in_turn([&] { return announce(); });
     co_await send_kept(error);
   }
   [[nodiscard]] size_t at_a_time() const override { return framer_.at_a_time(); }
@@ -185,6 +187,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
 
   asio::awaitable<void> end(const ExecAnswer& answer) {
     framer_.finish();
+    co_await in_turn([&] { return announce(); });
     for (const bool error : {false, true}) co_await send_kept(error);
     JsonAnswer last(exchange_);
     last.text += "{\"event\":\"exit\"";
@@ -193,10 +196,10 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
     co_await last.end();
   }
 
-  // Pings after silence, from now to quiet().
+  // Announces what was taken, and pings after silence, from now to quiet().
   void keep_alive(Killer& killer) {
     killer_ = &killer;
-    silence_.set(kPingAfter,
+    silence_.set(start_.empty() ? kPingAfter : kTakenAfter,
                  [this] { asio::co_spawn(free_.get_executor(), ping(shared_from_this()), asio::detached); });
   }
 
@@ -211,20 +214,37 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   }
 
  private:
-  static constexpr std::chrono::seconds kPingAfter{15};
+  static constexpr std::chrono::milliseconds kPingAfter{15000};
+  static constexpr std::chrono::milliseconds kTakenAfter{150};
 
   static asio::awaitable<void> ping(std::shared_ptr<Streamed> self) {
     if (self->killer_ == nullptr) co_return;
     Killer& killer = *self->killer_;
-    if (self->busy_ || !self->exchange_.begun()) {
+    const bool waits = self->start_.empty() && !self->exchange_.begun();
+    if (self->busy_ || waits) {
       self->keep_alive(killer);
       co_return;
     }
     try {
-      co_await self->send("{\"event\":\"ping\"}\n");
+      if (self->start_.empty()) {
+        co_await self->send("{\"event\":\"ping\"}\n");
+      } else {
+        co_await self->in_turn([&self] { return self->announce(); });
+        if (self->killer_ != nullptr) self->keep_alive(killer);
+      }
     } catch (const ClientGone&) {
       if (self->killer_ != nullptr) killer.kill();
     }
+  }
+
+  // The head and the first event, once.
+  asio::awaitable<void> announce() {
+    if (start_.empty()) co_return;
+    Headers headers;
+    headers.emplace_back("X-Accel-Buffering", "no");
+    if (!exchange_.begun()) co_await exchange_.begin(200, "application/x-ndjson", std::nullopt, headers);
+    const std::string event = std::exchange(start_, {});
+    co_await exchange_.write(event);
   }
 
   // The events of what the framer keeps: made in turn, so that there is one part of them at a time.
@@ -268,6 +288,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   Exchange& exchange_;
   EventFramer framer_;
   uint64_t cap_, out_bytes_ = 0, error_bytes_ = 0;
+  std::string start_;  // until it is sent
   bool busy_ = false;
   asio::steady_timer free_;
   Alarm silence_;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "gateway/base/redact.h"
 #include "gateway/front/file_request.h"
 #include "gateway/front/handlers.h"
 #include "gateway/front/json_in.h"
@@ -20,10 +21,25 @@ constexpr size_t kMaxArguments =
 constexpr size_t kMaxArgumentCount = 100000;
 constexpr size_t kMaxEnv = 4096;
 constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kLeastPids = 2;  // a program, and the init beside it that a backend may need
 constexpr size_t kShown = 200;
+constexpr size_t kLookedAt = 4096;  // of an argv, whole arguments
 
 ApiError invalid_exec(std::string message) {
   return {.code = Code::kInvalidRequest, .message = std::move(message)};
+}
+
+// What follows the name of a secret in an argv is one value, whatever spaces are in it.
+std::string without_value(std::span<const std::string> arguments, size_t at) {
+  const std::string& argument = arguments[at];
+  const bool after_name = at > 0 && arguments[at - 1].starts_with('-') &&
+                          arguments[at - 1].find('=') == std::string::npos &&
+                          is_secret_name(arguments[at - 1]);
+  if (after_name) return "redacted";
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos || !is_secret_name(std::string_view(argument).substr(0, equals)))
+    return argument;
+  return argument.substr(0, equals) + "=redacted";
 }
 
 void read_program(const App& app, const json& body, ExecSpec& spec) {
@@ -35,16 +51,15 @@ void read_program(const App& app, const json& body, ExecSpec& spec) {
   if (command) {
     if (command->empty()) throw invalid_exec("`command` is empty");
     spec.argv = {app.config.shell, "-c", *command};
-    spec.shown = printable(*command, kShown);
+    spec.shown = journal_text({&*command, 1});
     return;
   }
   if (!argv->is_array() || argv->empty()) throw invalid_exec("`argv` must be a non-empty array of strings");
   for (const auto& each : *argv) {
     if (!each.is_string()) throw invalid_exec("`argv` must be a non-empty array of strings");
     spec.argv.push_back(each.get<std::string>());
-    if (spec.shown.size() < kShown)
-      spec.shown += (spec.shown.empty() ? "" : " ") + printable(spec.argv.back(), kShown);
   }
+  spec.shown = journal_text(spec.argv);
   if (spec.argv.front().empty()) throw invalid_exec("`argv[0]` is empty");
 }
 
@@ -123,7 +138,7 @@ void read_limits(const json& body, ExecSpec& spec) {
   if (const auto value = count_field(*cgroup, "memory_mb", 1, 1 << 24))
     spec.limits.memory_bytes = *value * kMiB;
   if (const auto value = count_field(*cgroup, "cpu_percent", 1, 102400)) spec.limits.cpu_millis = *value * 10;
-  if (const auto value = count_field(*cgroup, "max_pids", 1, 1 << 22)) spec.limits.pids = *value;
+  if (const auto value = count_field(*cgroup, "max_pids", kLeastPids, 1 << 22)) spec.limits.pids = *value;
 }
 
 double read_timeout(const App& app, const json& body) {
@@ -136,6 +151,15 @@ double read_timeout(const App& app, const json& body) {
 }
 
 }  // namespace
+
+std::string journal_text(std::span<const std::string> arguments) {
+  std::string text;
+  for (size_t i = 0; i < arguments.size() && text.size() < kLookedAt; ++i) {
+    if (i > 0) text += ' ';
+    text += arguments.size() == 1 ? arguments[i] : without_value(arguments, i);
+  }
+  return printable(redact(text), kShown);
+}
 
 ParsedExec parse_exec(const App& app, const Exchange& exchange, std::string_view text) {
   const json body = parse_body(text, row_of(exchange.route).fields);

@@ -17,6 +17,8 @@ namespace {
 using ipc::FileVerb;
 using nlohmann::json;
 
+constexpr size_t kWriteAtOnce = 64 * 1024;
+
 std::string_view type_name(uint32_t type) {
   switch (type) {
     case ISOGATE_ENTRY_REGULAR:
@@ -72,6 +74,7 @@ FileBody parse_file_body(const App& app, const Exchange& exchange, std::string_v
   target.scope = parse_scope(text_field(parsed.body, "scope").value_or("workspace"));
   target.user = text_field(parsed.body, "user").value_or("");
   target.request_id = exchange.request_id;
+  target.idle = idle_limit(app);
   parsed.wanted = {.tenant = exchange.principal.tenant,
                    .agent = agent_of(app, exchange, text_field(parsed.body, "agent_id")),
                    .backend = {},
@@ -107,6 +110,7 @@ Task<std::string> gather(Transfer& transfer, uint64_t cap, MemoryShare& memory) 
           .message = "the file is over " + std::to_string(cap) +
                      " bytes; read it in parts with offset and limit, or with GET /workspace/files"};
     }
+    transfer.moved(n);
     memory.add(n);
     bytes.append(chunk, 0, n);
   }
@@ -136,14 +140,22 @@ Task<void> read_json(App& app, Exchange& exchange, FileBody& file) {
   co_await out.string(bytes, as_text);
   out.text.append(",\"encoding\":\"").append(as_text ? "utf-8" : "base64");
   out.text.append("\",\"bytes\":").append(std::to_string(bytes.size()));
-  out.text.append(",\"size\":").append(std::to_string(std::get<ipc::Entry>(reply.value).size)).append("}\n");
+  const uint64_t size = std::get<ipc::Entry>(reply.value).size;
+  out.text.append(",\"size\":");
+  out.text.append(size == ISOGATE_SIZE_UNKNOWN ? "null" : std::to_string(size)).append("}\n");
   co_await out.end();
 }
 
 Task<void> write_all(Transfer& transfer, std::string_view bytes) {
   boost::system::error_code error;
-  co_await boost::asio::async_write(transfer.pipe, boost::asio::buffer(bytes.data(), bytes.size()),
-                                    boost::asio::redirect_error(boost::asio::use_awaitable, error));
+  while (!error && !bytes.empty()) {
+    const std::string_view piece = bytes.substr(0, kWriteAtOnce);
+    const size_t done =
+        co_await boost::asio::async_write(transfer.pipe, boost::asio::buffer(piece.data(), piece.size()),
+                                          boost::asio::redirect_error(boost::asio::use_awaitable, error));
+    transfer.moved(done);
+    bytes.remove_prefix(done);
+  }
   if (error) {
     transfer.cancel();
   } else {
@@ -186,8 +198,7 @@ Task<void> list_json(App& app, Exchange& exchange, FileBody& file) {
   exchange.on_gone([&killer] { killer.kill(); });
   const Listing listing = co_await list_files(lease, std::move(request), exchange.memory, &killer);
   if (killer.killed()) throw ClientGone{};
-  if (listing.status != ISOGATE_OK && !listing.truncated)
-    throw from_backend({listing.status, 0, listing.message});
+  if (listing.error.status != ISOGATE_OK && !listing.truncated) throw from_backend(listing.error);
   JsonAnswer out(exchange);
   out.text = "{\"entries\":[";
   for (size_t i = 0; i < listing.entries.size(); ++i) {
@@ -219,8 +230,10 @@ Task<void> plain_json(App& app, Exchange& exchange, FileBody& file) {
     set_flag(file, "recursive", ISOGATE_FILE_RECURSIVE);
   }
   Lease lease = co_await app.sandboxes.acquire(file.wanted);
-  const ipc::Reply reply = co_await plain_file_call(lease, verb, file.target);
-  throw_unless_ok(app, lease, reply);
+  Killer killer;
+  exchange.on_gone([&killer] { killer.kill(); });
+  const ipc::Reply reply = co_await plain_file_call(lease, verb, file.target, &killer);
+  throw_unless_ok(app, lease, reply, killer.killed());
   std::string out = "{}";
   if (verb == FileVerb::kStat) {
     out.clear();

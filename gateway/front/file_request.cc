@@ -48,6 +48,10 @@ void check_path(std::string_view name, std::string_view path) {
   }
 }
 
+std::chrono::seconds idle_limit(const App& app) {
+  return std::chrono::seconds(app.config.limits.body_idle_timeout_sec);
+}
+
 uint64_t needed_capabilities(const FileTarget& target) {
   if (target.user.size() > kMaxUser)
     throw invalid_file("`user` is longer than " + std::to_string(kMaxUser) + " bytes");

@@ -2,6 +2,7 @@
 // them. Throws ApiError.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,9 @@ uint32_t parse_scope(std::string_view scope);
 uint32_t parse_mode(std::string_view text);  // octal
 // Names that a terminal or a log would act on are refused; an exec may still make them.
 void check_path(std::string_view name, std::string_view path);
+
+// How long a backend may go on without a byte of a file: FileTarget::idle.
+std::chrono::seconds idle_limit(const App& app);
 
 uint64_t needed_capabilities(const FileTarget& target);
 

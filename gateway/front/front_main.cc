@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "gateway/base/budgets.h"
 #include "gateway/base/log.h"
 #include "gateway/base/privileges.h"
 #include "gateway/front/access.h"
@@ -33,7 +34,6 @@ constexpr int kControl = 3;
 constexpr const char* kUser = "isogate";
 constexpr std::chrono::seconds kSettleWithin{15};
 constexpr std::chrono::milliseconds kDrainPoll{20};
-constexpr std::chrono::seconds kKillWithin{5};
 
 int64_t now_ms() {
   using namespace std::chrono;
@@ -122,7 +122,7 @@ class Front {
     for (const std::string& listener : order_.listeners) {
       if (listener.starts_with("unix:")) continue;
       const BoundAddress bound = bound_address(listener);
-      app_.sandboxes.set_gateway(bound.ip, bound.port);
+      app_.sandboxes.add_listener(bound.ip, bound.port);
     }
     asio::co_spawn(io_, control_.run(), asio::detached);
     asio::co_spawn(io_, app_.backends.probe_loop(), asio::detached);
@@ -132,6 +132,7 @@ class Front {
                    asio::detached);
     asio::co_spawn(io_, serve(), asio::detached);
     io_.run();
+    app_.peer_lines.flush();
     if (const auto flushed = app_.state->flush(); !flushed)
       log::error("state_flush_failed", {{"reason", flushed.error().message}});
     return exit_code_;
@@ -188,7 +189,12 @@ class Front {
                   return handle(app_, exchange);
                 },
             .finished = [this](const Exchange& exchange, const std::string& peer,
-                               const RequestEnd& end) { finished(exchange, peer, end); }});
+                               const RequestEnd& end) { finished(exchange, peer, end); },
+            .admit_line =
+                [this](const std::string& peer, std::string_view event) {
+                  return app_.peer_lines.admit(peer, event, std::chrono::steady_clock::now());
+                },
+            .swept = [this] { app_.peer_lines.tick(std::chrono::steady_clock::now()); }});
     app_.connections = [this] { return server_->connections(); };
     if (auto set = set_tls(order_.tls, app_.config.tls); !set) {
       control_.say("fatal", set.error().message);
@@ -208,7 +214,7 @@ class Front {
     const std::string_view operation = exchange.routed ? row_of(exchange.route).operation_id : "none";
     app_.metrics.request_ended(operation, end.status,
                                std::chrono::duration<double>(end.ended - end.asked).count());
-    if (app_.config.log.access) log_request(exchange, operation, peer, end);
+    if (app_.config.log.access) log_request(app_.peer_lines, exchange, operation, peer, end);
   }
 
   // Open connections keep their certificates.
@@ -293,7 +299,7 @@ class Front {
     };
     while (waited_for() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
     if (busy()) app_.sandboxes.kill_all();
-    until = std::chrono::steady_clock::now() + kKillWithin;
+    until = std::chrono::steady_clock::now() + budget::kAnswersEnd;
     while (busy() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
     if (const auto flushed = app_.state->flush(); !flushed)
       log::error("state_flush_failed", {{"reason", flushed.error().message}});

@@ -64,8 +64,7 @@ std::string agent_of(const App& app, const Exchange& exchange, const std::option
   };
   if (in_body) take(*in_body, "agent_id");
   if (!exchange.agent_param.empty()) take(exchange.agent_param, "the path's agent");
-  if (const auto header = exchange.header("X-Agent-Id"); !header.empty())
-    take(std::string(header), "X-Agent-Id");
+  if (exchange.has_header("X-Agent-Id")) take(std::string(exchange.header("X-Agent-Id")), "X-Agent-Id");
   if (in_env) take(*in_env, "env.AGENT_ID");
   if (agent) return *agent;
   if (app.config.multi_agent) {

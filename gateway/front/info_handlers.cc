@@ -146,7 +146,7 @@ Task<void> handle_sandbox_list(App& app, Exchange& exchange) {
     member(one, "sandbox_id", sandbox->row.sandbox_id);
     member(one, "backend", sandbox->row.backend);
     member(one, "isolation", isolation_name(sandbox->row.isolation));
-    member(one, "state", sandbox->row.state == SandboxRow::State::kActive ? "active" : "lost");
+    member(one, "state", state_name(sandbox->row.state));
     raw_member(one, "created_ms", std::to_string(sandbox->row.created_ms));
     raw_member(one, "last_used_ms", std::to_string(sandbox->row.last_used_ms));
     raw_member(one, "running_execs", std::to_string(sandbox->execs));

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "gateway/front/byte_range.h"
 #include "gateway/front/file_request.h"
 #include "gateway/front/handlers.h"
@@ -8,11 +11,12 @@ namespace {
 using ipc::FileVerb;
 
 constexpr size_t kSpliceAtOnce = 1 << 20;
+constexpr int kMostTries = 8;  // of a download whose file is changed meanwhile
 
 // What the raw calls take from the query string: scope, user, mode, append, durable, exclusive, parents,
 // recursive.
-FileTarget target_of(const Exchange& exchange) {
-  FileTarget target{.path = exchange.path_param, .request_id = exchange.request_id};
+FileTarget target_of(const App& app, const Exchange& exchange) {
+  FileTarget target{.path = exchange.path_param, .request_id = exchange.request_id, .idle = idle_limit(app)};
   check_path("path", target.path);
   const auto flag = [&exchange](std::string_view name, bool otherwise) {
     const auto value = query_parameter(exchange.query, name);
@@ -45,74 +49,162 @@ Wanted wanted_by(const App& app, const Exchange& exchange, const FileTarget& tar
           .request_id = exchange.request_id};
 }
 
+constexpr std::string_view kType = "application/octet-stream";
+
 Headers download_headers(const ipc::Entry& entry) {
-  return {{"Accept-Ranges", "bytes"},
-          {"Content-Disposition", "attachment"},
-          {"Content-Security-Policy", "sandbox"},
-          {"ETag", "\"" + std::to_string(entry.mtime_ns) + "-" + std::to_string(entry.size) + "\""}};
+  Headers headers = {{"Content-Disposition", "attachment"}, {"Content-Security-Policy", "sandbox"}};
+  if (entry.size == ISOGATE_SIZE_UNKNOWN) return headers;
+  headers.emplace_back("Accept-Ranges", "bytes");
+  headers.emplace_back("ETag",
+                       "\"" + std::to_string(entry.mtime_ns) + "-" + std::to_string(entry.size) + "\"");
+  return headers;
 }
 
-Task<void> send_range(Exchange& exchange, Lease& lease, FileTarget target, const ByteRange& range) {
-  target.offset = range.offset;
-  target.limit = range.length;
-  Transfer transfer(lease, FileVerb::kRead, std::move(target));
-  exchange.on_gone([&transfer] { transfer.cancel(); });
-  uint64_t left = range.length;
-  try {
-    while (left > 0) {
-      const size_t n =
-          co_await exchange.write_from_pipe(transfer.pipe, std::min<uint64_t>(left, kSpliceAtOnce));
+// One file on its way to the client. Its length and ETag come from an empty read, its bytes from another one:
+// they are sent as long as both answers are of the same file.
+class Download {
+ public:
+  Download(App& app, Exchange& exchange, Lease& lease, FileTarget target)
+      : app_(app), exchange_(exchange), lease_(lease), target_(std::move(target)) {
+    exchange_.on_gone([this] { killer_.kill(); });
+  }
+  ~Download() { exchange_.on_gone({}); }
+  Download(const Download&) = delete;
+  Download& operator=(const Download&) = delete;
+
+  // False: the file was changed before a byte of it was sent.
+  Task<bool> run() {
+    const ipc::Entry entry = co_await look();
+    if (entry.size == ISOGATE_SIZE_UNKNOWN) {
+      co_await send_to_its_end(entry);
+      co_return true;
+    }
+    co_return co_await send(entry);
+  }
+
+ private:
+  // An empty read says what a read would say: a symlink that leaves the workspace, a FIFO, a directory.
+  Task<ipc::Entry> look() {
+    FileTarget peek = target_;
+    peek.limit = 0;
+    Transfer transfer(lease_, FileVerb::kRead, std::move(peek));
+    const TransferKill kill(&killer_, transfer);
+    co_return co_await entry_of(transfer);
+  }
+
+  Task<ipc::Entry> entry_of(Transfer& transfer) {
+    const ipc::Reply reply = co_await transfer.reply();
+    throw_unless_ok(app_, lease_, reply, killer_.killed());
+    co_return std::get<ipc::Entry>(reply.value);
+  }
+
+  static bool are_same(const ipc::Entry& one, const ipc::Entry& other) {
+    return one.size == other.size && one.mtime_ns == other.mtime_ns && one.mode == other.mode;
+  }
+
+  [[nodiscard]] bool head_only() const { return exchange_.route != Route::kFileGet; }
+
+  Task<bool> send(const ipc::Entry& entry) {
+    const auto range = parse_range(exchange_.header("Range"), entry.size);
+    if (!range) {
+      throw ApiError{
+          .code = Code::kRangeNotSatisfiable,
+          .message = "the file has " + std::to_string(entry.size) + " bytes; the Range lies outside"};
+    }
+    Headers headers = download_headers(entry);
+    if (range->partial) {
+      headers.emplace_back("Content-Range", "bytes " + std::to_string(range->offset) + "-" +
+                                                std::to_string(range->offset + range->length - 1) + "/" +
+                                                std::to_string(entry.size));
+    }
+    const unsigned status = range->partial ? 206 : 200;
+    if (head_only() || range->length == 0) {
+      co_await exchange_.begin(status, kType, range->length, headers);
+      co_await exchange_.finish();
+      co_return true;
+    }
+    FileTarget target = target_;
+    target.offset = range->offset;
+    target.limit = range->length;
+    Transfer transfer(lease_, FileVerb::kRead, std::move(target));
+    const TransferKill kill(&killer_, transfer);
+    if (range->length > transfer.room()) co_await transfer.ready();
+    bool proven = range->length <= transfer.room() || transfer.answered();
+    if (proven) {
+      const ipc::Entry read = co_await entry_of(transfer);
+      if (!are_same(read, entry)) co_return false;
+    }
+    co_await exchange_.begin(status, kType, range->length, headers);
+    // The last byte of what does not fit into the pipe waits for the answer.
+    for (uint64_t left = range->length; left > 0;) {
+      if (left == 1 && !proven) {
+        const ipc::Entry read = co_await entry_of(transfer);
+        if (!are_same(read, entry)) throw ClientGone{};
+        proven = true;
+      }
+      const uint64_t most = std::min<uint64_t>(proven ? left : left - 1, kSpliceAtOnce);
+      const size_t n = co_await exchange_.write_from_pipe(transfer.pipe, most);
       if (n == 0) break;
+      transfer.moved(n);
       left -= n;
     }
-  } catch (...) {
-    exchange.on_gone({});
-    throw;
+    co_await exchange_.finish();
+    co_return true;
   }
-  exchange.on_gone({});
-}
+
+  // What the kernel makes up as it is read: nobody knows its length before.
+  Task<void> send_to_its_end(const ipc::Entry& entry) {
+    FileTarget target = target_;
+    target.limit = UINT64_MAX;
+    Transfer transfer(lease_, FileVerb::kRead, std::move(target));
+    const TransferKill kill(&killer_, transfer);
+    co_await transfer.ready();
+    if (transfer.answered()) co_await entry_of(transfer);
+    co_await exchange_.begin(200, kType, std::nullopt, download_headers(entry));
+    std::string chunk(head_only() ? 0 : 65536, '\0');
+    boost::system::error_code error;
+    while (!head_only()) {
+      const size_t n = co_await transfer.pipe.async_read_some(
+          boost::asio::buffer(chunk), boost::asio::redirect_error(boost::asio::use_awaitable, error));
+      if (error || n == 0) break;
+      transfer.moved(n);
+      co_await exchange_.write(std::string_view(chunk).substr(0, n));
+    }
+    if (!head_only()) co_await entry_of(transfer);
+    co_await exchange_.finish();
+  }
+
+  App& app_;
+  Exchange& exchange_;
+  Lease& lease_;
+  const FileTarget target_;
+  Killer killer_;
+};
 
 }  // namespace
 
 Task<void> handle_file_get(App& app, Exchange& exchange) {
-  const FileTarget target = target_of(exchange);
+  FileTarget target = target_of(app, exchange);
   const Wanted wanted = wanted_by(app, exchange, target);
   Lease lease = co_await app.sandboxes.acquire(wanted);
-  // An empty read says what a read would say: a symlink that leaves the workspace, a FIFO, a directory.
-  FileTarget peek = target;
-  peek.limit = 0;
-  Transfer transfer(lease, FileVerb::kRead, std::move(peek));
-  Killer killer;
-  exchange.on_gone([&killer] { killer.kill(); });
-  const TransferKill kill(&killer, transfer);
-  const ipc::Reply reply = co_await transfer.reply();
-  throw_unless_ok(app, lease, reply, killer.killed());
-  const auto& entry = std::get<ipc::Entry>(reply.value);
-  Headers headers = download_headers(entry);
-  const auto range = parse_range(exchange.header("Range"), entry.size);
-  if (!range) {
-    throw ApiError{
-        .code = Code::kRangeNotSatisfiable,
-        .message = "the file has " + std::to_string(entry.size) + " bytes; the Range lies outside"};
-  }
-  if (range->partial) {
-    headers.emplace_back("Content-Range", "bytes " + std::to_string(range->offset) + "-" +
-                                              std::to_string(range->offset + range->length - 1) + "/" +
-                                              std::to_string(entry.size));
-  }
-  co_await exchange.begin(range->partial ? 206 : 200, "application/octet-stream", range->length, headers);
-  if (exchange.route == Route::kFileGet && range->length > 0)
-    co_await send_range(exchange, lease, target, *range);
-  co_await exchange.finish();
+  Download download(app, exchange, lease, std::move(target));
+  for (int i = 0; i < kMostTries; ++i)
+    if (co_await download.run()) co_return;
+  throw ApiError{.code = Code::kFileBusy,
+                 .message = "the file is changed all the time; copy it with an exec and read the copy",
+                 .retry_after_sec = 1};
 }
 
 Task<void> handle_file_put(App& app, Exchange& exchange) {
-  FileTarget target = target_of(exchange);
+  FileTarget target = target_of(app, exchange);
   const Wanted wanted = wanted_by(app, exchange, target);
   Lease lease = co_await app.sandboxes.acquire(wanted);
   Transfer transfer(lease, FileVerb::kWrite, std::move(target));
   try {
-    while (co_await exchange.read_body_to_pipe(transfer.pipe) > 0) {
+    for (;;) {
+      const size_t n = co_await exchange.read_body_to_pipe(transfer.pipe);
+      if (n == 0) break;
+      transfer.moved(n);
     }
     transfer.complete();
   } catch (const PipeClosed&) {  // the backend refused early; its reply says why
@@ -126,11 +218,13 @@ Task<void> handle_file_put(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_file_delete(App& app, Exchange& exchange) {
-  FileTarget target = target_of(exchange);
+  FileTarget target = target_of(app, exchange);
   const Wanted wanted = wanted_by(app, exchange, target);
   Lease lease = co_await app.sandboxes.acquire(wanted);
-  const ipc::Reply reply = co_await plain_file_call(lease, FileVerb::kRemove, std::move(target));
-  throw_unless_ok(app, lease, reply);
+  Killer killer;
+  exchange.on_gone([&killer] { killer.kill(); });
+  const ipc::Reply reply = co_await plain_file_call(lease, FileVerb::kRemove, std::move(target), &killer);
+  throw_unless_ok(app, lease, reply, killer.killed());
   co_await exchange.send(200, "application/json", "{}\n");
 }
 

@@ -2,7 +2,6 @@
 
 #include <sys/random.h>
 
-#include <boost/asio/post.hpp>
 #include <chrono>
 
 #include "gateway/base/log.h"
@@ -81,24 +80,21 @@ Result<void> Sandboxes::load() {
     auto sandbox = std::make_shared<Sandbox>();
     sandbox->row = std::move(row);
     sandbox->known = true;
+    if (sandbox->row.state == SandboxRow::State::kEnding) sandbox->closing = ISOGATE_CLOSE_PURGE;
+    sandbox->left_over = !sandbox->row.was_accepted();
     ++per_tenant_[sandbox->row.tenant];
     sandboxes_.emplace(sandbox->row.sandbox_id, std::move(sandbox));
   }
   return {};
 }
 
-asio::awaitable<void> Sandboxes::take(Sandbox& sandbox) {
-  while (sandbox.changing) {
+asio::awaitable<Change> Sandboxes::change(std::shared_ptr<Sandbox> sandbox) {
+  while (sandbox->changing) {
     const auto turn = std::make_shared<Event>(executor_);
-    sandbox.waiters.push_back(turn);
+    sandbox->waiters.push_back(turn);
     co_await turn->wait();
   }
-  sandbox.changing = true;
-}
-
-void Sandboxes::give_back(Sandbox& sandbox) {
-  sandbox.changing = false;
-  for (auto& waiter : std::exchange(sandbox.waiters, {})) waiter->set();
+  co_return Change(std::move(sandbox));
 }
 
 Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
@@ -111,7 +107,7 @@ Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
     request.open = backend && backend->channel &&
                    (sandbox.open_in == backend->channel || busy_before(sandbox, *backend->channel));
     request.pinned = sandbox.row.backend;
-    request.pinned_isolation = sandbox.row.isolation;
+    if (sandbox.row.was_accepted()) request.pinned_isolation = sandbox.row.isolation;
   }
   return backends_.decide(request);
 }
@@ -122,8 +118,7 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
     co_await settled_for(id, wanted);
     const auto sandbox = find_or_make(id, wanted);
     if (sandbox->changing) {  // and may be another one afterwards
-      co_await take(*sandbox);
-      give_back(*sandbox);
+      (void)co_await change(sandbox);
       continue;
     }
     const Decision decision = decide(*sandbox, wanted);
@@ -133,22 +128,21 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
       throw backend ? is_restarting(*decision.chosen) : refusal_of(decision);
     }
     const auto channel = backend->channel;
+    if (sandbox->closing) {
+      co_await finish_closing(sandbox, wanted);
+      continue;
+    }
     if (sandbox->open_in == channel && sandbox->known) co_return Lease(sandbox, backend, channel);
     if (const auto before = busy_before(*sandbox, *channel)) {
       if (before->identity().settings != channel->identity().settings) throw still_busy();
       co_return Lease(sandbox, backend, before);
     }
-    sandbox->changing = true;
-    std::exception_ptr failure;
     try {
+      const Change changing(sandbox);
       co_await open(*sandbox, *backend, wanted, 0);
     } catch (...) {
-      failure = std::current_exception();
-    }
-    give_back(*sandbox);
-    if (failure) {
       forget_if_unknown(id);
-      std::rethrow_exception(failure);
+      throw;
     }
   }
 }
@@ -219,71 +213,195 @@ asio::awaitable<void> Sandboxes::wait_for_calls(Sandbox& sandbox) {
 asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::string& agent, bool purge,
                                      std::string request_id) {
   const std::string id = sandbox_id(instance_, tenant, agent);
+  const Wanted wanted{.tenant = tenant, .agent = agent, .request_id = std::move(request_id)};
   const auto found = sandboxes_.find(id);
-  if (found == sandboxes_.end() || !found->second->known) {
-    throw ApiError{.code = Code::kSandboxNotFound,
-                   .message = "agent `" + printable(agent, 70) + "` has no sandbox"};
-  }
-  const auto sandbox = found->second;
-  co_await take(*sandbox);
-  if (const auto again = sandboxes_.find(id); again == sandboxes_.end() || again->second != sandbox) {
-    give_back(*sandbox);
-    throw ApiError{.code = Code::kSandboxNotFound, .message = "the sandbox was ended by another call"};
-  }
-  std::exception_ptr failure;
+  auto sandbox = found == sandboxes_.end() ? nullptr : found->second;
+  if (!sandbox) sandbox = co_await find_unrecorded(id, wanted);
   try {
+    const Change changing = co_await change(sandbox);
+    if (const auto again = sandboxes_.find(id); again == sandboxes_.end() || again->second != sandbox)
+      throw ApiError{.code = Code::kSandboxNotFound, .message = "the sandbox was ended by another call"};
     const auto backend = backends_.find(sandbox->row.backend);
-    if (!backend) {
-      forget_abandoned(*sandbox, purge);
-      give_back(*sandbox);
-      co_return;
-    }
+    if (!backend) co_return forget_abandoned(*sandbox, purge);
     co_await backends_.settled(std::chrono::seconds(20), backend->config.name);
     co_await wait_for_calls(*sandbox);
-    const bool held_before = sandbox->runs && sandbox->open_in && sandbox->open_in->connected();
-    if (!backend->channel && !held_before) {
-      throw ApiError{
-          .code = Code::kBackendUnavailable,
-          .message = "backend `" + sandbox->row.backend + "`, which holds this sandbox, is not running",
-          .retry_after_sec = 5};
-    }
-    const Wanted wanted{.tenant = tenant, .agent = agent, .request_id = request_id};
-    // Its host may have it open still, and then opens it again without a look.
     const bool was_lost = sandbox->row.state == SandboxRow::State::kLost;
-    bool gone = false;
-    const auto& in = sandbox->open_in;
-    if (!in || (in != backend->channel && !(sandbox->runs && in->connected()))) {
-      try {
-        co_await open(*sandbox, *backend, wanted, ISOGATE_OPEN_ATTACH_ONLY);
-      } catch (const ApiError&) {
-        if (sandbox->row.state != SandboxRow::State::kLost) throw;  // its files would stay, unknown
-        gone = true;
-      }
-    }
-    if (!gone) {
+    {
       const auto place = backend->gate.enter(tenant);
-      ipc::CloseCall call;
-      call.call.request_id = request_id;
-      call.sandbox_id = id;
-      call.mode = purge ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
-      const auto channel = sandbox->open_in->hold();
-      const ipc::Reply reply = co_await channel->call(std::move(call));
-      if (reply.status != ISOGATE_OK && reply.status != ISOGATE_NO_SANDBOX)
-        throw from_backend({reply.status, reply.os_errno, reply.message});
+      co_await close(*sandbox, *backend, purge ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP, wanted.request_id);
     }
-    sandbox->open_in.reset();
-    if (purge || gone || was_lost) {
-      sandbox->known = false;
-      state_.remove_sandbox(id, {});
-      forget(id);
-    }
+    if (purge || was_lost || !sandbox->row.was_accepted()) co_await forget_recorded(*sandbox);
     log::info("sandbox_ended",
               {{"sandbox_id", id}, {"tenant", tenant}, {"agent_id", agent}, {"purged", purge}});
   } catch (...) {
-    failure = std::current_exception();
+    forget_if_unknown(id);
+    throw;
   }
-  give_back(*sandbox);
-  if (failure) std::rethrow_exception(failure);
+}
+
+// What a backend has of an agent that the state store does not know: a lost store must not make it
+// unreachable for ever.
+asio::awaitable<std::shared_ptr<Sandbox>> Sandboxes::find_unrecorded(const std::string& id,
+                                                                     const Wanted& wanted) {
+  std::exception_ptr unsure;  // a backend that could not look may have it
+  const auto all = backends_.all();
+  for (const auto& backend : all) {
+    const bool serves = backend->channel && backend->settled && backend->probe &&
+                        backend->probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
+    if (!serves) continue;
+    if (const auto now = sandboxes_.find(id); now != sandboxes_.end()) co_return now->second;
+    const auto sandbox = find_or_make(id, wanted);
+    sandbox->row.backend = backend->config.name;
+    sandbox->row.state = SandboxRow::State::kOpening;
+    bool there = false;
+    try {
+      const Change changing(sandbox);
+      const auto place = backend->gate.enter(wanted.tenant);
+      there = co_await attach_to_close(*sandbox, *backend, wanted.request_id);
+    } catch (...) {
+      unsure = std::current_exception();
+    }
+    if (there) co_return sandbox;
+    forget_if_unknown(id);
+  }
+  if (unsure) std::rethrow_exception(unsure);
+  throw ApiError{.code = Code::kSandboxNotFound,
+                 .message = "agent `" + printable(wanted.agent, 70) + "` has no sandbox"};
+}
+
+// From here on only another close may follow, until one succeeds. `mode` is ISOGATE_CLOSE_STOP or _PURGE.
+asio::awaitable<void> Sandboxes::close(Sandbox& sandbox, Backend& backend, uint32_t mode,
+                                       const std::string& request_id) {
+  sandbox.closing = std::max(sandbox.closing.value_or(mode), mode);
+  const bool purge = *sandbox.closing == ISOGATE_CLOSE_PURGE;
+  if (purge && sandbox.known && sandbox.row.state != SandboxRow::State::kEnding) {
+    sandbox.row.state = SandboxRow::State::kEnding;
+    // A full disk must not keep anybody from freeing it: without the record a crash in the middle of the
+    // purge is seen as a lost workspace.
+    if (const auto recorded = co_await commit(sandbox); !recorded)
+      log::warn("purge_not_recorded",
+                {{"sandbox_id", sandbox.row.sandbox_id}, {"reason", recorded.error().message}});
+  }
+  for (const bool last : {false, true}) {
+    const auto& in = sandbox.open_in;
+    const bool is_open = in && (in == backend.channel || (sandbox.runs && in->connected()));
+    if (!is_open && !co_await attach_to_close(sandbox, backend, request_id)) {
+      if (!purge) break;
+      // Its workspace is gone, but perhaps not all else: what is complete can be removed completely.
+      const Wanted wanted{
+          .tenant = sandbox.row.tenant, .agent = sandbox.row.agent_id, .request_id = request_id};
+      const Opener by = opener(backend);
+      (void)co_await ask_to_open(sandbox, backend, by, wanted, 0);
+      sandbox.open_in = by.channel->shared_from_this();
+    }
+    try {
+      co_await close_in(sandbox, sandbox.open_in->hold(), request_id);
+      break;
+    } catch (const ApiError&) {
+      if (last || sandbox.open_in) throw;  // null: that host does not have it open
+    }
+  }
+  sandbox.closing.reset();
+  sandbox.open_in.reset();
+}
+
+// Asks the host that has it open. Where that host says that it has not, `open_in` is null afterwards.
+asio::awaitable<void> Sandboxes::close_in(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
+                                          const std::string& request_id) {
+  ipc::CloseCall call;
+  call.call.request_id = request_id;
+  call.sandbox_id = sandbox.row.sandbox_id;
+  call.mode = sandbox.closing.value_or(ISOGATE_CLOSE_STOP);
+  const ipc::Reply reply = co_await channel->call(std::move(call));
+  if (reply.status == ISOGATE_NO_SANDBOX || !channel->connected()) sandbox.open_in.reset();
+  if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
+}
+
+// False: its backend says that there is nothing.
+asio::awaitable<bool> Sandboxes::attach_to_close(Sandbox& sandbox, Backend& backend,
+                                                 const std::string& request_id) {
+  const Opener by = opener(backend);
+  ipc::OpenCall call;
+  call.call.request_id = request_id;
+  call.flags =
+      ISOGATE_OPEN_ATTACH_ONLY | (by.config.limits_best_effort ? ISOGATE_OPEN_LIMITS_BEST_EFFORT : 0u);
+  call.egress = by.config.egress;
+  call.sandbox_id = sandbox.row.sandbox_id;
+  call.tenant = sandbox.row.tenant;
+  call.agent_id = sandbox.row.agent_id;
+  call.handle = sandbox.row.handle;
+  call.limits = by.config.sandbox_limits;
+  const ipc::Reply reply = co_await by.channel->call(std::move(call));
+  if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) co_return false;
+  if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
+  sandbox.runs = (std::get<ipc::Opened>(reply.value).flags & ISOGATE_SANDBOX_RUNS) != 0;
+  sandbox.open_in = sandbox.runs ? by.channel : by.channel->shared_from_this();
+  co_return true;
+}
+
+// What a close that failed has left: a call waits for it, but not for long, and never runs beside it.
+asio::awaitable<void> Sandboxes::finish_closing(std::shared_ptr<Sandbox> sandbox, const Wanted& wanted) {
+  const auto backend = backends_.find(sandbox->row.backend);
+  const bool purge = *sandbox->closing == ISOGATE_CLOSE_PURGE;
+  const Change changing(sandbox);
+  std::optional<ApiError> failure;
+  try {
+    if (!backend) throw is_restarting(sandbox->row.backend);
+    const auto place = backend->gate.enter(wanted.tenant);
+    co_await wait_for_calls(*sandbox);
+    co_await close(*sandbox, *backend, *sandbox->closing, wanted.request_id);
+    if (purge) co_await forget_recorded(*sandbox);
+  } catch (const ApiError& error) {
+    failure = error;
+  }
+  if (failure) {
+    throw ApiError{.code = Code::kBackendUnavailable,
+                   .message = "an earlier end of this sandbox is not finished: " + failure->message,
+                   .retry_after_sec = 5};
+  }
+}
+
+// Once it is recorded that it is gone: an answer before that could be undone by a crash.
+asio::awaitable<void> Sandboxes::forget_recorded(Sandbox& sandbox) {
+  const std::string id = sandbox.row.sandbox_id;
+  std::function<void(State::Done)> remove = [&](State::Done done) {
+    state_.remove_sandbox(id, std::move(done));
+  };
+  if (const auto recorded = co_await stored(std::move(remove)); !recorded) {
+    sandbox.closing = ISOGATE_CLOSE_PURGE;
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = "the end of the sandbox cannot be recorded: " + recorded.error().message,
+                   .retry_after_sec = 5};
+  }
+  sandbox.known = false;
+  const auto found = sandboxes_.find(id);
+  if (found != sandboxes_.end() && found->second.get() == &sandbox) forget(id);
+}
+
+bool Sandboxes::still_good(const Lease& lease, const Wanted& wanted) const {
+  const Sandbox& sandbox = *lease.sandbox;
+  const auto found = sandboxes_.find(sandbox.row.sandbox_id);
+  if (found == sandboxes_.end() || found->second != lease.sandbox || sandbox.closing) return false;
+  if (sandbox.open_in != lease.channel || !lease.channel->connected()) return false;
+  const Decision decision = decide(sandbox, wanted);
+  if (!decision.chosen) throw refusal_of(decision);
+  return *decision.chosen == sandbox.row.backend;
+}
+
+void Sandboxes::distrust(const Lease& lease) {
+  Sandbox& sandbox = *lease.sandbox;
+  sandbox.closing = std::max<uint32_t>(sandbox.closing.value_or(ISOGATE_CLOSE_STOP), ISOGATE_CLOSE_STOP);
+}
+
+void Sandboxes::add_listener(const std::string& address, uint32_t port) {
+  if (gateway_listeners_.empty()) {
+    gateway_address_ = address;
+    gateway_port_ = port;
+  } else {
+    gateway_listeners_ += ' ';
+  }
+  const bool v6 = address.find(':') != std::string::npos;
+  gateway_listeners_ += (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
 }
 
 // Of a backend that is not configured any more: nobody is left who could close it.

@@ -12,6 +12,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "gateway/front/api_error.h"
@@ -23,17 +24,36 @@ namespace isogate::front {
 
 struct Sandbox {
   SandboxRow row;
-  bool known = false;  // in the state store
-  bool runs = false;   // it goes on without its host, and one host at a time has it open
+  bool known = false;      // in the state store; `row.state` says whether it was ever accepted
+  bool runs = false;       // it goes on without its host, and one host at a time has it open
+  bool left_over = false;  // by an earlier gateway, half-made or half-removed
+  // A close that began and has not succeeded, ISOGATE_CLOSE_*: no call but another close may follow.
+  std::optional<uint32_t> closing;
   // The host it is open in; null: none. Where it `runs`, held until the next host has it.
   std::shared_ptr<BackendChannel> open_in;
   bool changing = false;  // being opened or closed
-  bool ending = false;
   std::vector<std::shared_ptr<Event>> waiters;
   size_t calls = 0;                            // leases out
   std::chrono::steady_clock::time_point used;  // when the last lease came back
   size_t execs = 0;
   std::unordered_set<std::function<void()>*> kills;  // of running execs
+};
+
+// One change of a sandbox at a time: it is `changing` while this lives, and whoever waits comes next, however
+// the change ends.
+class [[nodiscard]] Change {
+ public:
+  explicit Change(std::shared_ptr<Sandbox> of) : sandbox_(std::move(of)) { sandbox_->changing = true; }
+  Change(Change&&) noexcept = default;
+  Change& operator=(Change&&) = delete;
+  ~Change() {
+    if (!sandbox_) return;
+    sandbox_->changing = false;
+    for (auto& waiter : std::exchange(sandbox_->waiters, {})) waiter->set();
+  }
+
+ private:
+  std::shared_ptr<Sandbox> sandbox_;
 };
 
 class Lease {
@@ -70,11 +90,8 @@ class Sandboxes {
 
   Result<void> load();
 
-  // What a sandbox tries to reach when it is measured: this gateway's own listener.
-  void set_gateway(std::string address, uint32_t port) {
-    gateway_address_ = std::move(address);
-    gateway_port_ = port;
-  }
+  // What a sandbox tries to reach when it is measured: every TCP listener of this gateway.
+  void add_listener(const std::string& address, uint32_t port);
 
   void set_limits(size_t all, size_t per_tenant) {
     most_ = all;
@@ -84,7 +101,12 @@ class Sandboxes {
   // Opens it where needed. Throws ApiError.
   boost::asio::awaitable<Lease> acquire(const Wanted& wanted);
 
-  // Kills what runs, closes it; `purge` removes its files and forgets it. Throws ApiError.
+  // Whether a lease that waited is still good: its sandbox is the agent's, not about to end, open where it
+  // was, and what the policy chooses now. Throws ApiError when the policy chooses nothing any more.
+  [[nodiscard]] bool still_good(const Lease& lease, const Wanted& wanted) const;
+
+  // Kills what runs, closes it; `purge` removes its files and forgets it. One that only its backend knows,
+  // since the state store was lost, is found there. Throws ApiError.
   boost::asio::awaitable<void> end(const std::string& tenant, const std::string& agent, bool purge,
                                    std::string request_id);
 
@@ -103,6 +125,9 @@ class Sandboxes {
   // A call came back with ISOGATE_NO_SANDBOX or ISOGATE_SANDBOX_LOST: the next acquire() opens anew.
   void lost(const Lease& lease, isogate_status status);
 
+  // An exec in it did not run where it should: it is closed before anything else runs in it.
+  static void distrust(const Lease& lease);
+
   [[nodiscard]] std::vector<const Sandbox*> of(const std::string& tenant) const;
   [[nodiscard]] size_t count() const { return sandboxes_.size(); }
   void kill_all();  // every running exec
@@ -112,23 +137,52 @@ class Sandboxes {
   void forget_if_unknown(const std::string& id);
   void forget(const std::string& id);
   void forget_abandoned(Sandbox& sandbox, bool purge);
-  boost::asio::awaitable<void> take(Sandbox& sandbox);
-  void give_back(Sandbox& sandbox);
-  struct Opener;
+  boost::asio::awaitable<Change> change(std::shared_ptr<Sandbox> sandbox);
+  // Who opens it, and what it claims: a reload may put others in their place before the sandbox is open and
+  // measured, and then it is by these that it is judged.
+  struct Opener {
+    std::shared_ptr<BackendChannel> channel;  // held
+    BackendConfig config;
+    ipc::Probe probe;
+  };
+  static Opener opener(Backend& backend);  // throws ApiError while there is none
   boost::asio::awaitable<void> open(Sandbox& sandbox, Backend& backend, const Wanted& wanted, uint32_t how);
   boost::asio::awaitable<ipc::Opened> ask_to_open(Sandbox& sandbox, Backend& backend, const Opener& by,
                                                   const Wanted& wanted, uint32_t how);
   boost::asio::awaitable<void> close_before(Sandbox& sandbox, const Opener& by);
+  boost::asio::awaitable<void> record_intent(Sandbox& sandbox, const Opener& by);
+  boost::asio::awaitable<ipc::Opened> open_unused(Sandbox& sandbox, Backend& backend, const Opener& by,
+                                                  const Wanted& wanted, uint32_t how);
+  boost::asio::awaitable<void> accept(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
+                                      bool for_a_call);
+  void forget_intent(Sandbox& sandbox);
+  boost::asio::awaitable<void> undo_open(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
+                                         const std::string& request_id);
+  boost::asio::awaitable<void> close(Sandbox& sandbox, Backend& backend, uint32_t mode,
+                                     const std::string& request_id);
+  boost::asio::awaitable<void> close_in(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
+                                        const std::string& request_id);
+  boost::asio::awaitable<bool> attach_to_close(Sandbox& sandbox, Backend& backend,
+                                               const std::string& request_id);
+  boost::asio::awaitable<void> finish_closing(std::shared_ptr<Sandbox> sandbox, const Wanted& wanted);
+  boost::asio::awaitable<std::shared_ptr<Sandbox>> find_unrecorded(const std::string& id,
+                                                                   const Wanted& wanted);
+  boost::asio::awaitable<void> forget_recorded(Sandbox& sandbox);
   boost::asio::awaitable<void> check_evidence(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
                                               const std::string& request_id);
+  boost::asio::awaitable<void> end_never_accepted(std::shared_ptr<Backend> backend);
   struct Left;
   struct Round;
   boost::asio::awaitable<std::optional<std::vector<Left>>> look_what_runs(const Backend& backend);
   boost::asio::awaitable<void> take_up_due(std::shared_ptr<Backend> backend, std::vector<Left>& left);
   boost::asio::awaitable<void> take_up_some(std::shared_ptr<Backend> backend, std::shared_ptr<Round> round);
   boost::asio::awaitable<void> take_up_one(Backend& backend, Left& left);
-  boost::asio::awaitable<void> commit(const Sandbox& sandbox);
+  boost::asio::awaitable<Result<void>> commit(const Sandbox& sandbox);
+  boost::asio::awaitable<Result<void>> stored(std::function<void(State::Done)> act);
   boost::asio::awaitable<void> wait_for_calls(Sandbox& sandbox);
+  struct IdleRound;
+  boost::asio::awaitable<void> stop_some_idle(std::string backend, std::shared_ptr<IdleRound> round,
+                                              std::chrono::seconds limit);
   boost::asio::awaitable<void> stop_if_idle(std::shared_ptr<Sandbox> sandbox, std::chrono::seconds limit);
   boost::asio::awaitable<void> settled_for(const std::string& id, const Wanted& wanted);
   Decision decide(const Sandbox& sandbox, const Wanted& wanted) const;
@@ -139,9 +193,11 @@ class Sandboxes {
   std::string instance_;
   bool started_by_root_;
   Namespaces host_namespaces_;
-  std::string gateway_address_;
+  std::string gateway_address_;  // the first of the listeners
   uint32_t gateway_port_ = 0;
+  std::string gateway_listeners_;
   size_t taking_up_ = 0;
+  std::unordered_set<std::string> stopping_idle_;  // backends
   size_t most_ = SIZE_MAX, most_per_tenant_ = SIZE_MAX;
   std::unordered_map<std::string, std::shared_ptr<Sandbox>> sandboxes_;  // by sandbox_id
   std::unordered_map<std::string, size_t> per_tenant_;

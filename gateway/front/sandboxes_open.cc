@@ -15,19 +15,15 @@ int64_t now_ms() {
 
 }  // namespace
 
-// Who opens it, and what it claims: a reload may put others in their place before the sandbox is open and
-// measured, and then it is by these that it is judged.
-struct Sandboxes::Opener {
-  std::shared_ptr<BackendChannel> channel;  // held
-  BackendConfig config;
-  ipc::Probe probe;
-};
+Sandboxes::Opener Sandboxes::opener(Backend& backend) {
+  if (!backend.channel || !backend.settled || !backend.probe) throw is_restarting(backend.config.name);
+  return {backend.channel->hold(), backend.config, *backend.probe};
+}
 
-// `how`: ISOGATE_OPEN_ATTACH_ONLY, ISOGATE_OPEN_AS_IT_IS or 0.
+// `how`: ISOGATE_OPEN_AS_IT_IS or 0.
 asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const Wanted& wanted,
                                       uint32_t how) {
-  if (!backend.channel || !backend.settled || !backend.probe) throw is_restarting(backend.config.name);
-  const Opener by{backend.channel->hold(), backend.config, *backend.probe};
+  const Opener by = opener(backend);
   const bool for_a_call = how != ISOGATE_OPEN_AS_IT_IS;
   if (const auto error = state_.last_error(); error && for_a_call) {
     throw ApiError{
@@ -37,10 +33,72 @@ asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const 
   std::optional<CallGate::Ticket> ticket;
   if (for_a_call) ticket.emplace(backend.gate.enter(wanted.tenant));
   co_await close_before(sandbox, by);
-  const ipc::Opened opened = co_await ask_to_open(sandbox, backend, by, wanted, how);
-  co_await check_evidence(sandbox, by, opened, wanted.request_id);
+  if (!sandbox.known) co_await record_intent(sandbox, by);
+  const ipc::Opened opened = co_await open_unused(sandbox, backend, by, wanted, how);
+  sandbox.runs = (opened.flags & ISOGATE_SANDBOX_RUNS) != 0;
+  std::exception_ptr failure;
+  try {
+    co_await check_evidence(sandbox, by, opened, wanted.request_id);
+    co_await accept(sandbox, by, opened, for_a_call);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    co_await undo_open(sandbox, by, opened, wanted.request_id);
+    std::rethrow_exception(failure);
+  }
+  sandbox.open_in = sandbox.runs ? by.channel : by.channel->shared_from_this();
+  log::info(for_a_call ? "sandbox_opened" : "sandbox_taken_up",
+            {{"sandbox_id", sandbox.row.sandbox_id},
+             {"tenant", sandbox.row.tenant},
+             {"agent_id", sandbox.row.agent_id},
+             {"backend", by.config.name},
+             {"isolation", isolation_name(opened.isolation)},
+             {"attached", (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0}});
+}
+
+// Before the backend is asked: what a crash leaves half-made is then known at the next start.
+asio::awaitable<void> Sandboxes::record_intent(Sandbox& sandbox, const Opener& by) {
   SandboxRow& row = sandbox.row;
-  const bool changed = !sandbox.known || row.backend != by.config.name || row.handle != opened.handle ||
+  row.backend = by.config.name;
+  row.state = SandboxRow::State::kOpening;
+  row.created_ms = row.last_used_ms = now_ms();
+  if (const auto recorded = co_await commit(sandbox); !recorded)
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = "the sandbox cannot be recorded: " + recorded.error().message};
+  sandbox.known = true;
+}
+
+// What was never accepted may hold what nobody measured: it is ended, and opened once more.
+asio::awaitable<ipc::Opened> Sandboxes::open_unused(Sandbox& sandbox, Backend& backend, const Opener& by,
+                                                    const Wanted& wanted, uint32_t how) {
+  const auto may_have_run = [&](const ipc::Opened& opened) {
+    return !sandbox.row.was_accepted() && opened.isolation >= ISOGATE_ISOLATION_NAMESPACE &&
+           (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0 && (opened.flags & ISOGATE_SANDBOX_FRESH) == 0;
+  };
+  ipc::Opened opened = co_await ask_to_open(sandbox, backend, by, wanted, how);
+  if (!may_have_run(opened)) co_return opened;
+  sandbox.closing = ISOGATE_CLOSE_STOP;
+  sandbox.runs = (opened.flags & ISOGATE_SANDBOX_RUNS) != 0;
+  sandbox.open_in = by.channel->shared_from_this();
+  co_await close_in(sandbox, by.channel, wanted.request_id);
+  sandbox.closing.reset();
+  sandbox.open_in.reset();
+  opened = co_await ask_to_open(sandbox, backend, by, wanted, how);
+  if (!may_have_run(opened)) co_return opened;
+  co_await undo_open(sandbox, by, opened, wanted.request_id);
+  throw ApiError{.code = Code::kBackendUnavailable,
+                 .message =
+                     "the sandbox was closed: it was there already, but the state store does not know "
+                     "it, so a tenant may have run in it; end it with DELETE /sandboxes/{agent_id}"};
+}
+
+// From here on, and not before, something may run in it.
+asio::awaitable<void> Sandboxes::accept(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
+                                        bool for_a_call) {
+  SandboxRow& row = sandbox.row;
+  const SandboxRow before = row;
+  const bool changed = row.backend != by.config.name || row.handle != opened.handle ||
                        row.isolation != opened.isolation || row.uid != opened.uid ||
                        row.state != SandboxRow::State::kActive;
   row.backend = by.config.name;
@@ -49,18 +107,37 @@ asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const 
   row.uid = opened.uid;
   row.state = SandboxRow::State::kActive;
   if (for_a_call) row.last_used_ms = now_ms();
-  if (row.created_ms == 0) row.created_ms = row.last_used_ms;
-  if (changed) co_await commit(sandbox);
-  sandbox.known = true;
-  sandbox.runs = (opened.flags & ISOGATE_SANDBOX_RUNS) != 0;
-  sandbox.open_in = sandbox.runs ? by.channel : by.channel->shared_from_this();
-  log::info(for_a_call ? "sandbox_opened" : "sandbox_taken_up",
-            {{"sandbox_id", row.sandbox_id},
-             {"tenant", row.tenant},
-             {"agent_id", row.agent_id},
-             {"backend", by.config.name},
-             {"isolation", isolation_name(opened.isolation)},
-             {"attached", (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0}});
+  if (!changed) co_return;
+  if (const auto recorded = co_await commit(sandbox); !recorded) {
+    row = before;
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = "the sandbox cannot be recorded: " + recorded.error().message};
+  }
+}
+
+// What was opened and not accepted is closed. Where that fails too, nothing but its close may follow.
+asio::awaitable<void> Sandboxes::undo_open(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
+                                           const std::string& request_id) {
+  // One that was made just now, for nobody yet, leaves nothing. What is not said to be so may be another's.
+  const bool fresh = !sandbox.row.was_accepted() && (opened.flags & ISOGATE_SANDBOX_ATTACHED) == 0 &&
+                     (opened.flags & ISOGATE_SANDBOX_FRESH) != 0;
+  sandbox.closing = fresh ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
+  sandbox.open_in = by.channel->shared_from_this();
+  try {
+    co_await close_in(sandbox, by.channel, request_id);
+  } catch (const ApiError& error) {
+    log::error("sandbox_not_closed", {{"sandbox_id", sandbox.row.sandbox_id}, {"reason", error.message}});
+    co_return;
+  }
+  sandbox.closing.reset();
+  sandbox.open_in.reset();
+  if (fresh) forget_intent(sandbox);
+}
+
+// Nothing of it is left. Its record may go later: a sandbox that is not there is found not to be.
+void Sandboxes::forget_intent(Sandbox& sandbox) {
+  sandbox.known = false;
+  state_.remove_sandbox(sandbox.row.sandbox_id, {});
 }
 
 // The host before: two of them would take what runs from each other.
@@ -86,7 +163,7 @@ asio::awaitable<ipc::Opened> Sandboxes::ask_to_open(Sandbox& sandbox, Backend& b
                                                     const Wanted& wanted, uint32_t how) {
   ipc::OpenCall call;
   call.call.request_id = wanted.request_id;
-  call.flags = how | (sandbox.known ? ISOGATE_OPEN_KNOWN : 0u) |
+  call.flags = how | (sandbox.known && sandbox.row.was_accepted() ? ISOGATE_OPEN_KNOWN : 0u) |
                (by.config.limits_best_effort ? ISOGATE_OPEN_LIMITS_BEST_EFFORT : 0u);
   call.egress = by.config.egress;
   call.sandbox_id = sandbox.row.sandbox_id;
@@ -102,6 +179,9 @@ asio::awaitable<ipc::Opened> Sandboxes::ask_to_open(Sandbox& sandbox, Backend& b
                           reply.status == ISOGATE_UNSUPPORTED;
   if (reply.status == ISOGATE_SANDBOX_LOST) sandbox.row.state = SandboxRow::State::kLost;
   if (reply.status == ISOGATE_OK) co_return std::get<ipc::Opened>(reply.value);
+  const bool nothing_made = reply.status != ISOGATE_LOST && by.channel->connected();
+  if (nothing_made && sandbox.known && sandbox.row.state == SandboxRow::State::kOpening)
+    forget_intent(sandbox);
   ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
   if (reply.status == ISOGATE_LOST)
     error.code = Code::kBackendUnavailable;  // nothing of the tenant's had started
@@ -109,13 +189,10 @@ asio::awaitable<ipc::Opened> Sandboxes::ask_to_open(Sandbox& sandbox, Backend& b
   throw error;
 }
 
-// A mismatch closes the sandbox. What was opened before may hold a tenant's programs: it is not measured
-// again.
+// At every open: what is measured, or was before the first tenant command, against what is claimed and asked
+// for now. Throws ApiError on a mismatch.
 asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
                                                 const std::string& request_id) {
-  if (sandbox.known && (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0 &&
-      opened.isolation == sandbox.row.isolation)
-    co_return;
   isogate_evidence evidence{};
   std::string why_not;
   if ((by.probe.capabilities & ISOGATE_CAP_EVIDENCE) != 0) {
@@ -124,8 +201,13 @@ asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, const Opener& 
     call.sandbox_id = sandbox.row.sandbox_id;
     call.gateway_address = gateway_address_;
     call.gateway_port = gateway_port_;
+    call.gateway_listeners = gateway_listeners_;
     const ipc::Reply reply = co_await by.channel->call(std::move(call));
     if (reply.status != ISOGATE_OK && !by.channel->connected()) throw is_restarting(by.config.name);
+    if (reply.status == ISOGATE_SANDBOX_LOST) {
+      sandbox.row.state = SandboxRow::State::kLost;
+      throw from_backend({reply.status, reply.os_errno, reply.message});
+    }
     if (reply.status == ISOGATE_OK)
       evidence = std::get<isogate_evidence>(reply.value);
     else
@@ -139,39 +221,35 @@ asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, const Opener& 
                     .limits = by.config.sandbox_limits,
                     .limits_best_effort = by.config.limits_best_effort,
                     .started_by_root = started_by_root_};
-  auto mismatch = evidence_mismatch(evidence, claim, host_namespaces_);
-  if (mismatch) *mismatch += why_not;
-  if (!sandbox.known && (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0 &&
-      opened.isolation >= ISOGATE_ISOLATION_NAMESPACE) {
-    mismatch = "it was there already, but the state store does not know it, so a tenant may have run in it";
-  }
+  const auto mismatch = evidence_mismatch(evidence, claim, host_namespaces_);
   if (!mismatch) co_return;
-  log::error("evidence_mismatch",
-             {{"sandbox_id", sandbox.row.sandbox_id}, {"backend", by.config.name}, {"mismatch", *mismatch}});
-  ipc::CloseCall close;
-  close.call.request_id = request_id;
-  close.sandbox_id = sandbox.row.sandbox_id;
-  // One that was made just now, for nobody yet, leaves nothing.
-  const bool fresh = !sandbox.known && (opened.flags & ISOGATE_SANDBOX_ATTACHED) == 0;
-  close.mode = fresh ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
-  co_await by.channel->call(std::move(close));
+  log::error("evidence_mismatch", {{"sandbox_id", sandbox.row.sandbox_id},
+                                   {"backend", by.config.name},
+                                   {"mismatch", *mismatch + why_not}});
   throw ApiError{.code = Code::kBackendUnavailable,
                  .message = "the sandbox was closed: what was measured inside is not what backend `" +
-                            by.config.name + "` claims: " + *mismatch};
+                            by.config.name + "` claims: " + *mismatch + why_not};
 }
 
-// Waits until the pin is on disk: an exec answers only after that.
-asio::awaitable<void> Sandboxes::commit(const Sandbox& sandbox) {
+// Waits until the row is on disk: an exec answers only after that.
+asio::awaitable<Result<void>> Sandboxes::commit(const Sandbox& sandbox) {
+  std::function<void(State::Done)> put = [&](State::Done done) {
+    state_.put_sandbox(sandbox.row, std::move(done));
+  };
+  co_return co_await stored(std::move(put));
+}
+
+// Asks the store for one change, and waits for what came of it.
+asio::awaitable<Result<void>> Sandboxes::stored(std::function<void(State::Done)> act) {
   const auto done = std::make_shared<Event>(executor_);
   const auto outcome = std::make_shared<std::optional<Error>>();
-  state_.put_sandbox(sandbox.row, [executor = executor_, done, outcome](Result<void> result) {
+  act([executor = executor_, done, outcome](Result<void> result) {
     if (!result) *outcome = result.error();
     asio::post(executor, [done] { done->set(); });
   });
   co_await done->wait();
-  if (*outcome)
-    throw ApiError{.code = Code::kQuotaExceeded,
-                   .message = "the sandbox cannot be recorded: " + (*outcome)->message};
+  if (*outcome) co_return **outcome;
+  co_return Result<void>();
 }
 
 }  // namespace isogate::front

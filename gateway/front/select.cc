@@ -7,6 +7,7 @@
 namespace isogate::front {
 namespace {
 
+constexpr uint64_t kLeastPids = 2;
 constexpr size_t kMaxForeign = 1000;  // bytes of a plugin's own words in a reason
 
 struct Name {
@@ -46,15 +47,20 @@ std::string with(const std::string& text, std::string_view detail) {
   return detail.empty() ? text : text + ": " + printable(detail, kMaxForeign);
 }
 
-// What speaks against one candidate, by what would mend it.
+// What speaks against one candidate, by what would mend it. What it lacks for this call is apart from the
+// rest: it is no part of what chooses.
 struct Objections {
-  std::string reasons;
-  bool availability = false, capability = false, policy = false, broken = false;
+  std::string reasons, lacks;
+  bool availability = false, policy = false, broken = false;
 
   void add(bool& kind, const std::string& reason) {
     kind = true;
     if (!reasons.empty()) reasons += "; ";
     reasons += reason;
+  }
+  [[nodiscard]] bool by_policy() const { return !reasons.empty(); }
+  [[nodiscard]] std::string all() const {
+    return reasons + (reasons.empty() || lacks.empty() ? "" : "; ") + lacks;
   }
 };
 
@@ -138,7 +144,7 @@ void check_capabilities(const ipc::Probe& probe, uint64_t needed, Objections& ou
   uint64_t known = 0;
   for (const auto& [bit, name] : capability_table()) known |= bit;
   if (missing & ~known) names += names.empty() ? "one that is not known" : ", one that is not known";
-  out.add(out.capability, "it lacks " + names + degraded(probe));
+  out.lacks = "it lacks " + names + degraded(probe);
 }
 
 constexpr uint64_t kExecLimits = ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS;
@@ -150,6 +156,30 @@ uint64_t sandbox_limits(const ipc::Probe& probe) {
   if (probe.locality == ISOGATE_LOCALITY_PROCESS) return probe.capabilities & ISOGATE_CAP_LIMIT_DISK;
   if (probe.locality == ISOGATE_LOCALITY_HOST) return probe.capabilities;
   return probe.capabilities | kExecLimits;
+}
+
+// `denies`: as it is configured, its programs have no way out. No capability claims a proxy.
+void check_egress(uint32_t egress, bool denies, Objections& out) {
+  switch (egress) {
+    case ISOGATE_EGRESS_UNSET:
+      return;
+    case ISOGATE_EGRESS_DENY:
+      if (!denies)
+        out.add(out.policy,
+                "it cannot keep its programs off the network: configure it so that it can, or remove "
+                "egress: deny");
+      return;
+    case ISOGATE_EGRESS_PROXY:
+      return out.add(out.policy, "it has no egress proxy: write egress: deny or egress: allow");
+    case ISOGATE_EGRESS_ALLOW:
+      if (denies)
+        out.add(out.policy,
+                "its programs have no way out to any network: configure it so that they do, choose another "
+                "backend, or remove egress: allow");
+      return;
+    default:
+      return out.add(out.policy, "its egress is not known, " + std::to_string(egress));
+  }
 }
 
 // A sandbox that would be refused when it is opened is not worth a try.
@@ -168,10 +198,18 @@ void check_wanted(const Standing& wanted, const ipc::Probe& probe, Objections& o
       names += (names.empty() ? "" : ", ") + std::string(row.setting);
   if (!names.empty())
     out.add(out.policy, "it cannot limit " + names + ": remove it or write limits.mode: best_effort");
-  if (wanted.egress == ISOGATE_EGRESS_DENY && (probe.capabilities & ISOGATE_CAP_EGRESS_DENY) == 0)
-    out.add(out.policy,
-            "it cannot keep its programs off the network: configure it so that it can, or remove "
-            "egress: deny");
+  if (wanted.limits.pids != 0 && wanted.limits.pids < kLeastPids &&
+      probe.locality != ISOGATE_LOCALITY_PROCESS)
+    out.add(out.policy, "limits.max_pids has no room for a program and the init beside it: write " +
+                            std::to_string(kLeastPids) + " at least");
+  check_egress(wanted.egress, (probe.capabilities & ISOGATE_CAP_EGRESS_DENY) != 0, out);
+}
+
+// Never, whatever becomes of it, what the request asks for above the policy's own floor.
+bool never_isolates_so(const Candidate& candidate, const Policy& policy, const SelectRequest& request) {
+  return request.min_isolation && known_isolation(*request.min_isolation) &&
+         *request.min_isolation > policy.min_isolation && candidate.best &&
+         *candidate.best < *request.min_isolation;
 }
 
 struct Examined {
@@ -184,7 +222,14 @@ Examined examine(const Candidate& candidate, const Policy& policy, const SelectR
   const bool open = request.open && request.pinned == candidate.name && candidate.good;
   check_state(candidate, open, result.objections);
   const std::optional<ipc::Probe>& latest = open ? candidate.good : candidate.probe;
-  if (!latest || !check_verdict(*latest, result.objections)) return result;
+  if (!latest || !check_verdict(*latest, result.objections)) {
+    if (never_isolates_so(candidate, policy, request))
+      result.objections.add(result.objections.policy,
+                            "its isolation is at best " + std::string(isolation_name(*candidate.best)) +
+                                ", below the " + std::string(isolation_name(*request.min_isolation)) +
+                                " that the request asks for");
+    return result;
+  }
   const ipc::Probe& probe = *latest;
   result.isolation = probe.isolation;
   std::string note = degraded(probe);
@@ -201,9 +246,22 @@ Examined examine(const Candidate& candidate, const Policy& policy, const SelectR
   return result;
 }
 
+// Out of order for the moment, and nothing else: what it would isolate, as last seen or at the most.
+std::optional<uint32_t> passing_outage_of(const Candidate& candidate, const Examined& examined) {
+  const Objections& objections = examined.objections;
+  if (objections.policy || !(objections.availability || objections.broken)) return std::nullopt;
+  if (candidate.state == BackendState::kFailed) return std::nullopt;  // it was never here
+  const bool probed_away = candidate.state == BackendState::kUp && candidate.probe &&
+                           candidate.probe->verdict == ISOGATE_PROBE_UNAVAILABLE && !candidate.good;
+  if (probed_away) return std::nullopt;
+  const auto& seen = candidate.good ? candidate.good : candidate.probe;
+  const bool known = seen && seen->verdict != ISOGATE_PROBE_UNAVAILABLE && known_isolation(seen->isolation);
+  return known ? seen->isolation : ISOGATE_ISOLATION_VM;
+}
+
 Refusal kind_of(const Objections& objections) {
   if (objections.policy || objections.broken) return Refusal::kPolicy;
-  return objections.capability ? Refusal::kUnsupported : Refusal::kUnavailable;
+  return objections.lacks.empty() ? Refusal::kUnavailable : Refusal::kUnsupported;
 }
 
 Decision refuse_all(const std::vector<Candidate>& candidates, Refusal refusal, std::string message) {
@@ -279,6 +337,10 @@ Decision select(const std::vector<Candidate>& candidates, const Policy& policy,
   Decision decision;
   const std::optional<std::string>& only = request.pinned ? request.pinned : request.backend;
   Refusal refusal = Refusal::kNone;
+  const Candidate* awaited = nullptr;  // the strongest that is out of order for the moment
+  uint32_t least = ISOGATE_ISOLATION_NONE;
+  const Candidate* unable = nullptr;  // the policy's choice, which lacks what the call needs
+  bool never = true;                  // so far none could ever isolate as the request asks for
   for (const Candidate& candidate : candidates) {
     if (only && candidate.name != *only) {
       decision.verdicts.push_back(
@@ -288,10 +350,28 @@ Decision select(const std::vector<Candidate>& candidates, const Policy& policy,
       continue;
     }
     Examined examined = examine(candidate, policy, request);
-    bool eligible = examined.objections.reasons.empty();
-    if (!eligible) {
-      refusal = more_hopeful(refusal, kind_of(examined.objections));
-      decision.verdicts.push_back({candidate.name, false, examined.objections.reasons});
+    Objections& objections = examined.objections;
+    never = never && never_isolates_so(candidate, policy, request);
+    if (!objections.by_policy() && awaited != nullptr && examined.isolation < least)
+      objections.add(objections.availability,
+                     "its isolation is " + std::string(isolation_name(examined.isolation)) + ", less than " +
+                         quoted(awaited->name) +
+                         " may give, which comes first and is out of order for the moment (fallback: allowed "
+                         "would accept this)");
+    const bool passed = decision.chosen || unable != nullptr;
+    const auto outage = passing_outage_of(candidate, examined);
+    if (outage && *outage > least && !passed && !policy.fallback_allowed) {
+      awaited = &candidate;
+      least = *outage;
+    }
+    if (objections.by_policy() || !objections.lacks.empty()) {
+      if (!passed && !objections.by_policy()) unable = &candidate;
+      refusal = more_hopeful(refusal, kind_of(objections));
+      decision.verdicts.push_back({candidate.name, false, objections.all()});
+    } else if (unable != nullptr) {
+      decision.verdicts.push_back(
+          {candidate.name, false,
+           "it comes behind " + quoted(unable->name) + ", which policy chooses and which cannot do this"});
     } else if (decision.chosen) {
       decision.verdicts.push_back(
           {candidate.name, true, "eligible; " + quoted(*decision.chosen) + " comes first"});
@@ -302,7 +382,7 @@ Decision select(const std::vector<Candidate>& candidates, const Policy& policy,
     }
   }
   if (decision.chosen) return decision;
-  decision.refusal = refusal;
+  decision.refusal = unable == nullptr && !never ? refusal : Refusal::kUnsupported;
   decision.message = refusal_message(decision, request);
   return decision;
 }
@@ -329,6 +409,7 @@ const std::vector<std::pair<uint64_t, std::string_view>>& capability_table() {
       {ISOGATE_CAP_UID_PER_SANDBOX, "uid_per_sandbox"},
       {ISOGATE_CAP_PERSISTENT, "persistent"},
       {ISOGATE_CAP_EVIDENCE, "evidence"},
+      {ISOGATE_CAP_PROVEN_EXECS, "proven_execs"},
   };
   return table;
 }

@@ -4,6 +4,12 @@
 // A backend that was named is that one or an error. A sandbox that lives somewhere stays there: to
 // lose its backend is an error, not a move to an empty directory. Otherwise the first eligible in
 // order wins. What is not known (a level, a locality, a missing probe) is never good enough.
+//
+// What passes by itself never costs isolation: behind a backend that is only out of order for the moment (it
+// starts, it crashed, its breaker is open, its probe fails and did not before) none with less isolation is
+// chosen, unless the operator wrote `fallback: allowed`.
+// What a request needs (`user`, `cgroup`) is no part of the choice, whatever the operator wrote: the backend
+// that would serve a request without needs serves this one, or refuses it.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +41,9 @@ struct Standing {
 struct Candidate {
   std::string name;
   Standing wanted;
-  bool configured = true;   // false: taken out of the configuration, it only drains
-  bool hello_seen = false;  // its plugin is loaded and created
+  bool configured = true;        // false: taken out of the configuration, it only drains
+  bool hello_seen = false;       // its plugin is loaded and created
+  std::optional<uint32_t> best;  // the isolation that its plugin's descriptor promises; none: not known
   BackendState state = BackendState::kStarting;
   std::string reason;               // why it is not up, in the supervisor's words
   std::optional<ipc::Probe> probe;  // the latest; none: not probed since it came up
@@ -49,6 +56,7 @@ struct Policy {
   bool require_remote = false;  // localities daemon, cluster and gateway only
   uint32_t min_isolation = ISOGATE_ISOLATION_NONE;
   bool allow_unisolated = false;  // isolation `none` at all
+  bool fallback_allowed = false;  // fallback: allowed, for outages
 };
 
 struct SelectRequest {
@@ -66,7 +74,7 @@ enum class Refusal {
   kNoSuchBackend,  // the named one is not configured
   kElsewhere,      // the named one is not the one that holds the workspace
   kUnavailable,    // at least one would do once it works again by itself: worth a retry
-  kUnsupported,    // at least one lacks nothing but a capability
+  kUnsupported,    // the one that policy chooses lacks a capability, or none has the isolation asked for
   kPolicy,         // the policy, the request's floor or what an operator has to mend excludes all
 };
 

@@ -113,7 +113,8 @@ void Server::admit(stream_protocol::socket socket, const ListenerInfo& info) {
   const std::string peer = info.unix_socket ? "uid " + std::to_string(uid_of_peer(socket.native_handle()))
                                             : peer_address(socket.native_handle());
   if (const std::string why = refusal(peer, info); !why.empty()) {
-    log::warn("connection_refused", {{"listener", info.address}, {"peer", peer}, {"reason", why}});
+    if (hooks_.admit_line(peer, "connection_refused"))
+      log::warn("connection_refused", {{"listener", info.address}, {"peer", peer}, {"reason", why}});
     if (!tls_for(info)) refuse(socket, why);  // before a handshake nothing can be said
     return;
   }
@@ -139,6 +140,7 @@ Task<void> Server::sweep_loop() {
     boost::system::error_code error;
     co_await sweeper_.async_wait(asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return;
+    hooks_.swept();
     log::flush_records();
     const auto now = std::chrono::steady_clock::now();
     const std::vector<Connection*> all(connections_.begin(), connections_.end());

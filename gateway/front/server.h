@@ -47,6 +47,9 @@ struct ServerHooks {
   std::function<Task<void>(Exchange&)> handle;
   // One line of the log and the metrics, after the answer.
   std::function<void(const Exchange&, const std::string& peer, const RequestEnd&)> finished;
+  // Whether a line that a peer provoked is written to the log.
+  std::function<bool(const std::string& peer, std::string_view event)> admit_line;
+  std::function<void()> swept;  // several times a second
 };
 
 struct ServerLimits {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gateway/base/redact.h"
 #include "gateway/front/state_db.h"
 
 namespace isogate::front {
@@ -343,6 +344,7 @@ void State::touch_sandbox(std::string sandbox_id, int64_t last_used_ms) {
 void State::exec_opened(ExecRow row) { writer_->exec_opened(std::move(row)); }
 
 void State::exec_closed(const std::string& exec_id, ExecOutcome outcome) {
+  outcome.reason = redact(outcome.reason);
   writer_->exec_closed(exec_id, std::move(outcome));
 }
 

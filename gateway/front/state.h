@@ -23,7 +23,9 @@
 namespace isogate::front {
 
 struct SandboxRow {
-  enum class State { kActive, kLost };
+  // kOpening: recorded before its backend is asked to open it; nothing of it has been accepted. kActive: it
+  // was opened, measured and accepted. kLost: its workspace is gone. kEnding: a purge of it began.
+  enum class State { kOpening, kActive, kLost, kEnding };
   std::string sandbox_id, tenant, agent_id, backend;
   std::string handle;  // what open() answered, to re-attach
   std::string path;
@@ -31,20 +33,25 @@ struct SandboxRow {
   uint32_t isolation = 0;
   int64_t created_ms = 0, last_used_ms = 0;  // since 1970, UTC; as all _ms but durations
   State state = State::kActive;
+
+  [[nodiscard]] bool was_accepted() const { return state == State::kActive || state == State::kLost; }
 };
+
+// "opening", "active", "lost", "ending": in the database and in answers.
+std::string_view state_name(SandboxRow::State state);
 
 struct ExecOutcome {
   int64_t ended_ms = 0;
   std::string outcome;  // exited, signaled, timed_out, killed, oom_killed, unknown
   std::optional<int32_t> exit_code;
   int32_t signal = 0;
-  std::string reason;
+  std::string reason;  // a backend's words, too: kept redacted
   uint64_t stdout_bytes = 0, stderr_bytes = 0, duration_ms = 0;
 };
 
 struct ExecRow {
   std::string exec_id, sandbox_id, tenant, backend, request_id;
-  std::string command;  // short and printable, or a digest; never env, stdin or a secret
+  std::string command;  // short and printable, redacted; never env or stdin
   int64_t started_ms = 0;
   std::optional<ExecOutcome> ended;  // none: it is open
 };

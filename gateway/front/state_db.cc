@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "gateway/front/disk_reserve.h"
 #include "gateway/front/state_file.h"
 #include "gateway/front/state_sql.h"
 
@@ -18,8 +19,22 @@ using Strings = std::vector<std::string>;
 using Numbers = std::vector<Int64>;
 using Optionals = std::vector<Poco::Nullable<Int64>>;
 
-std::string state_text(SandboxRow::State state) {
-  return state == SandboxRow::State::kLost ? "lost" : "active";
+constexpr uint32_t kBatchesATopUp = 64;
+
+struct StateName {
+  SandboxRow::State state;
+  std::string_view name;
+};
+constexpr StateName kStates[] = {{SandboxRow::State::kOpening, "opening"},
+                                 {SandboxRow::State::kActive, "active"},
+                                 {SandboxRow::State::kLost, "lost"},
+                                 {SandboxRow::State::kEnding, "ending"}};
+
+// A name that is not known is never a sandbox that was accepted.
+SandboxRow::State state_of(std::string_view name) {
+  for (const StateName& row : kStates)
+    if (row.name == name) return row.state;
+  return SandboxRow::State::kOpening;
 }
 
 // ---- rows as columns: a statement bound to vectors runs once per batch ----
@@ -123,7 +138,7 @@ std::vector<ExecRow> select_execs(Session& session, const std::string& where,
 }
 
 void put_sandbox(Session& session, const SandboxRow& row) {
-  std::string state = state_text(row.state), id = row.sandbox_id, tenant = row.tenant, agent = row.agent_id;
+  std::string state(state_name(row.state)), id = row.sandbox_id, tenant = row.tenant, agent = row.agent_id;
   std::string backend = row.backend, handle = row.handle, path = row.path;
   Int64 uid = row.uid, isolation = row.isolation, created = row.created_ms, used = row.last_used_ms;
   session << "INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", use(id),
@@ -137,9 +152,17 @@ void remove_sandbox(Session& session, std::string id) {
 
 }  // namespace
 
+std::string_view state_name(SandboxRow::State state) {
+  for (const StateName& row : kStates)
+    if (row.state == state) return row.name;
+  return "opening";
+}
+
 struct StateDb::Impl {
   Impl(const std::string& path, bool sync) : session("SQLite", path), sync_sandboxes(sync) {}
 
+  DiskReserve reserve;
+  uint32_t since_top_up = 0;
   Session session;
   std::optional<InsertExecs> insert;
   std::optional<CloseExecs> close;
@@ -225,6 +248,7 @@ Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& path, bool syn
   return guarded<Opened>("cannot use the state database `" + path + "`", [&]() -> Result<Opened> {
     auto impl = std::make_unique<Impl>(path, sync_sandboxes);
     if (Result<void> sound = set_up_state(impl->session, path); !sound) return sound.error();
+    impl->reserve.open(path);
     return Opened(new StateDb(std::move(impl)));
   });
 }
@@ -243,7 +267,7 @@ Result<std::vector<SandboxRow>> StateDb::load_sandboxes() {
     for (size_t i = 0; i < id.size(); ++i)
       rows.push_back({id[i], tenant[i], agent[i], backend[i], handle[i], path[i],
                       static_cast<uint32_t>(uid[i]), static_cast<uint32_t>(isolation[i]), created[i], used[i],
-                      state[i] == "active" ? SandboxRow::State::kActive : SandboxRow::State::kLost});
+                      state_of(state[i])});
     return rows;
   });
 }
@@ -281,6 +305,7 @@ Result<void> StateDb::apply(const StateBatch& batch) {
     return {};
   });
   if (!written) impl_->give_up();
+  if (++impl_->since_top_up % kBatchesATopUp == 0) impl_->reserve.top_up();
   return written;
 }
 

@@ -15,13 +15,16 @@ namespace {
 using namespace sql;
 
 constexpr Int64 kApplicationId = 0x69736F67;  // "isog"
-constexpr Int64 kSchemaVersion = 1;
+constexpr Int64 kSchemaVersion = 2;
 
-constexpr const char* kSchema[] = {
+constexpr const char* kSandboxesTable =
     "CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, agent_id TEXT NOT NULL, "
     "backend TEXT NOT NULL, handle TEXT NOT NULL, uid INTEGER NOT NULL, path TEXT NOT NULL, "
     "isolation INTEGER NOT NULL, created_ms INTEGER NOT NULL, last_used_ms INTEGER NOT NULL, "
-    "state TEXT NOT NULL CHECK (state IN ('active', 'lost'))) WITHOUT ROWID",
+    "state TEXT NOT NULL CHECK (state IN ('opening', 'active', 'lost', 'ending'))) WITHOUT ROWID";
+
+constexpr const char* kSchema[] = {
+    kSandboxesTable,
     "CREATE TABLE execs (seq INTEGER PRIMARY KEY, exec_id TEXT NOT NULL, sandbox_id TEXT NOT NULL, "
     "tenant TEXT NOT NULL, backend TEXT NOT NULL, request_id TEXT NOT NULL, command TEXT NOT NULL, "
     "started_ms INTEGER NOT NULL, ended_ms INTEGER, outcome TEXT NOT NULL, exit_code INTEGER, "
@@ -98,6 +101,17 @@ Result<void> create_database(const std::string& path) {
   return publish(fresh, path);
 }
 
+// Version 1 had no states `opening` and `ending`, and a CHECK cannot be changed in place.
+void migrate_from_1(Session& session) {
+  run(session, "BEGIN IMMEDIATE");
+  run(session, "ALTER TABLE sandboxes RENAME TO sandboxes_1");
+  run(session, kSandboxesTable);
+  run(session, "INSERT INTO sandboxes SELECT * FROM sandboxes_1");
+  run(session, "DROP TABLE sandboxes_1");
+  run(session, "PRAGMA user_version = 2");
+  run(session, "COMMIT");
+}
+
 Result<void> check_database(Session& session, const std::string& path) {
   std::string attempt = "cannot use the state database `" + path + "`: ";
   std::string check = text(session, "PRAGMA quick_check(1)");
@@ -108,6 +122,10 @@ Result<void> check_database(Session& session, const std::string& path) {
   Int64 application = number(session, "PRAGMA application_id"),
         version = number(session, "PRAGMA user_version");
   if (application != kApplicationId) return Error{ISOGATE_IO, 0, attempt + "it is not one of isogate's"};
+  if (version == 1) {
+    migrate_from_1(session);
+    return {};
+  }
   if (version != kSchemaVersion)
     return Error{ISOGATE_IO, 0,
                  attempt + "its schema is version " + std::to_string(version) + ", this isogate (" +

@@ -1,0 +1,33 @@
+// How long each part of the gateway waits for the one below it. Who waits for another waits longer than that
+// one may take, so that what is late is said by the one that knows what it is:
+// tests/supervisor/budgets_test.cc holds the order.
+#pragma once
+
+#include <chrono>
+
+namespace isogate::budget {
+
+using std::chrono::seconds;
+
+// Calls. An exec has the deadline of its request.
+inline constexpr seconds kKill{10};     // a runner, from SIGKILL to what the kernel holds back
+inline constexpr seconds kLetGo{15};    // a plugin, from a call's cancellation to its return
+inline constexpr seconds kProbe{20};    // a probe, a ping
+inline constexpr seconds kMeasure{30};  // evidence, an enumeration, a sandbox that is taken up
+inline constexpr seconds kClose{60};
+inline constexpr seconds kOpen{600};  // an image to pull, a large tree to remove
+
+// The end of a gateway, in this order. drain_timeout_sec comes before it.
+inline constexpr seconds kAnswersEnd{5};  // the front: from killing execs to their last answer
+inline constexpr seconds kDrainExtra{7};  // the supervisor, for that
+inline constexpr seconds kCallsEnd{12};   // a host: from cancelling its calls to their end
+inline constexpr seconds kCloseAll{25};   // a host: all its sandboxes; then it cancels
+inline constexpr seconds kCloseLate{4};   // a host: those that were cancelled
+inline constexpr seconds kHostStop{43};   // the supervisor, for these three; then it kills the host
+inline constexpr seconds kFrontEnds{5};   // the supervisor: the front, when no host is left
+inline constexpr seconds kOrphans{4};     // the supervisor: processes that nobody waited for
+inline constexpr seconds kShutdown = kDrainExtra + kHostStop + kFrontEnds + kOrphans;
+
+inline constexpr seconds kLeave{2};  // the supervisor: a process that has nothing left to do
+
+}  // namespace isogate::budget
