@@ -84,6 +84,9 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
     return invalid("the host gave no state directory");
   std::unique_ptr<Backend> backend(new Backend(host, *config));
   if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
+  if ((host.flags & ISOGATE_HOST_PROBE_ONLY) == 0)
+    backend->sweeper_ = std::make_unique<TrashSweeper>(
+        backend->sandboxes_dir_, [host](const std::string& line) { log(host, ISOGATE_LOG_WARN, line); });
   return backend;
 }
 
@@ -125,7 +128,7 @@ isogate_probe Backend::probe() const {
 
 Result<User> Backend::user_of(const isogate_sandbox_spec& spec) const {
   if (!as_root_) return User{{}, own_name_};
-  auto uid = registry_.assign(std::string(view(spec.sandbox_id)), view(spec.agent_id));
+  auto uid = registry_.assign(std::string(view(spec.sandbox_id)), uid_seed(host_, spec));
   if (!uid) return uid.error();
   return User{{true, *uid, *uid}, "agent"};
 }

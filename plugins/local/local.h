@@ -14,6 +14,7 @@
 #include "runner/uid_registry.h"
 #include "runner/users.h"
 #include "runner/workspace.h"
+#include "runner/workspace_trash.h"
 
 namespace isogate::local {
 
@@ -40,6 +41,7 @@ class Backend {
   UidRegistry registry_;
   std::vector<SharedDir> shared_dirs_;
   std::unique_ptr<Runner> runner_;
+  std::unique_ptr<TrashSweeper> sweeper_;  // none where no sandbox is opened
 };
 
 class Sandbox {

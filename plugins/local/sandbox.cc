@@ -28,7 +28,7 @@ Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogat
   if (!env) return env.error();
   auto cwd = workspace_->as(user->identity)->directory(view(request.cwd));
   if (!cwd) return cwd.error();
-  Command command = command_of(request, call.cancel_fd);
+  Command command = command_of(request, Site::host(), call.cancel_fd);
   command.env = std::move(*env);
   command.cwd_fd = cwd->get();
   command.identity = user->identity;
@@ -37,19 +37,19 @@ Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogat
   return result_of(*ending);
 }
 
-Result<isogate_evidence> Sandbox::evidence(const isogate_evidence_request&) {
-  return backend_.runner_->measure(user_.identity);
+Result<isogate_evidence> Sandbox::evidence(const isogate_evidence_request& request) {
+  return backend_.runner_->measure(Site::host(), user_.identity, request);
 }
 
 // Execs end themselves; what escaped from one still has the sandbox's uid, where it has one of its own.
 Result<void> Sandbox::close(uint32_t mode, int cancel_fd) {
-  if (mode > ISOGATE_CLOSE_PURGE) return invalid("the close mode is unknown");
   if (mode == ISOGATE_CLOSE_DETACH) return {};
   if (user_.identity.change) {
     if (auto ended = end_processes(user_.identity.uid); !ended) return ended;
   }
   if (mode == ISOGATE_CLOSE_STOP) return {};
   if (auto purged = Workspace::purge(backend_.sandboxes_dir_, id_, cancel_fd); !purged) return purged;
+  if (backend_.sweeper_ != nullptr) backend_.sweeper_->wake();
   return user_.identity.change ? backend_.registry_.release(id_, user_.identity.uid) : Result<void>();
 }
 
