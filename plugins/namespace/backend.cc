@@ -18,7 +18,7 @@
 namespace isogate::ns {
 namespace {
 
-constexpr uint32_t kNobody = 65534;
+constexpr uint32_t kTrialUser = 65533;  // not 65534: whatever runs as nobody would count
 constexpr uint64_t kLeastPids = 2;
 constexpr const char* kScratch = "tmp";
 constexpr const char* kIdentity = "identity";
@@ -109,6 +109,11 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
   if (const std::string relaxed = relaxations_of(*config); !relaxed.empty())
     backend->log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
+  if ((host.flags & ISOGATE_HOST_PROBE_ONLY) == 0) {
+    Backend* const it = backend.get();
+    backend->sweeper_ = std::make_unique<TrashSweeper>(
+        backend->sandboxes_dir_, [it](const std::string& line) { it->log(ISOGATE_LOG_WARN, line); });
+  }
   return backend;
 }
 
@@ -195,9 +200,8 @@ Result<const Base*> Backend::base() {
   return &*base_;
 }
 
-Result<std::shared_ptr<Enclosure>> Backend::make_enclosure(const TemplateParts& parts,
-                                                           const Identity& identity,
-                                                           const isogate_sandbox_spec& spec, Fd* root) {
+Result<Site> Backend::make_enclosure(const TemplateParts& parts, const Identity& identity,
+                                     const isogate_sandbox_spec& spec, Fd* root) {
   auto from = base();
   if (!from) return from.error();
   auto made = make_template(**from, parts);
@@ -213,6 +217,10 @@ Result<std::shared_ptr<Enclosure>> Backend::make_enclosure(const TemplateParts& 
   options.mounts = std::move(made->mounts);
   options.network = std::move(made->network);
   options.landlock = std::move(made->landlock);
+  const auto top = mark_of(root->get(), ""), workspace = mark_of(root->get(), "workspace");
+  if (!top || !workspace) return top ? workspace.error() : top.error();
+  options.root = *top;
+  options.workspace = *workspace;
   options.null = Fd(::openat(root->get(), "dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!options.null) return os_error("cannot open the sandbox's /dev/null", errno);
   options.limits = spec.limits;
@@ -227,12 +235,13 @@ Result<void> Backend::prove() {
     if (proven_) return {};
   }
   Fd root;
-  auto enclosure = make_enclosure({-1, -1, -1}, {as_root_, kNobody, kNobody}, {}, &root);
-  if (!enclosure) return enclosure.error();
-  auto evidence = runner_->measure(*enclosure, {});
-  runner_->release(std::move(*enclosure));
+  const Identity trial{as_root_, kTrialUser, kTrialUser};
+  auto site = make_enclosure({-1, -1, -1}, trial, {}, &root);
+  if (!site) return site.error();
+  auto evidence = runner_->measure(*site, trial, {});
+  if (auto released = runner_->release(*site); !released) return released;
   if (!evidence) return evidence.error();
-  if (auto sound = check_trial(*evidence, as_root_ ? kNobody : ::geteuid()); !sound) return sound;
+  if (auto sound = check_trial(*evidence, as_root_ ? kTrialUser : ::geteuid()); !sound) return sound;
   const std::lock_guard lock(mutex_);
   proven_ = true;
   return {};
@@ -271,7 +280,7 @@ isogate_probe Backend::probe() {
   result.isolation = ISOGATE_ISOLATION_NAMESPACE;
   result.locality = ISOGATE_LOCALITY_HOST;
   result.capabilities = abilities.capabilities | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT |
-                        ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_EGRESS_DENY;
+                        ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_PROVEN_EXECS;
   if (as_root_) result.capabilities |= ISOGATE_CAP_USER | ISOGATE_CAP_UID_PER_SANDBOX;
   std::string detail =
       std::string(as_root_ ? "a Linux user, " : "") +
@@ -306,23 +315,22 @@ Result<std::unique_ptr<Workspace>> Backend::open_workspace(const std::string& id
   return Workspace::open({sandboxes_dir_, id, identity, &shared_dirs_, false, name_}, attach_only);
 }
 
-Result<std::shared_ptr<Enclosure>> Backend::enclosure_of(const std::string& id, const Identity& identity,
-                                                         const isogate_sandbox_spec& spec,
-                                                         Workspace& workspace) {
+Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identity,
+                                   const isogate_sandbox_spec& spec, Workspace& workspace) {
   auto scratch = Workspace::beside(sandboxes_dir_, id, kScratch, identity, 01777);
   if (!scratch) return scratch.error();
   auto own = Workspace::beside(sandboxes_dir_, id, kIdentity, {}, 0755);
   if (!own) return own.error();
   if (auto written = write_identity(*own, identity); !written) return written.error();
   Fd root;
-  auto enclosure = make_enclosure({workspace.fd(), scratch->get(), own->get()}, identity, spec, &root);
-  if (enclosure) workspace.set_view(std::move(root));
-  return enclosure;
+  auto site = make_enclosure({workspace.fd(), scratch->get(), own->get()}, identity, spec, &root);
+  if (site) workspace.set_view(std::move(root));
+  return site;
 }
 
 Result<Identity> Backend::identity_of(const isogate_sandbox_spec& spec) const {
   if (!as_root_) return Identity{};
-  auto uid = registry_.assign(std::string(view(spec.sandbox_id)), view(spec.agent_id));
+  auto uid = registry_.assign(std::string(view(spec.sandbox_id)), uid_seed(host_, spec));
   if (!uid) return uid.error();
   return Identity{true, *uid, *uid};
 }
@@ -332,6 +340,7 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
   if (!call) return call.error();
   if (auto checked = check_asked(spec); !checked) return checked.error();
   const std::string& id = call->id;
+  if (auto ended = check_ended(id); !ended) return ended.error();
   auto identity = identity_of(spec);
   if (!identity) return identity.error();
   auto workspace = open_workspace(id, *identity, call->attach_only);
@@ -339,19 +348,41 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
     if (as_root_) (void)registry_.release(id, identity->uid).ok();  // refused once there are files
     return workspace.error();
   }
-  auto enclosure = enclosure_of(id, *identity, spec, **workspace);
-  if (!enclosure) {
+  const auto site = enclosure_of(id, *identity, spec, **workspace);
+  if (!site) {
     const bool fresh = !(*workspace)->attached();
     workspace->reset();
-    if (fresh && Workspace::purge(sandboxes_dir_, id) && as_root_)
-      (void)registry_.release(id, identity->uid).ok();
-    return enclosure.error();
+    if (fresh) (void)purge(id, *identity, -1).ok();
+    return site.error();
   }
   info.isolation = ISOGATE_ISOLATION_NAMESPACE;
-  info.flags = (*workspace)->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
+  info.flags = ISOGATE_SANDBOX_FRESH | ((*workspace)->attached() ? ISOGATE_SANDBOX_ATTACHED : 0);
   info.uid = as_root_ ? identity->uid : ::geteuid();
   set_text(info.handle, id);
-  return std::make_unique<Sandbox>(*this, id, *identity, std::move(*workspace), std::move(*enclosure));
+  return std::make_unique<Sandbox>(*this, id, *identity, std::move(*workspace), *site);
+}
+
+// The uid is free once nothing of that name is left, and not before.
+Result<void> Backend::purge(const std::string& id, const Identity& identity, int cancel_fd) {
+  if (auto purged = Workspace::purge(sandboxes_dir_, id, cancel_fd); !purged) return purged;
+  if (sweeper_ != nullptr) sweeper_->wake();
+  return identity.change ? registry_.release(id, identity.uid) : Result<void>();
+}
+
+// No second enclosure beside one whose processes may live.
+Result<void> Backend::check_ended(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  if (!ending_.contains(id)) return {};
+  return Error{ISOGATE_UNAVAILABLE, 0, "the sandbox could not be closed: something of it may still run"};
+}
+
+void Backend::mark_ending(const std::string& id, bool ending) {
+  const std::lock_guard lock(mutex_);
+  if (ending) {
+    ending_.insert(id);
+  } else {
+    ending_.erase(id);
+  }
 }
 
 Result<void> Backend::enumerate(const isogate_record_sink& sink) const {

@@ -1,8 +1,4 @@
-// The system call filter of a sandbox: an allow-list, from the table in filter_table.h, as a classic BPF
-// program.
-//
-// Numbers are sorted into ranges and decided by a balanced tree: installing a filter costs by its length, and
-// by the steps each possible number takes. Pure functions.
+// The system call filter of a sandbox, by its profile.
 #pragma once
 
 #include <linux/filter.h>

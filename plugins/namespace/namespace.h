@@ -5,9 +5,11 @@
 // Threads: as backend.h says of each function.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "runner/uid_registry.h"
 #include "runner/users.h"
 #include "runner/workspace.h"
+#include "runner/workspace_trash.h"
 
 namespace isogate::ns {
 
@@ -42,11 +45,14 @@ class Backend {
   Result<Identity> identity_of(const isogate_sandbox_spec& spec) const;
   Result<std::unique_ptr<Workspace>> open_workspace(const std::string& id, const Identity& identity,
                                                     bool attach_only);
-  Result<std::shared_ptr<Enclosure>> make_enclosure(const TemplateParts& parts, const Identity& identity,
-                                                    const isogate_sandbox_spec& spec, Fd* root);
-  Result<std::shared_ptr<Enclosure>> enclosure_of(const std::string& id, const Identity& identity,
-                                                  const isogate_sandbox_spec& spec, Workspace& workspace);
+  Result<Site> make_enclosure(const TemplateParts& parts, const Identity& identity,
+                              const isogate_sandbox_spec& spec, Fd* root);
+  Result<Site> enclosure_of(const std::string& id, const Identity& identity, const isogate_sandbox_spec& spec,
+                            Workspace& workspace);
   void log(uint32_t level, const std::string& line) const;
+  Result<void> purge(const std::string& id, const Identity& identity, int cancel_fd);
+  Result<void> check_ended(const std::string& id);
+  void mark_ending(const std::string& id, bool ending);
 
   isogate_host host_;
   Config config_;
@@ -59,14 +65,18 @@ class Backend {
   std::unique_ptr<Runner> runner_;
   std::mutex mutex_;
   std::optional<Base> base_;
-  bool proven_ = false;  // a program of ours has run in an enclosure, and found what it should
+  bool proven_ = false;           // a program of ours has run in an enclosure, and found what it should
+  std::set<std::string> ending_;  // sandboxes whose close began and did not succeed yet
+  std::unique_ptr<TrashSweeper> sweeper_;  // none where no sandbox is opened
 };
 
 class Sandbox {
  public:
   Sandbox(Backend& backend, std::string id, const Identity& identity, std::unique_ptr<Workspace> workspace,
-          std::shared_ptr<Enclosure> enclosure);
+          const Site& site);
   ~Sandbox();
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
 
   Result<isogate_exec_result> exec(const isogate_call& call, const isogate_exec_request& request);
   Result<isogate_evidence> evidence(const isogate_evidence_request& request);
@@ -80,7 +90,10 @@ class Sandbox {
   std::string id_;
   Identity identity_;
   std::unique_ptr<Workspace> workspace_;
-  std::shared_ptr<Enclosure> enclosure_;
+  const Site site_;
+  std::atomic<bool> used_ = false;  // a tenant's program may have run in it
+  std::mutex evidence_mutex_;
+  std::optional<isogate_evidence> evidence_;  // taken before that
 };
 
 }  // namespace isogate::ns

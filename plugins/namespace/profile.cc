@@ -5,10 +5,12 @@
 
 #include <algorithm>
 
+#include "runner/spawn.h"
+
 namespace isogate::ns {
 namespace {
 
-constexpr uint64_t kSoftFiles = 1024, kHardFiles = 65536, kLocked = 8u << 20, kSignals = 8192;
+constexpr uint64_t kLocked = 8u << 20, kSignals = 8192;
 
 uint64_t at_most_ours(int resource, uint64_t wanted) {
   rlimit64 own{};
@@ -17,13 +19,13 @@ uint64_t at_most_ours(int resource, uint64_t wanted) {
 }
 
 std::vector<EnclosureLimit> limits_of(const Config& config) {
-  const uint64_t files = at_most_ours(RLIMIT_NOFILE, kHardFiles);
+  const uint64_t files = at_most_ours(RLIMIT_NOFILE, kProgramFiles);
   const uint64_t processes = at_most_ours(RLIMIT_NPROC, config.max_processes);
   const uint64_t locked = at_most_ours(RLIMIT_MEMLOCK, kLocked);
   const uint64_t signals = at_most_ours(RLIMIT_SIGPENDING, kSignals);
   return {
       {RLIMIT_CORE, 0, 0},
-      {RLIMIT_NOFILE, std::min(files, kSoftFiles), files},
+      {RLIMIT_NOFILE, std::min(files, kProgramSoftFiles), files},
       {RLIMIT_NPROC, processes, processes},
       {RLIMIT_MEMLOCK, locked, locked},
       {RLIMIT_SIGPENDING, signals, signals},

@@ -21,16 +21,14 @@ Result<std::string> directory_of(std::string_view cwd) {
 }  // namespace
 
 Sandbox::Sandbox(Backend& backend, std::string id, const Identity& identity,
-                 std::unique_ptr<Workspace> workspace, std::shared_ptr<Enclosure> enclosure)
+                 std::unique_ptr<Workspace> workspace, const Site& site)
     : backend_(backend),
       id_(std::move(id)),
       identity_(identity),
       workspace_(std::move(workspace)),
-      enclosure_(std::move(enclosure)) {}
+      site_(site) {}
 
-Sandbox::~Sandbox() {
-  if (enclosure_ != nullptr) backend_.runner_->release(std::move(enclosure_));
-}
+Sandbox::~Sandbox() { (void)backend_.runner_->release(site_).ok(); }
 
 Result<User> Sandbox::user_named(const isogate_str& name) const {
   if (name.len == 0) return User{identity_, "agent"};
@@ -57,28 +55,38 @@ Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogat
   if (!env) return env.error();
   auto cwd = directory_of(view(request.cwd));
   if (!cwd) return cwd.error();
-  Command command = command_of(request, call.cancel_fd);
+  Command command = command_of(request, site_, call.cancel_fd);
   command.env = std::move(*env);
   command.identity = user->identity;
-  command.enclosure = enclosure_;
   command.cwd = std::move(*cwd);
+  used_ = true;
   auto ending = backend_.runner_->run(command);
   if (!ending) return ending.error();
   return result_of(*ending);
 }
 
 Result<isogate_evidence> Sandbox::evidence(const isogate_evidence_request& request) {
-  return backend_.runner_->measure(enclosure_, request);
+  const std::lock_guard lock(evidence_mutex_);
+  if (!used_) {
+    evidence_.reset();
+    auto found = backend_.runner_->measure(site_, identity_, request);
+    if (!found) return found;
+    if (!used_) evidence_ = *found;
+  }
+  if (evidence_) return *evidence_;
+  return Error{ISOGATE_INTERNAL, 0, "the sandbox was not measured before its first program: end it"};
 }
 
-// With the last copy of the enclosure its namespaces go, and with its inits all that ran. Nothing is killed
-// by uid: what else runs with it on this host is not ours.
+// With its inits all that ran ends. Nothing is killed by uid: what else runs with it on this host is not
+// ours. A sandbox does not outlive its host, so that there is nothing to detach from.
 Result<void> Sandbox::close(uint32_t mode, int cancel_fd) {
-  if (mode > ISOGATE_CLOSE_PURGE) return invalid("the close mode is unknown");
-  if (enclosure_ != nullptr) backend_.runner_->release(std::move(enclosure_));
-  if (mode != ISOGATE_CLOSE_PURGE) return {};
-  if (auto purged = Workspace::purge(backend_.sandboxes_dir_, id_, cancel_fd); !purged) return purged;
-  return identity_.change ? backend_.registry_.release(id_, identity_.uid) : Result<void>();
+  backend_.mark_ending(id_, true);
+  if (auto ended = backend_.runner_->release(site_); !ended) return ended;
+  if (mode == ISOGATE_CLOSE_PURGE) {
+    if (auto purged = backend_.purge(id_, identity_, cancel_fd); !purged) return purged;
+  }
+  backend_.mark_ending(id_, false);
+  return {};
 }
 
 }  // namespace isogate::ns
