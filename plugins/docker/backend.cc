@@ -69,6 +69,10 @@ std::optional<TlsFiles> tls_of(const Config& config) {
   return TlsFiles{config.ca, config.certificate, config.key, true};
 }
 
+constexpr std::chrono::milliseconds kSoon{2'000};
+
+std::string undo_key(const std::string& id) { return "undo " + id; }
+
 // The same bounds as in the configuration.
 void check_asked_limits(const isogate_limits& asked) {
   const auto check = [](const std::string& key, uint64_t value, uint64_t unit, uint64_t least) {
@@ -101,6 +105,9 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
   if (!as_root_)
     host_.log(ISOGATE_LOG_WARN, "relaxation: not started by root, all sandboxes share uid " +
                                     std::to_string(::geteuid()) + " and are apart by their containers alone");
+  if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0)
+    sweeper_ = std::make_unique<TrashSweeper>(
+        sandboxes_dir_, [host](const std::string& line) { host.log(ISOGATE_LOG_WARN, line); });
   pool_ = make_pool();
 }
 
@@ -226,47 +233,64 @@ const Surroundings& Backend::surroundings(const sdk::Call& call) {
   return *surroundings_;
 }
 
+std::optional<sdk::Error> Backend::why_refused(const isogate_sandbox_spec& spec, const sdk::Call& call) {
+  try {
+    check_asked(spec);
+    surroundings(call);
+    return std::nullopt;
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    return error;
+  }
+}
+
 std::unique_ptr<sdk::Sandbox> Backend::sandbox_of(const Surroundings& around, const std::string& id,
-                                                  uint32_t uid, std::unique_ptr<Container> container,
+                                                  uint32_t uid, std::shared_ptr<Container> container,
                                                   isogate_sandbox_info& info) {
   info.flags |= ISOGATE_SANDBOX_RUNS;
   info.isolation = ISOGATE_ISOLATION_CONTAINER;
   info.uid = uid;
   sdk::set_text(info.handle, id);
-  const Home home{sandboxes_dir_, id, as_root_ ? &registry_ : nullptr, uid};
+  const Home home{sandboxes_dir_, id, as_root_ ? &registry_ : nullptr, uid, sweeper_.get()};
   return std::make_unique<Sandbox>(around, home, std::move(container));
 }
 
-void Backend::remove_all_of(const std::string& id, uint32_t uid, Container& container) const {
-  const isogate_call unbounded{sizeof unbounded, -1, INT64_MAX, {}};
-  const sdk::Call call(unbounded);
+void Backend::remove_all_of(const std::string& id, uint32_t uid, Container& container,
+                            const sdk::Call& call) const {
   container.end(call);
   container.purge(call);
-  or_throw(Workspace::purge(sandboxes_dir_, id));
+  or_throw(Workspace::purge(sandboxes_dir_, id, call.cancel_fd()));
+  if (sweeper_ != nullptr) sweeper_->wake();
   if (as_root_) or_throw(registry_.release(id, uid));
 }
 
-void Backend::undo(const std::string& id, uint32_t uid, Container& container) const noexcept {
+void Backend::undo(const std::string& id, uint32_t uid, std::shared_ptr<Container> container,
+                   bool all) noexcept {
+  const auto work = [this, id, uid, container, all](const sdk::Call& call) {
+    if (all) return remove_all_of(id, uid, *container, call);
+    container->end(call);
+  };
   try {
-    remove_all_of(id, uid, container);
-  } catch (const std::exception& error) {
-    host_.log(ISOGATE_LOG_WARN, "what was made of " + id + " stays until its next call: " + error.what());
+    const Bounded soon(kSoon);
+    work(soon.call());
+  } catch (const std::exception&) {
+    services().background.begin(undo_key(id), "what was made of " + id + " is removed", work);
   }
 }
 
-void Backend::remove_unfinished(const std::string& id) {
+void Backend::remove_unfinished(const std::string& id, const sdk::Call& call) {
   if (!or_throw(Workspace::exists(sandboxes_dir_, id))) return;
   const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), id));
   const auto has = [&](const char* file) { return or_throw(read_state_file(directory.get(), file)); };
   if (has(kBackendFile) != name_ || has(kMeasuredFile) || !is_empty(directory.get(), "workspace")) return;
-  host_.log(ISOGATE_LOG_INFO, "the sandbox " + id + " was never finished: it is made anew");
+  host_.log(ISOGATE_LOG_INFO, "the sandbox " + id + " was never finished: it is recreated");
   const uint32_t uid = as_root_ ? or_throw(registry_.assign(id, id)) : ::geteuid();
   const auto made_as = has(kMadeAsFile);
   Container unfinished(services(), parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, uid),
                        limits_of(config_, {}), std::move(directory),
                        or_throw(Workspace::beside(sandboxes_dir_, id, kGateDirectory, {}, 0755)));
-  remove_all_of(id, uid, unfinished);
+  remove_all_of(id, uid, unfinished, call);
 }
 
 // An agent that has files has a workspace of its own already.
@@ -281,10 +305,10 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
   try {
     taken->container->take_over(parts_of(spec, asked.id, directory.get(), taken->uid), call);
   } catch (...) {
-    undo(asked.id, taken->uid, *taken->container);
+    undo(asked.id, taken->uid, std::move(taken->container), true);
     throw;
   }
-  info.flags = 0;
+  info.flags = ISOGATE_SANDBOX_FRESH;
   return sandbox_of(around, asked.id, taken->uid, std::move(taken->container), info);
 }
 
@@ -305,14 +329,19 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   const bool as_it_is = (given.flags & ISOGATE_OPEN_AS_IT_IS) != 0;
   if (as_it_is) spec.flags = (given.flags & ~ISOGATE_OPEN_AS_IT_IS) | ISOGATE_OPEN_ATTACH_ONLY;
   const OpenCall asked = or_throw(check_open(spec, sandboxes_dir_));
-  if (!as_it_is) check_asked(spec);
-  if (!asked.attach_only) remove_unfinished(asked.id);
-  if (auto ready = open_ready(call, spec, asked, info)) return ready;
   Services& use = services();
-  const Surroundings& around = surroundings(call);
+  use.background.cancel(undo_key(asked.id), call);
+  const bool to_close = !as_it_is && (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
+  if (!as_it_is && !to_close) check_asked(spec);
+  if (!asked.attach_only) remove_unfinished(asked.id, call);
+  if (auto ready = open_ready(call, spec, asked, info)) return ready;
+  std::optional<sdk::Error> refusal;
+  if (to_close) refusal = why_refused(spec, call);
+  static const Surroundings kNone;
+  const Surroundings& around = refusal ? kNone : surroundings(call);
   Identity identity;
   if (as_root_) {
-    const uint32_t uid = or_throw(registry_.assign(asked.id, sdk::view(spec.agent_id)));
+    const uint32_t uid = or_throw(registry_.assign(asked.id, uid_seed(host_.abi(), spec)));
     identity = {true, uid, uid};
   }
   const uint32_t uid = as_root_ ? identity.uid : ::geteuid();
@@ -322,21 +351,22 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
   Parts parts = parts_of(spec, asked.id, directory.get(), uid);
-  auto container = std::make_unique<Container>(use, std::move(parts), limits_of(config_, spec.limits),
+  auto container = std::make_shared<Container>(use, std::move(parts), limits_of(config_, spec.limits),
                                                std::move(directory), std::move(gate));
   bool adopted = as_it_is;
   try {
     if (as_it_is)
       take_up(call, spec, *container);
+    else if (to_close)
+      adopted = container->attach(refusal, call);
     else
       adopted = container->open(call);
   } catch (...) {
-    if (!workspace->attached()) undo(asked.id, uid, *container);
+    if (!workspace->attached() || container->is_unproven())
+      undo(asked.id, uid, container, !workspace->attached());
     throw;
   }
-  // A container that was made just now is measured, whatever the workspace holds.
-  const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
-  info.flags = adopted || (workspace->attached() && !known) ? ISOGATE_SANDBOX_ATTACHED : 0;
+  info.flags = (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0) | (adopted ? 0 : ISOGATE_SANDBOX_FRESH);
   return sandbox_of(around, asked.id, uid, std::move(container), info);
 }
 

@@ -10,6 +10,7 @@
 #include "plugins/docker/pool.h"
 #include "plugins/docker/sandbox.h"
 #include "runner/plugin_open.h"
+#include "runner/workspace_trash.h"
 
 namespace isogate::docker {
 
@@ -38,23 +39,27 @@ class Backend : public sdk::Backend {
   std::unique_ptr<Pool> make_pool();
   // Removes a sandbox of which no gateway knows and in which nobody can have run anything: one was killed
   // while it made it. Throws while that cannot be.
-  void remove_unfinished(const std::string& id);
-  void remove_all_of(const std::string& id, uint32_t uid, Container& container) const;
-  // The same after a failure, which is what the caller hears of.
-  void undo(const std::string& id, uint32_t uid, Container& container) const noexcept;
+  void remove_unfinished(const std::string& id, const sdk::Call& call);
+  void remove_all_of(const std::string& id, uint32_t uid, Container& container, const sdk::Call& call) const;
+  // After a failure, which is what the caller hears of: what runs is ended; with `all` nothing stays. What
+  // the Engine does not do at once is done behind the scenes, until the next open().
+  void undo(const std::string& id, uint32_t uid, std::shared_ptr<Container> container, bool all) noexcept;
   void take_up(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const;
   // Null: there is none made ahead.
   std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                            const OpenCall& asked, isogate_sandbox_info& info);
   std::unique_ptr<sdk::Sandbox> sandbox_of(const Surroundings& around, const std::string& id, uint32_t uid,
-                                           std::unique_ptr<Container> container, isogate_sandbox_info& info);
+                                           std::shared_ptr<Container> container, isogate_sandbox_info& info);
   const Surroundings& surroundings(const sdk::Call& call);
+  // Why no call could be served now, for who comes to close the sandbox; none: they could.
+  std::optional<sdk::Error> why_refused(const isogate_sandbox_spec& spec, const sdk::Call& call);
 
   const sdk::Host host_;
   const Config config_;
   const bool as_root_;
   const std::string instance_, name_, sandboxes_dir_, shell_, toolchain_;
   const UidRegistry registry_;
+  std::unique_ptr<TrashSweeper> sweeper_;  // none where no sandbox is opened; ends after what purges
   std::mutex mutex_;
   std::unique_ptr<Services> services_;
   std::unique_ptr<Surroundings> surroundings_;

@@ -117,7 +117,7 @@ void Companions::keep_up(const Companion& companion) {
     if (stopping(kBefore[again])) return;
   }
   services_.warn(named(companion) + " was started " + std::to_string(1 + kStartsAgain) +
-                 " times: it stays down until the sandbox's container is made anew");
+                 " times: it stays down until the sandbox's container is recreated");
 }
 
 // From its start to its end.
@@ -135,7 +135,7 @@ void Companions::once(const Companion& companion) {
       with_memory(named(companion) + " ended with exit code " + std::to_string(code), state.out_of_memory));
 }
 
-// Its id. What was begun is brought to its end also when this stops meanwhile, so that it is recorded.
+// Its id.
 std::string Companions::bring_up(const Companion& companion) {
   const CompanionRecord before = recorded(companion.name);
   std::string id = before.id;
@@ -147,11 +147,11 @@ std::string Companions::bring_up(const Companion& companion) {
     if (!state.exists || !state.ours) id.clear();
     if (!id.empty() && state.running) return id;
     if (id.empty() && state.exists && state.ours)
-      services_.engine.remove(before.name, true, true, Budget(Budget::kUsual));
+      services_.engine.remove(before.name, true, true, Budget(Budget::kUsual, stop_.get()));
   }
   if (stopping(milliseconds(0))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
   if (id.empty()) id = make(companion);
-  services_.engine.start(id, Budget(Budget::kUsual));
+  services_.engine.start(id, Budget(Budget::kUsual, stop_.get()));
   return id;
 }
 
@@ -159,8 +159,13 @@ std::string Companions::make(const Companion& companion) {
   CompanionRecord row{companion.name, parts_.owner.sandbox_id + "." + companion.name + "." + random_hex(8),
                       "", ""};
   record(row);
-  row.id = services_.engine.create_container(row.name, container_of(services_.config, parts_, companion),
-                                             Budget(Budget::kUsual));
+  try {
+    row.id = services_.engine.create_container(row.name, container_of(services_.config, parts_, companion),
+                                               Budget(Budget::kUsual, stop_.get()));
+  } catch (const EngineError& error) {
+    if (!error.maybe_done()) record({companion.name, "", "", ""});
+    throw;
+  }
   record(row);
   return row.id;
 }

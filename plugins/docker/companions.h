@@ -28,7 +28,7 @@ class Companions {
   // Begins: takes up those that are recorded and run, makes the others. `parts` with the network;
   // `directory`: the sandbox's, borrowed. Throws sdk::Error.
   Companions(Services& services, Parts parts, int directory, Primary primary);
-  ~Companions();  // lets go of them: they run on
+  ~Companions();  // releases them: they run on
   Companions(const Companions&) = delete;
   Companions& operator=(const Companions&) = delete;
 

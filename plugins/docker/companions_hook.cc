@@ -1,9 +1,4 @@
 // post_start, and the end of companions.
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "plugins/docker/companions.h"
@@ -11,32 +6,7 @@
 #include "plugins/docker/random_hex.h"
 
 namespace isogate::docker {
-namespace {
-
 using std::chrono::milliseconds;
-
-// Readable once `stop` is, or that many seconds have passed: what cancels a hook.
-class Limit {
- public:
-  Limit(int stop, uint64_t most_sec)
-      : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
-        both_(::epoll_create1(EPOLL_CLOEXEC)) {
-    itimerspec when{};
-    when.it_value.tv_sec = static_cast<time_t>(most_sec);
-    epoll_event readable{};
-    readable.events = EPOLLIN;
-    if (!timer_ || !both_ || ::timerfd_settime(timer_.get(), 0, &when, nullptr) != 0 ||
-        ::epoll_ctl(both_.get(), EPOLL_CTL_ADD, timer_.get(), &readable) != 0 ||
-        ::epoll_ctl(both_.get(), EPOLL_CTL_ADD, stop, &readable) != 0)
-      sdk::fail_with_errno("cannot set a time for post_start", errno);
-  }
-  [[nodiscard]] isogate_call call() const { return {sizeof(isogate_call), both_.get(), INT64_MAX, {}}; }
-
- private:
-  const Fd timer_, both_;
-};
-
-}  // namespace
 
 void Companions::run_hook(const Companion& companion, const std::string& started_at) {
   CompanionRecord row = recorded(companion.name);
@@ -47,9 +17,8 @@ void Companions::run_hook(const Companion& companion, const std::string& started
   while (!(link = primary_(sdk::Call(waiting))))
     if (stopping(milliseconds(100))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
   try {
-    const Limit limit(stop_.get(), companion.post_start->timeout_sec);
-    const isogate_call abi = limit.call();
-    run_hook_in(*link, companion, sdk::Call(abi));
+    const Bounded bounded(std::chrono::seconds(companion.post_start->timeout_sec), stop_.get());
+    run_hook_in(*link, companion, bounded.call());
   } catch (const sdk::Error& error) {
     if (stopping(milliseconds(0))) throw;
     services_.warn("post_start of " + named(companion) + " did not run: " + error.what());
@@ -96,11 +65,33 @@ bool is_companion(const Json& seen, const Owner& owner, const std::string& name)
   return carries(member(member(seen, "Config"), "Labels"), owner) && (its == name || its == "/" + name);
 }
 
+namespace {
+
+constexpr milliseconds kMadeLate{3'000};
+
+// Null: there is none. One that was about to be made may still come.
+Json look_for(Services& services, const CompanionRecord& companion, const sdk::Call& call) {
+  const Budget late(call, kMadeLate);
+  for (;;) {
+    try {
+      return services.engine.inspect(companion.id.empty() ? companion.name : companion.id, call);
+    } catch (const EngineError& error) {
+      if (error.status() != ISOGATE_NOT_FOUND) throw;
+      if (!companion.id.empty() || late.over()) return {};
+    }
+    if (late.wait(-1, 0, milliseconds(100)) == Budget::Outcome::kCancelled) call.check();
+  }
+}
+
+}  // namespace
+
 void remove_companions(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   for (const CompanionRecord& each : read_companions(directory)) {
+    if (each.name.empty()) continue;
+    const Json seen = look_for(services, each, call);
+    if (seen.is_null() || !is_companion(seen, owner, each.name)) continue;
     try {
-      const Json seen = services.engine.inspect(each.id.empty() ? each.name : each.id, call);
-      if (is_companion(seen, owner, each.name)) services.engine.remove(seen.at("Id"), true, true, call);
+      services.engine.remove(seen.at("Id"), true, true, call);
     } catch (const EngineError& error) {
       if (error.status() != ISOGATE_NOT_FOUND) throw;
     }

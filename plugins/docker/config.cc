@@ -4,6 +4,7 @@
 
 #include "isogate/backend.hpp"
 #include "plugins/docker/companion_config.h"
+#include "plugins/docker/engine_sockets.h"
 #include "plugins/docker/exclude.h"
 
 namespace isogate::docker {
@@ -40,6 +41,19 @@ void check_source(const std::string& what, const std::string& source) {
     refuse("the " + what + " `" + source + "` is an engine's socket, and with it the whole machine");
 }
 
+// Of a copy no socket is taken; a mount shows all that is below its source.
+void check_mount(const std::string& host, const Mount& mount) {
+  const std::string& source = mount.source;
+  constexpr std::string_view kUnix = "unix://";
+  std::string socket = usual_socket_in(source);
+  if (host.starts_with(kUnix) && holds(source, host.substr(kUnix.size()))) socket = host.substr(kUnix.size());
+  if (!socket.empty())
+    refuse("the mount source `" + source + "` is or holds an engine's socket, " + socket +
+           ", and with it the whole machine");
+  check_source("mount source", source);
+  check_target("mount target", mount.target);
+}
+
 void check_copy(const Copy& copy) {
   check_source("copy source", copy.source);
   check_target("copy target", copy.target);
@@ -55,8 +69,7 @@ void check_copy(const Copy& copy) {
 void check_places(const Config& config) {
   std::vector<std::string> targets;
   for (const Mount& each : config.mounts) {
-    check_source("mount source", each.source);
-    check_target("mount target", each.target);
+    check_mount(config.host, each);
     targets.push_back(each.target);
   }
   for (const Copy& each : config.copies) {
@@ -100,6 +113,7 @@ Config taken_from(const Json& json) {
   take("tmp_mb", config.tmp_mb);
   take("shm_mb", config.shm_mb);
   take("read_only", config.read_only);
+  config.own_seccomp = json.value("seccomp_profile", "isogate") != "engine";
   const std::string network = json.value("network", "none");
   config.network = network != "none";
   config.internal = network == "internal";
@@ -157,6 +171,7 @@ std::vector<std::string> relaxations_of(const Config& config) {
   std::vector<std::string> found;
   add_limits(found, "a sandbox", "", config.memory_mb, config.cpus, config.pids);
   if (!config.read_only) found.emplace_back("the root file system is writable");
+  if (!config.own_seccomp) found.emplace_back("the seccomp profile is the Engine's own");
   if (config.network && !config.internal) found.emplace_back("each sandbox has a network with a way out");
   for (const Mount& each : config.mounts) {
     found.push_back("programs may " + std::string(each.read_only ? "read " : "write to ") + each.source +

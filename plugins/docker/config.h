@@ -64,8 +64,9 @@ struct Config {
   uint64_t pids = 256;
   uint64_t tmp_mb = 64, shm_mb = 64;
   bool read_only = true;
-  bool network = false;   // false: none at all; true: a network of its own for each sandbox
-  bool internal = false;  // that network has no way out
+  bool own_seccomp = true;  // seccomp.h; false: the Engine's own profile
+  bool network = false;     // false: none at all; true: a network of its own for each sandbox
+  bool internal = false;    // that network has no way out
   RunnerTransport transport = RunnerTransport::kAuto;
   Place workspace = Place::kAuto;
   std::string runner;  // empty: beside the gateway's own program
@@ -109,6 +110,8 @@ inline constexpr const char* kConfigSchema = R"({
       "description": "size of /dev/shm in MiB"},
     "read_only": {"type": "boolean", "default": true,
       "description": "whether the root file system is read-only; false: writable, and lost with the container: a relaxation"},
+    "seccomp_profile": {"type": "string", "enum": ["isogate", "engine"], "default": "isogate",
+      "description": "isogate: the system calls that the backend namespace serves, and no others; engine: the Engine's own profile, a relaxation"},
     "network": {"type": "string", "enum": ["none", "internal", "dedicated"], "default": "none",
       "description": "none: no network but loopback; internal: a bridge network of its own for each sandbox, without a way out and without the Engine's machine on it, for companions; dedicated: one with a way out: a relaxation"},
     "transport": {"type": "string", "enum": ["auto", "socket", "stream", "exec"], "default": "auto",

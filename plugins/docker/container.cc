@@ -3,15 +3,16 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "plugins/docker/copies.h"
 #include "plugins/docker/host_paths.h"
 #include "plugins/docker/network.h"
 #include "plugins/docker/random_hex.h"
+#include "plugins/docker/seccomp.h"
 #include "plugins/docker/volumes.h"
 
 namespace isogate::docker {
@@ -20,6 +21,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDialIn{5'000}, kHello{10'000}, kRedial{10'000}, kAlive{3'000}, kMadeLate{3'000};
+constexpr milliseconds kSoon{2'000}, kRemoval{20'000};
+
+// How long a cancelled exec may take to end before the container is killed from outside. Further away the
+// round trip counts.
+constexpr milliseconds kAnswersKill{150}, kAnswersKillFarAway{1'000};
+
+milliseconds killed_within(const Services& services) {
+  return services.engine.address().unix_path.empty() ? kAnswersKillFarAway : kAnswersKill;
+}
 
 [[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
 
@@ -37,6 +47,10 @@ bool names(const std::string& text, const std::string& path) {
 bool names_own_paths(const Parts& parts, const EngineError& error) {
   return names(error.what(), parts.workspace) || names(error.what(), parts.runner) ||
          (!parts.gate.empty() && names(error.what(), parts.gate));
+}
+
+std::string why_spent(const sdk::RunnerLink& link) {
+  return link.alive() ? "what an exec of it started could not be ended" : link.why();
 }
 
 // An Engine names the source of a mount that it cannot make: that is for the log.
@@ -63,6 +77,17 @@ void hide_mount_sources(const Services& services, const Parts& parts, const Engi
   }
 }
 
+// An Engine fails to start a container now and then, for reasons of its own.
+bool may_be_passing(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const EngineError& error) {
+    return error.http_status() >= 500;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void Container::refuse_paused(const State& state) {
@@ -82,11 +107,12 @@ Container::~Container() { detach(); }
 
 std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) { return lock_for(mutex_, call); }
 
-Container::State Container::state_of(const std::string& id, const sdk::Call& call) const {
+// But for whether it is ours, which is up to the record.
+Container::State Container::look_at(const std::string& which, const sdk::Call& call) const {
   State state;
   Json seen;
   try {
-    seen = services_.engine.inspect(id, call);
+    seen = services_.engine.inspect(which, call);
   } catch (const EngineError& error) {
     if (error.status() == ISOGATE_NOT_FOUND) return state;
     throw;
@@ -100,13 +126,20 @@ Container::State Container::state_of(const std::string& id, const sdk::Call& cal
     state.exit_code = now.value("ExitCode", int64_t{0});
     state.out_of_memory = now.value("OOMKilled", false);
     state.started_at = now.value("StartedAt", "");
-    const std::string name = seen.value("Name", "");
-    const bool named = name == record_.name || name == "/" + record_.name;
-    state.ours = carries(seen.at("Config").at("Labels"), parts_.owner) &&
-                 (record_.id.empty() ? named : seen.at("Id") == record_.id);
+    state.shape = shape_of(seen);
+    state.id = seen.at("Id");
+    state.name = seen.value("Name", "");
+    if (state.name.starts_with('/')) state.name.erase(0, 1);
+    state.ours = carries(seen.at("Config").at("Labels"), parts_.owner);
   } catch (const Json::exception&) {
     unavailable("the Engine described the sandbox's container in a way that is not understood");
   }
+  return state;
+}
+
+Container::State Container::state_of(const std::string& which, const sdk::Call& call) const {
+  State state = look_at(which, call);
+  state.ours = state.ours && (record_.id.empty() ? state.name == record_.name : state.id == record_.id);
   return state;
 }
 
@@ -115,10 +148,35 @@ Container::State Container::state_of_recorded(const sdk::Call& call) const {
   const auto until = std::chrono::steady_clock::now() + kMadeLate;
   State state = state_of(which, call);
   while (unsure_ && !state.exists && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(milliseconds(100));
+    if (Budget(call).wait(-1, 0, milliseconds(100)) == Budget::Outcome::kCancelled) call.check();
     state = state_of(which, call);
   }
   return state;
+}
+
+std::string Container::why_changed(const State& state) const {
+  if (state.started_at != record_.started_at || state.pid != record_.pid)
+    return "it was started again from outside";
+  return state.shape != record_.shape ? "its settings were changed from outside" : "";
+}
+
+std::string Container::why_exposed() const {
+  try {
+    for (const Mount& each : services_.config.mounts) check_no_socket(services_, each.source, each.target);
+    for (const auto& [prefix, path] : parts_.shared) check_shared_source(services_, path, "/mnt/" + prefix);
+    return "";
+  } catch (const HostPathError& error) {
+    return error.what();
+  }
+}
+
+std::string Container::why_unfit(const State& state) const {
+  if (record_.profile != profile_digest(services_.config, parts_, limits_))
+    return "its settings have changed";
+  if (std::string why = why_exposed(); !why.empty()) return why;
+  if (!record_.evidence) return "nobody measured it before its first command";
+  if (!state.running && !state.paused) return "it has ended";
+  return why_changed(state);
 }
 
 // The recorded container, when it runs and is the very one that we made and measured.
@@ -136,24 +194,22 @@ bool Container::adopt(const sdk::Call& call) {
     record_ = {};
     return false;
   }
-  const bool same = record_.profile == profile_digest(services_.config, parts_, limits_);
-  if (!same) services_.info("the container " + record_.name + " is made anew: its settings have changed");
-  if (!same || (!state.running && !state.paused) || !record_.evidence ||
-      record_.started_at != state.started_at) {
+  if (const std::string why = why_unfit(state); !why.empty()) {
+    services_.info("the container " + record_.name + " is recreated: " + why);
     discard(call);
     return false;
   }
   refuse_paused(state);
-  proven_ = {*record_.evidence, record_.gateway_address, record_.gateway_port};
-  link_ = reconnect(call);
-  watch();
-  if (link_) {
-    begin_companions(call);
-    return true;
+  proven_ = {*record_.evidence, record_.gateway_address, record_.gateway_port, record_.gateway_listeners};
+  link_ = reconnect(state, call);
+  if (link_ == nullptr) {
+    services_.warn("the runner of " + record_.name + " does not answer: the container is recreated");
+    discard(call);
+    return false;
   }
-  services_.warn("the runner of " + record_.name + " does not answer: the container is made anew");
-  discard(call);
-  return false;
+  watch();
+  begin_companions(call);
+  return true;
 }
 
 void Container::prepare(const sdk::Call& call) {
@@ -161,6 +217,8 @@ void Container::prepare(const sdk::Call& call) {
   parts_.podman = kind.podman;
   if (kind.podman) parts_.processes = processes_for(limits_);
   if (kind.rootless && parts_.uid == ::geteuid()) fit_rootless(parts_, kind.podman);
+  if (services_.config.own_seccomp)
+    parts_.seccomp = kind.podman ? services_.seccomp_file() : seccomp_profile();
   choose();
 }
 
@@ -170,6 +228,13 @@ bool Container::open(const sdk::Call& call) {
   if (adopt(call)) return true;
   make(call);
   return false;
+}
+
+bool Container::attach(const std::optional<sdk::Error>& refusal, const sdk::Call& call) {
+  const auto lock = alone(call);
+  refusal_ = refusal;
+  prepare(call);
+  return adopt(call);
 }
 
 void Container::take_up(const sdk::Call& call) {
@@ -204,9 +269,11 @@ void Container::choose() {
 }
 
 std::string Container::create(const sdk::Call& call) {
-  if (parts_.bind && ::faccessat(directory_.get(), "workspace", F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+  if (parts_.bind && ::faccessat(directory_.get(), "workspace", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno != ENOENT) sdk::fail_with_errno("cannot look at the workspace of this sandbox", errno);
     throw sdk::Error(ISOGATE_SANDBOX_LOST,
                      "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
+  }
   if (parts_.bind && is_volume(directory_.get()))
     unavailable("the workspace of this sandbox is a volume of the Engine: set `workspace` to volume");
   parts_.copies = with_paths_hidden(services_, "what is to be copied into the sandbox cannot be",
@@ -214,6 +281,10 @@ std::string Container::create(const sdk::Call& call) {
   for (const Mount& each : services_.config.mounts)
     with_paths_hidden(services_, "what belongs at `" + each.target + "` cannot be mounted",
                       [&] { check_mount_source(services_, each); });
+  for (const auto& [prefix, path] : parts_.shared)
+    with_paths_hidden(
+        services_, "what belongs at `/mnt/" + prefix + "` cannot be mounted",
+        [&, &path = path, &prefix = prefix] { check_shared_source(services_, path, "/mnt/" + prefix); });
   if (services_.config.network)
     parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
   if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);
@@ -242,14 +313,10 @@ std::string Container::create(const sdk::Call& call) {
 std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   choose();
   remove_companions(services_, parts_.owner, directory_.get(), call);  // of a container that is gone
-  record_ = {parts_.sandbox_id + "." + random_hex(8),
-             "",
-             profile_digest(services_.config, parts_, limits_),
-             !parts_.gate.empty(),
-             "",
-             "",
-             0,
-             {}};
+  record_ = {};
+  record_.name = parts_.sandbox_id + "." + random_hex(8);
+  record_.profile = profile_digest(services_.config, parts_, limits_);
+  record_.socket = !parts_.gate.empty();
   write_record(directory_.get(), record_);
   unsure_ = false;
   auto gate = parts_.gate.empty() ? nullptr : std::make_unique<Gate>(gate_.get());
@@ -270,12 +337,14 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
                 ": can the image `" + services_.config.image + "` run programs of this machine's kind?");
   }
   record_.started_at = state.started_at;
+  record_.pid = state.pid;
+  record_.shape = state.shape;
   fresh_ = true;
   parts_.known = true;
   if (parts_.bind) services_.settle(Place::kBind, "the Engine mounts this host's directories");
   auto link = connect(state, std::move(gate), call);
   if (!link && !state_of(record_.id, call).running)
-    unavailable("the sandbox's container ended before its runner came: " + how_it_ended(call));
+    unavailable("the sandbox's container ended before its runner came: " + how_it_ended(record_.id, call));
   if (link || services_.config.transport == RunnerTransport::kSocket || parts_.gate.empty()) {
     if (link) return link;
     unavailable("the runner in the sandbox's container did not come over its socket within 5 s");
@@ -285,17 +354,16 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
 }
 
 void Container::make(const sdk::Call& call) {
+  const Making turn(services_, call);
   for (int tries = 0; tries < 3; ++tries) {
     try {
       link_ = try_make(call);
       watch();
     } catch (...) {
       const auto failure = std::current_exception();
-      try {
-        discard(sdk::Call(isogate_call{sizeof(isogate_call), -1, INT64_MAX, {}}));
-      } catch (const std::exception& error) {
-        services_.warn("a container that could not be used stays: " + std::string(error.what()));
-      }
+      discard_soon();
+      const bool discarded = record_.name.empty();
+      if (tries == 0 && discarded && may_be_passing(failure)) continue;
       refuse_as_ours(services_, failure);
     }
     if (link_) return;
@@ -326,7 +394,34 @@ std::shared_ptr<sdk::RunnerLink> Container::measured_link(const sdk::Call& call)
 }
 
 void Container::watch() {
-  if (link_) services_.watch.add(record_.id, record_.name, link_);
+  if (link_) services_.watch.add(record_.id, record_.name, record_.shape, link_);
+}
+
+void Container::discard_soon() noexcept {
+  try {
+    const Bounded soon(kSoon);
+    discard(soon.call());
+  } catch (const std::exception& error) {
+    services_.warn("a container that could not be used stays for now: " + std::string(error.what()));
+  }
+}
+
+// Removed is what the Engine does not know any more. It may have to be told more than once.
+void Container::remove_surely(const std::string& which, const sdk::Call& call) {
+  const Budget budget(call, kRemoval);
+  for (milliseconds pause{50};; pause = std::min(pause * 2, milliseconds(1'000))) {
+    std::string why = "it is still there";
+    try {
+      services_.engine.remove(which, true, true, budget);
+    } catch (const EngineError& error) {
+      if (error.status() == ISOGATE_NOT_FOUND) return;
+      if (error.http_status() == 0) throw;
+      why = error.what();
+    }
+    if (!state_of(which, call).exists) return;
+    if (budget.wait(-1, 0, pause) == Budget::Outcome::kCancelled) call.check();
+    if (budget.over()) unavailable("the Engine does not end the sandbox's container: " + why);
+  }
 }
 
 // Removes what is recorded, if it is ours.
@@ -339,11 +434,7 @@ void Container::discard(const sdk::Call& call) {
   if (!which.empty()) {
     remove_filler(services_, parts_.owner, record_.name, call);
     const State state = state_of_recorded(call);
-    try {
-      if (state.exists && state.ours) services_.engine.remove(which, true, true, call);
-    } catch (const EngineError& error) {
-      if (error.status() != ISOGATE_NOT_FOUND) throw;
-    }
+    if (state.exists && state.ours) remove_surely(which, call);
   }
   remove_companions(services_, parts_.owner, directory_.get(), call);
   record_ = {};
@@ -364,7 +455,8 @@ std::shared_ptr<sdk::RunnerLink> Container::connect(const State& state, std::uni
   tell_of_strangers(*gate);
   if (!peer) return nullptr;
   services_.settle(RunnerTransport::kSocket, "the runner dials in over a mounted socket");
-  return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
+  return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call,
+                                  killed_within(services_));
 }
 
 std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call) {
@@ -378,25 +470,31 @@ std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call
   const std::string exec = services_.engine.exec_create(record_.id, body, call);
   auto stream = services_.engine.exec_start(exec, false, call);
   try {
-    return sdk::RunnerLink::connect(std::move(stream), kHello, call);
+    return sdk::RunnerLink::connect(std::move(stream), kHello, call, killed_within(services_));
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
     unavailable(std::string("the runner does not speak: ") + error.what());
   }
 }
 
-// To the runner of a container that runs; null when there is none to be had. An Engine that does not answer
-// says nothing of the container: that is thrown.
-std::shared_ptr<sdk::RunnerLink> Container::reconnect(const sdk::Call& call) {
+// To the runner of a container that runs and is the recorded one, before and after; null when there is none
+// to be had. An Engine that does not answer says nothing of the container: that is thrown.
+std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const sdk::Call& call) {
   try {
-    if (parts_.gate.empty()) return connect_stream(call);
-    Gate gate(gate_.get());
-    const State state = state_of(record_.id, call);
-    if (!state.running) return nullptr;
-    Fd peer = gate.accept(state.pid, kRedial, call);
-    tell_of_strangers(gate);
-    if (!peer) return nullptr;
-    return sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call);
+    std::shared_ptr<sdk::RunnerLink> link;
+    if (parts_.gate.empty()) {
+      link = connect_stream(call);
+    } else {
+      Gate gate(gate_.get());
+      Fd peer = gate.accept(state.pid, kRedial, call);
+      tell_of_strangers(gate);
+      if (!peer) return nullptr;
+      link = sdk::RunnerLink::connect(sdk::socket_stream(peer.release(), true), kHello, call,
+                                      killed_within(services_));
+    }
+    if (!link->prove(kAlive)) return nullptr;
+    const State now = state_of(record_.id, call);
+    return now.running && now.ours && why_changed(now).empty() ? link : nullptr;
   } catch (const EngineError& error) {
     if (error.status() == ISOGATE_CANCELLED || error.http_status() == 0) throw;
     services_.warn("cannot reach the runner of " + record_.name + ": " + error.what());
@@ -409,27 +507,33 @@ std::shared_ptr<sdk::RunnerLink> Container::reconnect(const sdk::Call& call) {
   }
 }
 
-std::shared_ptr<sdk::RunnerLink> Container::link(const sdk::Call& call) {
+// A runner with which contact was lost is not asked for again: what runs there is not known.
+Container::Way Container::link(const sdk::Call& call) {
   const auto lock = alone(call);
-  if (link_ && link_->alive()) {
+  if (refusal_) throw sdk::Error(*refusal_);
+  if (link_ && link_->alive() && !link_->spent()) {
     if (services_.transport() == RunnerTransport::kExec ||
         services_.config.transport == RunnerTransport::kExec)
-      return connect_stream(call);
-    return link_;
+      return {connect_stream(call), record_.id, record_.name};
+    return {link_, record_.id, record_.name};
   }
-  const std::string why = link_ ? link_->why() : "it was let go";
-  link_.reset();
-  const State state = record_.id.empty() ? State{} : state_of(record_.id, call);
-  if (state.ours) refuse_paused(state);
-  if (state.ours && state.running) link_ = reconnect(call);
-  watch();
-  if (link_) return link_;
-  services_.warn("the container " + record_.name + " of a sandbox is made anew (" +
-                 with_memory(why, state.out_of_memory) + ")");
+  if (!record_.name.empty())
+    services_.warn("the container " + record_.name + " of a sandbox is recreated (" +
+                   (link_ ? why_spent(*link_) : "it was released") + ")");
   discard(call);
   make(call);
-  prove_again(call);
-  return link_;
+  if (proven_) prove_again(call);
+  return {link_, record_.id, record_.name};
+}
+
+bool Container::lose(const Way& way, std::chrono::milliseconds patience) {
+  services_.warn("the container " + way.name + " of a sandbox is killed (" + why_spent(*way.link) + ")");
+  return services_.kill(way.id, way.name, patience);
+}
+
+bool Container::is_unproven() {
+  const std::lock_guard lock(mutex_);
+  return !record_.name.empty() && !record_.evidence;
 }
 
 bool Container::warm() {
@@ -446,6 +550,13 @@ void Container::take_over(const Parts& parts, const sdk::Call& call) {
   workspace_path_ = parts.workspace;
   gate_path_ = parts.gate;
   choose();
+  const State state = state_of(record_.id, call);
+  if (!state.running || !why_changed(state).empty()) {
+    services_.warn("the container " + record_.name +
+                   " made ahead is recreated: " + (state.running ? why_changed(state) : "it has ended"));
+    discard(call);
+    return make(call);
+  }
   record_.profile = profile_digest(services_.config, parts_, limits_);
   const std::string name = parts_.sandbox_id + record_.name.substr(record_.name.find('.'));
   try {
@@ -469,21 +580,28 @@ void Container::detach() {
 
 void Container::end(const sdk::Call& call) {
   const auto lock = alone(call);
-  if (record_.name.empty()) {
-    if (const auto record = read_record(directory_.get())) record_ = *record;
-    unsure_ = record_.id.empty();
+  try {
+    if (record_.name.empty()) {
+      if (const auto record = read_record(directory_.get())) record_ = *record;
+      unsure_ = record_.id.empty();
+    }
+    discard(call);
+    remove_network(services_, parts_.owner, directory_.get(), call);
+  } catch (const sdk::Error& error) {
+    services_.host.log(ISOGATE_LOG_ERROR, "what runs of the sandbox " + parts_.sandbox_id +
+                                              " could not be ended: " + error.what());
+    throw;
   }
-  discard(call);
-  remove_network(services_, parts_.owner, directory_.get(), call);
 }
 
 void Container::purge(const sdk::Call& call) {
   remove_workspace_volume(services_, parts_.owner, directory_.get(), call);
+  remove_copies(services_, parts_.owner, call);
 }
 
-std::string Container::how_it_ended(const sdk::Call& call) {
+std::string Container::how_it_ended(const std::string& id, const sdk::Call& call) const {
   try {
-    const State state = state_of(record_.id, call);
+    const State state = look_at(id, call);
     if (!state.exists) return "its container is gone";
     if (!state.running)
       return with_memory("its container ended with exit code " + std::to_string(state.exit_code),

@@ -1,7 +1,9 @@
-// The container of one sandbox and the way to its runner: made at the first need, kept warm, made anew on the
-// same workspace when it has died. Any thread.
+// The container of one sandbox and the way to its runner: made at the first need, kept warm, recreated on the
+// same workspace when it has died, when contact with its runner is lost, and when the Engine describes
+// another one than was measured. Any thread.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,29 +30,44 @@ class Container {
   // of them. `directory`: the sandbox's; `gate`: the one in it for the runner's socket. Both O_PATH or
   // O_RDONLY.
   Container(Services& services, Parts parts, const isogate_limits& limits, Fd directory, Fd gate);
-  ~Container();  // lets go of it; whatever runs stays
+  ~Container();  // releases it; whatever runs stays
 
   // The recorded one if it runs and is what we made, else a new one. True: it was there. Throws sdk::Error.
   bool open(const sdk::Call& call);
-  // The recorded one; what cannot be used as it is is ended, and is ISOGATE_NO_SANDBOX.
+  // The recorded one; what cannot be used unchanged is ended, and is ISOGATE_NO_SANDBOX.
   void take_up(const sdk::Call& call);
-  // A way to its runner, made anew if need be.
-  std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
-  // What was measured before the first command of a tenant; measures if that is now.
+  // As open(), but what is not there is made when it is first needed: for who comes to close it. Calls throw
+  // `refusal`, where there is one.
+  bool attach(const std::optional<sdk::Error>& refusal, const sdk::Call& call);
+  struct Way {  // to the runner of that container
+    std::shared_ptr<sdk::RunnerLink> link;
+    std::string id, name;
+  };
+  // Recreates the container if need be.
+  Way link(const sdk::Call& call);
+  // Contact with that runner was lost, or it could not end an exec: what it may still run is killed from
+  // outside. True: the Engine says within `patience` that nothing of it runs.
+  bool lose(const Way& way, std::chrono::milliseconds patience);
+  // What was measured before the first command of a tenant; measures if that is now. What does not show what
+  // was asked of the Engine is an error, and its container removed.
   isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
   // Made ahead, it is this sandbox's from now on: `parts` as they would be had it been made for it. Before
   // the first call through it.
   void take_over(const Parts& parts, const sdk::Call& call);
+  // There is one, or may be one, that nobody measured.
+  bool is_unproven();
   // Its runner can be reached without further ado.
   bool warm();
-  // In a few words how it ended, for the call that saw it; empty: it runs, or nobody knows.
-  std::string how_it_ended(const sdk::Call& call);
-  // Lets go of the runner: what it runs ends.
+  // In a few words how the container with that id ended, for the call that saw it; empty: it runs.
+  std::string how_it_ended(const std::string& id, const sdk::Call& call) const;
+  // Releases the runner: what it runs ends.
   void detach();
-  // Ends and removes it. Gone already is OK.
+  // Ends and removes it, its companions and its network. Gone already is OK, and nothing else is: what throws
+  // may be called again.
   void end(const sdk::Call& call);
 
-  // After end(): the workspace, where it is a volume. This host's own directories are the caller's.
+  // After end(): the workspace, where it is a volume, and volumes of copies that outlived their container.
+  // This host's own directories are the caller's.
   void purge(const sdk::Call& call);
 
  private:
@@ -58,13 +75,19 @@ class Container {
     bool exists = false, running = false, paused = false, ours = false, out_of_memory = false;
     int pid = 0;
     int64_t exit_code = 0;
-    std::string started_at;
+    std::string id, name, started_at, shape;
   };
   std::unique_lock<std::timed_mutex> alone(const sdk::Call& call);
-  State state_of(const std::string& id, const sdk::Call& call) const;
+  State look_at(const std::string& which, const sdk::Call& call) const;
+  State state_of(const std::string& which, const sdk::Call& call) const;
   // The same of the recorded one, which an Engine may still be making for a caller that has gone.
   State state_of_recorded(const sdk::Call& call) const;
   static void refuse_paused(const State& state);
+  // Why it is not to be used; empty: it is what was recorded, and measured.
+  [[nodiscard]] std::string why_unfit(const State& state) const;
+  // Why what is mounted in it must not go on being mounted; empty: it may.
+  [[nodiscard]] std::string why_exposed() const;
+  [[nodiscard]] std::string why_changed(const State& state) const;
   bool adopt(const sdk::Call& call);
   void prepare(const sdk::Call& call);
   void choose();
@@ -72,14 +95,18 @@ class Container {
   std::shared_ptr<sdk::RunnerLink> try_make(const sdk::Call& call);
   std::string create(const sdk::Call& call);
   void discard(const sdk::Call& call);
+  void discard_soon() noexcept;  // what a failure left, if the Engine does it at once; else the next open()
+  void remove_surely(const std::string& which, const sdk::Call& call);
   void watch();  // link_, until detach() or discard()
   void tell_of_strangers(const Gate& gate) const;
   std::shared_ptr<sdk::RunnerLink> connect(const State& state, std::unique_ptr<Gate> gate,
                                            const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> connect_stream(const sdk::Call& call);
-  std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> reconnect(const State& state, const sdk::Call& call);
   void begin_companions(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> measured_link(const sdk::Call& call);
+  isogate_evidence measure(const sdk::Call& call, const isogate_evidence_request& request);
+  void check_syscalls(const sdk::Call& call);
   void prove_again(const sdk::Call& call);
   void keep_proof(const isogate_evidence& found);
 
@@ -96,8 +123,10 @@ class Container {
     isogate_evidence evidence;
     std::string address;
     uint32_t port = 0;
+    std::string listeners;
   };
-  std::optional<Proof> proven_;  // at open; what takes its place has to have the same walls
+  std::optional<Proof> proven_;  // at open; what takes its place has to isolate alike
+  std::optional<sdk::Error> refusal_;
   std::shared_ptr<sdk::RunnerLink> link_;
   std::unique_ptr<Companions> companions_;
 };

@@ -1,16 +1,22 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "plugins/docker/container.h"
 #include "plugins/docker/or_throw.h"
+#include "plugins/docker/run_own.h"
 #include "runner/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
 
-constexpr isogate_call kUnbounded{sizeof(isogate_call), -1, INT64_MAX, {}};
+constexpr std::chrono::milliseconds kChecked{10'000};
 
 // What must be the same in every container of a sandbox. Namespaces differ.
-bool same_walls(const isogate_evidence& a, const isogate_evidence& b) {
+bool isolates_alike(const isogate_evidence& a, const isogate_evidence& b) {
   return a.flags == b.flags && a.uid == b.uid && a.gid == b.gid && a.no_new_privs == b.no_new_privs &&
          a.seccomp_mode == b.seccomp_mode && a.cap_inheritable == b.cap_inheritable &&
          a.cap_permitted == b.cap_permitted && a.cap_effective == b.cap_effective &&
@@ -23,42 +29,81 @@ bool same_walls(const isogate_evidence& a, const isogate_evidence& b) {
 
 isogate_evidence Container::evidence(const sdk::Call& call, const isogate_evidence_request& request) {
   const auto lock = alone(call);
-  if (record_.evidence) return *record_.evidence;
-  if (!fresh_ || !link_)
+  if (refusal_) throw sdk::Error(*refusal_);
+  if (record_.evidence) {
+    isogate_evidence found = *record_.evidence;
+    // On a network of its own only what was tried then is known not to be reached; with none, nothing is.
+    const bool tried = record_.gateway_address == sdk::view(request.gateway_address) &&
+                       record_.gateway_port == request.gateway_port &&
+                       record_.gateway_listeners == sdk::view(request.gateway_listeners);
+    if (services_.config.network && !tried) found.flags &= ~ISOGATE_EVIDENCE_NETWORK;
+    return found;
+  }
+  if (!link_ || !link_->alive()) {
+    discard(call);
+    make(call);
+  }
+  if (!fresh_)
     throw sdk::Error(ISOGATE_UNAVAILABLE, "nothing was measured before the first command of this sandbox");
+  try {
+    const isogate_evidence found = measure(call, request);
+    proven_ = {found, std::string(sdk::view(request.gateway_address)), request.gateway_port,
+               std::string(sdk::view(request.gateway_listeners))};
+    keep_proof(found);
+    return found;
+  } catch (...) {
+    discard_soon();
+    throw;
+  }
+}
+
+isogate_evidence Container::measure(const sdk::Call& call, const isogate_evidence_request& request) {
   isogate_evidence found{};
   found.struct_size = sizeof found;
   link_->evidence(call, request, found);
-  proven_ = {found, std::string(sdk::view(request.gateway_address)), request.gateway_port};
-  keep_proof(found);
+  if (services_.config.own_seccomp) check_syscalls(call);
   return found;
 }
 
-// A container that takes the place of a dead one has to have the same walls.
+// Of what its programs run under the kernel tells that there is a filter, not which.
+void Container::check_syscalls(const sdk::Call& call) {
+  const Ran ran = run_own(*link_, {"syscalls"}, kChecked, call);
+  if (ran.exit_code == 0) return;
+  std::string open = printable(ran.out, 200);
+  if (open.empty()) open = "exit code " + std::to_string(ran.exit_code);
+  services_.warn("the container " + record_.name + " serves system calls that its profile refuses: " + open);
+  throw sdk::Error(ISOGATE_UNAVAILABLE,
+                   "the seccomp profile that was asked for is not in force in the sandbox's container (" +
+                       open +
+                       "): use an Engine and a runtime that apply it, or set `seccomp_profile: engine`");
+}
+
+// A container that takes the place of another one has to isolate alike.
 void Container::prove_again(const sdk::Call& call) {
-  isogate_evidence found{};
-  found.struct_size = sizeof found;
   try {
-    if (!proven_)
-      throw sdk::Error(ISOGATE_UNAVAILABLE, "nobody measured the first container of this sandbox");
-    const isogate_evidence_request request{sizeof request, proven_->port, sdk::str(proven_->address)};
-    link_->evidence(call, request, found);
-    if (!same_walls(found, proven_->evidence))
+    isogate_evidence_request request{};
+    request.struct_size = sizeof request;
+    request.gateway_port = proven_->port;
+    request.gateway_address = sdk::str(proven_->address);
+    request.gateway_listeners = sdk::str(proven_->listeners);
+    const isogate_evidence found = measure(call, request);
+    if (!isolates_alike(found, proven_->evidence))
       throw sdk::Error(ISOGATE_UNAVAILABLE,
-                       "the container that was made anew does not isolate as the first one did: refused");
+                       "the container that was recreated does not isolate as the first one did: refused");
+    keep_proof(found);
   } catch (...) {
-    discard(sdk::Call(kUnbounded));
+    discard_soon();
     throw;
   }
-  keep_proof(found);
 }
 
 void Container::keep_proof(const isogate_evidence& found) {
   record_.evidence = found;
   record_.gateway_address = proven_->address;
   record_.gateway_port = proven_->port;
-  write_record(directory_.get(), record_);
+  record_.gateway_listeners = proven_->listeners;
   or_throw(replace_state_file(directory_.get(), kMeasuredFile, "yes"));
+  write_record(directory_.get(), record_);
   fresh_ = false;
 }
 

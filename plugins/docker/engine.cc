@@ -23,13 +23,6 @@ std::string id_in(const Json& answer, const std::string& attempt) {
   return in_path(id);
 }
 
-std::vector<Json> elements(Json array) {
-  std::vector<Json> all;
-  if (!array.is_array()) return all;
-  for (Json& one : array) all.push_back(std::move(one));
-  return all;
-}
-
 }  // namespace
 
 Engine::Engine(EngineAddress address) : pool_(std::make_shared<Pool>(std::move(address))) {}
@@ -118,7 +111,7 @@ void Engine::rename(const std::string& id, const std::string& name, const Budget
 
 std::vector<Json> Engine::list(const std::vector<LabelFilter>& labels, const Budget& budget) {
   const std::string path = "/containers/json?all=1&filters=" + label_filters(labels);
-  return elements(pool_->json({"list containers", "GET", path, {200}}, budget));
+  return carrying(pool_->json({"list containers", "GET", path, {200}}, budget), labels);
 }
 
 int64_t Engine::wait(const std::string& id, const Budget& budget) {

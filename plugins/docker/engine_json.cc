@@ -35,6 +35,21 @@ std::string label_filters(const std::vector<LabelFilter>& labels) {
   return encode(dump(Json{{"label", wanted}}, "look for labels"));
 }
 
+std::vector<Json> carrying(Json rows, const std::vector<LabelFilter>& labels) {
+  const auto carries = [&labels](const Json& row) {
+    const Json& its = member(row, "Labels");
+    return std::all_of(labels.begin(), labels.end(), [&its](const LabelFilter& label) {
+      const Json& value = member(its, label.name.c_str());
+      return value.is_string() && (label.value.empty() || value == Json(label.value));
+    });
+  };
+  std::vector<Json> all;
+  if (!rows.is_array()) return all;
+  for (Json& row : rows)
+    if (carries(row)) all.push_back(std::move(row));
+  return all;
+}
+
 std::pair<int, int> parse_api_version(const std::string& text) {
   std::pair<int, int> version;
   const char* end = text.data() + text.size();

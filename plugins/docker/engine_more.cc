@@ -107,12 +107,7 @@ void Engine::remove_volume(const std::string& name, bool force, const Budget& bu
 
 std::vector<Json> Engine::list_volumes(const std::vector<LabelFilter>& labels, const Budget& budget) {
   const std::string path = "/volumes?filters=" + label_filters(labels);
-  Json answer = pool_->json({"list volumes", "GET", path, {200}}, budget);
-  std::vector<Json> volumes;
-  const auto found = answer.find("Volumes");
-  if (found == answer.end() || !found->is_array()) return volumes;
-  for (Json& one : *found) volumes.push_back(std::move(one));
-  return volumes;
+  return carrying(member(pool_->json({"list volumes", "GET", path, {200}}, budget), "Volumes"), labels);
 }
 
 std::string Engine::create_network(const std::string& name, const Json& body, const Budget& budget) {

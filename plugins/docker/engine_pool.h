@@ -72,6 +72,9 @@ std::string quoted(const std::string& what, const std::string& name);
 // {"label": …} as a query has it.
 std::string label_filters(const std::vector<LabelFilter>& labels);
 
+// The rows of a list whose "Labels" have all of these: podman's lists have what carries any of them.
+std::vector<Json> carrying(Json rows, const std::vector<LabelFilter>& labels);
+
 // "1.41" as two numbers that can be compared; throws when it is no version.
 std::pair<int, int> parse_api_version(const std::string& text);
 

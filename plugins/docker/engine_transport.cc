@@ -5,19 +5,17 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include "plugins/docker/engine_error.h"
 #include "plugins/docker/engine_tls.h"
+#include "runner/name_lookup.h"
 
 namespace isogate::docker {
 namespace {
@@ -83,48 +81,17 @@ Fd connect_unix(const EngineAddress& address, const Budget& budget) {
   return socket;
 }
 
-// A look-up cannot be interrupted: it has a thread of its own, which nobody waits for longer than the budget.
-struct Lookup {
-  struct Address {
-    sockaddr_storage to{};
-    socklen_t size = 0;
-  };
-  Fd done{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::mutex mutex;
-  int failure = 0;
-  std::vector<Address> found;
-
-  void run(const std::string& host, const std::string& port, int flags) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = flags;
-    addrinfo* list = nullptr;
-    const int result = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list);
-    const std::lock_guard lock(mutex);
-    failure = result;
-    for (const addrinfo* one = list; result == 0 && one != nullptr; one = one->ai_next) {
-      found.emplace_back().size = one->ai_addrlen;
-      std::memcpy(&found.back().to, one->ai_addr, one->ai_addrlen);
-    }
-    if (list != nullptr) ::freeaddrinfo(list);
-    signal_event(done.get());
-  }
-};
-
-std::vector<Lookup::Address> look_up(const EngineAddress& address, const Budget& budget) {
-  const auto lookup = std::make_shared<Lookup>();
-  const std::string port = std::to_string(address.port);
-  lookup->run(address.host, port, AI_NUMERICHOST | AI_NUMERICSERV);
-  if (lookup->failure == EAI_NONAME) {
-    lookup->done = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    std::thread([lookup, host = address.host, port] { lookup->run(host, port, AI_NUMERICSERV); }).detach();
-    const auto outcome = budget.wait(lookup->done.get(), POLLIN);
+std::vector<NameAddress> look_up(const EngineAddress& address, const Budget& budget) {
+  const auto lookup = NameLookups::shared().begin(address.host, address.port);
+  if (!lookup) fail(address, lookup.error().message);
+  if (!(*lookup)->over()) {
+    const auto outcome = budget.wait((*lookup)->done(), POLLIN);
     if (outcome == Budget::Outcome::kLate) fail(address, "its name was not resolved in time");
     if (outcome != Budget::Outcome::kReady) fail(address, outcome);
   }
-  const std::lock_guard lock(lookup->mutex);
-  if (lookup->failure != 0) fail(address, ::gai_strerror(lookup->failure));
-  return lookup->found;
+  const NameAnswer answer = (*lookup)->answer();
+  if (answer.failure != 0) fail(address, ::gai_strerror(answer.failure));
+  return answer.found;
 }
 
 // A peer that is gone without a word is noticed within half a minute, also while nothing is sent.

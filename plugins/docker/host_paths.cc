@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "plugins/docker/engine_sockets.h"
 #include "runner/workspace_resolve.h"
 
 namespace isogate::docker {
@@ -36,7 +37,26 @@ Fd open_real(const std::string& path) {
   return fd;
 }
 
+void check_no_socket(const Services& services, const std::string& source, const std::string& target) {
+  const std::string attempt = "cannot mount `" + source + "` to " + target + ": ";
+  const std::string own = services.engine.address().unix_path;
+  const auto refuse_socket = [&](const std::string& socket) {
+    throw HostPathError(attempt + "it shows an engine's socket, " + socket +
+                        ", and with it the whole machine; name a directory without it");
+  };
+  if (!own.empty() && holds(source, own)) refuse_socket(own);
+  const Fd fd(::open(source.c_str(), O_PATH | O_CLOEXEC));
+  if (!fd && (errno == ENOENT || errno == ENOTDIR || own.empty())) return;
+  if (!fd) throw HostPathError(attempt + std::generic_category().message(errno));
+  const auto shown = socket_shown_in(fd.get(), sockets_here(own));
+  if (!shown)
+    throw HostPathError(attempt +
+                        "whether it shows an engine's socket is not known: " + shown.error().message);
+  if (!shown->empty()) refuse_socket(*shown);
+}
+
 void check_mount_source(const Services& services, const Mount& mount) {
+  check_no_socket(services, mount.source, mount.target);
   if (services.engine.address().unix_path.empty() || services.place() == Place::kVolume) return;
   const int opened = open_without_links(mount.source);
   if (opened >= 0) ::close(opened);
@@ -48,6 +68,20 @@ void check_mount_source(const Services& services, const Mount& mount) {
         ": no such file or directory; where the Engine sees other directories than this host, "
         "set `workspace: volume`");
   }
+}
+
+void check_shared_source(const Services& services, const std::string& source, const std::string& target) {
+  if (const std::string socket = usual_socket_in(source); !socket.empty())
+    throw HostPathError("cannot mount `" + source + "` to " + target + ": engines have a socket there, " +
+                        socket + ", and with it the whole machine");
+  check_no_socket(services, source, target);
+}
+
+void check_shared_sources(const Services& services) {
+  const isogate_host& host = services.host.abi();
+  for (uint64_t i = 0; i < host.shared_dir_count; ++i)
+    check_shared_source(services, std::string(sdk::view(host.shared_dirs[i].path)),
+                        "/mnt/" + std::string(sdk::view(host.shared_dirs[i].prefix)));
 }
 
 }  // namespace isogate::docker

@@ -22,7 +22,18 @@ Fd open_real(const std::string& path);
 // Throws HostPathError where the source of a mount is no file or directory, or a symlink or below one, and
 // the Engine listens at a Unix socket of this host and is not known to see other directories; where it is
 // known to see these, also for a source that is missing. Else that is the Engine's to refuse: it makes none.
+// Also where check_no_socket() throws.
 void check_mount_source(const Services& services, const Mount& mount);
+
+// Throws HostPathError where the source, behind all symlinks, would show a container the socket of an engine
+// (engine_sockets.h), or where that cannot be told. A source that is not on this host says nothing.
+void check_no_socket(const Services& services, const std::string& source, const std::string& target);
+
+// The same for one of the gateway's shared directories, whose path was not looked at before.
+void check_shared_source(const Services& services, const std::string& source, const std::string& target);
+
+// check_shared_source() of all that this host has.
+void check_shared_sources(const Services& services);
 
 // For container making: HostPathError goes to the log, and out of it what a tenant may read.
 template <typename Work>

@@ -116,7 +116,11 @@ void remove_network(Services& services, const Owner& owner, int directory, const
   const std::string which = recorded(directory);
   if (which.empty()) return;
   const Found found = look_for(services, owner, which, call);
-  if (found.there != There::kNo) services.engine.remove_network(found.id, call);
+  try {
+    if (found.there != There::kNo) services.engine.remove_network(found.id, call);
+  } catch (const EngineError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+  }
   forget(directory);
 }
 

@@ -84,7 +84,7 @@ Json hardened(const Config& config, const Parts& parts, const isogate_limits& li
   Json host = {
       {"NetworkMode", parts.network.empty() ? "none" : parts.network},
       {"CapDrop", {"ALL"}},
-      {"SecurityOpt", {"no-new-privileges"}},
+      {"SecurityOpt", Json::array({"no-new-privileges"})},
       {"Privileged", false},
       {"IpcMode", "private"},
       {"CgroupnsMode", "private"},
@@ -96,6 +96,7 @@ Json hardened(const Config& config, const Parts& parts, const isogate_limits& li
       {"Ulimits",
        {{{"Name", "nofile"}, {"Soft", 1024}, {"Hard", 16384}}, {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
   };
+  if (!parts.seccomp.empty()) host["SecurityOpt"].push_back("seccomp=" + parts.seccomp);
   if (parts.processes != 0)
     host["Ulimits"].push_back({{"Name", "nproc"}, {"Soft", parts.processes}, {"Hard", parts.processes}});
   if (!parts.user_namespace.empty()) host["UsernsMode"] = parts.user_namespace;
@@ -253,6 +254,22 @@ std::string profile_digest(const Config& config, Parts parts, const isogate_limi
   parts.network = config.network ? (config.internal ? "internal" : "dedicated") : "";
   parts.copies.clear();
   return hex_digest(container_of(config, parts, limits).dump() + additions_of(config).dump());
+}
+
+std::string shape_of(const Json& inspected) {
+  Json shape = Json::object();
+  for (const char* name :
+       {"Image", "Path", "Args", "AppArmorProfile", "ProcessLabel", "MountLabel", "Config", "HostConfig"})
+    shape[name] = inspected.value(name, Json());
+  std::vector<std::string> mounts;  // in no order
+  for (const Json& each : inspected.value("Mounts", Json::array())) mounts.push_back(each.dump());
+  std::sort(mounts.begin(), mounts.end());
+  shape["Mounts"] = mounts;
+  const Json settings = inspected.value("NetworkSettings", Json::object());
+  const Json networks = settings.value("Networks", Json::object());
+  for (const auto& [name, network] : networks.items())
+    shape["Networks"][name] = network.value("NetworkID", "");
+  return hex_digest(shape.dump());
 }
 
 Json stdio_command(const Parts& parts) { return with_surroundings({kRunner, "stdio"}, parts); }

@@ -55,6 +55,7 @@ struct Parts {
   std::vector<CopyPlace> copies;
   bool podman = false;         // which takes "no health check" for one
   std::string user_namespace;  // as the Engine names it; empty: its own
+  std::string seccomp;         // as SecurityOpt has it; empty: the Engine's own profile
   uint64_t processes = 0;      // RLIMIT_NPROC of its programs; 0: as the Engine has it
 };
 
@@ -77,6 +78,10 @@ nlohmann::json container_of(const Config& config, const Parts& parts, const Comp
 
 // Tells whether a container was made of the same: differs when the configuration or the limits do.
 std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits);
+
+// What an Engine says of a container that must stay the same as long as it runs, of what it answers to
+// `inspect`, as a digest: limits, capabilities, mounts, networks, and all else that isolates.
+std::string shape_of(const nlohmann::json& inspected);
 
 // argv of the runner for a call over a byte stream of its own.
 nlohmann::json stdio_command(const Parts& parts);

@@ -90,10 +90,17 @@ std::optional<Record> read_record(int directory) {
   if (!file) sdk::fail_with_errno("cannot open the record of the sandbox's container", errno);
   const Json json = Json::parse(read_whole(file.get()), nullptr, false);
   try {
-    Record record{json.at("name"),         json.at("id"),
-                  json.at("profile"),      json.at("socket"),
-                  json.at("started_at"),   json.at("gateway_address"),
-                  json.at("gateway_port"), {}};
+    Record record{.name = json.at("name"),
+                  .id = json.at("id"),
+                  .profile = json.at("profile"),
+                  .socket = json.at("socket"),
+                  .started_at = json.at("started_at"),
+                  .pid = json.value("pid", int64_t{0}),
+                  .shape = json.value("shape", ""),
+                  .gateway_address = json.at("gateway_address"),
+                  .gateway_port = json.at("gateway_port"),
+                  .gateway_listeners = json.value("gateway_listeners", ""),
+                  .evidence = {}};
     if (json.contains("evidence")) record.evidence = evidence_of(json.at("evidence"));
     return record;
   } catch (const Json::exception&) {
@@ -107,8 +114,11 @@ void write_record(int directory, const Record& record) {
                {"profile", record.profile},
                {"socket", record.socket},
                {"started_at", record.started_at},
+               {"pid", record.pid},
+               {"shape", record.shape},
                {"gateway_address", record.gateway_address},
-               {"gateway_port", record.gateway_port}};
+               {"gateway_port", record.gateway_port},
+               {"gateway_listeners", record.gateway_listeners}};
   if (record.evidence) json["evidence"] = json_of(*record.evidence);
   const std::string text = json.dump();
   const Fd file(::openat(directory, kNext, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));

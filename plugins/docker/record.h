@@ -16,9 +16,12 @@ struct Record {
   std::string id;               // empty: it was about to be made
   std::string profile;          // profile_digest() of what it was made of
   bool socket = false;          // its runner dials in; else it waits for an exec
-  std::string started_at;       // the Engine's word; with `evidence`
+  std::string started_at;       // the Engine's word, as the next two are; with `evidence`
+  int64_t pid = 0;              // of its first process
+  std::string shape;            // shape_of() it
   std::string gateway_address;  // what the measurement tried to reach
   uint32_t gateway_port = 0;
+  std::string gateway_listeners;
   std::optional<isogate_evidence> evidence;  // measured by our runner before the first command of a tenant
 };
 

@@ -62,9 +62,18 @@ std::string why_no_runtime(const Config& config, const EngineInfo& info) {
          ": add it to the Engine's `runtimes`, or name another one as `runtime`, or leave it out";
 }
 
+std::string why_no_seccomp(const Config& config, const EngineInfo& info) {
+  const auto& known = info.security_options;
+  const auto is_it = [](const std::string& each) { return each.find("seccomp") != std::string::npos; };
+  if (!config.own_seccomp || known.empty() || std::any_of(known.begin(), known.end(), is_it)) return "";
+  return "this Engine has no seccomp, so programs could call all that the kernel has: enable it, or set "
+         "`seccomp_profile: engine`";
+}
+
 std::string why_no_sources(const Services& services) {
   try {
     for (const Mount& each : services.config.mounts) check_mount_source(services, each);
+    check_shared_sources(services);
     (void)places_of_copies(services.config);
     return "";
   } catch (const HostPathError& error) {
@@ -81,6 +90,7 @@ std::string why_not(Services& services, const EngineInfo& info, const Budget& bu
                                  "build it with deploy/sandbox-image/build.sh, pull it", image, budget);
   if (why.empty()) why = why_no_platform(config, info, image);
   if (why.empty()) why = why_no_runtime(config, info);
+  if (why.empty()) why = why_no_seccomp(config, info);
   for (const Companion& each : config.companions) {
     Json its;
     if (why.empty())

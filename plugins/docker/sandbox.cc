@@ -1,28 +1,49 @@
 #include "plugins/docker/sandbox.h"
 
 #include <algorithm>
+#include <csignal>
 
+#include "plugins/docker/background.h"
 #include "plugins/docker/or_throw.h"
 #include "runner/workspace.h"
 
 namespace isogate::docker {
 
-// What finds its runner gone before anything was sent is tried once more, in a container made anew; what was
-// lost on the way is told as lost, with what became of the container.
+namespace {
+
+using std::chrono::milliseconds;
+
+// A cancelled call is answered soon, whatever the Engine does.
+constexpr milliseconds kTold{300}, kKilled{100};
+
+}  // namespace
+
+void Sandbox::tell_loss(const Container::Way& way, const sdk::Error& error, const sdk::Call& call) {
+  std::string how;
+  // The Engine may have told already.
+  if (!call.cancelled() && std::string_view(error.what()).find("its container") == std::string_view::npos) {
+    const Bounded soon(kTold, call.cancel_fd());
+    how = container_->how_it_ended(way.id, soon.call());
+  }
+  const bool ended = container_->lose(way, call.cancelled() ? kKilled : milliseconds(0));
+  throw LostContact(error, how, ended);
+}
+
+// What finds its runner gone before anything was sent is tried once more, in a recreated container; what was
+// lost on the way is told as lost, with what became of the container. Nothing it ran goes on.
 template <typename Verb>
 void Sandbox::with_runner(const sdk::Call& call, Verb verb) {
   for (int tries = 0;; ++tries) {
-    const auto link = container_->link(call);
+    const Container::Way way = container_->link(call);
     try {
-      return verb(*link);
+      verb(*way.link);
+      if (way.link->spent() && way.link->alive()) container_->lose(way, milliseconds(0));
+      return;
     } catch (const sdk::Error& error) {
-      if (link->alive() || error.status() == ISOGATE_CANCELLED) throw;
-      if (error.status() == ISOGATE_UNAVAILABLE && tries == 0) continue;
-      if (error.status() != ISOGATE_LOST) throw;
-      // The Engine may have told already.
-      const bool told = std::string(error.what()).find("its container") != std::string::npos;
-      const std::string how = told ? "" : container_->how_it_ended(call);
-      throw sdk::Error(ISOGATE_LOST, error.what() + (how.empty() ? "" : "; " + how), error.os_errno());
+      if (way.link->alive()) throw;
+      if (error.status() == ISOGATE_LOST) tell_loss(way, error, call);
+      container_->lose(way, milliseconds(0));
+      if (error.status() != ISOGATE_UNAVAILABLE || tries > 0) throw;
     }
   }
 }
@@ -38,7 +59,17 @@ void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, i
   isogate_exec_request whole = request;
   whole.env = env.data();
   whole.envc = env.size();
-  with_runner(call, [&](sdk::RunnerLink& link) { link.exec(call, whole, result); });
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.exec(call, whole, result); });
+  } catch (const LostContact& lost) {
+    if (!lost.ended || !call.cancelled()) throw;
+    result = isogate_exec_result{};
+    result.struct_size = sizeof result;
+    result.flags = ISOGATE_RESULT_KILLED;
+    result.term_signal = SIGKILL;
+    result.wall_ns = static_cast<uint64_t>((std::chrono::steady_clock::now() - begin).count());
+  }
 }
 
 void Sandbox::read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) {
@@ -85,6 +116,7 @@ void Sandbox::close(const sdk::Call& call, uint32_t mode) {
   if (mode == ISOGATE_CLOSE_STOP) return;
   container_->purge(call);
   or_throw(Workspace::purge(home_.sandboxes_dir, home_.sandbox_id, call.cancel_fd()));
+  if (home_.sweeper != nullptr) home_.sweeper->wake();
   if (home_.registry != nullptr) or_throw(home_.registry->release(home_.sandbox_id, home_.uid));
 }
 

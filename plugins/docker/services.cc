@@ -3,6 +3,11 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "plugins/docker/or_throw.h"
+#include "plugins/docker/seccomp.h"
+#include "runner/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
@@ -13,12 +18,25 @@ bool is_here(const std::string& directory) {
   return ::stat(directory.c_str(), &info) == 0 ? S_ISDIR(info.st_mode) : errno == EACCES;
 }
 
+bool runs(Engine& engine, const std::string& id, const Budget& budget) {
+  try {
+    return engine.inspect(id, budget).at("State").at("Running") != false;
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_NOT_FOUND) return false;
+    throw;
+  }
+}
+
 }  // namespace
 
 std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
   std::unique_lock lock(mutex, std::defer_lock);
   while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
   return lock;
+}
+
+Making::Making(Services& services, const sdk::Call& call) : services_(services) {
+  while (!services_.making.try_acquire_for(std::chrono::milliseconds(20))) call.check();
 }
 
 std::string name_of(RunnerTransport transport) {
@@ -38,6 +56,32 @@ std::string name_of(RunnerTransport transport) {
 std::string name_of(Place place) {
   if (place == Place::kBind) return "bind";
   return place == Place::kVolume ? "volume" : "not chosen yet";
+}
+
+std::string Services::seccomp_file() {
+  const std::string name = "seccomp." + std::string(sdk::view(host.abi().backend_name));
+  const std::string directory(sdk::view(host.abi().sandboxes_dir));
+  const std::lock_guard lock(mutex_);
+  if (!seccomp_written_) {
+    const Fd parent = or_throw(open_state_directory(directory));
+    or_throw(replace_state_file(parent.get(), name.c_str(), seccomp_profile()));
+    seccomp_written_ = true;
+  }
+  return directory + "/" + name;
+}
+
+bool Services::kill(const std::string& id, const std::string& name, std::chrono::milliseconds patience) {
+  const std::string key = "kill " + id;
+  background.begin(key, "the container " + name + " is killed", [this, id](const sdk::Call& call) {
+    try {
+      engine.kill(id, "KILL", call);
+    } catch (const EngineError& error) {
+      if (error.status() == ISOGATE_NOT_FOUND) return;
+      if (error.http_status() == 0) throw;
+      if (runs(engine, id, call)) throw;
+    }
+  });
+  return background.is_done(key, patience);
 }
 
 void Services::settle(RunnerTransport transport, const std::string& why) {

@@ -5,10 +5,12 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <vector>
 
 #include "isogate/backend.hpp"
+#include "plugins/docker/background.h"
 #include "plugins/docker/config.h"
 #include "plugins/docker/engine.h"
 #include "plugins/docker/watch.h"
@@ -29,11 +31,19 @@ struct Services {
   Engine engine;
   std::string runner;  // the program isogate-runner on this host
   std::timed_mutex preparing;
-  bool runner_filled = false;  // its volume; under `preparing`
-  std::timed_mutex creating;   // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
+  bool runner_filled = false;           // its volume; under `preparing`
+  std::counting_semaphore<> making{8};  // containers at once: an Engine that is asked for more serves nobody
+  std::timed_mutex creating;  // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
 
   void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
   void info(const std::string& line) const { host.log(ISOGATE_LOG_INFO, line); }
+
+  // Where seccomp_profile() is for podman, which takes no profile but in a file; written when it is first
+  // asked for. Throws sdk::Error.
+  std::string seccomp_file();
+  // Kills a container of ours, however often it has to be tried. True: the Engine says within `patience` that
+  // nothing of it runs.
+  bool kill(const std::string& id, const std::string& name, std::chrono::milliseconds patience);
 
   // How runners are reached; RunnerTransport::kAuto while nobody knows. settle() keeps the first answer and
   // why.
@@ -53,15 +63,29 @@ struct Services {
   std::atomic<Place> place_{Place::kAuto};
   mutable std::mutex mutex_;
   std::optional<EngineKind> kind_;
+  bool seccomp_written_ = false;
   bool nearby_ = false;  // it keeps its data in what is a directory of this host, too
   std::string why_transport_, why_place_;
 
  public:
-  Watch watch{*this};  // the last member: it ends first
+  Watch watch{*this};
+  Background background{host};  // the last member: it ends first
 };
 
 // Waits as long as the call does. Throws ISOGATE_CANCELLED.
 std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call);
+
+// One of those that may be made at once, until its end.
+class Making {
+ public:
+  Making(Services& services, const sdk::Call& call);  // waits as lock_for()
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+  ~Making() { services_.making.release(); }
+
+ private:
+  Services& services_;
+};
 
 std::string name_of(RunnerTransport transport);
 std::string name_of(Place place);

@@ -17,6 +17,7 @@
 namespace isogate::docker {
 namespace {
 
+constexpr std::chrono::milliseconds kSoon{2'000};
 constexpr const char* kMaking = "making";
 constexpr const char* kMark = "volume";  // in the sandbox's directory: the workspace is one, made by us
 
@@ -67,6 +68,15 @@ void make_volume(Services& services, const Owner& owner, const std::string& volu
   services.engine.create_volume(volume, body, call);
 }
 
+// Gone already is OK.
+void remove(Services& services, const std::string& volume, const sdk::Call& call) {
+  try {
+    services.engine.remove_volume(volume, false, call);
+  } catch (const EngineError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+  }
+}
+
 void prepare_runner(Services& services, const sdk::Call& call) {
   const auto lock = lock_for(services.preparing, call);
   if (services.runner_filled) return;
@@ -111,7 +121,7 @@ void fill_volumes(Services& services, const Owner& owner, const std::string& nam
   remove_filler(services, owner, name, budget);  // of a gateway that was killed
   const std::string id = services.engine.create_container(name + ".filler", body, budget);
   // With what the image makes volumes of; those that are filled have names and stay.
-  const auto remove = [&] { services.engine.remove(id, true, true, Budget(Budget::kUsual)); };
+  const auto remove = [&](const Budget& within) { services.engine.remove(id, true, true, within); };
   try {
     services.engine.put_archive(
         id, place,
@@ -122,10 +132,14 @@ void fill_volumes(Services& services, const Owner& owner, const std::string& nam
         },
         budget);
   } catch (...) {
-    remove();
+    try {
+      remove(Budget(kSoon));
+    } catch (const EngineError& error) {
+      services.warn("the container " + name + ".filler stays for now: " + error.what());
+    }
     throw;
   }
-  remove();
+  remove(budget);
 }
 
 std::string runner_volume(const Services& services) {
@@ -148,7 +162,11 @@ std::string runner_volume(const Services& services) {
   return name;
 }
 
-bool is_volume(int directory) { return ::faccessat(directory, kMark, F_OK, AT_SYMLINK_NOFOLLOW) == 0; }
+bool is_volume(int directory) {
+  if (::faccessat(directory, kMark, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  if (errno != ENOENT) sdk::fail_with_errno("cannot look at the record of the sandbox's volume", errno);
+  return false;
+}
 
 void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call) {
   prepare_runner(services, call);
@@ -186,10 +204,18 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   if (!is_volume(directory)) return;
   remove_filler(services, owner, owner.sandbox_id, call);
-  if (is_there(services, owner, owner.sandbox_id, call))
-    services.engine.remove_volume(owner.sandbox_id, false, call);
-  if (::unlinkat(directory, kMark, 0) != 0)
+  if (is_there(services, owner, owner.sandbox_id, call)) remove(services, owner.sandbox_id, call);
+  if (::unlinkat(directory, kMark, 0) != 0 && errno != ENOENT)
     sdk::fail_with_errno("cannot forget the volume of a sandbox", errno);
+}
+
+void remove_copies(Services& services, const Owner& owner, const sdk::Call& call) {
+  for (const Json& each : services.engine.list_volumes({{kLabelInstance, owner.instance},
+                                                        {kLabelBackend, owner.backend},
+                                                        {kLabelSandbox, owner.sandbox_id},
+                                                        {kLabelRole, "copy"}},
+                                                       call))
+    remove(services, each.value("Name", ""), call);
 }
 
 }  // namespace isogate::docker

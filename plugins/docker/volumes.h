@@ -21,9 +21,11 @@ std::string runner_volume(const Services& services);
 // `directory`: the sandbox's on this host, where it is recorded that we made it.
 void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call);
 
-// Whether the workspace of the sandbox with that directory is a volume.
+// Whether the workspace of the sandbox with that directory is a volume. Throws where that cannot be seen.
 bool is_volume(int directory);
 // Gone already is OK.
+// Those of copies go with their container, unless somebody else removed that.
+void remove_copies(Services& services, const Owner& owner, const sdk::Call& call);
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call);
 
 using Filler = std::function<void(TarWriter&)>;

@@ -25,9 +25,10 @@ std::vector<LabelFilter> ours(const Services& services) {
 Json filters_of(const std::vector<LabelFilter>& labels, bool podman) {
   Json wanted = Json::array();
   for (const LabelFilter& label : labels) wanted.push_back(label.name + "=" + label.value);
-  Json filters = {{"type", {"container"}}, {"label", std::move(wanted)}};
-  if (!podman) filters["event"] = {"die", "oom", "destroy"};  // podman has other names for some
-  return filters;
+  if (podman) return {{"type", {"container"}}, {"label", std::move(wanted)}};  // with other names for some
+  // Without labels: what happens to a network does not tell those of its containers.
+  return {{"type", {"container", "network"}},
+          {"event", {"die", "oom", "destroy", "update", "connect", "disconnect"}}};
 }
 
 std::string ending(const std::string& exit_code, bool out_of_memory) {
@@ -51,10 +52,10 @@ Watch::~Watch() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Watch::add(const std::string& id, const std::string& name,
+void Watch::add(const std::string& id, const std::string& name, const std::string& shape,
                 const std::shared_ptr<sdk::RunnerLink>& link) {
   const std::lock_guard lock(mutex_);
-  watched_[id] = {name, link};
+  watched_[id] = {name, shape, link};
   if (thread_.joinable()) return;
   // Signals are the host's.
   sigset_t all, before;
@@ -110,7 +111,9 @@ void Watch::follow() {
     const Json& attributes = member(actor, "Attributes");
     std::string code = attributes.is_object() ? text_at(attributes, "exitCode") : "";
     if (code.empty() && attributes.is_object()) code = text_at(attributes, "containerExitCode");
-    hear(text_at(actor, "ID"), text_at(event, "Action"), code);
+    const std::string connected = attributes.is_object() ? text_at(attributes, "container") : "";
+    const bool of_network = text_at(event, "Type") == "network";
+    hear(of_network ? connected : text_at(actor, "ID"), text_at(event, "Action"), code);
   }
 }
 
@@ -123,9 +126,29 @@ void Watch::hear(const std::string& id, const std::string& what, const std::stri
     if (what == "oom") found->second.out_of_memory = true;
     out_of_memory = found->second.out_of_memory;
   }
+  if (what == "update" || what == "connect" || what == "disconnect") return look_whether_changed(id);
   if (what == "destroy" || what == "remove") tell(id, "its container is gone");
   if (what != "die" && what != "died") return;
   tell(id, ending(exit_code, out_of_memory));
+}
+
+// Who weakens a container while it runs, or gives it a network, ends it.
+void Watch::look_whether_changed(const std::string& id) {
+  std::string shape;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = watched_.find(id);
+    if (found == watched_.end()) return;
+    shape = found->second.shape;
+  }
+  try {
+    const Json seen = services_.engine.inspect(id, Budget(Budget::kUsual, end_.get()));
+    if (member(member(seen, "State"), "Running") != Json(true) || shape_of(seen) == shape) return;
+  } catch (const EngineError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return;
+  }
+  tell(id, "its container's settings were changed from outside");
 }
 
 void Watch::take_stock() {

@@ -29,12 +29,14 @@ class Watch {
 
   // Any thread. `link` is closed when the container `id` has ended, unless forget() was first; a later add()
   // takes the place of an earlier one. Whatever the name is, it is what the log says.
-  void add(const std::string& id, const std::string& name, const std::shared_ptr<sdk::RunnerLink>& link);
+  // `shape`: shape_of() it; one that the Engine describes otherwise counts as ended.
+  void add(const std::string& id, const std::string& name, const std::string& shape,
+           const std::shared_ptr<sdk::RunnerLink>& link);
   void forget(const std::string& id);
 
  private:
   struct Watched {
-    std::string name;
+    std::string name, shape;
     std::weak_ptr<sdk::RunnerLink> link;
     bool out_of_memory = false;  // something in it was killed
   };
@@ -43,6 +45,7 @@ class Watch {
   void take_stock();
   void hear(const std::string& id, const std::string& what, const std::string& exit_code);
   void tell(const std::string& id, const std::string& how);
+  void look_whether_changed(const std::string& id);
   bool pause(int milliseconds) const;  // false: it is time to end
 
   Services& services_;

@@ -1,0 +1,56 @@
+// Work that no call waits for, tried again until it is done: what an Engine was too slow for, or could not do
+// at once. Each has a thread of its own while it lasts. Any thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "isogate/backend.hpp"
+#include "runner/fd.h"
+
+namespace isogate::docker {
+
+class Background {
+ public:
+  using Work = std::function<void(const sdk::Call&)>;  // what throws is tried again
+  explicit Background(sdk::Host host) : host_(host) {}
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+  ~Background();  // cancels what is under way; the log says what is not done
+
+  // Of one `key` there is never more than one: a second is the first. `what`: "the container x is killed".
+  void begin(const std::string& key, const std::string& what, Work work);
+  // Whether there is none of that key any more, within `patience`.
+  bool is_done(const std::string& key, std::chrono::milliseconds patience);
+  // Cancels the one of that key and waits for its end. Throws as `call` does.
+  void cancel(const std::string& key, const sdk::Call& call);
+
+ private:
+  struct Task;
+  void run(const std::string& key, const std::shared_ptr<Task>& task);
+
+  const sdk::Host host_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::shared_ptr<Task>> tasks_;  // those that are not done
+};
+
+// A call of the plugin's own that is cancelled once that time has passed, or `also` is readable (borrowed;
+// -1: none).
+class Bounded {
+ public:
+  explicit Bounded(std::chrono::milliseconds most, int also = -1);
+  [[nodiscard]] const sdk::Call& call() const { return call_; }
+
+ private:
+  const Fd timer_, either_;
+  const isogate_call abi_;
+  const sdk::Call call_;
+};
+
+}  // namespace isogate::docker
