@@ -22,7 +22,10 @@ std::string text_at(const Json& object, const char* name) {
 }
 
 ApiRequest about(const char* method, const char* verb, const Resource& what) {
-  return {.method = method, .path = what.path(), .attempt = std::string(verb) + " " + what.text()};
+  return {.method = method,
+          .path = what.path(),
+          .attempt = std::string(verb) + " " + what.text(),
+          .name = what.name};
 }
 
 ApiRequest with_body(const char* method, const char* verb, const Resource& what, const Json& body,

@@ -46,6 +46,7 @@ struct ApiRequest {
   std::string body = {};     // JSON
   std::string content_type = "application/json";
   std::string attempt = {};  // "create pod `x`", for messages
+  std::string name = {};     // of the object: only a 404 that names it says that it is not there
 };
 
 enum class Patch { kMerge, kStrategic, kJson };  // kJson: a list of operations, RFC 6902

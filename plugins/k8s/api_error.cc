@@ -6,6 +6,7 @@ namespace isogate::k8s {
 namespace {
 
 std::string text_at(const nlohmann::json& object, const char* name) {
+  if (!object.is_object()) return "";
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
@@ -70,13 +71,18 @@ std::string printable(std::string_view bytes, size_t most) {
   return line;
 }
 
-ApiError refusal(const std::string& attempt, int http_status, std::string_view body) {
+ApiError refusal(const std::string& attempt, int http_status, std::string_view body, std::string_view name) {
   constexpr size_t kReasonMost = 60;
   const auto json = nlohmann::json::parse(is_shallow(body) ? body : "", nullptr, false);
   const bool is_status = json.is_object() && text_at(json, "kind") == "Status";
   const std::string reason = is_status ? printable(text_at(json, "reason"), kReasonMost) : "";
   const std::string said = printable(is_status ? text_at(json, "message") : std::string(body));
-  return {status_of(http_status, reason),
+  isogate_status status = status_of(http_status, reason);
+  const nlohmann::json details =
+      is_status && json.contains("details") ? json.at("details") : nlohmann::json();
+  if (status == ISOGATE_NOT_FOUND && !name.empty() && text_at(details, "name") != name)
+    status = ISOGATE_UNAVAILABLE;
+  return {status,
           "cannot " + attempt + ": the API server answered " + std::to_string(http_status) +
               (reason.empty() ? "" : " " + reason) + (said.empty() ? "" : ": " + said),
           http_status, true, reason};

@@ -40,6 +40,9 @@ bool is_shallow(std::string_view json);
 // 409 AlreadyExists: …". 404 and 410 are ISOGATE_NOT_FOUND, but 410 Expired of a list or watch is
 // ISOGATE_UNAVAILABLE; 409 AlreadyExists is ISOGATE_ALREADY_EXISTS, other 409s, 429 and 5xx are
 // ISOGATE_UNAVAILABLE; 401 and 403 ISOGATE_PERMISSION_DENIED; 400, 413 and 422 ISOGATE_INVALID_ARGUMENT.
-ApiError refusal(const std::string& attempt, int http_status, std::string_view body);
+// `name`: of the object that was asked for; a 404 of anything else, as of its namespace, says nothing of it
+// and is ISOGATE_UNAVAILABLE. Empty: none was.
+ApiError refusal(const std::string& attempt, int http_status, std::string_view body,
+                 std::string_view name = {});
 
 }  // namespace isogate::k8s

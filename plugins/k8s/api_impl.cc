@@ -143,7 +143,7 @@ ApiStream Api::Impl::open(const ApiRequest& request, const Query& upgrade, bool 
     const std::string said = asked.connection->read_body(kReasonMost, budget);
     give(std::move(asked.connection), asked.identity.certificate);
     if (repeats == kMostRepeats || !may_try_again(asked, repeat_of(request, upgrade), said, renewed, budget))
-      throw refusal(attempt_of(request), status, said);
+      throw refusal(attempt_of(request), status, said, request.name);
   }
 } catch (const ApiError& error) {
   if (error.http_status() != 0 || error.status() == ISOGATE_CANCELLED) throw;

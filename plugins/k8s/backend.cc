@@ -166,14 +166,16 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
                       flagged(ISOGATE_OPEN_AS_IT_IS), std::string(sdk::view(spec.handle)), pool_.get()};
   if (!wish.attach_only) use.presence->begin(call);
   auto pod = std::make_unique<SandboxPod>(use, parts_of(spec), limits_of(config_, spec.limits));
-  const bool adopted = pod->open(wish, call);
-  // What another gateway made was measured before its first command, and that is on record.
+  const SandboxPod::Opened opened = pod->open(wish, call);
+  const bool is_known = wish.known || wish.as_it_is;
   info.flags = ISOGATE_SANDBOX_RUNS;
-  if (adopted && (wish.known || wish.as_it_is)) info.flags |= ISOGATE_SANDBOX_ATTACHED;
+  if (opened.fresh) info.flags |= ISOGATE_SANDBOX_FRESH;
+  // What another gateway made was measured before its first command, and that is on record.
+  if (opened.used_before && (is_known || opened.fresh)) info.flags |= ISOGATE_SANDBOX_ATTACHED;
   info.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   info.uid = static_cast<uint32_t>(config_.uid);
   sdk::set_text(info.handle, pod->handle());
-  return std::make_unique<Sandbox>(config_, std::move(pod), adopted && !wish.known && !wish.as_it_is);
+  return std::make_unique<Sandbox>(config_, std::move(pod), opened.used_before && !is_known);
 }
 
 // What this gateway had open, and what still runs of that, is its own to take up.

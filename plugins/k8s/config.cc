@@ -124,6 +124,9 @@ Config taken_from(const Json& json) {
   take("warm_pool", config.warm_pool);
   take("ready_timeout_sec", config.ready_timeout_sec);
   take("node_timeout_sec", config.node_timeout_sec);
+  take("open_timeout_sec", config.open_timeout_sec);
+  take("busy_timeout_sec", config.busy_timeout_sec);
+  take("kubelet_ports", config.kubelet_ports);
   take("forsaken_after_sec", config.forsaken_after_sec);
   take("max_lifetime_sec", config.max_lifetime_sec);
   take("liveness_interval_sec", config.liveness_interval_sec);

@@ -62,11 +62,14 @@ struct Config {
   bool open_network = false;
   std::vector<Destination> egress_to;
   std::vector<std::string> must_not_reach;  // ADDRESS:PORT, tried beside what the backend knows itself
+  std::vector<uint16_t> kubelet_ports = {10250, 10255};  // beside the port that the node's own object names
   std::vector<SecretFiles> secrets;
   std::vector<SharedClaim> shared;
   std::vector<std::pair<std::string, std::string>> env;
   RunnerTransport transport = RunnerTransport::kStream;
-  unsigned warm_pool = 0;  // pods made ahead
+  unsigned warm_pool = 0;           // pods made ahead
+  uint64_t open_timeout_sec = 150;  // of a whole opening
+  uint64_t busy_timeout_sec = 20;   // of that behind another gateway that is at work on the same sandbox
   uint64_t ready_timeout_sec = 120;
   uint64_t node_timeout_sec = 10;
   uint64_t forsaken_after_sec = 600;

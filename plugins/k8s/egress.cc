@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
@@ -22,7 +23,6 @@ constexpr milliseconds kSettle{5'000}, kApart{250}, kNames{5'000};
 constexpr int kSilentRounds = 2;
 constexpr size_t kMostServers = 8;
 constexpr int kNothingAnswers = 0, kSomethingAnswers = 10;  // of `isogate-runner reach`
-constexpr const char* kKubelet = "10250";
 
 std::string at(const std::string& host, const std::string& port) {
   return host.find(':') == std::string::npos ? host + ":" + port : "[" + host + "]:" + port;
@@ -66,6 +66,19 @@ ApiServers servers_of(Services& services, const sdk::Call& call) {
   return servers;
 }
 
+// Where these credentials may not get nodes the configuration's ports are all that is known.
+Node node_of(Services& services, const PodState& pod, const sdk::Call& call) {
+  Node node{pod.node_ip, {}};
+  if (pod.node.empty() || services.config.open_network || !services.config.egress_to.empty()) return node;
+  try {
+    const uint16_t port = kubelet_port_of(services.api.get({"v1", "", "nodes", pod.node}, call));
+    if (port != 0) node.ports.push_back(port);
+  } catch (const ApiError& error) {
+    if (error.http_status() != 403 && error.status() != ISOGATE_NOT_FOUND) throw;
+  }
+  return node;
+}
+
 }  // namespace
 
 std::string what_answers(const std::string& text) {
@@ -83,14 +96,24 @@ std::string what_answers(const std::string& text) {
   return printable(found);
 }
 
-std::vector<std::string> targets_of(const Config& config, const ApiServers& servers,
-                                    const std::string& node_ip) {
+uint16_t kubelet_port_of(const Json& node) try {
+  const int64_t port = node.at("status").at("daemonEndpoints").at("kubeletEndpoint").at("Port");
+  return port > 0 && port < 65536 ? static_cast<uint16_t>(port) : 0;
+} catch (const Json::exception&) {
+  return 0;
+}
+
+std::vector<std::string> targets_of(const Config& config, const ApiServers& servers, const Node& node) {
   if (config.open_network) return {};
   std::vector<std::string> targets = {"169.254.169.254:80"};
   targets.insert(targets.end(), config.must_not_reach.begin(), config.must_not_reach.end());
   if (!config.egress_to.empty()) return targets;  // the rest may be among what is allowed
-  targets.push_back(at("hop", kKubelet));
-  if (!node_ip.empty()) targets.push_back(at(node_ip, kKubelet));
+  std::set<uint16_t> ports(config.kubelet_ports.begin(), config.kubelet_ports.end());
+  ports.insert(node.ports.begin(), node.ports.end());
+  for (const uint16_t port : ports) {
+    targets.push_back(at("hop", std::to_string(port)));
+    if (!node.ip.empty()) targets.push_back(at(node.ip, std::to_string(port)));
+  }
   for (const std::string& each : servers.addresses) {
     const bool loopback = each.starts_with("127.") || each == "::1";
     if (!loopback) targets.push_back(at(each, std::to_string(servers.port)));
@@ -111,9 +134,8 @@ Round settle(const std::function<Round()>& ask, milliseconds apart, milliseconds
   }
 }
 
-void prove_no_way_out(Services& services, sdk::RunnerLink& link, const std::string& node_ip,
-                      const sdk::Call& call) {
-  const auto targets = targets_of(services.config, servers_of(services, call), node_ip);
+void prove_no_way_out(Services& services, sdk::RunnerLink& link, const PodState& pod, const sdk::Call& call) {
+  const auto targets = targets_of(services.config, servers_of(services, call), node_of(services, pod, call));
   if (targets.empty()) return;
   const bool tolerated = services.config.allow_unenforced_network;
   const auto once = [&] {

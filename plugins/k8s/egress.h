@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,17 @@ struct ApiServers {
   uint16_t port = 0;
 };
 
+// A node, as its kubelets may be reached: `ports` beside those of the configuration.
+struct Node {
+  std::string ip;
+  std::vector<uint16_t> ports;
+};
+
+// The port of its kubelet that a node's own object names; 0: it names none. Pure.
+uint16_t kubelet_port_of(const nlohmann::json& node);
+
 // What must not answer, for `isogate-runner reach`. Empty: nothing is denied.
-std::vector<std::string> targets_of(const Config& config, const ApiServers& servers,
-                                    const std::string& node_ip);
+std::vector<std::string> targets_of(const Config& config, const ApiServers& servers, const Node& node);
 
 // One try of all targets.
 struct Round {
@@ -38,7 +47,6 @@ Round settle(const std::function<Round()>& ask, std::chrono::milliseconds apart,
 
 // Throws ISOGATE_UNAVAILABLE when something answers for five seconds, and when it could not be tried; where
 // allow_unenforced_network is written, warns instead of the former.
-void prove_no_way_out(Services& services, sdk::RunnerLink& link, const std::string& node_ip,
-                      const sdk::Call& call);
+void prove_no_way_out(Services& services, sdk::RunnerLink& link, const PodState& pod, const sdk::Call& call);
 
 }  // namespace isogate::k8s

@@ -87,7 +87,8 @@ class Channel final : public ExecChannel {
 
 ApiRequest written(const ExecRequest& request) {
   const Resource what{"v1", request.name_space, "pods", request.pod, "exec"};
-  ApiRequest out{.method = "GET", .path = what.path(), .attempt = "exec into " + what.text()};
+  ApiRequest out{
+      .method = "GET", .path = what.path(), .attempt = "exec into " + what.text(), .name = what.name};
   if (!request.container.empty()) out.query.emplace_back("container", request.container);
   for (const auto& argument : request.command) out.query.emplace_back("command", argument);
   if (request.stdin_open) out.query.emplace_back("stdin", "true");

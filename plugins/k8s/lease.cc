@@ -3,7 +3,7 @@
 namespace isogate::k8s {
 namespace {
 
-constexpr std::chrono::seconds kWorkBeyondReady{60};
+constexpr std::chrono::seconds kWorkBeyondOpening{60};
 
 const char* const kStranger =
     "there is a Lease with this sandbox's name that this gateway did not make: it is left alone, and nothing "
@@ -36,7 +36,7 @@ bool Lease::find(const Budget& budget) {
 }
 
 void Lease::put(Json lease, bool hold) {
-  const auto duration = std::chrono::seconds(services_.config.ready_timeout_sec) + kWorkBeyondReady;
+  const auto duration = std::chrono::seconds(services_.config.open_timeout_sec) + kWorkBeyondOpening;
   write_record(lease, record_, hold ? services_.holder : "", duration);
   lease_ = std::move(lease);
 }
@@ -74,15 +74,27 @@ bool Lease::give_to(const Parts& taker, const Budget& budget) {
 }
 
 void Lease::remove(const Budget& budget) {
-  if (!record_.ahead_uid.empty())
-    remove_object(services_, services_.leases(record_.ahead), record_.ahead_uid, budget);
+  remove_ahead(budget);
   if (!uid_.empty()) remove_object(services_, services_.leases(parts_.owner.sandbox_id), uid_, budget);
   uid_.clear();
   record_ = {};
 }
 
+// Where that is this Lease's, whatever the record says.
+void Lease::remove_ahead(const Budget& budget) {
+  if (record_.ahead_uid.empty()) return;
+  try {
+    const Json ahead = services_.api.get(services_.leases(record_.ahead), budget);
+    if (!belongs_to(ahead, uid_.empty() ? parts_.lease_uid : uid_)) return;
+    remove_object(services_, services_.leases(record_.ahead), record_.ahead_uid, budget);
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+  }
+}
+
 bool Lease::is_others() const {
-  return !hold_.holder.empty() && hold_.holder != services_.holder && !hold_.expired;
+  return !hold_.holder.empty() && hold_.holder != services_.holder &&
+         !services_.renewals.lapsed(parts_.owner.sandbox_id, hold_.version, hold_.lasts);
 }
 
 }  // namespace isogate::k8s

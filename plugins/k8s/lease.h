@@ -32,14 +32,17 @@ class Lease {
   void remove(const Budget& budget);
 
   Record& record() { return record_; }
+  [[nodiscard]] const Record& record() const { return record_; }
   [[nodiscard]] const std::string& uid() const { return uid_; }  // empty: there is none
   [[nodiscard]] bool is_ending() const { return ending_; }
-  // Another gateway is at work on it.
+  // Another gateway is at work on it, and has not been silent for as long as it said it would be.
   [[nodiscard]] bool is_others() const;
+  [[nodiscard]] const std::string& holder() const { return hold_.holder; }
 
  private:
   void learn(nlohmann::json lease);
   void put(nlohmann::json lease, bool hold);
+  void remove_ahead(const Budget& budget);
   bool replace(bool hold, const Budget& budget);  // false: somebody else has
 
   Services& services_;

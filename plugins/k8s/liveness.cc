@@ -70,16 +70,12 @@ void Liveness::ping_by_turns() {
     due_.erase(next);
     lock.unlock();
     auto link = watched.link.lock();
-    const bool answered = link && link->ping(kQuick);
+    if (link) link->ping(kQuick);
     const bool there = link && link->alive();
     link.reset();
     lock.lock();
     if (ended_) return;
     if (!there) continue;
-    if (answered) {
-      due_.emplace(Clock::now() + interval_, std::move(watched));
-      continue;
-    }
     suspects_.push_back(std::move(watched));
     if (idle_ < suspects_.size() && threads_.size() <= kMostExaminers) start(&Liveness::examine_suspects);
     changed_.notify_all();
@@ -111,9 +107,20 @@ void Liveness::examine_suspects() {
 }
 
 void Liveness::examine(sdk::RunnerLink& link, const Way& way) {
-  if (link.ping(patience_) || !twice_silent(link, way)) return;
+  if (!link.ping(patience_)) {
+    if (twice_silent(link, way)) replace(link, way, "its runner was stuck");
+    return;
+  }
+  for (int tries = 0; tries < 2; ++tries) {
+    if (way.is_busy() || link.prove(patience_) || !link.alive()) return;
+    if (!pause_until(Clock::now() + kQuick)) return;
+  }
+  if (!way.is_busy()) replace(link, way, "its runner runs no programs any more");
+}
+
+void Liveness::replace(sdk::RunnerLink& link, const Way& way, const char* why) {
   const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
-  link.close("its runner was stuck");
+  link.close(why);
   try {
     way.remove(sdk::Call(call));
   } catch (const sdk::Error& error) {

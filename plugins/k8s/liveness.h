@@ -1,8 +1,9 @@
-// Whether the runners of open links still answer. One thread pings them by turns; what does not answer at
-// once is looked at by a few more, so that a pod that is stuck delays no other. They begin with the first
-// link. What becomes of a runner that is silent is decided by another connection to it: only what is let
-// through twice and says nothing is stuck, and whatever cannot be found out is no reason for anything. Any
-// thread.
+// Whether the runners of open links still do their work. One thread pings them by turns; a few more have
+// those that answer run a program, and look at those that do not, so that a pod that is stuck delays no
+// other. They begin with the first link. A runner that answers and twice runs nothing, while nothing of a
+// tenant runs in its pod that could be the reason, is broken. What becomes of one that is silent is decided
+// by another connection to it: only what is let through twice and says nothing is stuck, and whatever cannot
+// be found out is no reason for anything. Any thread.
 #pragma once
 
 #include <chrono>
@@ -31,10 +32,11 @@ class Liveness {
   // Of one link. They own what they need and may block for some times the patience.
   struct Way {
     std::function<Found(const sdk::Call&)> try_anew;
-    std::function<void(const sdk::Call&)> remove;  // what is stuck; throws sdk::Error
+    std::function<bool()> is_busy;                 // programs of a tenant run in it
+    std::function<void(const sdk::Call&)> remove;  // what is stuck or broken; throws sdk::Error
   };
 
-  // `interval`: from ping to ping of one link; zero: nothing is ever looked at. `patience`: for each answer.
+  // `interval`: from look to look at one link; zero: nothing is ever looked at. `patience`: for each answer.
   Liveness(std::chrono::milliseconds interval, std::chrono::milliseconds patience,
            std::function<void(const std::string&)> log);
   ~Liveness();  // what is being looked at is closed
@@ -56,6 +58,7 @@ class Liveness {
   void ping_by_turns();
   void examine_suspects();
   void examine(sdk::RunnerLink& link, const Way& way);
+  void replace(sdk::RunnerLink& link, const Way& way, const char* why);
   bool twice_silent(sdk::RunnerLink& link, const Way& way);
   bool pause_until(Clock::time_point until);
 

@@ -102,6 +102,7 @@ PodState state_of(const Json& pod) {
   const Json& status = member(pod, "status");
   state.exists = true;
   state.uid = text(member(pod, "metadata"), "uid");
+  state.node = text(member(pod, "spec"), "nodeName");
   state.node_ip = text(status, "hostIP");
   read_conditions(status, state);
   for (const bool init : {true, false}) {

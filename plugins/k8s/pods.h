@@ -23,7 +23,7 @@ struct PodState {
   bool ended = false;    // or about to: nothing in it may be relied on
   bool stopped = false;  // none of its containers runs, and none will
   bool ready = false;    // by its kubelet's word, which the cluster withdraws when the kubelet is not heard
-  std::string uid, node_ip;
+  std::string uid, node, node_ip;
   std::string how;              // ended: in a few words
   std::string problem;          // why it does not run yet, when that will not come right by itself
   std::string waits;            // for what its container waits, where that may well come right

@@ -159,11 +159,17 @@ void Pool::remove_leftovers() {
     sdk::Call(stopping_).check();
     Owner owner = like_.owner;
     owner.sandbox_id = each.at("metadata").value("name", "");
-    const Hold hold = hold_of(each);
-    if (hold.holder.empty() || !hold.expired || !carries(each, owner)) continue;
+    if (hold_of(each).holder.empty() || !is_free(each) || !carries(each, owner)) continue;
     services_.info("a sandbox made ahead by a gateway that is gone is removed: " + owner.sandbox_id);
     remove_version(services_, services_.leases(owner.sandbox_id), each, sdk::Call(stopping_));
   }
+}
+
+// Nobody is at work on it.
+bool Pool::is_free(const Json& lease) {
+  const Hold hold = hold_of(lease);
+  return hold.holder.empty() ||
+         services_.renewals.lapsed(lease.at("metadata").value("name", ""), hold.version, hold.lasts);
 }
 
 bool Pool::is_forsaken(const Json& lease, const std::set<std::string>& living) {
@@ -172,12 +178,10 @@ bool Pool::is_forsaken(const Json& lease, const std::set<std::string>& living) {
   owner.sandbox_id = metadata.value("name", "");
   if (metadata.at("labels").contains(kLabelAhead) || !carries(lease, owner)) return false;
   const Record record = read_record(lease);
-  const Hold hold = hold_of(lease);
   const auto is_used = [&](const std::string& each) {
     return each == services_.holder || living.contains(each);
   };
-  return !record.pod_uid.empty() && record.place() != Place::kEmptyDir &&
-         (hold.holder.empty() || hold.expired) &&
+  return !record.pod_uid.empty() && record.place() != Place::kEmptyDir && is_free(lease) &&
          std::none_of(record.users.begin(), record.users.end(), is_used);
 }
 

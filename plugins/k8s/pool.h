@@ -55,6 +55,7 @@ class Pool {
   void remove(Ready ready) noexcept;
   void remove_leftovers();
   void stop_the_forsaken();
+  bool is_free(const nlohmann::json& lease);
   bool is_forsaken(const nlohmann::json& lease, const std::set<std::string>& living);
   void drop_the_dead();
   [[nodiscard]] bool is_due(const Ready& ready) const;

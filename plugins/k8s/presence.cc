@@ -53,6 +53,7 @@ void Presence::begin(const sdk::Call& call) {
   while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
   if (begun_) return;
   renew(Budget(call, kAsk));
+  all(Budget(call, kAsk));  // from now on their silence is known
   thread_ = std::thread([this] { run(); });
   begun_ = true;
 }
@@ -64,6 +65,7 @@ void Presence::run() {
     lock.unlock();
     try {
       renew(Budget(kAsk, stop_.get()));
+      all(Budget(kAsk, stop_.get()));
     } catch (const std::exception& error) {
       services_.warn_once(std::string("other gateways may think that this one is gone: ") + error.what());
     }
@@ -100,14 +102,19 @@ std::set<std::string> Presence::all(const Budget& budget) {
   const Json leases = services_.api.list(services_.leases(), {selector, "", 500}, budget);
   std::set<std::string> found;
   for (const Json& each : leases.at("items"))
-    if (const Hold hold = hold_of(each); !hold.expired) found.insert(hold.holder);
+    if (!lapsed(each)) found.insert(hold_of(each).holder);
   return found;
+}
+
+bool Presence::lapsed(const Json& lease) {
+  const Hold hold = hold_of(lease);
+  return services_.renewals.lapsed(lease.at("metadata").at("name"), hold.version, hold.lasts);
 }
 
 bool Presence::lives(const std::string& holder, const Budget& budget) {
   try {
-    const Hold hold = hold_of(services_.api.get(lease_of(holder), budget));
-    return hold.holder == holder && !hold.expired;
+    const Json lease = services_.api.get(lease_of(holder), budget);
+    return hold_of(lease).holder == holder && !lapsed(lease);
   } catch (const ApiError& error) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;
     return false;

@@ -1,6 +1,6 @@
 // Which gateways live: each renews a Lease of its own while it has sandboxes open. So one that stops an idle
-// sandbox knows whether another one still uses it, and a gateway that is gone keeps nothing running. Any
-// thread.
+// sandbox knows whether another one still uses it, and a gateway that is gone keeps nothing running. A
+// gateway lives as long as this one sees its Lease change, by Renewals. Any thread.
 #pragma once
 
 #include <atomic>
@@ -35,6 +35,7 @@ class Presence {
  private:
   void run();
   void renew(const Budget& budget);
+  bool lapsed(const nlohmann::json& lease);
   [[nodiscard]] Resource lease_of(const std::string& holder) const;
 
   Services& services_;

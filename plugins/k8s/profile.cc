@@ -122,6 +122,7 @@ Json main_container(const Config& config, const Parts& parts, const Json& resour
           {"image", config.image},
           {"imagePullPolicy", config.pull_policy},
           {"command", runner_command("serve", parts)},
+          {"terminationMessagePath", kTerminationLog},
           {"workingDir", kWorkspace},
           {"stdin", false},
           {"tty", false},

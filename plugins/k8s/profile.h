@@ -16,6 +16,10 @@ namespace isogate::k8s {
 inline constexpr const char* kWorkspace = "/workspace";
 inline constexpr const char* kRunnerDirectory = "/run/isogate/bin";
 inline constexpr const char* kRunner = "/run/isogate/bin/isogate-runner";
+// A file of the node that the kubelet mounts, writable by anybody who gets there and counted by nobody. The
+// directory is the installer's (runner/resident/install.h): no process of the container may search it, and it
+// is on a read-only mount, where its owner cannot change that.
+inline constexpr const char* kTerminationLog = "/run/isogate/bin/closed/termination-log";
 inline constexpr const char* kContainer = "sandbox";
 
 // Labels of all that this backend makes; nothing without them is ever touched.

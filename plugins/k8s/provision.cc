@@ -90,10 +90,14 @@ Json body_of(Services& services, const Json& pod, Provision kind, const Budget& 
   return body;
 }
 
-void refuse_weaker(const Json& asked, const Json& pod, Provision kind = Provision::kPod) {
+std::string how_weaker(const Json& asked, const Json& pod, Provision kind) {
   std::string why = weaker_than(asked, pod);
   if (why.empty() && kind == Provision::kSandboxClaim) why = other_image(asked, pod);
-  if (!why.empty())
+  return why;
+}
+
+void refuse_weaker(const Json& asked, const Json& pod, Provision kind = Provision::kPod) {
+  if (const std::string why = how_weaker(asked, pod, kind); !why.empty())
     unavailable("the cluster made a weaker pod than it was asked for: " + why + "; nothing runs in it");
 }
 
@@ -134,29 +138,49 @@ std::string why_none(Services& services, const Record& record, const Budget& bud
   return why;
 }
 
-std::optional<PodName> remove_pod(Services& services, const Record& record, const std::string& uid,
-                                  const Budget& budget) {
-  if (uid.empty() || !remove_object(services, services.pod(record.pod), uid, budget)) return std::nullopt;
-  return PodName{record.pod, uid};
-}
-
-std::optional<PodName> remove_bare_pod(Services& services, const Record& record, const Budget& budget) {
-  // Without its uid it was about to be made: then it is ours by its name, which nobody could guess.
-  const bool named = record.pod_uid.empty() && !record.pod.empty();
-  return remove_pod(services, record, named ? services.pods.look(record.pod, budget).uid : record.pod_uid,
-                    budget);
-}
-
-// Of an object that was about to be made, likewise; and it has to be the Lease's.
-std::string uid_by_name(Services& services, const Record& record, const std::string& lease_uid,
-                        const Budget& budget) {
+std::optional<Json> get(Services& services, const Resource& what, const Budget& budget) {
   try {
-    const Json there = services.api.get(resource_of(services, record.kind, budget, record.object), budget);
-    return belongs_to(there, lease_uid) ? uid_of(there) : "";
+    return services.api.get(what, budget);
   } catch (const ApiError& error) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return "";
+    return std::nullopt;
   }
+}
+
+// What is there under that name, if it is `uid` (empty: whichever, it was about to be made) and `owner`'s.
+std::optional<Json> get_own(Services& services, const Resource& what, const std::string& uid,
+                            const std::string& owner, const Budget& budget) {
+  if (what.name.empty() || owner.empty()) return std::nullopt;
+  auto there = get(services, what, budget);
+  if (!there || (!uid.empty() && uid_of(*there) != uid)) return std::nullopt;
+  if (belongs_to(*there, owner)) return there;
+  services.warn(what.text() + " is on a sandbox's record, and not the sandbox's: it is left alone");
+  return std::nullopt;
+}
+
+std::optional<Json> own_object(Services& services, const Record& record, const std::string& owner,
+                               const Budget& budget) {
+  return get_own(services, resource_of(services, record.kind, budget, record.object), record.object_uid,
+                 owner, budget);
+}
+
+PodName name_of_pod(const Json& pod) { return {pod.at("metadata").at("name"), uid_of(pod)}; }
+
+// Those of its own, found by the label as well, so that a record alone leads to no other sandbox's.
+std::vector<Json> pods_to_end(Services& services, const Record& record, const std::string& sandbox_id,
+                              const std::string& object_uid, const Budget& budget) {
+  if (record.kind != Provision::kSandboxClaim) return pods_of(services, sandbox_id, object_uid, budget);
+  const auto pod = record.pod_uid.empty() ? std::nullopt : get(services, services.pod(record.pod), budget);
+  if (!pod || uid_of(*pod) != record.pod_uid) return {};
+  const Json labels = own_labels_of(pod->at("metadata").value("labels", Json::object()));
+  return labels.value(kLabelSandbox, "") == sandbox_id ? std::vector<Json>{*pod} : std::vector<Json>();
+}
+
+std::vector<PodName> remove_bare_pod(Services& services, const Record& record, const std::string& owner,
+                                     const Budget& budget) {
+  const auto pod = get_own(services, services.pod(record.pod), record.pod_uid, owner, budget);
+  if (!pod || !remove_object(services, services.pod(record.pod), uid_of(*pod), budget)) return {};
+  return {name_of_pod(*pod)};
 }
 
 }  // namespace
@@ -226,18 +250,68 @@ void find_pod(Services& services, const Json& pod, Record& record, const sdk::Ca
   unavailable("the sandbox's pod cannot be started: " + why_none(services, record, call));
 }
 
-std::optional<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
-                                   const std::string& lease_uid, const Budget& budget) {
-  if (record.kind == Provision::kPod) return remove_bare_pod(services, record, budget);
-  const std::string uid =
-      record.object_uid.empty() ? uid_by_name(services, record, lease_uid, budget) : record.object_uid;
-  if (uid.empty()) return std::nullopt;
-  remove_object(services, resource_of(services, record.kind, budget, record.object), uid, budget);
-  const bool pooled = record.kind == Provision::kSandboxClaim;  // then none but the recorded one is its own
-  for (const Json& each : pooled ? std::vector<Json>() : pods_of(services, sandbox_id, uid, budget))
-    if (uid_of(each) != record.pod_uid)
-      remove_object(services, services.pod(each.at("metadata").at("name")), uid_of(each), budget);
-  return remove_pod(services, record, record.pod_uid, budget);
+std::string why_weaker(const Config& config, const Json& pod, const Json& is, Provision kind) {
+  return how_weaker(expected_of(config, pod), is, kind);
+}
+
+std::string owner_of(Services& services, const Record& record, const std::string& lease_uid,
+                     const Budget& budget) {
+  if (record.ahead.empty()) return lease_uid;
+  const auto ahead = get(services, services.leases(record.ahead), budget);
+  if (!ahead || uid_of(*ahead) != record.ahead_uid) return "";
+  return belongs_to(*ahead, lease_uid) ? record.ahead_uid : "";
+}
+
+std::optional<Json> own_pod(Services& services, const Record& record, const std::string& owner,
+                            const Budget& budget) {
+  if (record.pod_uid.empty()) return std::nullopt;
+  if (record.kind == Provision::kPod)
+    return get_own(services, services.pod(record.pod), record.pod_uid, owner, budget);
+  if (record.object_uid.empty() || !own_object(services, record, owner, budget)) return std::nullopt;
+  if (record.kind != Provision::kSandboxClaim)
+    return get_own(services, services.pod(record.pod), record.pod_uid, record.object_uid, budget);
+  const Json unlabelled = {{"metadata", {{"labels", Json::object()}}}};
+  auto pod = pod_of_claim(services, record, unlabelled, budget);
+  return pod && uid_of(*pod) == record.pod_uid ? pod : std::nullopt;
+}
+
+std::vector<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
+                                 const std::string& owner, const Budget& budget) {
+  if (record.kind == Provision::kPod) return remove_bare_pod(services, record, owner, budget);
+  std::string uid = record.object_uid;
+  if (const auto object = own_object(services, record, owner, budget)) {
+    uid = uid_of(*object);
+    remove_object(services, resource_of(services, record.kind, budget, record.object), uid, budget);
+  }
+  if (uid.empty()) return {};
+  std::vector<PodName> ending;
+  for (const Json& each : pods_to_end(services, record, sandbox_id, uid, budget)) {
+    const PodName pod = name_of_pod(each);
+    if (remove_object(services, services.pod(pod.name), pod.uid, budget)) ending.push_back(pod);
+  }
+  return ending;
+}
+
+std::vector<PodName> remove_leftovers(Services& services, const std::string& sandbox_id,
+                                      const std::string& lease_uid, const Budget& budget) {
+  std::vector<PodName> ending;
+  for (const Json& each : pods_of(services, sandbox_id, lease_uid, budget)) {
+    const PodName pod = name_of_pod(each);
+    if (remove_object(services, services.pod(pod.name), pod.uid, budget)) ending.push_back(pod);
+  }
+  return ending;
+}
+
+void remove_parts(Services& services, const Record& record, const std::string& sandbox_id,
+                  const std::string& owner, const Budget& budget) {
+  const bool may_have_claim =
+      !record.claim_uid.empty() || services.config.workspace == Place::kClaim;  // else nobody may look
+  if (may_have_claim)
+    if (const auto claim = get_own(services, services.claims(record.claim), record.claim_uid, owner, budget))
+      remove_object(services, services.claims(record.claim), uid_of(*claim), budget);
+  const std::string policy = record.ahead.empty() ? sandbox_id : record.ahead;
+  if (const auto there = get_own(services, services.policies(policy), "", owner, budget))
+    remove_object(services, services.policies(policy), uid_of(*there), budget);
 }
 
 }  // namespace isogate::k8s

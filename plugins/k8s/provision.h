@@ -10,6 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "plugins/k8s/record.h"
 #include "plugins/k8s/services.h"
@@ -33,13 +34,39 @@ void begin_pod(Services& services, const nlohmann::json& pod, Record& record, co
 void find_pod(Services& services, const nlohmann::json& pod, Record& record, const sdk::Call& call,
               std::chrono::milliseconds most);
 
+// In what `is`, a pod that `kind` made, is weaker than `pod`, a body of pod_of(), asked for; empty: in
+// nothing.
+std::string why_weaker(const Config& config, const nlohmann::json& pod, const nlohmann::json& is,
+                       Provision kind);
+
 struct PodName {
   std::string name, uid;
 };
 
-// Removes what the record names, if it still is that very object, and each pod of it. Gone already is fine.
-// The recorded pod where it may still run, to be waited for: a tenant has been in no other.
-std::optional<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
-                                   const std::string& lease_uid, const Budget& budget);
+// A record is only what somebody wrote: nothing that it names is read, used or removed unless its owner
+// references lead to the sandbox's Lease.
+//
+// The uid of the Lease that what is named has to belong to: the sandbox's own, or the one with which its
+// first pod was made ahead, while that one is the sandbox's. Empty: that one is gone, and all of it with it.
+std::string owner_of(Services& services, const Record& record, const std::string& lease_uid,
+                     const Budget& budget);
+
+// The recorded pod, if it is that very one and belongs to `owner`, of owner_of(). Nothing: it is gone, or is
+// another's.
+std::optional<nlohmann::json> own_pod(Services& services, const Record& record, const std::string& owner,
+                                      const Budget& budget);
+
+// Removes what the record names, if it still is that very object and belongs to `owner`, and each pod of it.
+// Gone already is fine. The pods that may still run, to be waited for.
+std::vector<PodName> remove_pods(Services& services, const Record& record, const std::string& sandbox_id,
+                                 const std::string& owner, const Budget& budget);
+
+// Removes what is left of a sandbox whose Lease, `lease_uid`, is gone. The pods that may still run.
+std::vector<PodName> remove_leftovers(Services& services, const std::string& sandbox_id,
+                                      const std::string& lease_uid, const Budget& budget);
+
+// Removes the volume claim and the NetworkPolicy, likewise.
+void remove_parts(Services& services, const Record& record, const std::string& sandbox_id,
+                  const std::string& owner, const Budget& budget);
 
 }  // namespace isogate::k8s

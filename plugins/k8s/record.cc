@@ -1,6 +1,6 @@
 #include "plugins/k8s/record.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +12,8 @@ namespace isogate::k8s {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::chrono::seconds kLongestHold{2 * 3600};
 
 struct Field {
   const char* name;
@@ -76,22 +78,13 @@ std::string micro_time(std::time_t now) {
   return text;
 }
 
-std::optional<std::time_t> time_of(const std::string& text) {
-  std::tm parts{};
-  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d", &parts.tm_year, &parts.tm_mon, &parts.tm_mday,
-                  &parts.tm_hour, &parts.tm_min, &parts.tm_sec) != 6)
-    return std::nullopt;
-  parts.tm_year -= 1900;
-  parts.tm_mon -= 1;
-  return ::timegm(&parts);
-}
-
 }  // namespace
 
 void Record::forget_pod() {
   for (std::string* of_pod : {&pod, &pod_uid, &object, &object_uid}) of_pod->clear();
   kind = Provision::kPod;
   evidence.reset();
+  likeness = nullptr;
 }
 
 std::optional<Place> Record::place() const {
@@ -114,7 +107,9 @@ void write_record(Json& lease, const Record& record, const std::string& holder,
                {"users", record.users},
                {"measured", record.measured},
                {"gateway_address", record.gateway_address},
-               {"gateway_port", record.gateway_port}};
+               {"gateway_port", record.gateway_port},
+               {"gateway_listeners", record.gateway_listeners},
+               {"likeness", record.likeness}};
   if (record.evidence) json["evidence"] = json_of(*record.evidence);
   lease["metadata"]["annotations"][kRecord] = json.dump();
   write_holder(lease, holder, duration);
@@ -144,7 +139,9 @@ Record read_record(const Json& lease) {
                   json.at("measured"),
                   json.at("gateway_address"),
                   json.at("gateway_port"),
-                  {}};
+                  json.value("gateway_listeners", ""),
+                  {},
+                  json.value("likeness", Json())};
     if (json.contains("evidence")) record.evidence = evidence_of(json.at("evidence"));
     return record;
   } catch (const Json::exception&) {
@@ -161,10 +158,13 @@ Hold hold_of(const Json& lease) {
     return found != spec.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   hold.holder = text("holderIdentity");
-  const auto renewed = time_of(text("renewTime"));
+  const Json metadata = lease.value("metadata", Json::object());
+  hold.version =
+      metadata.value("uid", "") + "/" + metadata.value("resourceVersion", "") + "/" + text("renewTime");
   const auto lasts = spec.find("leaseDurationSeconds");
-  if (hold.holder.empty() || !renewed || lasts == spec.end() || !lasts->is_number_integer()) return hold;
-  hold.expired = std::time(nullptr) > *renewed + lasts->get<std::time_t>();
+  const bool known = lasts != spec.end() && lasts->is_number_integer();
+  const int64_t seconds = known ? lasts->get<int64_t>() : kLongestHold.count();
+  hold.lasts = std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kLongestHold.count()));
   return hold;
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <chrono>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,7 +28,9 @@ struct Record {
   bool measured = false;           // some pod of it was, so a tenant may have been here
   std::string gateway_address;     // what the measurement tried to reach
   uint32_t gateway_port = 0;
+  std::string gateway_listeners;             // likewise: tried_of() (measured_pod.h)
   std::optional<isogate_evidence> evidence;  // of this pod, before the first command of a tenant
+  nlohmann::json likeness;                   // what it was measured as: likeness_of() (measured_pod.h)
 
   void forget_pod();  // and all that is of it alone
   // Where a tenant's files are, whatever is configured now; nothing: no tenant was here.
@@ -45,9 +47,11 @@ void write_holder(nlohmann::json& lease, const std::string& holder, std::chrono:
 // Throws ISOGATE_INTERNAL for a damaged one.
 Record read_record(const nlohmann::json& lease);
 
+// Who is at work on it, as the Lease says; empty: nobody. Whether that one is still there is for Renewals to
+// tell, by `version`.
 struct Hold {
-  std::string holder;
-  bool expired = true;  // by this machine's clock
+  std::string holder, version;
+  std::chrono::seconds lasts{0};
 };
 Hold hold_of(const nlohmann::json& lease);
 

@@ -3,17 +3,14 @@
 #include <algorithm>
 
 namespace isogate::k8s {
-namespace {
 
-constexpr std::chrono::seconds kRefusal{5};  // by then the front has refused it, or has not
-
-}  // namespace
-
-// What finds its runner gone before anything was sent is tried once more, in a pod made anew; what was lost
-// on the way is told as lost, with what became of the pod.
+// What finds its runner gone before anything was sent is tried once more, in a recreated pod; what was lost
+// on the way is reported as lost, with what became of the pod. Where nobody knows what still runs in that, it
+// is replaced.
 template <typename Verb>
 void Sandbox::with_runner(const sdk::Call& call, Verb verb) {
-  joined_ = false;
+  stranger_ = false;
+  const SandboxPod::Running running(*pod_);
   for (int tries = 0;; ++tries) {
     const auto link = pod_->link(call);
     try {
@@ -26,6 +23,7 @@ void Sandbox::with_runner(const sdk::Call& call, Verb verb) {
       const bool told =
           text.find("its pod") != std::string::npos || text.find("its container") != std::string::npos;
       const std::string how = told ? "" : pod_->how_it_ended(call);
+      pod_->distrust(text, !told && how.empty());
       throw sdk::Error(ISOGATE_LOST, text + (how.empty() ? "" : "; " + how), error.os_errno());
     }
   }
@@ -42,7 +40,15 @@ void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, i
   isogate_exec_request whole = request;
   whole.env = env.data();
   whole.envc = env.size();
-  with_runner(call, [&](sdk::RunnerLink& link) { link.exec(call, whole, result); });
+  with_runner(call, [&](sdk::RunnerLink& link) {
+    try {
+      link.exec(call, whole, result);
+    } catch (const sdk::Error& error) {
+      if (error.status() == ISOGATE_RESOURCE_EXHAUSTED && link.alive() && pod_->is_alone())
+        pod_->distrust("its runner lacks what it needs to start a program, and nothing runs in it", false);
+      throw;
+    }
+  });
 }
 
 void Sandbox::read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) {
@@ -86,12 +92,7 @@ void Sandbox::close(const sdk::Call& call, uint32_t mode) {
   if (mode > ISOGATE_CLOSE_PURGE) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the close mode is unknown");
   if (mode == ISOGATE_CLOSE_DETACH) return pod_->detach();
   if (mode == ISOGATE_CLOSE_STOP) return pod_->end(call);
-  if (joined_ && std::chrono::steady_clock::now() - opened_ < kRefusal) {
-    pod_->leave(call);
-    throw sdk::Error(ISOGATE_UNAVAILABLE,
-                     "this gateway has only just come to know this sandbox of another one: try again");
-  }
-  pod_->purge(call);
+  pod_->purge(call, stranger_);
 }
 
 }  // namespace isogate::k8s

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,10 +13,10 @@ namespace isogate::k8s {
 
 class Sandbox : public sdk::Sandbox {
  public:
-  // `joined`: another gateway made it, and this one's front does not know it yet. What its front refuses then
-  // is not another one's to lose.
-  Sandbox(const Config& config, std::unique_ptr<SandboxPod> pod, bool joined)
-      : config_(config), pod_(std::move(pod)), joined_(joined) {}
+  // `stranger`: it was there, and this gateway's front did not know it: other gateways may have it. What its
+  // front refuses before it has used it is not another one's to lose.
+  Sandbox(const Config& config, std::unique_ptr<SandboxPod> pod, bool stranger)
+      : config_(config), pod_(std::move(pod)), stranger_(stranger) {}
 
   void close(const sdk::Call& call, uint32_t mode) override;
   void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
@@ -37,8 +36,7 @@ class Sandbox : public sdk::Sandbox {
 
   const Config& config_;
   std::unique_ptr<SandboxPod> pod_;
-  std::atomic<bool> joined_;
-  const std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
+  std::atomic<bool> stranger_;
 };
 
 }  // namespace isogate::k8s

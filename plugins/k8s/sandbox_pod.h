@@ -2,6 +2,8 @@
 // workspace when it has died. Any thread.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,6 +12,7 @@
 
 #include "isogate/runner_link.hpp"
 #include "plugins/k8s/lease.h"
+#include "plugins/k8s/provision.h"
 
 namespace isogate::k8s {
 
@@ -39,24 +42,50 @@ class SandboxPod {
   SandboxPod(const SandboxPod&) = delete;
   SandboxPod& operator=(const SandboxPod&) = delete;
 
-  // The recorded one if it runs and is what we made, else a new one. True: it was there. Throws sdk::Error;
-  // then nothing is left of a sandbox that was new.
-  bool open(const OpenWish& wish, const sdk::Call& call);
+  struct Opened {
+    bool fresh = false;        // its pod was made by this very open, or ahead, and nobody has used it
+    bool used_before = false;  // its workspace: a tenant may have been there
+  };
+  // The recorded one if it runs and is what was measured, else a new one. Within open_timeout_sec. Throws
+  // sdk::Error; then nothing is left of a sandbox that was new.
+  Opened open(const OpenWish& wish, const sdk::Call& call);
   [[nodiscard]] std::string handle() const { return lease_.uid(); }
+  // While one is, calls of a tenant run over what link() has answered.
+  class Running {
+   public:
+    explicit Running(SandboxPod& pod) : pod_(pod) { ++*pod_.running_; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    ~Running() { --*pod_.running_; }
+
+   private:
+    SandboxPod& pod_;
+  };
+  // No call but this one runs.
+  [[nodiscard]] bool is_alone() const { return *running_ <= 1; }
   // A way to its runner, made anew if need be. ISOGATE_SANDBOX_LOST where the workspace went with the pod.
   std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
-  // What was measured before the first command of a tenant; measures if that is now.
+  // What was measured before the first command of a tenant, of this very container; measures if that is now.
+  // A pod that was not tried against all of this gateway's listeners is replaced, unless another gateway uses
+  // it.
   isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
   // In a few words how it ended, for the call that saw it; empty: it runs, or nobody knows.
   std::string how_it_ended(const sdk::Call& call);
+  // Contact was lost while something ran in it, or something it ran is left: what its runner says of that is
+  // not relied on. Where its files outlive it, and no other gateway uses it, the pod is removed at once if
+  // that can be, and the next link() is to another one.
+  void distrust(const std::string& why, bool now) noexcept;
+  // From each of these on link() and evidence() throw, also when it fails; then it may be tried again.
+  //
   // Lets go of the runner: what it runs ends.
   void detach();
-  // The same, and this gateway does not count as one that uses it.
-  void leave(const sdk::Call& call);
-  // Ends and removes the pod, unless other gateways use it; the workspace stays where it is a claim.
+  // Ends and removes the pod, unless other gateways use it; the workspace stays where it is a claim. Throws
+  // while something of it may still run.
   void end(const sdk::Call& call);
-  // And all the rest. Gone already is fine.
-  void purge(const sdk::Call& call);
+  // And all the rest: pods, claim, policy, what makes them, and the Lease last. Throws unless the API server
+  // has said of each that it is removed. `stranger`: nothing of it was used here, so where other gateways are
+  // on record it stays theirs.
+  void purge(const sdk::Call& call, bool stranger);
 
   // Of one made ahead, by its pool alone. It runs, and nobody has used it.
   bool warm();
@@ -70,16 +99,30 @@ class SandboxPod {
 
  private:
   bool adopt(const sdk::Call& call);
-  bool take_up(const sdk::Call& call);
+  void take_up(const sdk::Call& call);
   bool join(const sdk::Call& call);
-  bool others_use_it(const sdk::Call& call);
+  [[nodiscard]] bool has_others() const;
+  std::vector<std::string> other_users(const sdk::Call& call);
   void forget_user() noexcept;
   void let_go();
   void stop(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> lend(const sdk::Call& call);
-  bool attach();
-  bool claim(const OpenWish& wish, const sdk::Call& call);
-  std::shared_ptr<sdk::RunnerLink> relink(const sdk::Call& call);
+  void attach();
+  Opened claim(const OpenWish& wish, const sdk::Call& call);
+  [[noreturn]] void nothing_there(const OpenWish& wish, const sdk::Call& call);
+  bool make_first(const OpenWish& wish, const sdk::Call& call);
+  [[nodiscard]] Parts made_as() const;
+  std::string why_other(const sdk::Call& call);
+  void remember_likeness(const sdk::Call& call);
+  void tie() { tie_->set(lease_.record(), policy_of(services_.config, made_as())); }
+  void await_ends(const std::vector<PodName>& pods, const sdk::Call& call);
+  void end_place(const sdk::Call& call);
+  void in_time(const sdk::Call& call, const std::function<void(const sdk::Call&)>& work);
+  [[noreturn]] void too_late();
+  [[nodiscard]] bool is_usable() const;
+  isogate_evidence measure_now(const isogate_evidence_request& request, const sdk::Call& call);
+  isogate_evidence replace_and_measure(const isogate_evidence_request& request, const sdk::Call& call);
+  void relink(const sdk::Call& call);
   void wait_for_others(const sdk::Call& call, std::chrono::steady_clock::time_point since);
   bool take(Pool& pool, const sdk::Call& call);
   void make(const sdk::Call& call);
@@ -113,12 +156,31 @@ class SandboxPod {
   const isogate_limits limits_;
   std::timed_mutex mutex_;
   Lease lease_;
-  bool fresh_ = false;  // no command of a tenant has run in it yet
+  bool fresh_ = false;    // no command of a tenant has run in it yet
+  bool closing_ = false;  // only a close may follow
+  const std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
+  std::string suspicion_;  // why the pod is to be replaced before the next call; empty: it is not
+  std::string waits_for_;  // what an opening waits for
   struct Proof {
     isogate_evidence evidence;
     std::string address;
     uint32_t port = 0;
+    std::string listeners;
   };
+  // What a stream that is dialled anew has to find: it may be another container by then. Any thread.
+  class Tie {
+   public:
+    // `policy`: as it was asked for.
+    void set(const Record& record, nlohmann::json policy);
+    // Throws ISOGATE_NOT_FOUND for another one. Nothing was set: any will do.
+    void check(Services& services, const Budget& budget);
+
+   private:
+    std::mutex mutex_;
+    Record record_;
+    nlohmann::json policy_;
+  };
+  const std::shared_ptr<Tie> tie_ = std::make_shared<Tie>();
   std::optional<Proof> proven_;  // at open; what takes its place has to have the same walls
   std::shared_ptr<sdk::RunnerLink> link_;
   std::shared_ptr<Slots> slots_ = std::make_shared<Slots>(kExecsAtOnce);  // RunnerTransport::kExec

@@ -1,4 +1,5 @@
 // From a pod made ahead to a sandbox's.
+#include "plugins/k8s/measured_pod.h"
 #include "plugins/k8s/pool.h"
 #include "plugins/k8s/sandbox_pod.h"
 
@@ -16,12 +17,14 @@ bool SandboxPod::take(Pool& pool, const sdk::Call& call) {
   parts_.pod = ready->record.pod;
   parts_.claim = ready->record.claim;
   link_ = std::move(ready->link);
-  fresh_ = !ready->record.evidence;
-  if (!fresh_) {
-    proven_ = {*ready->record.evidence, ready->record.gateway_address, ready->record.gateway_port};
+  fresh_ = true;
+  tie();
+  const bool measured = lease_.record().evidence.has_value();
+  if (measured) {
+    attach();
     lease_.record().measured = true;
   }
-  lease_.write(fresh_, call);
+  lease_.write(!measured, call);
   follow();
   return true;
 }
@@ -43,16 +46,23 @@ bool SandboxPod::measure(const sdk::Call& call) {
   if (!gateway || !link_) return false;
   isogate_evidence found{};
   found.struct_size = sizeof found;
-  link_->evidence(call, {sizeof(isogate_evidence_request), gateway->port, sdk::str(gateway->address)}, found);
+  const isogate_evidence_request request{sizeof request, gateway->port, sdk::str(gateway->address),
+                                         sdk::str(gateway->listeners)};
+  link_->evidence(call, request, found);
   lease_.record().evidence = found;
   lease_.record().gateway_address = gateway->address;
   lease_.record().gateway_port = gateway->port;
+  lease_.record().gateway_listeners = tried_of(gateway->address, gateway->port, gateway->listeners);
   return true;
 }
 
 std::optional<ReadyPod> SandboxPod::give_to(const Parts& taker, const sdk::Call& call) {
   const std::lock_guard lock(mutex_);
   if (!link_ || !link_->alive()) return std::nullopt;
+  if (const std::string why = why_other(call); !why.empty()) {
+    services_.warn("the pod " + lease_.record().pod + " that was made ahead is not used: " + why);
+    return std::nullopt;
+  }
   ReadyPod given{lease_.record(), link_};
   given.record.ahead = parts_.owner.sandbox_id;
   given.record.ahead_uid = lease_.uid();

@@ -5,13 +5,26 @@
 #include <mutex>
 #include <string>
 
+#include "plugins/k8s/measured_pod.h"
 #include "plugins/k8s/sandbox_pod.h"
 
 namespace isogate::k8s {
 
 [[noreturn]] inline void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
 
-[[noreturn]] inline void at_work() { unavailable("another gateway is at work on this sandbox: try again"); }
+inline std::string who_is_at_work(const std::string& holder) {
+  return holder.empty() ? "another gateway that was at work on it"
+                        : "the gateway " + holder + ", which is at work on it";
+}
+
+[[noreturn]] inline void busy(const std::string& holder) {
+  unavailable("another gateway is at work on this sandbox" +
+              (holder.empty() ? std::string() : ", " + holder) + ": try again");
+}
+
+[[noreturn]] inline void being_closed() {
+  throw sdk::Error(ISOGATE_NO_SANDBOX, "this sandbox is being closed: nothing but its close may follow");
+}
 
 [[noreturn]] inline void lost() {
   throw sdk::Error(ISOGATE_SANDBOX_LOST,

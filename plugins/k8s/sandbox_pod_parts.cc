@@ -17,8 +17,13 @@ std::string uid_of(const Json& object) {
 
 bool is_ending(const Json& object) { return object.at("metadata").contains("deletionTimestamp"); }
 
+std::string tried_of(const isogate_evidence_request& request) {
+  return k8s::tried_of(std::string(sdk::view(request.gateway_address)), request.gateway_port,
+                       std::string(sdk::view(request.gateway_listeners)));
+}
+
 // What must be the same in every pod of a sandbox. Namespaces differ.
-bool same_walls(const isogate_evidence& a, const isogate_evidence& b) {
+bool same_profile(const isogate_evidence& a, const isogate_evidence& b) {
   return a.flags == b.flags && a.uid == b.uid && a.gid == b.gid && a.no_new_privs == b.no_new_privs &&
          a.seccomp_mode == b.seccomp_mode && a.cap_inheritable == b.cap_inheritable &&
          a.cap_permitted == b.cap_permitted && a.cap_effective == b.cap_effective &&
@@ -91,6 +96,9 @@ void SandboxPod::adopt_workspace(const sdk::Call& call) {
   try {
     const Json there = services_.api.get(services_.claims(lease_.record().claim), call);
     if (uid_of(there) != lease_.record().claim_uid || is_ending(there)) lost();
+    if (!belongs_to(there, owner_of(services_, lease_.record(), lease_.uid(), call)))
+      unavailable(
+          "the PersistentVolumeClaim on this sandbox's record is not this sandbox's: it is left alone");
   } catch (const ApiError& error) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;
     lost();
@@ -115,9 +123,8 @@ void SandboxPod::check_place(const sdk::Call& call) {
 bool SandboxPod::is_there(Place place, const sdk::Call& call) {
   const Record& record = lease_.record();
   if (place == Place::kEmptyDir) {
-    if (record.pod_uid.empty()) return false;
-    const PodState state = services_.pods.look(record.pod, call);
-    return !state.ended && state.uid == record.pod_uid;
+    const auto pod = own_pod(services_, record, owner_of(services_, record, lease_.uid(), call), call);
+    return pod && !state_of(*pod).ended;
   }
   try {
     const Json there = services_.api.get(services_.claims(record.claim), call);
@@ -136,29 +143,63 @@ bool SandboxPod::ends_with_pod() {
 
 isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evidence_request& request) {
   const auto lock = lock_for(mutex_, call);
-  services_.learn_gateway(request);
-  if (lease_.record().evidence) return *lease_.record().evidence;
-  if (!fresh_ || !link_)
-    throw sdk::Error(ISOGATE_UNAVAILABLE, "nothing was measured before the first command of this sandbox");
+  isogate_evidence found{};
+  in_time(call, [&](const sdk::Call& within) {
+    if (closing_) being_closed();
+    services_.learn_gateway(request);
+    const Record& record = lease_.record();
+    if (record.evidence && covers(record.gateway_listeners, tried_of(request)))
+      found = *record.evidence;
+    else if (fresh_ && link_)
+      found = measure_now(request, within);
+    else
+      found = replace_and_measure(request, within);
+  });
+  return found;
+}
+
+isogate_evidence SandboxPod::measure_now(const isogate_evidence_request& request, const sdk::Call& call) {
   isogate_evidence found{};
   found.struct_size = sizeof found;
   link_->evidence(call, request, found);
-  proven_ = {found, std::string(sdk::view(request.gateway_address)), request.gateway_port};
+  proven_ = {found, std::string(sdk::view(request.gateway_address)), request.gateway_port,
+             std::string(sdk::view(request.gateway_listeners))};
   keep_proof(found, call);
   return found;
 }
 
-// A pod that takes the place of a dead one has to have the same walls.
+// It was measured, and not against all that this gateway listens on.
+isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request& request,
+                                                 const sdk::Call& call) {
+  if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
+  if (!lease_.record().evidence || !proven_)
+    unavailable("nothing was measured before the first command of this sandbox");
+  const std::string why = "it was not tried against all listeners of this gateway";
+  if (!other_users(call).empty())
+    unavailable("another gateway uses the pod of this sandbox, and " + why + ": give them the same `listen`");
+  if (ends_with_pod())
+    unavailable("the files of this sandbox are in its pod, and " + why +
+                ": end it with DELETE, or give it the "
+                "listeners that it had");
+  proven_ = {proven_->evidence, std::string(sdk::view(request.gateway_address)), request.gateway_port,
+             std::string(sdk::view(request.gateway_listeners))};
+  if (!make_anew(why, call)) busy("");
+  prove_again(call);
+  return *lease_.record().evidence;
+}
+
+// A pod that takes the place of a dead one has to have the same isolation profile.
 void SandboxPod::prove_again(const sdk::Call& call) {
   isogate_evidence found{};
   found.struct_size = sizeof found;
   try {
     if (!proven_) throw sdk::Error(ISOGATE_UNAVAILABLE, "nobody measured the first pod of this sandbox");
-    const isogate_evidence_request request{sizeof request, proven_->port, sdk::str(proven_->address)};
+    const isogate_evidence_request request{sizeof request, proven_->port, sdk::str(proven_->address),
+                                           sdk::str(proven_->listeners)};
     link_->evidence(call, request, found);
-    if (!same_walls(found, proven_->evidence))
+    if (!same_profile(found, proven_->evidence))
       throw sdk::Error(ISOGATE_UNAVAILABLE,
-                       "the pod that was made anew does not isolate as the first one did: refused");
+                       "the pod that was recreated does not isolate as the first one did: refused");
     keep_proof(found, call);
   } catch (...) {
     discard_now();
@@ -172,22 +213,26 @@ void SandboxPod::keep_proof(const isogate_evidence& found, const sdk::Call& call
   record.evidence = found;
   record.gateway_address = proven_->address;
   record.gateway_port = proven_->port;
+  record.gateway_listeners = tried_of(proven_->address, proven_->port, proven_->listeners);
   record.measured = true;
   lease_.write(false, call);
-  fresh_ = false;
 }
 
-void SandboxPod::purge(const sdk::Call& call) {
+void SandboxPod::purge(const sdk::Call& call, bool stranger) {
   const auto lock = lock_for(mutex_, call);
+  closing_ = true;
+  if (stranger && lease_.find(call) && has_others()) return forget_user();
   remove_all(call);
 }
 
+// The Lease last: as long as it is there the rest is found by it.
 void SandboxPod::remove_all(const sdk::Call& call, Patience patience) {
-  if (!lease_.find(call)) return;
+  if (lease_.find(call)) parts_.lease_uid = lease_.uid();
+  if (parts_.lease_uid.empty()) return;
   discard(call, patience);
   const Record& record = lease_.record();
-  if (!record.claim_uid.empty())
-    remove_object(services_, services_.claims(record.claim), record.claim_uid, call);
+  const std::string owner = owner_of(services_, record, parts_.lease_uid, call);
+  remove_parts(services_, record, parts_.owner.sandbox_id, owner, call);
   lease_.remove(call);
 }
 

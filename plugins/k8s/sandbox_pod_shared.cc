@@ -21,7 +21,7 @@ bool has(const std::vector<std::string>& all, const std::string& one) {
 // where it says so already. False: somebody else has written, look again.
 bool SandboxPod::join(const sdk::Call& call) {
   Record& record = lease_.record();
-  if (record.users.size() >= kManyUsers) others_use_it(call);
+  if (record.users.size() >= kManyUsers) record.users = other_users(call);
   if (!has(record.users, services_.holder)) record.users.push_back(services_.holder);
   try {
     if (lease_.join(call)) return true;
@@ -33,21 +33,22 @@ bool SandboxPod::join(const sdk::Call& call) {
   return false;
 }
 
-// Takes this gateway and those that are gone off the record, which the caller writes.
-bool SandboxPod::others_use_it(const sdk::Call& call) {
+// On record, whether they live or not.
+bool SandboxPod::has_others() const {
+  const auto& users = lease_.record().users;
+  return std::any_of(users.begin(), users.end(),
+                     [this](const std::string& each) { return each != services_.holder; });
+}
+
+// Those that live, without this gateway.
+std::vector<std::string> SandboxPod::other_users(const sdk::Call& call) {
   std::vector<std::string> left;
   for (const std::string& each : lease_.record().users)
     if (each != services_.holder && services_.presence->lives(each, call)) left.push_back(each);
-  lease_.record().users = left;
-  return !left.empty();
+  return left;
 }
 
-// Nothing of it was used here.
-void SandboxPod::leave(const sdk::Call& call) {
-  const auto lock = lock_for(mutex_, call);
-  forget_user();
-}
-
+// Nothing of it is used here any more.
 void SandboxPod::forget_user() noexcept {
   let_go();
   try {
@@ -65,9 +66,9 @@ void SandboxPod::forget_user() noexcept {
 
 // What cannot be used as it is ends, if it is nobody else's. With its workspace, where that is the pod's by
 // the configuration, too.
-bool SandboxPod::take_up(const sdk::Call& call) {
+void SandboxPod::take_up(const sdk::Call& call) {
   if (lease_.record().place() == Place::kEmptyDir) check_place(call);
-  if (adopt(call) && join(call)) return true;
+  if (adopt(call) && join(call)) return;
   attach();
   stop(call);
   throw sdk::Error(ISOGATE_NO_SANDBOX, "what ran of it could not be taken up as it was");

@@ -52,7 +52,8 @@ std::optional<Services::Gateway> Services::gateway() const {
 
 void Services::learn_gateway(const isogate_evidence_request& request) {
   const std::lock_guard lock(mutex_);
-  gateway_ = Gateway{std::string(sdk::view(request.gateway_address)), request.gateway_port};
+  gateway_ = Gateway{std::string(sdk::view(request.gateway_address)), request.gateway_port,
+                     std::string(sdk::view(request.gateway_listeners))};
 }
 
 void Services::warn_once(const std::string& line) {
@@ -111,6 +112,20 @@ Resource Services::sandbox_object(const std::string& name, const Budget& budget)
 
 namespace {
 
+// Whether there no longer is what a condition speaks of: a conflict may have other reasons.
+bool is_another(Services& services, const Resource& what, const Json& conditions, const Budget& budget) {
+  if (conditions.empty()) return false;
+  try {
+    const Json there = services.api.get(what, budget);
+    for (const auto& [field, value] : conditions.items())
+      if (there.at("metadata").value(field, Json()) != value) return true;
+    return false;
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return true;
+  }
+}
+
 bool remove_where(Services& services, const Resource& what, const Json& preconditions, const Budget& budget) {
   Json options = {{"propagationPolicy", "Background"}};
   if (!preconditions.empty()) options["preconditions"] = preconditions;
@@ -118,9 +133,9 @@ bool remove_where(Services& services, const Resource& what, const Json& precondi
     services.api.remove(what, options, budget);
     return true;
   } catch (const ApiError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND || (!preconditions.empty() && error.reason() == "Conflict"))
-      return false;
-    throw;
+    if (error.status() == ISOGATE_NOT_FOUND) return false;
+    if (error.reason() != "Conflict" || !is_another(services, what, preconditions, budget)) throw;
+    return false;
   }
 }
 

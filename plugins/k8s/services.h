@@ -13,6 +13,7 @@
 #include "plugins/k8s/exec_channel.h"
 #include "plugins/k8s/liveness.h"
 #include "plugins/k8s/pods.h"
+#include "plugins/k8s/renewals.h"
 
 namespace isogate::k8s {
 
@@ -28,6 +29,7 @@ struct Services {
   const std::string name_space;
   const std::string holder;  // who this gateway is among those that share sandboxes; the same after a restart
 
+  Renewals renewals;                               // of Leases, by their names
   std::atomic<bool> serves{false};                 // the last probe found all that is needed
   std::atomic<bool> volumes_wait_for_pods{false};  // claims are bound when a pod uses them
 
@@ -35,6 +37,7 @@ struct Services {
   struct Gateway {
     std::string address;
     uint32_t port = 0;
+    std::string listeners;  // as in isogate_evidence_request
   };
   [[nodiscard]] std::optional<Gateway> gateway() const;
   void learn_gateway(const isogate_evidence_request& request);

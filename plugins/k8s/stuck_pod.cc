@@ -70,14 +70,16 @@ bool is_stuck(Services& services, const Parts& parts, const std::string& pod_uid
 }
 
 void watch_liveness(Services& services, const Parts& parts, const std::string& pod_uid,
-                    const std::shared_ptr<sdk::RunnerLink>& link) {
+                    const std::shared_ptr<sdk::RunnerLink>& link,
+                    std::shared_ptr<const std::atomic<int>> running) {
   const ExecRequest request = exec_request(services, parts.pod, stdio_command(parts));
   Liveness::Way way;
   way.try_anew = [&services, request, pod_uid](const sdk::Call& call) {
     return try_anew(services, request, pod_uid, call);
   };
+  way.is_busy = [running = std::move(running)] { return *running > 0; };
   way.remove = [&services, pod = request.pod, pod_uid](const sdk::Call& call) {
-    services.warn("the pod " + pod + " of a sandbox is stuck, and removed: no runner speaks in it");
+    services.warn("the pod " + pod + " of a sandbox is stuck, and removed: no runner does its work in it");
     remove_object(services, services.pod(pod), pod_uid, call);
   };
   services.liveness.watch(link, std::move(way));

@@ -5,19 +5,17 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include "plugins/k8s/api_error.h"
 #include "plugins/k8s/proxy.h"
 #include "plugins/k8s/tls.h"
+#include "runner/name_lookup.h"
 
 namespace isogate::k8s {
 namespace {
@@ -73,48 +71,17 @@ void connect_to(int socket, const sockaddr* to, socklen_t size, const Place& pla
   }
 }
 
-// A look-up cannot be interrupted: it has a thread of its own, which nobody waits for longer than the budget.
-struct Lookup {
-  struct Address {
-    sockaddr_storage to{};
-    socklen_t size = 0;
-  };
-  Fd done{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::mutex mutex;
-  int failure = 0;
-  std::vector<Address> found;
-
-  void run(const std::string& host, const std::string& port, int flags) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = flags;
-    addrinfo* list = nullptr;
-    const int result = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list);
-    const std::lock_guard lock(mutex);
-    failure = result;
-    for (const addrinfo* one = list; result == 0 && one != nullptr; one = one->ai_next) {
-      found.emplace_back().size = one->ai_addrlen;
-      std::memcpy(&found.back().to, one->ai_addr, one->ai_addrlen);
-    }
-    if (list != nullptr) ::freeaddrinfo(list);
-    signal_event(done.get());
-  }
-};
-
-std::vector<Lookup::Address> look_up(const Place& place, const Budget& budget) {
-  const auto lookup = std::make_shared<Lookup>();
-  const std::string port = std::to_string(place.port);
-  lookup->run(place.host, port, AI_NUMERICHOST | AI_NUMERICSERV);
-  if (lookup->failure == EAI_NONAME) {
-    lookup->done = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    std::thread([lookup, host = place.host, port] { lookup->run(host, port, AI_NUMERICSERV); }).detach();
-    const auto outcome = budget.wait(lookup->done.get(), POLLIN);
+std::vector<NameAddress> look_up(const Place& place, const Budget& budget) {
+  const auto lookup = NameLookups::shared().begin(place.host, place.port);
+  if (!lookup) fail(place, lookup.error().message);
+  if (!(*lookup)->over()) {
+    const auto outcome = budget.wait((*lookup)->done(), POLLIN);
     if (outcome == Budget::Outcome::kLate) fail(place, "its name was not resolved in time");
     if (outcome != Budget::Outcome::kReady) fail(place, outcome);
   }
-  const std::lock_guard lock(lookup->mutex);
-  if (lookup->failure != 0) fail(place, ::gai_strerror(lookup->failure));
-  return lookup->found;
+  const NameAnswer answer = (*lookup)->answer();
+  if (answer.failure != 0) fail(place, ::gai_strerror(answer.failure));
+  return answer.found;
 }
 
 // A peer that is gone without a word is noticed within half a minute, also while nothing is sent.
@@ -151,7 +118,7 @@ Fd connect_tcp(const std::string& host, uint16_t port, const Budget& budget) {
 
 std::vector<std::string> addresses_of(const std::string& host, const Budget& budget) {
   std::vector<std::string> addresses;
-  for (const Lookup::Address& each : look_up({host, 0}, budget)) {
+  for (const NameAddress& each : look_up({host, 0}, budget)) {
     char text[NI_MAXHOST];
     const auto* to = reinterpret_cast<const sockaddr*>(&each.to);
     if (::getnameinfo(to, each.size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
