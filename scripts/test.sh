@@ -66,9 +66,11 @@ start_engine ISOGATE_TEST_PODMAN_ROOTLESS podman rootless rootless
 failed=0
 said=$engines.said
 # run_tests OPTION…: what ctest says is also kept, for the count at the end. Engines and clusters on a loaded machine
-# are late at times: a suite that failed is run once more, and named at the end even when it then passes.
+# are late at times: a suite that failed is run once more, and named at the end even when it then passes. Most suites
+# wait more than they compute: more of them run beside each other than there are processors.
 run_tests() {
-  ctest --preset "$preset" --output-on-failure --repeat until-pass:2 "$@" | tee -a "$said" || failed=1
+  ctest --preset "$preset" --output-on-failure --repeat until-pass:2 --parallel "${ISOGATE_TEST_PARALLEL:-3}" "$@" |
+    tee -a "$said" || failed=1
 }
 
 say "tests ($preset)"

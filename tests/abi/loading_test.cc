@@ -9,6 +9,7 @@
 #include "gateway/host/describe.h"
 #include "gateway/host/plugin_loader.h"
 #include "tests/abi/trusted_dir.h"
+#include "tests_dirs.h"
 
 namespace isogate {
 namespace {

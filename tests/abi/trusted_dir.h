@@ -8,7 +8,8 @@
 #include <filesystem>
 #include <string>
 
-#include "gateway/host/plugin_file.h"
+#include "gateway/base/trusted_path.h"
+#include "tests_dirs.h"
 
 namespace isogate {
 
@@ -40,7 +41,7 @@ class TrustedDir {
 
 // Plugins below a build directory that others may write to are refused, as they should be.
 inline bool build_dir_is_trusted(std::string& why) {
-  auto opened = open_trusted(ISOGATE_BUILD_DIR, true);
+  auto opened = open_trusted(ISOGATE_BUILD_DIR, {.directory = true});
   if (!opened.ok()) why = opened.error().message;
   return opened.ok();
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/attacks/attack.h"
+#include "tests_dirs.h"
 
 // attacks.md, groups A, B and T, as far as they reach a gateway with the backend `local`.
 namespace isogate::test {
@@ -244,6 +245,11 @@ TEST_F(InputAttack, T122_NamesThatLookAlikeShareNothing) {
   EXPECT_EQ(places.size(), isolates() ? 1 : all.size()) << "each sees its own /workspace";
   if (!gives_uids()) GTEST_SKIP() << "all agents of an ordinary user's gateway, and all pods, share a uid";
   EXPECT_EQ(uids.size(), all.size());
+  // With one tenant a uid is the hash of the agent's name; the next one says that somebody had that before.
+  uint32_t hash = 2166136261U;
+  for (const char c : {'b', 'o', 'b'}) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  const long told = static_cast<long>(hash % 60000 + 10000), uid = std::stol(ab.as("bob").out("id -u"));
+  EXPECT_FALSE(uid >= told && uid < told + 3) << uid << " says that another tenant has a `bob`";
 }
 
 TEST_F(InputAttack, T123_NoAgentGetsAUidThatMeansSomething) {

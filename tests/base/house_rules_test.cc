@@ -7,16 +7,21 @@
 #include <regex>
 #include <string>
 
+#include "tests_dirs.h"
+
 namespace isogate {
 namespace {
 
 // Sources that open by a path nevertheless, and whose paths these are.
 const std::map<std::string, std::string> kWhosePaths = {
     {"gateway/front/evidence_check.cc", "/proc/self/ns/*"},
+    {"gateway/front/disk_reserve.cc", "the reserve beside the state database"},
     {"gateway/front/state_file.cc", "the front's own directory, 0700"},
     {"gateway/host/plugin_file.cc", "the private copy's directory"},
     {"plugins/docker/backend.cc", "the program isogate-runner"},
     {"plugins/docker/engine_context.cc", "the operator's ~/.docker"},
+    {"plugins/docker/engine_sockets.cc", "what the operator mounts, and /proc of this thread"},
+    {"plugins/docker/host_paths.cc", "what the operator mounts"},
     {"plugins/docker/services.cc", "the Engine's data root, as it says"},
     {"plugins/docker/volumes.cc", "the program isogate-runner"},
     {"plugins/k8s/operator_files.cc", "the kubeconfig of the operator, and what it names"},
@@ -30,6 +35,7 @@ const std::map<std::string, std::string> kWhosePaths = {
     {"runner/cgroup_base.cc", "cgroup file systems, from /proc/self/mountinfo"},
     {"runner/uid_registry.cc", "the uids directory, root's"},
     {"runner/workspace_state.cc", "the sandboxes directory, root's"},
+    {"runner/uid_claims.cc", "the claims of all gateways, /run/isogate-uids"},
 };
 
 // A call whose path is no constant.

@@ -7,6 +7,7 @@
 
 #include "tests/cli/terminal.h"
 #include "tests/support/program.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {

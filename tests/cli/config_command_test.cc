@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {

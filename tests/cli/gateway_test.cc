@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/support/gateway.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {

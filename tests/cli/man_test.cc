@@ -3,6 +3,7 @@
 #include <regex>
 
 #include "tests/support/program.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {

@@ -329,18 +329,18 @@ TEST(Policy, RefusesDefaultsAboveTheirBounds) {
 }
 
 TEST(Policy, RefusesWhatNoCallerCouldEverGet) {
-  EXPECT_THAT(refusal({"limits: {max_held_bytes: 67108862, tenant_share_percent: 50}"}),
-              HasSubstr("`limits.max_held_bytes`: one tenant's share of it, 33554431 bytes, is less than"));
-  EXPECT_THAT(refusal({"limits: {max_held_bytes: 33554432, tenant_share_percent: 99}"}),
+  EXPECT_THAT(refusal({"limits: {max_held_bytes: 201326590, tenant_share_percent: 50}"}),
+              HasSubstr("`limits.max_held_bytes`: one tenant's share of it, 100663295 bytes, is less than"));
+  EXPECT_THAT(refusal({"limits: {max_held_bytes: 100663296, tenant_share_percent: 99}"}),
               HasSubstr("`limits.max_held_bytes`"));
   EXPECT_THAT(refusal({"limits: {max_json_bytes: 1073741824}"}), HasSubstr("`limits.max_held_bytes`"));
   EXPECT_THAT(refusal({"limits: {max_held_bytes: 1048576, max_json_bytes: 1024, tenant_share_percent: 50}\n"
                        "exec: {max_output_bytes: 1024, max_max_output_bytes: 1024}"}),
               HasSubstr("524288 bytes, is less than"))
       << "a stream with `lines` would never fit";
-  EXPECT_EQ(test::loaded({"limits: {max_held_bytes: 33554432, tenant_share_percent: 100}"})
+  EXPECT_EQ(test::loaded({"limits: {max_held_bytes: 100663296, tenant_share_percent: 100}"})
                 .config.limits.max_held_bytes,
-            33554432u);
+            100663296u);
 }
 
 TEST(Errors, ComeAllAtOnce) {

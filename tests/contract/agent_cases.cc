@@ -35,6 +35,19 @@ void names_that_differ_are_refused(World& w) {
   EXPECT_TRUE(refused(w.me.read("ran"), 404, "file_not_found"));
 }
 
+void an_empty_name_is_no_name(World& w) {
+  const Headers header{{"X-Agent-Id", ""}, {"Content-Type", "application/json"}};
+  const Caller nameless = w.me.as("");
+  for (const std::string& agent : {std::string(), w.me.agent()}) {
+    Json body{{"command", "touch ran"}};
+    if (!agent.empty()) body["agent_id"] = agent;
+    EXPECT_TRUE(refused(nameless.call("POST", "/exec", header, body.dump()), 400, "invalid_request"));
+  }
+  EXPECT_TRUE(refused(nameless.call("POST", "/workspace/read", header, Json{{"path", "x"}}.dump()), 400,
+                      "invalid_request"));
+  EXPECT_TRUE(refused(nameless.exec("true", {{"env", {{"AGENT_ID", ""}}}}), 400, "invalid_request"));
+}
+
 void without_a_name_it_is_the_default_agent(World& w) {
   const Caller nameless = w.me.as("");
   ASSERT_TRUE(succeeded(nameless.write("of-default", "x")));
@@ -131,6 +144,7 @@ void with_configured_keys_there_is_no_local_key(World& w) {
 const Case kCases[] = {
     {"an_agent_may_be_named_in_three_places", 0, an_agent_may_be_named_in_three_places},
     {"names_that_differ_are_refused", 9, names_that_differ_are_refused},
+    {"an_empty_name_is_no_name", 0, an_empty_name_is_no_name},
     {"without_a_name_it_is_the_default_agent", 0, without_a_name_it_is_the_default_agent},
     {"multi_agent_asks_for_a_name", 9, multi_agent_asks_for_a_name},
     {"an_agent_s_name_keeps_to_its_grammar", 9, an_agent_s_name_keeps_to_its_grammar},

@@ -10,6 +10,7 @@
 
 #include "tests/support/cluster.h"
 #include "tests/support/engine.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {

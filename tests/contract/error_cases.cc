@@ -1,4 +1,5 @@
 #include "tests/contract/contract.h"
+#include "tests_dirs.h"
 
 // Promise 9: every refusal is one error object that says why. refused() looks at its whole shape.
 namespace isogate::test {
@@ -109,7 +110,7 @@ void a_body_that_is_too_large_is_413(World& w) {
   const Answer announced = w.me.call(
       "POST", "/exec", {{"Content-Type", "application/json"}, {"Content-Length", "100000000"}}, "{");
   EXPECT_TRUE(refused(announced, 413, "file_too_large")) << "before it is buffered";
-  EXPECT_TRUE(refused(w.me.write("x", std::string(30 << 20, 'x')), 413, "file_too_large"));
+  EXPECT_TRUE(refused(w.me.write("x", std::string(110 << 20, 'x')), 413, "file_too_large"));
 }
 
 void a_body_has_to_be_declared_as_json(World& w) {

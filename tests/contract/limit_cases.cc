@@ -65,6 +65,10 @@ void a_limit_that_makes_no_sense_is_refused(World& w) {
                              Json{{"memory_mb", 1.5}}, Json{{"cpu_percent", 0}}, Json{{"max_pids", 0}},
                              Json{{"max_pids", 1e30}}, Json{{"memory", 64}}, Json::array({1}), Json("64M")})
     EXPECT_TRUE(refused(w.me.exec("true", {{"cgroup", cgroup}}), 400, "invalid_request")) << cgroup;
+  const Answer one = w.me.exec("true", {{"cgroup", {{"max_pids", 1}}}});
+  EXPECT_TRUE(refused(one, 400, "invalid_request"));
+  EXPECT_NE(one.text.find("from 2 to"), std::string::npos) << "it does not say what would do: " << one.text;
+  EXPECT_FALSE(one.body.at("error").at("retryable").get<bool>());
 }
 
 // A limit of the sandbox that cannot be enforced refuses it; accepting less has to be written down.

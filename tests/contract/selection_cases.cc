@@ -64,7 +64,10 @@ void a_floor_of_isolation_holds(World& w) {
       EXPECT_TRUE(succeeded(answer)) << levels[i];
       continue;
     }
-    EXPECT_TRUE(refused(answer, 503, "backend_unavailable")) << levels[i];
+    // 503: a plugin that may give it is configured for less.
+    EXPECT_TRUE(answer.status == 503 || refused(answer, 501, "unsupported")) << levels[i];
+    EXPECT_FALSE(answer.body.value("/error/retryable"_json_pointer, true)) << answer.text;
+    EXPECT_EQ(answer.header("Retry-After"), "");
     EXPECT_TRUE(tells_what_was_tried(answer, {w.backend}));
     EXPECT_TRUE(refused(w.me.read("ran-" + levels[i]), 404, "file_not_found"));
   }
@@ -101,6 +104,27 @@ void nothing_runs_unisolated_by_itself(World& w) {
         << "it does not say what to do: " << answer.text;
   }
   EXPECT_EQ(me.get("/backends").body.at("backends").at(0).at("eligible"), false);
+}
+
+// What the operator wrote and every open would refuse is a reason not to be ready.
+void an_egress_that_cannot_be_had_is_not_ready(World& w) {
+  const std::string other = w.can("egress_deny") ? "allow" : "deny";
+  for (const std::string& egress : {std::string("proxy"), other}) {
+    GatewayOptions options =
+        options_for(w.backend, w.starter, "backends:\n  - name: " + w.backend + "\n    egress: " + egress);
+    options.wait_ready = false;
+    Gateway own(options);
+    Caller me(own, "a");
+    const auto says_why = [&](const Answer& answer) {
+      return answer.text.find("egress") != std::string::npos;
+    };
+    EXPECT_TRUE(eventually(20, [&] { return says_why(me.get("/readyz")); })) << egress;
+    for (const Answer& answer : {me.get("/readyz"), me.exec("true"), me.write("x", "y")}) {
+      EXPECT_TRUE(refused(answer, 503, "backend_unavailable"));
+      EXPECT_TRUE(says_why(answer)) << answer.text;
+    }
+    EXPECT_EQ(me.get("/backends").body.at("backends").at(0).at("eligible"), false);
+  }
 }
 
 void developer_mode_is_logged_at_the_start(World& w) {
@@ -144,6 +168,7 @@ const Case kCases[] = {
     {"a_floor_of_isolation_holds", 8, a_floor_of_isolation_holds},
     {"the_operator_s_floor_holds_for_every_call", 8, the_operator_s_floor_holds_for_every_call},
     {"nothing_runs_unisolated_by_itself", 8, nothing_runs_unisolated_by_itself},
+    {"an_egress_that_cannot_be_had_is_not_ready", 8, an_egress_that_cannot_be_had_is_not_ready},
     {"developer_mode_is_logged_at_the_start", 8, developer_mode_is_logged_at_the_start},
     {"backends_tell_why", 9, backends_tell_why},
 };

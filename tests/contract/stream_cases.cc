@@ -30,6 +30,43 @@ void a_stream_starts_with_start_and_ends_with_exit(World& w) {
     EXPECT_TRUE(end.contains(field)) << field;
 }
 
+// A status of 200 is never followed by a cut because the call was refused.
+void what_a_backend_refuses_is_answered_as_for_exec(World& w) {
+  const std::vector<std::pair<std::string, Json>> wrong = {
+      {"a cwd outside", {{"cwd", "../.."}}},
+      {"a cwd that is not there", {{"cwd", "no/such/directory"}}},
+      {"a user", {{"user", "no-such-user"}}},
+      {"memory", {{"cgroup", {{"memory_mb", 64}}}}},
+      {"processes", {{"cgroup", {{"max_pids", 64}}}}},
+  };
+  for (const auto& [what, more] : wrong) {
+    SCOPED_TRACE(what);
+    Json body = more;
+    body["command"] = "touch ran";
+    const Answer whole = w.me.exec("touch ran", more);
+    ExecStream stream(w.me, body);
+    EXPECT_EQ(stream.status(), whole.status) << stream.head.body;
+    if (whole.status == 200) {
+      EXPECT_EQ(stream.rest().back().at("event"), "exit");
+      EXPECT_TRUE(succeeded(w.me.post("/workspace/remove", {{"path", "ran"}})));
+      continue;
+    }
+    const Json error = Json::parse(stream.head.body, nullptr, false);
+    ASSERT_TRUE(error.is_object()) << stream.head.body;
+    EXPECT_EQ(error.at("error").at("code"), whole.body.at("error").at("code"));
+    EXPECT_EQ(error.at("error").at("message"), whole.body.at("error").at("message"));
+    EXPECT_TRUE(refused(w.me.read("ran"), 404, "file_not_found"));
+  }
+}
+
+void a_silent_program_is_announced(World& w) {
+  ExecStream stream(w.me, {{"command", "while [ ! -e go ]; do sleep 0.05; done"}});
+  ASSERT_EQ(stream.status(), 200) << stream.head.body;
+  ASSERT_EQ(stream.next()->at("event"), "start");
+  ASSERT_TRUE(succeeded(w.me.write("go", "")));
+  EXPECT_EQ(stream.rest().back().at("exit_code"), 0);
+}
+
 void a_stream_carries_every_byte_in_order(World& w) {
   const std::string bytes = noise(3000000, 7);
   ASSERT_TRUE(succeeded(w.me.call("PUT", w.me.file_url("noise"), {}, bytes)));
@@ -209,6 +246,8 @@ void a_slow_reader_holds_the_program(World& w) {
 
 const Case kCases[] = {
     {"a_stream_starts_with_start_and_ends_with_exit", 3, a_stream_starts_with_start_and_ends_with_exit},
+    {"what_a_backend_refuses_is_answered_as_for_exec", 9, what_a_backend_refuses_is_answered_as_for_exec},
+    {"a_silent_program_is_announced", 4, a_silent_program_is_announced},
     {"a_stream_carries_every_byte_in_order", 4, a_stream_carries_every_byte_in_order},
     {"output_comes_while_the_program_runs", 4, output_comes_while_the_program_runs},
     {"lines_come_one_by_one", 4, lines_come_one_by_one},

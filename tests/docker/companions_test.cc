@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "plugins/docker/seccomp.h"
 #include "runner/fd.h"
 #include "tests/docker/gateways.h"
 
@@ -82,7 +83,7 @@ TEST_F(WithCompanions, TheyAreHardenedAsTheSandboxItself) {
   ASSERT_TRUE(has_companions(1)) << gateway.log();
   const Json seen = only("companion"), host = seen.at("HostConfig");
   EXPECT_EQ(host.at("CapDrop"), Json({"ALL"}));
-  EXPECT_EQ(host.at("SecurityOpt"), Json({"no-new-privileges"}));
+  EXPECT_EQ(host.at("SecurityOpt"), Json({"no-new-privileges", "seccomp=" + seccomp_profile()}));
   EXPECT_EQ(host.at("ReadonlyRootfs"), true);
   EXPECT_EQ(host.at("Privileged"), false);
   EXPECT_EQ(host.at("Memory"), 64u << 20);

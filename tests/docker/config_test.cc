@@ -173,6 +173,17 @@ TEST(DockerConfig, RefusesAnEnginesSocketAsMount) {
                 HasSubstr("whole machine"));
 }
 
+TEST(DockerConfig, RefusesAMountOfWhatIsAboveAnEnginesSocket) {
+  for (const char* source : {"/", "/run", "/var", "/var/run", "/run/user/1000", "/run/podman", "/run/docker"})
+    EXPECT_THAT(refusal(std::string(R"({"mounts": [{"source": ")") + source + R"(", "target": "/s"}]})"),
+                HasSubstr("whole machine"))
+        << source;
+  EXPECT_THAT(
+      refusal(R"({"host": "unix:///srv/engine/sock", "mounts": [{"source": "/srv", "target": "/s"}]})"),
+      HasSubstr("`/srv` is or holds an engine's socket, /srv/engine/sock"));
+  EXPECT_EQ(refusal(R"({"mounts": [{"source": "/run/lock", "target": "/s"}]})"), "");
+}
+
 TEST(DockerConfig, RefusesWhatNothingFitsInto) {
   EXPECT_THAT(refusal(R"({"memory_mb": 8})"), HasSubstr("memory_mb"));
   EXPECT_THAT(refusal(R"({"pids": 4})"), HasSubstr("pids"));

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tests/support/processes.h"
+#include "tests_dirs.h"
 
 namespace isogate::docker {
 namespace {

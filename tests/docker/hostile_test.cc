@@ -6,6 +6,7 @@
 
 #include "tests/docker/backend_world.h"
 #include "tests/support/processes.h"
+#include "tests_dirs.h"
 
 namespace isogate::docker {
 namespace {
@@ -22,8 +23,9 @@ class Hostile : public BackendWorld {
  protected:
   // Its runners are hostile_runner.cc's.
   GatewayOptions with_hostile_runners() {
-    return options({}, "transport: stream, runner: " HOSTILE_RUNNER ", mounts: [{source: " ISOGATE_BUILD_DIR
-                       "/bin/isogate-runner, target: /opt/runner}]");
+    return options({}, "transport: stream, runner: " ISOGATE_BUILD_DIR
+                       "/bin/hostile_runner"
+                       ", mounts: [{source: " ISOGATE_BUILD_DIR "/bin/isogate-runner, target: /opt/runner}]");
   }
 };
 

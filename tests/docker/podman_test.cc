@@ -50,6 +50,18 @@ TEST_F(Podman, TakesFiles) {
   EXPECT_EQ(exec(id, {"sh", "-c", "stat -c %a /tool; cat /tool"}).out, "555\ncontent");
 }
 
+// It shows what carries any of several labels.
+TEST_F(Podman, ListsWhatCarriesAllLabels) {
+  const std::string both = new_name(), one = new_name();
+  engine_->create_volume(both, Json{{"Labels", {{"mark", both}, {"kind", "b"}}}}, usual());
+  engine_->create_volume(one, Json{{"Labels", {{"mark", one}, {"kind", "b"}}}}, usual());
+  const auto found = engine_->list_volumes({{"mark", both}, {"kind", "b"}}, usual());
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].value("Name", ""), both);
+  engine_->remove_volume(both, false, usual());
+  engine_->remove_volume(one, false, usual());
+}
+
 TEST_F(Podman, AnswersConflictsWith500) {
   const std::string id = create(), name = new_name();
   engine_->rename(id, name, usual());

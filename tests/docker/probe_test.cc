@@ -1,6 +1,8 @@
 // What the probe says of an Engine that has no time for it, or not what is needed.
 #include <sys/stat.h>
 
+#include <filesystem>
+
 #include "plugins/docker/backend.h"
 #include "tests/docker/fake_engine.h"
 #include "tests/docker/gateways.h"
@@ -102,6 +104,53 @@ TEST_F(Probes, AMissingMountIsLookedForWhereTheEngineSeesThisHost) {
   EXPECT_EQ(verdict("/no/such/root", "auto"), ISOGATE_PROBE_AVAILABLE) << "a gateway in a container";
   EXPECT_EQ(verdict("/no/such/root", "bind"), ISOGATE_PROBE_UNAVAILABLE);
   EXPECT_EQ(verdict(directory_.path(), "volume"), ISOGATE_PROBE_AVAILABLE);
+}
+
+// Reached over a link here, so that its name does not tell.
+TEST_F(Probes, AMountThatShowsTheEnginesSocketIsRefusedByWhatItIs) {
+  const std::string place = fake_.address().substr(7, fake_.address().rfind('/') - 7);
+  const std::string link = directory_.path() + "/link";
+  ASSERT_EQ(::symlink((place + "/s").c_str(), link.c_str()), 0);
+  make({{"host", "unix://" + link}, {"mounts", {{{"source", place}, {"target", "/data"}}}}});
+  EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE);
+  const std::string why = probe().detail;
+  EXPECT_NE(why.find("cannot mount `" + place + "` to /data: it shows an engine's socket"), why.npos) << why;
+}
+
+TEST_F(Probes, ASharedDirectoryThatShowsTheEnginesSocketIsRefused) {
+  const std::string place = fake_.address().substr(7, fake_.address().rfind('/') - 7);
+  const std::string link = directory_.path() + "/link";
+  ASSERT_EQ(::symlink(place.c_str(), link.c_str()), 0);
+  for (const std::string& source : {place, link, std::string("/run")}) {
+    const isogate_shared_dir shared{sdk::str("data"), sdk::str(source)};
+    host_.shared_dirs = &shared;
+    host_.shared_dir_count = 1;
+    make();
+    EXPECT_EQ(probe().verdict, ISOGATE_PROBE_UNAVAILABLE) << source;
+    const std::string why = probe().detail;
+    EXPECT_NE(why.find("cannot mount `" + source + "` to /mnt/data"), why.npos) << why;
+    EXPECT_NE(why.find("whole machine"), why.npos) << why;
+    backend_.reset();
+  }
+}
+
+TEST_F(Probes, WhatEarlierPurgesLeftIsSweptAtTheStart) {
+  namespace fs = std::filesystem;
+  const fs::path trash = fs::path(directory_.path()) / ".purged";
+  fs::permissions(directory_.path(), fs::perms::owner_all);
+  const auto leave = [&] {
+    fs::create_directories(trash / "left/inner");
+    fs::permissions(trash, fs::perms::owner_all);
+  };
+  leave();
+  make();
+  EXPECT_TRUE(test::eventually(20, [&] { return !fs::exists(trash); }));
+  backend_.reset();
+  leave();
+  host_.flags |= ISOGATE_HOST_PROBE_ONLY;
+  make();
+  backend_.reset();
+  EXPECT_TRUE(fs::exists(trash)) << "a probe removes nothing";
 }
 
 using ProbeOfAnEngine = OnEngine;

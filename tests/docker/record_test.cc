@@ -19,8 +19,17 @@ struct RecordTest : testing::Test {
 
 TEST_F(RecordTest, KeepsAllThatWasMeasured) {
   EXPECT_FALSE(read_record(directory.get()));
-  Record record{"isg-x.0123", "abc", "digest",          true, "2026-01-01T00:00:00.1Z",
-                "127.0.0.1",  9090,  isogate_evidence{}};
+  Record record{.name = "isg-x.0123",
+                .id = "abc",
+                .profile = "digest",
+                .socket = true,
+                .started_at = "2026-01-01T00:00:00.1Z",
+                .pid = 4711,
+                .shape = "shape",
+                .gateway_address = "127.0.0.1",
+                .gateway_port = 9090,
+                .gateway_listeners = "127.0.0.1:9090 [::1]:9090",
+                .evidence = isogate_evidence{}};
   record.evidence->struct_size = sizeof(isogate_evidence);
   record.evidence->flags = ISOGATE_EVIDENCE_MEASURED | ISOGATE_EVIDENCE_NETWORK;
   record.evidence->uid = 12345;
@@ -34,6 +43,9 @@ TEST_F(RecordTest, KeepsAllThatWasMeasured) {
   EXPECT_EQ(read->id, record.id);
   EXPECT_TRUE(read->socket);
   EXPECT_EQ(read->started_at, record.started_at);
+  EXPECT_EQ(read->pid, record.pid);
+  EXPECT_EQ(read->shape, record.shape);
+  EXPECT_EQ(read->gateway_listeners, record.gateway_listeners);
   EXPECT_EQ(std::memcmp(&*read->evidence, &*record.evidence, sizeof(isogate_evidence)), 0);
   remove_record(directory.get());
   remove_record(directory.get());

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "tests/docker/engines.h"
 #include "tests/support/api.h"
@@ -81,6 +83,30 @@ TEST_F(Rootless, FilesBelongToItsUserOutsideAndInside) {
   }
   EXPECT_EQ(seen, 2);
   EXPECT_THAT(me.get("/backends").text, HasSubstr("rootless podman"));
+}
+
+// Its containers are made one by one, which takes a second each: that is slow, and no reason to replace a
+// host.
+TEST_F(Rootless, ManyFirstCallsAtOnceAreServedByASlowEngine) {
+  Gateway gateway(options(kUnlimited));
+  ASSERT_TRUE(test::decided(gateway));
+  const int many = test::slow_tests() ? 64 : 24;
+  std::atomic<int> served = 0, ended = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < many; ++i) {
+    callers.emplace_back([&, i] {
+      const Caller me(gateway, "a" + std::to_string(i));
+      const bool fine = test::eventually(180, [&] {
+        const test::Answer answer = me.exec("true", {{"timeout_sec", 60}});
+        ended += answer.text.find("backend host ended") != std::string::npos ? 1 : 0;
+        return answer.status == 200;
+      });
+      served += fine ? 1 : 0;
+    });
+  }
+  for (std::thread& each : callers) each.join();
+  EXPECT_EQ(served, many);
+  EXPECT_EQ(ended, 0) << gateway.log();
 }
 
 }  // namespace

@@ -32,13 +32,13 @@ TEST_P(WatchOn, AContainerThatEndsIsToldWhenItDoes) {
   engine_->kill(container_of(gateway, "a"), "KILL", usual());
   EXPECT_TRUE(logs(gateway, "of a sandbox: its container ended with exit code 137")) << gateway.log();
   EXPECT_EQ(me.out("cat kept"), "still here");
-  EXPECT_THAT(gateway.log(), HasSubstr("made anew (its container ended with exit code 137)"));
+  EXPECT_THAT(gateway.log(), HasSubstr("recreated (its container ended with exit code 137)"));
   EXPECT_EQ(other.out("echo fine"), "fine\n");
   // The one that took its place is watched, too.
   engine_->remove(container_of(gateway, "a"), true, true, usual());
   EXPECT_TRUE(eventually(10, [&] {
     const std::string log = gateway.log();
-    return log.find(kTold, log.find("made anew")) != std::string::npos;
+    return log.find(kTold, log.find("recreated")) != std::string::npos;
   })) << gateway.log();
 }
 
@@ -54,7 +54,7 @@ TEST_P(WatchOn, WhatEndsLongAfterAChildWasOutOfMemoryIsNotSaidToHaveEndedOfIt) {
   const std::string log = gateway.log();
   EXPECT_THAT(log, Not(HasSubstr("it was out of memory")));
   if (GetParam() == std::string("ISOGATE_TEST_DOCKER")) {
-    EXPECT_THAT(log, HasSubstr("made anew (its container ended with exit code 137; the Engine saw it out of "
+    EXPECT_THAT(log, HasSubstr("recreated (its container ended with exit code 137; the Engine saw it out of "
                                "memory at some time)"));
   }
 }

@@ -56,9 +56,11 @@ remove() {
 
 start() {
   mkdir -p -m 0711 "$dir" "$dir/net" "$dir/xdg"
-  # Its own default is more than a root without CAP_SYS_RESOURCE may have.
+  # Its own default is more than a root without CAP_SYS_RESOURCE may have; and an ordinary user may have 200 keys, which
+  # many containers that come and go use up.
   echo "[containers]
-default_ulimits = [\"nofile=$(ulimit -Hn):$(ulimit -Hn)\", \"nproc=4096:4096\"]" > "$dir/containers.conf"
+default_ulimits = [\"nofile=$(ulimit -Hn):$(ulimit -Hn)\", \"nproc=4096:4096\"]
+keyring = false" > "$dir/containers.conf"
   touch "$dir/log"
   if [ "$1" = rootless ]; then
     command -v newuidmap > /dev/null || skip "newuidmap is not installed (scripts/install-deps.sh --tests)"

@@ -19,11 +19,18 @@ void spin() {
   }
 }
 
+// Whatever is asked of it.
+void hang(unsigned seconds) {
+  while (seconds > 0) seconds = ::sleep(seconds);
+}
+
 void fail_as_told(std::string_view how) {
   if (how == "segv") ::raise(SIGSEGV);
   if (how == "abort") std::abort();
   if (how == "exit") ::_exit(0);
   if (how == "spin") spin();
+  if (how == "hang") hang(600);
+  if (how.starts_with("slow45")) hang(45);
   if (how == "thread_throws") std::thread([] { throw 1; }).join();
 }
 

@@ -1,9 +1,11 @@
 #include <signal.h>
 
+#include <array>
 #include <fstream>
 #include <thread>
 
 #include "tests/faults/faults.h"
+#include "tests_dirs.h"
 
 // faults.md 25: a plugin that crashes, hangs or throws costs its own calls in flight, and nothing else.
 namespace isogate::test {
@@ -21,6 +23,29 @@ class PluginFails : public testing::Test {
   static Answer call(const Gateway& gateway, const std::string& how, const std::string& agent = "faulty") {
     return Caller(gateway, agent)
         .post("/exec", {{"argv", {how}}, {"backend", "faulty"}, {"timeout_sec", 20}});
+  }
+  static std::string yaml_of_tenants(const std::string& config = "{}") {
+    std::string text = yaml(config) + "keys:\n";
+    for (const char name : {'a', 'b', 'c'})
+      text += std::string("  - {name: ") + name + ", tenant: " + name + ", sha256: " + sha256_hex(key(name)) +
+              "}\n";
+    return text;
+  }
+  static std::string key(char tenant) { return std::string(64, tenant); }
+  static Caller of(const Gateway& gateway, char tenant, const std::string& agent) {
+    return {gateway.url(), key(tenant), agent};
+  }
+  // Execs that nothing ends, cancelled after a second.
+  static void hang(const Gateway& gateway, char tenant, int count,
+                   std::vector<std::unique_ptr<ExecStream>>& streams) {
+    for (int i = 0; i < count; ++i)
+      streams.push_back(
+          std::make_unique<ExecStream>(of(gateway, tenant, "h" + std::to_string(i)),
+                                       Json{{"argv", {"hang"}}, {"backend", "faulty"}, {"timeout_sec", 1}}));
+  }
+  static bool works(const Gateway& gateway, char tenant) {
+    return of(gateway, tenant, "works").post("/exec", {{"argv", {"fine"}}, {"backend", "faulty"}}).status ==
+           200;
   }
   // Restarted, and taking calls.
   static bool up_within(double seconds, const Gateway& gateway) {
@@ -105,6 +130,7 @@ TEST_F(PluginFails, AllCallsInFlightAreUnknown) {
     streams.push_back(
         std::make_unique<ExecStream>(Caller(*gateway, "a" + std::to_string(i)),
                                      Json{{"argv", {"wait"}}, {"backend", "faulty"}, {"timeout_sec", 60}}));
+    ASSERT_EQ(streams.back()->status(), 200) << streams.back()->head.body;
     ASSERT_EQ(streams.back()->next()->at("event"), "start");
     ASSERT_EQ(streams.back()->next()->at("data"), "half\n");
   }
@@ -272,6 +298,61 @@ TEST_F(PluginFails, ASandboxOfARemovedBackendCanBeForgotten) {
   EXPECT_TRUE(refused(me.call("DELETE", "/sandboxes/faulty?purge=true"), 503, "backend_unavailable"));
   EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/faulty")));
   EXPECT_EQ(me.out("echo anew"), "anew\n");
+}
+
+// What hangs may do so for what that tenant does.
+TEST_F(PluginFails, CallsOfOneTenantThatHangEndNobodyElses) {
+  const auto gateway = start(yaml_of_tenants());
+  ASSERT_TRUE(eventually(10, [&] { return works(*gateway, 'b'); }));
+  const pid_t host = host_of(*gateway, "faulty");
+  ExecStream witness(of(*gateway, 'b', "waits"),
+                     {{"argv", {"wait"}}, {"backend", "faulty"}, {"timeout_sec", 40}}, 60);
+  ASSERT_EQ(witness.next()->at("event"), "start");
+  std::vector<std::unique_ptr<ExecStream>> streams;
+  hang(*gateway, 'a', 24, streams);
+  for (auto& stream : streams) EXPECT_EQ(stream->rest().back().at("outcome"), "unknown");
+  EXPECT_TRUE(works(*gateway, 'a'));
+  EXPECT_TRUE(works(*gateway, 'b'));
+  EXPECT_EQ(host_of(*gateway, "faulty"), host) << "the host was replaced";
+  EXPECT_EQ(witness.rest().back().at("outcome"), "timed_out");
+  gateway->signal(SIGTERM);
+  EXPECT_GE(gateway->wait(60), 0);
+}
+
+TEST_F(PluginFails, CallsOfSeveralTenantsThatHangReplaceTheHost) {
+  const auto gateway = start(yaml_of_tenants());
+  ASSERT_TRUE(eventually(10, [&] { return works(*gateway, 'b'); }));
+  const pid_t host = host_of(*gateway, "faulty");
+  std::vector<std::unique_ptr<ExecStream>> streams;
+  for (const char tenant : {'a', 'b', 'c'}) hang(*gateway, tenant, 6, streams);
+  for (auto& stream : streams) EXPECT_EQ(stream->rest().back().at("outcome"), "unknown");
+  EXPECT_TRUE(eventually(10, [&] { return !alive(host); }));
+  EXPECT_TRUE(eventually(10, [&] { return works(*gateway, 'b'); }));
+}
+
+// An engine that is busy with opens answers no probe either, whoever cancels it.
+TEST_F(PluginFails, AHostThatIsSlowToOpenIsNotReplaced) {
+  const TemporaryDirectory place;
+  const std::string file = place.file("how", "");
+  const auto gateway = start(yaml("{probe_file: " + file + "}"));
+  ASSERT_TRUE(up_within(10, *gateway));
+  const pid_t host = host_of(*gateway, "faulty");
+  place.file("how", "slow45");
+  std::vector<std::thread> opening;
+  std::array<Answer, 20> answers;
+  for (size_t i = 0; i < answers.size(); ++i)
+    opening.emplace_back([&, i] {
+      const Caller me(*gateway, "slow45-" + std::to_string(i));
+      HttpConnection connection(gateway->url(), 100);
+      answers[i] = answer_of(connection.request(
+          "POST", "/exec", me.headers(),
+          Json{{"argv", {"fine"}}, {"backend", "faulty"}, {"agent_id", me.agent()}}.dump()));
+    });
+  for (std::thread& each : opening) each.join();
+  place.file("how", "");
+  for (const Answer& answer : answers) EXPECT_EQ(answer.status, 200) << answer.text;
+  EXPECT_EQ(host_of(*gateway, "faulty"), host) << "the host was replaced";
+  EXPECT_TRUE(up_within(60, *gateway));
 }
 
 // It takes nothing and answers nothing; nobody but the front can tell.

@@ -59,10 +59,41 @@ TEST_F(AccessLog, SaysWhyBytesWereNoRequest) {
 TEST_F(AccessLog, KeepsEveryLineOfManyRequestsInASecond) {
   HttpConnection connection(gateway().url());
   std::vector<std::string> ids;
-  for (int i = 0; i < 500; ++i) ids.push_back(connection.request("GET", "/livez").header("X-Request-Id"));
+  const Headers key = {{"Authorization", "Bearer " + gateway().key()}};
+  for (int i = 0; i < 500; ++i)
+    ids.push_back(connection.request("GET", "/sandboxes", key).header("X-Request-Id"));
   ASSERT_FALSE(line_of(ids.back()).is_null());
   const std::string log = gateway().log();
   for (const std::string& id : ids) EXPECT_NE(log.find(id), std::string::npos);
+}
+
+// One line for each would be megabytes a second from a peer that has no key.
+TEST_F(AccessLog, DoesNotGrowWithWhatIsSentWithoutAKey) {
+  Gateway loud("allow_unisolated: true\nbackends: [{name: local}]\n");
+  HttpConnection connection(loud.url());
+  const size_t before = loud.log().size();
+  for (int i = 0; i < 2000; ++i) EXPECT_EQ(connection.request("GET", "/backends").status, 401);
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_EQ(say(loud.url(), "GET / HTTP/1.1\n\n", true).status(), 400);
+    const int wrong = http_call(loud.url(), "GET", "/backends", {{"Authorization", "Bearer wrong"}}).status;
+    EXPECT_TRUE(wrong == 401 || wrong == 429) << wrong;
+  }
+  loud.stop();
+  const std::string log = loud.log().substr(before);
+  EXPECT_LT(log.size(), 32768U);
+  EXPECT_NE(log.find("\"event\":\"peer_lines_counted\",\"peer\":\"127.0.0.1\""), std::string::npos) << log;
+  for (const char* kind : {"400: 500", "429: ", "key_refused: "})
+    EXPECT_NE(log.find(kind), std::string::npos) << kind << log;
+}
+
+TEST_F(AccessLog, DoesNotGrowWithARefusalsRate) {
+  Gateway loud("allow_unisolated: true\nbackends: [{name: local}]\n");
+  HttpConnection connection(loud.url());
+  const size_t before = loud.log().size();
+  const Headers key = {{"Authorization", "Bearer " + loud.key()}, {"Content-Type", "application/json"}};
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(connection.request("POST", "/exec", key, "{}").status, 400);
+  loud.stop();
+  EXPECT_LT(loud.log().size() - before, 32768U);
 }
 
 TEST_F(AccessLog, CanBeTurnedOff) {

@@ -80,7 +80,7 @@ TEST_F(Memory, AnAnswerOfControlCharactersCostsItsBytesOnce) {
 TEST_F(Memory, MoreOutputThanTheCapIsRefused) {
   const Gateway gateway("allow_unisolated: true\nbackends: [{name: local}]\n");
   const Caller me(gateway, "a");
-  EXPECT_TRUE(refused(me.exec("true", {{"max_output_bytes", 8 * kMiB + 1}}), 400, "invalid_request"));
+  EXPECT_TRUE(refused(me.exec("true", {{"max_output_bytes", 16 * kMiB + 1}}), 400, "invalid_request"));
 }
 
 TEST_F(Memory, ATenantWithItsShareIsRefusedAndTheOthersAreServed) {

@@ -290,5 +290,14 @@ TEST(WrongKey, AClockThatStandsStillOrGoesBackGivesNothing) {
   EXPECT_TRUE(wrong.wrong("a", at(seconds(5))));
 }
 
+TEST(Proxies, AreKnownByTheHeadersTheyAdd) {
+  for (const char* name :
+       {"Forwarded", "forwarded", "X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Anything",
+        "X-Forwarded", "X-Real-IP", "Via", "VIA", "True-Client-IP", "CF-Connecting-IP"})
+    EXPECT_TRUE(names_a_proxy(name)) << name;
+  for (const char* name : {"Host", "X-Agent-Id", "X-Real", "Viable", "X-Forward", "Authorization", ""})
+    EXPECT_FALSE(names_a_proxy(name)) << name;
+}
+
 }  // namespace
 }  // namespace isogate::front

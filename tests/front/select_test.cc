@@ -120,6 +120,46 @@ TEST(Select, TheHigherFloorCounts) {
                  {"isolation is namespace", "below the vm", "min_isolation"});
 }
 
+// No try later changes what no plugin promises.
+TEST(Select, IsolationThatNoBackendCouldEverGiveIsUnsupported) {
+  const auto best = [](Candidate c, uint32_t isolation) {
+    c.best = isolation;
+    return c;
+  };
+  const Candidate able = best(docker(), ISOGATE_ISOLATION_VM),
+                  unable = best(docker(), ISOGATE_ISOLATION_CONTAINER);
+  const auto down = [](Candidate c) {
+    c.state = BackendState::kDown;
+    c.probe.reset();
+    return c;
+  };
+  const auto unprobed = [](Candidate c) {
+    c.good = std::exchange(c.probe, std::nullopt);
+    return c;
+  };
+  SelectRequest vm;
+  vm.min_isolation = ISOGATE_ISOLATION_VM;
+  struct Row {
+    std::vector<Candidate> candidates;
+    Refusal refusal;
+  };
+  for (const Row& row : {Row{{unable}, Refusal::kUnsupported},
+                         {{down(unable)}, Refusal::kUnsupported},
+                         {{unprobed(unable)}, Refusal::kUnsupported},
+                         {{unable, best(spaces(), ISOGATE_ISOLATION_NAMESPACE)}, Refusal::kUnsupported},
+                         {{unable, docker()}, Refusal::kPolicy},  // what is not known may be
+                         {{able, unable}, Refusal::kPolicy},      // it is mended, or configured so
+                         {{unable, down(able)}, Refusal::kUnavailable}}) {
+    expect_refused(select(row.candidates, {}, vm), row.refusal, {"vm"});
+    SelectRequest on = vm;
+    on.backend = "docker";
+    if (row.candidates.size() == 1) expect_refused(select(row.candidates, {}, on), row.refusal, {"vm"});
+    // The operator's own floor is theirs to mend.
+    EXPECT_NE(select(row.candidates, {false, ISOGATE_ISOLATION_VM, false}, vm).refusal,
+              Refusal::kUnsupported);
+  }
+}
+
 TEST(Select, ANamedBackendIsThatOneOrAnError) {
   expect_chosen(select(all(), developer(), named("docker")), "docker", ISOGATE_ISOLATION_CONTAINER);
   expect_refused(select(all(), developer(), named("dokcer")), Refusal::kNoSuchBackend,
@@ -190,11 +230,99 @@ TEST(Select, MissingCapabilitiesAreNamed) {
   expect_refused(select({docker()}, {}, request), Refusal::kUnsupported, {"not known"});
 }
 
-TEST(Select, PassesOverOneThatLacksACapability) {
+// Whatever is configured, and whatever a request needs: it runs where one that needs nothing does, or not.
+TEST(Select, WhatARequestNeedsNeverChoosesAnotherBackend) {
+  const auto able = [](Candidate c) {
+    c.probe->capabilities |= ISOGATE_CAP_PTY | ISOGATE_CAP_LIMIT_MEMORY;
+    return c;
+  };
+  const auto unable = [](Candidate c) {
+    c.probe->capabilities = 0;
+    return c;
+  };
+  const Candidate crashed = with(docker(), [](Candidate& c) { c.state = BackendState::kDown; });
+  const Candidate gone = with(docker(), [](Candidate& c) { c.state = BackendState::kFailed; });
+  const Candidate probed_away =
+      with(docker(), [](Candidate& c) { c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE; });
+  struct Row {
+    const char* what;
+    std::vector<Candidate> candidates;
+    std::string lacking;  // who is chosen and cannot do it; empty: the chosen one can, or none is chosen
+  };
+  const std::vector<Row> rows = {
+      {"less isolation behind", {unable(docker()), able(local())}, "docker"},
+      {"more isolation behind", {unable(spaces()), able(docker())}, "namespace"},
+      {"the same isolation behind", {unable(docker()), able(docker())}, "docker"},
+      {"nothing behind", {unable(docker())}, "docker"},
+      {"able, and first", {able(docker()), unable(local())}, ""},
+      {"no isolation first", {unable(local()), able(spaces())}, "local"},
+      {"two that cannot", {unable(docker()), unable(spaces()), able(local())}, "docker"},
+      {"behind one that is missing", {gone, unable(spaces()), able(local())}, "namespace"},
+      {"behind one that was never there", {probed_away, unable(spaces()), able(local())}, "namespace"},
+      {"behind one that crashed", {crashed, unable(spaces()), able(docker())}, ""},
+      {"behind one that crashed, as good", {crashed, unable(docker()), able(local())}, "docker"},
+      {"all crashed", {crashed}, ""},
+  };
+  for (const bool fallback : {false, true}) {
+    for (const bool unisolated : {true, false}) {
+      const Policy policy{false, ISOGATE_ISOLATION_NONE, unisolated, fallback};
+      for (const Row& row : rows) {
+        SCOPED_TRACE(std::string(row.what) + (fallback ? ", fallback" : "") + (unisolated ? ", none" : ""));
+        const Decision without = select(row.candidates, policy, {});
+        for (const uint64_t needed :
+             {ISOGATE_CAP_PTY, ISOGATE_CAP_USER, ISOGATE_CAP_LIMIT_MEMORY, ISOGATE_CAP_LIMIT_CPU}) {
+          SelectRequest request;
+          request.capabilities = needed;
+          const Decision decision = select(row.candidates, policy, request);
+          if (decision.chosen) {
+            EXPECT_EQ(decision.chosen, without.chosen);
+            EXPECT_EQ(decision.isolation, without.isolation);
+          } else if (without.chosen) {
+            expect_refused(
+                decision, Refusal::kUnsupported,
+                {"`" + *without.chosen + "`, it lacks " + std::string(capability_names(needed)[0])});
+          }
+        }
+        SelectRequest terminal;
+        terminal.capabilities = ISOGATE_CAP_PTY;
+        const Decision decision = select(row.candidates, policy, terminal);
+        if (!row.lacking.empty() && !fallback && unisolated)
+          expect_refused(decision, Refusal::kUnsupported, {"`" + row.lacking + "`, it lacks pty"});
+      }
+    }
+  }
+  // What the policy excludes was never its choice.
   SelectRequest request;
   request.capabilities = ISOGATE_CAP_PTY;
-  Candidate able = with(docker(), [](Candidate& c) { c.probe->capabilities |= ISOGATE_CAP_PTY; });
-  expect_chosen(select({spaces(), able}, {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
+  request.min_isolation = ISOGATE_ISOLATION_CONTAINER;
+  expect_chosen(select({spaces(), able(docker())}, {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
+}
+
+TEST(Select, AnOutageThatPassesNeverChoosesLessIsolation) {
+  const std::vector<std::pair<const char*, Change>> outages = {
+      {"a breaker", [](Candidate& c) { c.breaker_open = true; }},
+      {"a crash", [](Candidate& c) { c.state = BackendState::kDown; }},
+      {"many crashes", [](Candidate& c) { c.state = BackendState::kQuarantined; }},
+      {"a start", [](Candidate& c) { c.state = BackendState::kStarting; }},
+      {"a lost engine",
+       [](Candidate& c) {
+         c.good = c.probe;
+         c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE;
+       }},
+  };
+  for (const auto& [what, outage] : outages) {
+    SCOPED_TRACE(what);
+    const Candidate out = with(docker(), outage);
+    expect_refused(select({out, spaces(), local()}, developer(), {}), Refusal::kUnavailable,
+                   {"less than `docker`", "fallback: allowed"});
+    Candidate other = docker();
+    other.name = "podman";
+    expect_chosen(select({out, local(), other}, developer(), {}), "podman", ISOGATE_ISOLATION_CONTAINER);
+    Policy relaxed = developer();
+    relaxed.fallback_allowed = true;
+    expect_chosen(select({out, local()}, relaxed, {}), "local", ISOGATE_ISOLATION_NONE);
+    expect_chosen(select({local(), out}, developer(), {}), "local", ISOGATE_ISOLATION_NONE);
+  }
 }
 
 TEST(Select, WhatIsNotUpIsNotEligible) {
@@ -202,23 +330,27 @@ TEST(Select, WhatIsNotUpIsNotEligible) {
     const char* word;
     Change change;
     Refusal refusal;
+    bool passes = false;  // by itself
   };
   const std::vector<Row> rows = {
-      {"is starting", [](Candidate& c) { c.state = BackendState::kStarting; }, Refusal::kUnavailable},
+      {"is starting", [](Candidate& c) { c.state = BackendState::kStarting; }, Refusal::kUnavailable, true},
       {"is down: why", [](Candidate& c) { c.state = BackendState::kDown, c.reason = "why"; },
-       Refusal::kUnavailable},
+       Refusal::kUnavailable, true},
       {"is down: absent", [](Candidate& c) { c.state = BackendState::kFailed, c.reason = "absent"; },
        Refusal::kPolicy},
-      {"quarantined", [](Candidate& c) { c.state = BackendState::kQuarantined; }, Refusal::kPolicy},
-      {"still being loaded", [](Candidate& c) { c.hello_seen = false; }, Refusal::kUnavailable},
-      {"not been probed", [](Candidate& c) { c.probe.reset(); }, Refusal::kUnavailable},
+      {"quarantined", [](Candidate& c) { c.state = BackendState::kQuarantined; }, Refusal::kPolicy, true},
+      {"still being loaded", [](Candidate& c) { c.hello_seen = false; }, Refusal::kUnavailable, true},
+      {"not been probed", [](Candidate& c) { c.probe.reset(); }, Refusal::kUnavailable, true},
       {"circuit breaker is open: 3 failures",
-       [](Candidate& c) { c.breaker_open = true, c.breaker_reason = "3 failures"; }, Refusal::kUnavailable},
+       [](Candidate& c) { c.breaker_open = true, c.breaker_reason = "3 failures"; }, Refusal::kUnavailable,
+       true},
       {"unavailable: no socket",
        [](Candidate& c) { c.probe->verdict = ISOGATE_PROBE_UNAVAILABLE, c.probe->detail = "no socket"; },
        Refusal::kUnavailable},
-      {"verdict that is not known, 0", [](Candidate& c) { c.probe->verdict = 0; }, Refusal::kUnavailable},
-      {"verdict that is not known, 4", [](Candidate& c) { c.probe->verdict = 4; }, Refusal::kUnavailable},
+      {"verdict that is not known, 0", [](Candidate& c) { c.probe->verdict = 0; }, Refusal::kUnavailable,
+       true},
+      {"verdict that is not known, 4", [](Candidate& c) { c.probe->verdict = 4; }, Refusal::kUnavailable,
+       true},
       {"no longer in the configuration", [](Candidate& c) { c.configured = false; }, Refusal::kPolicy},
       {"isolation level is not known, 15", [](Candidate& c) { c.probe->isolation = 15; }, Refusal::kPolicy},
       {"isolation level is not known, 4294967295", [](Candidate& c) { c.probe->isolation = UINT32_MAX; },
@@ -230,7 +362,11 @@ TEST(Select, WhatIsNotUpIsNotEligible) {
     Candidate bad = with(docker(), row.change);
     expect_refused(select({bad}, developer(), {}), row.refusal, {row.word});
     expect_refused(select({bad}, developer(), pinned("docker")), row.refusal, {row.word});
-    expect_chosen(select({bad, local()}, developer(), {}), "local", ISOGATE_ISOLATION_NONE);
+    const Decision decision = select({bad, local()}, developer(), {});
+    if (row.passes)
+      expect_refused(decision, Refusal::kUnavailable, {row.word});
+    else
+      expect_chosen(decision, "local", ISOGATE_ISOLATION_NONE);
   }
 }
 
@@ -325,7 +461,7 @@ TEST(Names, OfCapabilitiesAreOnePerBit) {
     seen |= bit;
     EXPECT_EQ(capability_names(bit), std::vector<std::string_view>{name});
   }
-  EXPECT_EQ(seen, (ISOGATE_CAP_EVIDENCE << 1) - 1) << "every capability of the ABI has its name";
+  EXPECT_EQ(seen, (ISOGATE_CAP_PROVEN_EXECS << 1) - 1) << "every capability of the ABI has its name";
   EXPECT_TRUE(capability_names(1ull << 63).empty());
 }
 
@@ -344,9 +480,56 @@ TEST(Select, WhatEverySandboxIsToHaveMustBeEnforceable) {
     candidate.probe->capabilities |= ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_DISK;
   });
   expect_chosen(select({able}, {}, {}), "namespace", ISOGATE_ISOLATION_NAMESPACE);
-  const Candidate closed =
-      with(docker(), [](Candidate& candidate) { candidate.wanted.egress = ISOGATE_EGRESS_DENY; });
-  expect_refused(select({closed}, {}, {}), Refusal::kPolicy, {"remove egress: deny"});
+}
+
+TEST(Select, RoomForNoProgramIsNotEligible) {
+  for (const uint64_t pids : {0, 1, 2}) {
+    const auto limited = [pids](Candidate c) {
+      c.wanted.limits.pids = pids;
+      c.probe->capabilities |= ISOGATE_CAP_LIMIT_PIDS;
+      c.wanted.best_effort = true;
+      return c;
+    };
+    for (const Candidate& candidate : {spaces(), docker()}) {
+      const Decision decision = select({limited(candidate)}, {}, {});
+      if (pids == 1)
+        expect_refused(decision, Refusal::kPolicy, {"limits.max_pids", "2 at least"});
+      else
+        expect_chosen(decision, candidate.name, candidate.probe->isolation);
+    }
+    expect_chosen(select({limited(local())}, developer(), {}), "local", ISOGATE_ISOLATION_NONE);
+  }
+}
+
+TEST(Select, AnEgressThatEveryOpenWouldRefuseIsNotEligible) {
+  struct Row {
+    uint32_t egress;
+    bool denies;          // the backend claims ISOGATE_CAP_EGRESS_DENY
+    const char* refusal;  // "": it is chosen
+  };
+  for (const Row& row : {Row{ISOGATE_EGRESS_UNSET, false, ""},
+                         {ISOGATE_EGRESS_UNSET, true, ""},
+                         {ISOGATE_EGRESS_DENY, false, "remove egress: deny"},
+                         {ISOGATE_EGRESS_DENY, true, ""},
+                         {ISOGATE_EGRESS_PROXY, false, "no egress proxy"},
+                         {ISOGATE_EGRESS_PROXY, true, "no egress proxy"},
+                         {ISOGATE_EGRESS_ALLOW, false, ""},
+                         {ISOGATE_EGRESS_ALLOW, true, "remove egress: allow"},
+                         {4, false, "egress is not known, 4"},
+                         {4, true, "egress is not known, 4"}}) {
+    const Candidate candidate = with(docker(), [&row](Candidate& c) {
+      c.wanted.egress = row.egress;
+      c.probe->capabilities = row.denies ? ISOGATE_CAP_EGRESS_DENY : 0;
+    });
+    SCOPED_TRACE(std::to_string(row.egress) + (row.denies ? ", denies" : ""));
+    for (const SelectRequest& request : {SelectRequest{}, named("docker"), pinned("docker")}) {
+      const Decision decision = select({candidate, local()}, {}, request);
+      if (*row.refusal == '\0')
+        expect_chosen(decision, "docker", ISOGATE_ISOLATION_CONTAINER);
+      else
+        expect_refused(decision, Refusal::kPolicy, {row.refusal});
+    }
+  }
 }
 
 }  // namespace

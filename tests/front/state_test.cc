@@ -217,6 +217,18 @@ TEST_F(StateTest, OpenedAndClosedAtOnceIsTheSame) {
   EXPECT_TRUE(found.ok() && !*found);
 }
 
+TEST_F(StateTest, AReasonIsKeptWithoutItsSecrets) {
+  auto state = open(path);
+  ExecOutcome unknown = exited(0);
+  unknown.reason = "GET https://user:SECRET@engine/ failed, password=SECRET";
+  state->exec_opened(exec("e1"));
+  state->exec_closed("e1", unknown);
+  auto found = find(*state, "e1");
+  ASSERT_TRUE(found.ok() && *found && (*found)->ended);
+  EXPECT_EQ((*found)->ended->reason.find("SECRET"), std::string::npos) << (*found)->ended->reason;
+  EXPECT_NE((*found)->ended->reason.find("[redacted:"), std::string::npos) << (*found)->ended->reason;
+}
+
 TEST_F(StateTest, TheFirstEndingStandsAlsoAcrossCommits) {
   auto state = open(path);
   state->exec_opened(exec("e1"));
@@ -358,12 +370,35 @@ TEST_F(StateTest, AMissingDatabaseWithALogIsRefused) {
 TEST_F(StateTest, ANewerOrForeignDatabaseIsRefused) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
-  sql("PRAGMA user_version = 2");
-  EXPECT_NE(refusal().find("version 2"), std::string::npos);
+  sql("PRAGMA user_version = 3");
+  EXPECT_NE(refusal().find("version 3"), std::string::npos);
   sql("PRAGMA user_version = 0");
   EXPECT_NE(refusal().find("version 0"), std::string::npos);
   sql("PRAGMA user_version = 1; PRAGMA application_id = 7");
   EXPECT_NE(refusal().find("not one of isogate's"), std::string::npos);
+}
+
+TEST_F(StateTest, ADatabaseOfVersion1IsTakenOver) {
+  if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
+  open(path).reset();
+  sql("DROP TABLE sandboxes; CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, "
+      "agent_id TEXT NOT NULL, backend TEXT NOT NULL, handle TEXT NOT NULL, uid INTEGER NOT NULL, "
+      "path TEXT NOT NULL, isolation INTEGER NOT NULL, created_ms INTEGER NOT NULL, "
+      "last_used_ms INTEGER NOT NULL, state TEXT NOT NULL CHECK (state IN ('active', 'lost'))) "
+      "WITHOUT ROWID; INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 7, 'p', 20, 1, 2, "
+      "'lost'); PRAGMA user_version = 1");
+  auto state = open(path);
+  ASSERT_TRUE(state);
+  auto rows = state->load_sandboxes();
+  ASSERT_TRUE(rows.ok());
+  ASSERT_EQ(rows->size(), 1u);
+  EXPECT_EQ(rows->front().agent_id, "a");
+  EXPECT_EQ(rows->front().state, SandboxRow::State::kLost);
+  SandboxRow row = rows->front();
+  row.state = SandboxRow::State::kEnding;
+  state->put_sandbox(row, {});
+  ASSERT_TRUE(state->flush().ok());
+  EXPECT_EQ(state->load_sandboxes()->front().state, SandboxRow::State::kEnding);
 }
 
 TEST_F(StateTest, ItsMakingMayBeInterrupted) {

@@ -1,7 +1,7 @@
 // Configuration files and documents: every mistake is told, and what is accepted says the same when it is
 // written out and read again.
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <string>
@@ -12,20 +12,31 @@
 
 namespace {
 
-// A file with these bytes, for as long as the descriptor is open.
-isogate::Fd memory_file(const uint8_t* data, size_t size) {
-  isogate::Fd file(::memfd_create("config", MFD_CLOEXEC));
-  require(file && ::write(file.get(), data, size) == static_cast<ssize_t>(size));
-  return file;
-}
+// A file of this process alone, with these bytes: root's process reads no other.
+class OwnFile {
+ public:
+  explicit OwnFile(std::string_view bytes) {
+    if (path_.empty()) {
+      std::string directory = "/tmp/isogate-fuzz-XXXXXX";
+      require(::mkdtemp(directory.data()) != nullptr);
+      path_ = directory + "/c.yaml";
+    }
+    const isogate::Fd file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    require(file && ::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  static inline std::string path_;
+};
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace isogate;
-  const Fd file = memory_file(data, size);
+  const OwnFile file({reinterpret_cast<const char*>(data), size});
   LoadOptions options;
-  options.file = "/proc/self/fd/" + std::to_string(file.get());
+  options.file = file.path();
   const auto loaded = load_config(options);
   if (loaded.ok()) {
     const auto again = config_from_json(loaded->document);

@@ -98,6 +98,7 @@ std::string converse(std::string_view bytes) {
     char part[65536];
     const ssize_t n = ::recv(client.get(), part, sizeof part, 0);
     if (n > 0) said.append(part, static_cast<size_t>(n));
+    if (front->io.stopped()) front->io.restart();  // it had nothing left to do, not even a timer
     if (front->io.poll() == 0 && n <= 0) front->io.run_one();
   }
   for (char part[65536];;) {

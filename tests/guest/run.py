@@ -23,7 +23,7 @@ PROGRAMS = ["isogate", "namespace_test", "runner_bomb", "runner_host", "runner_t
 CASES = {
     "runner_test": "CgroupDetectTest.*:EnclosureTest.*:Each/HostDeathTest.*:Each/LimitsTest.*:NestedLimits.*:SweepTest.*"
                    "-*cpu_limit_is_in_force*",  # its 0.3% of a processor take minutes
-    "namespace_test": "KernelAttack.*:Limits.*",
+    "namespace_test": "KernelAttack.*:Limits.*-*ByStarvingItsReaper",  # an emulated processor keeps no time
 }
 TIMEOUT_SEC = 900
 MEMORY = "2048M"

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/host/host_process.h"
+#include "tests_dirs.h"
 
 namespace isogate {
 namespace {

@@ -66,6 +66,7 @@ HostProcess::HostProcess(BackendConfig backend, Config config) {
                   {"sandboxes_dir", place_.path() + "/sandboxes"},
                   {"uids_dir", place_.path() + "/uids"},
                   {"plugin_copy_dir", copies},
+                  {"many_tenants", false},
                   {"probe_only", false}};
   EXPECT_TRUE(ipc::send_record(control_.get(), message.dump(), {front->b.get()}, ipc::Wait::kBlock).ok());
 }

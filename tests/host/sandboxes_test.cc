@@ -105,7 +105,7 @@ TEST_F(Boxes, CloseAfterTheirCallsAndRefuseNewOnesMeanwhile) {
   EXPECT_EQ(host_->open().status, ISOGATE_OK);
 }
 
-TEST_F(Boxes, StayOpenWhenTheirCloseIsCancelledOrFails) {
+TEST_F(Boxes, TakeNothingButACloseOnceOneWasCancelledOrFailed) {
   ASSERT_EQ(host_->open("sticky").status, ISOGATE_OK);
   auto event = make_event();
   uint64_t exec = host_->start_exec({"sleep", "60000"}, event->get());
@@ -118,13 +118,24 @@ TEST_F(Boxes, StayOpenWhenTheirCloseIsCancelledOrFails) {
   settle();
   signal_event(impatient->get());
   EXPECT_EQ(host_->reply_to(closing)->status, ISOGATE_CANCELLED);
-  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_OK);
+  const auto expect_closed_to_calls = [&] {
+    EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);
+    EXPECT_EQ(host_->file(ipc::FileVerb::kStat, "a").status, ISOGATE_NO_SANDBOX);
+    EXPECT_EQ(host_->open("sticky").status, ISOGATE_UNAVAILABLE);
+  };
+  expect_closed_to_calls();
   signal_event(event->get());
   EXPECT_TRUE(host_->reply_to(exec).has_value());
   ipc::Reply failed = host_->close();
   EXPECT_EQ(failed.status, ISOGATE_IO);
   EXPECT_EQ(failed.message, "not yet");
-  EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_OK);
+  expect_closed_to_calls();
+  ipc::OpenCall attach;  // who lost track of it can still close it
+  attach.sandbox_id = kBox;
+  attach.agent_id = "sticky";
+  attach.flags = ISOGATE_OPEN_ATTACH_ONLY;
+  EXPECT_EQ(host_->call(std::move(attach)).status, ISOGATE_OK);
+  expect_closed_to_calls();
   EXPECT_EQ(host_->close(ISOGATE_CLOSE_PURGE).status, ISOGATE_OK);
   EXPECT_EQ(host_->trace(), "close sticky 2\n");
 }

@@ -33,6 +33,7 @@ inline CallHeader sample_header() {
 inline std::vector<Call> sample_calls() {
   std::vector<Call> calls;
   calls.emplace_back(ProbeCall{sample_header()});
+  calls.emplace_back(PingCall{sample_header()});
   calls.emplace_back(OpenCall{sample_header(), 1, 2, "isg-id", "tenant", "agent", "handle", {1, 2, 3, 4}});
   calls.emplace_back(CloseCall{sample_header(), "isg-id", ISOGATE_CLOSE_PURGE});
   calls.emplace_back(EnumerateCall{sample_header(), event()});

@@ -403,6 +403,11 @@ TEST_F(K8sTls, AProxyIsAskedForTheWay) {
 TEST(ApiAnswers, OnlyTheApiServersOwnWordProvesThatSomethingIsGone) {
   EXPECT_EQ(refusal("get it", 404, R"({"kind": "Status", "reason": "NotFound"})").status(),
             ISOGATE_NOT_FOUND);
+  EXPECT_EQ(refusal("get it", 404, R"({"kind": "Status", "reason": "NotFound"})", "it").status(),
+            ISOGATE_UNAVAILABLE);
+  const char* const of_space = R"({"kind": "Status", "reason": "NotFound", "details": {"name": "box"}})";
+  EXPECT_EQ(refusal("get it", 404, of_space, "it").status(), ISOGATE_UNAVAILABLE);
+  EXPECT_EQ(refusal("get it", 404, of_space, "box").status(), ISOGATE_NOT_FOUND);
   EXPECT_EQ(refusal("get it", 404, "<html>404 page not found</html>").status(), ISOGATE_UNAVAILABLE);
   EXPECT_EQ(refusal("get it", 404, "").status(), ISOGATE_UNAVAILABLE);
   EXPECT_EQ(refusal("get it", 410, "").status(), ISOGATE_UNAVAILABLE);

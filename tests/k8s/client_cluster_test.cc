@@ -11,6 +11,7 @@
 #include "plugins/k8s/watch.h"
 #include "tests/k8s/fake_cluster.h"
 #include "tests/support/program.h"
+#include "tests_dirs.h"
 
 namespace isogate::k8s {
 namespace {

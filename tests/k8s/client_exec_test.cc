@@ -304,7 +304,7 @@ TEST(K8sExec, AHandshakeThatIsNoneIsRefused) {
     EXPECT_EQ(failure_of([&] { Open open(cluster); }).status, ISOGATE_UNAVAILABLE);
   }
   FakeCluster gone([](Peer& peer, const Heard&) {
-    peer.write(FakeCluster::status(404, "NotFound"));
+    peer.write(FakeCluster::status(404, "NotFound", "", "pod"));
     return true;
   });
   EXPECT_EQ(failure_of([&] { Open open(gone); }).status, ISOGATE_NOT_FOUND);

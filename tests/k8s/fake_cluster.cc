@@ -174,9 +174,10 @@ std::string FakeCluster::json(const std::string& body, int status, const std::st
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
-std::string FakeCluster::status(int code, const std::string& reason, const std::string& headers) {
+std::string FakeCluster::status(int code, const std::string& reason, const std::string& headers,
+                                const std::string& name) {
   return json(R"({"kind":"Status","status":"Failure","reason":")" + reason + R"(","message":"it says )" +
-                  reason + R"(","code":)" + std::to_string(code) + "}",
+                  reason + R"(","details":{"name":")" + name + R"("},"code":)" + std::to_string(code) + "}",
               code, headers);
 }
 

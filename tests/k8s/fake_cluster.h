@@ -62,7 +62,9 @@ class FakeCluster {
   void stop_shaking_hands() { mute_ = true; }  // connections are taken, and nothing is said
 
   static std::string json(const std::string& body, int status = 200, const std::string& headers = {});
-  static std::string status(int code, const std::string& reason, const std::string& headers = {});
+  // `name`: of the object that it speaks of.
+  static std::string status(int code, const std::string& reason, const std::string& headers = {},
+                            const std::string& name = "one");
 
  private:
   void serve();

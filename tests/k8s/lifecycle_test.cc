@@ -109,7 +109,7 @@ TEST_F(K8sLifecycle, WhatOnlyCarriesTheLabelsIsLeftAlone) {
                        {"command", {"sleep", "600"}}}}}}}};
   planted = api_->create(resource("pods"), planted, usual());
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a")));
-  EXPECT_EQ(me.out("echo mine; ls /run/isogate/bin"), "mine\nisogate-runner\n")
+  EXPECT_EQ(me.out("echo mine; ls /run/isogate/bin"), "mine\nclosed\nisogate-runner\n")
       << "it was taken for the sandbox";
   ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
   const Json there = api_->get(resource("pods", name_of(planted)), usual());

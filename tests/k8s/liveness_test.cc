@@ -29,6 +29,11 @@ class Link : public sdk::RunnerLink {
   void move(const sdk::Call&, const isogate_file_request&) override {}
   void remove(const sdk::Call&, const isogate_file_request&) override {}
   void evidence(const sdk::Call&, const isogate_evidence_request&, isogate_evidence&) override {}
+  bool prove(milliseconds) override {
+    ++execs;
+    return works;
+  }
+  [[nodiscard]] bool spent() const override { return false; }
   bool ping(milliseconds patience) override {
     ++pings;
     std::unique_lock lock(mutex_);
@@ -47,8 +52,8 @@ class Link : public sdk::RunnerLink {
     closed_.notify_all();
   }
 
-  std::atomic<bool> answers{false};
-  std::atomic<int> pings{0}, tried{0}, removed{0};
+  std::atomic<bool> answers{false}, works{true}, busy{false};
+  std::atomic<int> execs{0}, pings{0}, tried{0}, removed{0};
 
  private:
   mutable std::mutex mutex_;
@@ -63,6 +68,7 @@ Liveness::Way way_of(const std::shared_ptr<Link>& link, Found found) {
     ++link->tried;
     return found;
   };
+  way.is_busy = [link] { return link->busy.load(); };
   way.remove = [link](const sdk::Call&) { ++link->removed; };
   return way;
 }
@@ -97,6 +103,26 @@ TEST_F(K8sLivenessOfLinks, WhatNobodyKnowsChangesNothing) {
   EXPECT_TRUE(eventually(10, [&] { return link->tried >= 2; })) << "it is not looked at again";
   EXPECT_TRUE(link->alive());
   EXPECT_EQ(link->removed, 0);
+}
+
+TEST_F(K8sLivenessOfLinks, WhatAnswersAndRunsNothingIsRemoved) {
+  const auto link = watched(Found::kSpeaks, true);
+  EXPECT_TRUE(eventually(10, [&] { return link->execs >= 2; })) << "it was only asked whether it is there";
+  EXPECT_EQ(link->removed, 0);
+  link->works = false;
+  EXPECT_TRUE(eventually(10, [&] { return link->removed == 1; }));
+  EXPECT_THAT(link->why(), HasSubstr("runs no programs"));
+}
+
+TEST_F(K8sLivenessOfLinks, WhatATenantKeepsBusyIsNotBroken) {
+  const auto link = std::make_shared<Link>();
+  link->answers = link->busy = true;
+  link->works = false;
+  Liveness liveness(milliseconds(50), milliseconds(300), [](const std::string&) {});
+  liveness.watch(link, way_of(link, Found::kSpeaks));
+  EXPECT_FALSE(eventually(1, [&] { return link->removed > 0; }));
+  link->busy = false;
+  EXPECT_TRUE(eventually(10, [&] { return link->removed == 1; }));
 }
 
 TEST_F(K8sLivenessOfLinks, ManyThatAreStuckDelayNoOther) {

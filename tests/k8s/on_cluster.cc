@@ -4,6 +4,7 @@
 
 #include "tests/support/processes.h"
 #include "tests/support/program.h"
+#include "tests_dirs.h"
 
 namespace isogate::k8s {
 

@@ -160,15 +160,23 @@ TEST(K8sProfile, EachEscapeIsOurOwnPodWithOneThingMore) {
 
 TEST(K8sEgress, TriesWhatAClusterHasUnlessItIsAllowed) {
   ApiServers servers{{"10.9.8.7", "fd00::9"}, 6443};
-  EXPECT_EQ(targets_of(parse_config(R"({"must_not_reach": ["10.0.0.1:22"]})"), servers, "10.1.1.1"),
+  EXPECT_EQ(targets_of(parse_config(R"({"must_not_reach": ["10.0.0.1:22"]})"), servers, {"10.1.1.1", {}}),
             (std::vector<std::string>{"169.254.169.254:80", "10.0.0.1:22", "hop:10250", "10.1.1.1:10250",
-                                      "10.9.8.7:6443", "[fd00::9]:6443"}));
+                                      "hop:10255", "10.1.1.1:10255", "10.9.8.7:6443", "[fd00::9]:6443"}));
   servers.addresses = {"127.0.0.1", "::1"};
-  EXPECT_EQ(targets_of(parse_config(""), servers, "fd00::1"),
-            (std::vector<std::string>{"169.254.169.254:80", "hop:10250", "[fd00::1]:10250"}));
-  EXPECT_EQ(targets_of(parse_config(R"({"egress_to": [{"cidr": "10.0.0.0/8"}]})"), servers, "10.1.1.1"),
+  EXPECT_EQ(targets_of(parse_config(R"({"kubelet_ports": [10250]})"), servers, {"fd00::1", {10260}}),
+            (std::vector<std::string>{"169.254.169.254:80", "hop:10250", "[fd00::1]:10250", "hop:10260",
+                                      "[fd00::1]:10260"}));
+  EXPECT_EQ(targets_of(parse_config(R"({"egress_to": [{"cidr": "10.0.0.0/8"}]})"), servers, {"10.1.1.1", {}}),
             std::vector<std::string>{"169.254.169.254:80"});
-  EXPECT_TRUE(targets_of(parse_config(R"({"network": "open"})"), servers, "10.1.1.1").empty());
+  EXPECT_TRUE(targets_of(parse_config(R"({"network": "open"})"), servers, {"10.1.1.1", {}}).empty());
+}
+
+TEST(K8sEgress, ANodesOwnObjectNamesItsKubeletsPort) {
+  const Json node = {{"status", {{"daemonEndpoints", {{"kubeletEndpoint", {{"Port", 10260}}}}}}}};
+  EXPECT_EQ(kubelet_port_of(node), 10260);
+  for (const Json& none : {Json(), Json::object(), Json{{"status", {{"daemonEndpoints", 1}}}}})
+    EXPECT_EQ(kubelet_port_of(none), 0);
 }
 
 TEST(K8sEgress, WhatAnswersIsToldOnce) {

@@ -25,6 +25,8 @@ TEST(K8sRecord, ComesBackAsItWas) {
   record.evidence->struct_size = sizeof(isogate_evidence);
   record.evidence->seccomp_mode = 2;
   record.evidence->ns_pid = 4026533000;
+  record.gateway_listeners = "0.0.0.0:80";
+  record.likeness = {{"labels", {{"a", "b"}}}};
   Json lease = Json::object();
   write_record(lease, record, "me", std::chrono::seconds(60));
   const Record again = read_record(lease);
@@ -34,10 +36,11 @@ TEST(K8sRecord, ComesBackAsItWas) {
   EXPECT_EQ(again.object, record.object);
   EXPECT_EQ(again.object_uid, record.object_uid);
   EXPECT_TRUE(again.measured);
+  EXPECT_EQ(again.gateway_listeners, record.gateway_listeners);
+  EXPECT_EQ(again.likeness, record.likeness);
   ASSERT_TRUE(again.evidence);
   EXPECT_EQ(again.evidence->ns_pid, 4026533000u);
   EXPECT_EQ(hold_of(lease).holder, "me");
-  EXPECT_FALSE(hold_of(lease).expired);
 }
 
 TEST(K8sRecord, AHolderHasAStateDirectoryAndNamesNoHost) {
@@ -80,14 +83,18 @@ TEST(K8sRecord, AnOlderOneIsOfABarePod) {
   EXPECT_THROW((void)read_record(lease), sdk::Error);
 }
 
-TEST(K8sRecord, AHoldEnds) {
-  Json lease = Json::object();
+TEST(K8sRecord, AHoldIsAnotherOneOnceItIsRenewed) {
+  Json lease = {{"metadata", {{"uid", "u"}, {"resourceVersion", "1"}}}};
   write_record(lease, {}, "me", std::chrono::seconds(60));
-  lease["spec"]["renewTime"] = "2020-01-01T00:00:00.000000Z";
-  EXPECT_TRUE(hold_of(lease).expired);
+  const Hold first = hold_of(lease);
+  EXPECT_EQ(first.lasts, std::chrono::seconds(60));
+  lease["metadata"]["resourceVersion"] = "2";
+  EXPECT_NE(hold_of(lease).version, first.version);
   write_record(lease, {}, "", std::chrono::seconds(60));
-  EXPECT_TRUE(hold_of(lease).expired);
-  EXPECT_TRUE(hold_of(Json::object()).expired);
+  EXPECT_EQ(hold_of(lease).holder, "");
+  EXPECT_EQ(hold_of(Json::object()).holder, "");
+  lease["spec"] = {{"holderIdentity", "me"}, {"leaseDurationSeconds", INT64_MAX}};
+  EXPECT_LE(hold_of(lease).lasts, std::chrono::hours(2)) << "nobody holds it for ever";
 }
 
 TEST(K8sRecord, ADamagedOneIsAnErrorAndNoAbsentOne) {

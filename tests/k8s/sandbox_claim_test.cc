@@ -11,6 +11,7 @@
 #include "tests/k8s/on_cluster.h"
 #include "tests/support/processes.h"
 #include "tests/support/yaml.h"
+#include "tests_dirs.h"
 
 namespace isogate::k8s {
 namespace {

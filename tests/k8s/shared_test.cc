@@ -72,7 +72,7 @@ TEST_F(K8sShared, AGatewayThatIsGoneKeepsNothingRunning) {
   ASSERT_EQ(Caller(gone, "a").run("true").at("exit_code"), 0);
   kill_all_of(gone);
   Json lease = presences().at(0);
-  lease["spec"]["renewTime"] = "2020-01-01T00:00:00.000000Z";
+  lease["spec"]["leaseDurationSeconds"] = 1;
   api_->replace(resource("leases", name_of(lease)), lease, usual());
   Gateway other(options("", "sandbox_idle_timeout_sec: 2"));
   ASSERT_EQ(Caller(other, "a").run("true").at("exit_code"), 0);
@@ -85,7 +85,7 @@ TEST_F(K8sShared, WhatItsGatewaysDoNotComeBackToIsStoppedByAnother) {
   ASSERT_EQ(Caller(gone, "a").run("echo mine > kept").at("exit_code"), 0);
   kill_all_of(gone);
   Json lease = presences().at(0);
-  lease["spec"]["renewTime"] = "2020-01-01T00:00:00.000000Z";
+  lease["spec"]["leaseDurationSeconds"] = 1;
   api_->replace(resource("leases", name_of(lease)), lease, usual());
   Gateway other(options("forsaken_after_sec: 1"));
   EXPECT_FALSE(nothing_runs(20)) << "it is seen twice first";

@@ -41,7 +41,7 @@ TEST_F(LocalExec, KeepsStdoutAndStderrApartAndTellsTheExitCode) {
   EXPECT_EQ(ran.err, "err\n");
   EXPECT_EQ(ran.result.exit_code, 7);
   EXPECT_EQ(ran.result.term_signal, 0);
-  EXPECT_EQ(ran.result.flags, 0U);
+  EXPECT_EQ(ran.result.flags, ISOGATE_RESULT_PROVEN);
   EXPECT_GT(ran.result.wall_ns, 0U);
 }
 

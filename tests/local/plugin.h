@@ -60,7 +60,9 @@ struct Exec {
 
 class Box {
  public:
+  struct Deferred {};  // not opened yet
   explicit Box(Backend& backend, int number = 1, const std::string& agent = "agent");
+  Box(Backend& backend, Deferred);
   ~Box();
   Box(const Box&) = delete;
   Box& operator=(const Box&) = delete;

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "plugins/namespace/config.h"
-#include "plugins/namespace/filter_table.h"
+#include "runner/syscall_policy.h"
 
 namespace isogate::ns {
 namespace {
@@ -41,14 +41,14 @@ int error_of(long number, long a = -1, long b = 0, long c = 0) {
 // Every number of the table, by the kernel's own judgement of the program.
 TEST(Filter, DecidesEveryNumberAsItsTableSays) {
   std::set<int> allowed, all;
-  for (const FilterRow& row : filter_table()) {
+  for (const SyscallRow& row : syscall_policy()) {
     EXPECT_GT(std::string(row.reason).size(), 5u);
-    for (const int number : row.numbers) {
+    for (const auto& [name, number] : row.calls) {
       EXPECT_TRUE(all.insert(number).second) << number << " stands twice";
-      if (row.verdict != Verdict::kRefuse && row.verdict != Verdict::kAbsent &&
-          row.verdict != Verdict::kDebugOnly)
+      if (row.verdict != SyscallVerdict::kRefuse && row.verdict != SyscallVerdict::kAbsent &&
+          row.verdict != SyscallVerdict::kDebugOnly)
         continue;
-      const int wanted = row.verdict == Verdict::kAbsent ? ENOSYS : EPERM;
+      const int wanted = row.verdict == SyscallVerdict::kAbsent ? ENOSYS : EPERM;
       EXPECT_EQ(under(Profile::kDefault, [&] { return error_of(number); }), wanted) << number;
     }
   }
@@ -84,6 +84,34 @@ TEST(Filter, LooksAtArguments) {
   EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sync); }), 0);
   EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0020666); }), EPERM);
   EXPECT_NE(under(Profile::kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0010666); }), EPERM);
+}
+
+TEST(Filter, KeepsOffTheFirstProcess) {
+  for (const long number :
+       {SYS_prlimit64, SYS_sched_setaffinity, SYS_sched_setparam, SYS_sched_setscheduler}) {
+    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(number, 1, 0, 0); }), EPERM) << number;
+    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(number, 1L << 32 | 1, 0, 0); }), EPERM)
+        << number;
+    EXPECT_NE(under(Profile::kDefault, [=] { return error_of(number, 0, 0, 0); }), EPERM) << number;
+    EXPECT_NE(under(Profile::kDefault, [=] { return error_of(number, ::getpid(), 0, 0); }), EPERM) << number;
+  }
+  const auto setpriority = [](long which, long who) {
+    return under(Profile::kDefault, [=] { return error_of(SYS_setpriority, which, who, 19); });
+  };
+  EXPECT_EQ(setpriority(0, 1), EPERM);
+  EXPECT_EQ(setpriority(2, 0), EPERM);
+  EXPECT_EQ(setpriority(0, 0), 0);
+  const auto ioprio_set = [](long which, long who) {
+    return under(Profile::kDefault, [=] { return error_of(SYS_ioprio_set, which, who, 3 << 13); });
+  };
+  EXPECT_EQ(ioprio_set(1, 1), EPERM);
+  EXPECT_EQ(ioprio_set(3, 0), EPERM);
+  EXPECT_EQ(ioprio_set(1, 0), 0);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sched_setscheduler, 0, 5, 0); }), EPERM)
+      << "idle";
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sched_setscheduler, 0, 5 | 0x40000000, 0); }),
+            EPERM);
+  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sched_setattr, 0, 0, 0); }), ENOSYS);
 }
 
 TEST(Filter, DebugAllowsTracingAndNothingElse) {

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -23,8 +24,10 @@ size_t lines_of(const std::string& path) {
 Count count(const Gateway& gateway) {
   const pid_t host = host_of(gateway, "namespace");
   return {open_files(host).size(), descendants_of(host).size(), lines_of("/proc/self/mountinfo"),
-          static_cast<size_t>(std::stoul(
-              run_program({"sh", "-c", "find /sys/fs/cgroup -name 'isogate.*' -type d | wc -l"}).out))};
+          static_cast<size_t>(std::stoul(run_program({"sh", "-c",
+                                                      "find /sys/fs/cgroup -name 'isogate." +
+                                                          std::to_string(host) + ".*' -type d | wc -l"})
+                                             .out))};
 }
 
 size_t network_namespaces() {
@@ -113,6 +116,29 @@ TEST_F(Leftovers, PurgingFreesNamespacesAndUid) {
   EXPECT_EQ(left, "");
 }
 
+// However many files there are and whoever keeps the CPUs busy, the agent's next program is where it should
+// be.
+TEST_F(Leftovers, APurgeOfManyFilesPutsNobodyOnThisHost) {
+  const auto own = another("");
+  const Caller me(*own, "many-files"), busy(*own, "busy");
+  ExecStream spinning(
+      busy, {{"command", "for i in 1 2 3 4; do (while :; do :; done) & done; wait"}, {"timeout_sec", 120}});
+  const std::string host = run_program({"readlink", "/proc/self/ns/net"}).out;
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(me.run("for i in {1..20}; do mkdir d$i && (cd d$i && touch f{1..1000}); done").at("exit_code"),
+              0);
+    EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/" + me.agent() + "?purge=true")));
+    const auto ran = me.run("readlink /proc/self/ns/net; ls", {{"min_isolation", "namespace"}});
+    const std::string out = ran.at("stdout");
+    EXPECT_EQ(ran.at("isolation"), "namespace");
+    EXPECT_TRUE(out.starts_with("net:[")) << out;
+    EXPECT_NE(out, host);
+    EXPECT_EQ(out.find('\n'), out.size() - 1) << "an empty workspace: " << out;
+  }
+  EXPECT_TRUE(
+      eventually(60, [&] { return !std::filesystem::exists(own->state_dir() + "/sandboxes/.purged"); }));
+}
+
 // The host alone is killed: its inits end with it.
 TEST_F(Leftovers, NothingOutlivesAKilledHost) {
   const auto own = another("");
@@ -123,6 +149,7 @@ TEST_F(Leftovers, NothingOutlivesAKilledHost) {
   ::kill(host_of(*own, "namespace"), SIGKILL);
   EXPECT_TRUE(gone_within(0.5, mark)) << marked(mark).size() << " survivors";
   EXPECT_NE(running.rest().back().at("event"), "stdout");
+  EXPECT_TRUE(eventually(20, [&] { return me.exec("true").status == 200; })) << "it has no successor";
 }
 
 }  // namespace

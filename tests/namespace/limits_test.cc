@@ -97,6 +97,66 @@ TEST_F(Limits, TheProcessorIsShared) {
   EXPECT_LT(spun.at("cpu_ms").get<double>(), 0.45 * spun.at("duration_ms").get<double>());
 }
 
+// 480 programs on one processor that try to keep pid 1 from ever running again.
+const char* const kStarve =
+    "import ctypes, os, resource\n"
+    "libc = ctypes.CDLL(None)\n"
+    "def attempt(change):\n"
+    "  try: change()\n"
+    "  except OSError: pass\n"
+    "for pid in (1, 0):\n"
+    "  attempt(lambda: os.sched_setaffinity(pid, {0}))\n"
+    "  attempt(lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))\n"
+    "  attempt(lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)))\n"
+    "  attempt(lambda: libc.syscall(251, 1, pid, 3 << 13))\n"
+    "attempt(lambda: os.setpriority(os.PRIO_USER, 0, 19))\n"
+    "attempt(lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0)))\n"
+    "wait, go = os.pipe()\n"
+    "for i in range(480):\n"
+    "  if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    os.close(go)\n"
+    "    os.read(wait, 1)\n"
+    "    while True: pass\n"
+    "print('up', flush=True)\n"
+    "os.close(go)\n"
+    "while True: pass\n";
+
+TEST_F(Limits, NobodyOutlivesItsExecByStarvingItsReaper) {
+  for (const char* percent : {"100", "20"}) {
+    const auto own = limited(std::string("cpu_percent: ") + percent + ", max_pids: 1000", "cpu");
+    if (!own) GTEST_SKIP() << "no cpu controller here; the refusal named it";
+    const Caller me(*own, "a");
+    const std::string mark = new_mark();
+    double took = 60;
+    for (int tries = 0; tries < 3 && took > 4; ++tries) {  // other tests may hold this machine up
+      Json ended;
+      const double once = seconds_of([&] {
+        ended = me.run_argv({"/usr/bin/python3", "-c", kStarve, mark}, {{"timeout_sec", 3}});
+      });
+      EXPECT_EQ(marked(mark).size(), 0u) << percent;
+      EXPECT_EQ(ended.at("outcome"), "timed_out") << ended;
+      took = std::min(took, once);
+    }
+    EXPECT_LT(took, 4) << percent;
+    const Json spun = me.run("while :; do :; done", {{"timeout_sec", 1}});
+    EXPECT_LT(spun.at("cpu_ms").get<double>(), std::stod(percent) * 13) << "the limit holds again: " << spun;
+  }
+}
+
+TEST_F(Limits, NobodyOutlivesTheGatewayByStarvingItsReaper) {
+  const auto own = limited("cpu_percent: 20, max_pids: 1000", "cpu");
+  if (!own) GTEST_SKIP() << "no cpu controller here; the refusal named it";
+  const std::string mark = new_mark();
+  ExecStream running(Caller(*own, "a"),
+                     {{"argv", {"/usr/bin/python3", "-c", kStarve, mark}}, {"timeout_sec", 60}});
+  ASSERT_EQ(running.next()->at("event"), "start");
+  ASSERT_EQ(running.next()->at("data"), "up\n");
+  own->signal(SIGKILL);
+  EXPECT_TRUE(gone_within(1, mark)) << marked(mark).size();
+  own->wait(10);
+}
+
 TEST_F(Limits, AnExecsOwnLimitsHoldWithin) {
   const auto own = limited("memory_mb: 512, cpu_percent: 200, max_pids: 300", "memory");
   if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";
@@ -116,8 +176,10 @@ TEST_F(Limits, RoomForNoProgramIsRefusedWithTheLeastThatWorks) {
   const auto none = limited("max_pids: 1", "pids");
   if (!none) GTEST_SKIP() << "no pids controller here; the refusal named it";
   const Answer refusal = Caller(*none, "a").exec("true");
-  EXPECT_EQ(refusal.status, 400) << refusal.text;
-  EXPECT_NE(refusal.text.find("needs a max_pids of 2 at least"), std::string::npos) << refusal.text;
+  EXPECT_EQ(refusal.status, 503) << refusal.text;
+  EXPECT_FALSE(refusal.body.at("error").at("retryable").get<bool>()) << refusal.text;
+  EXPECT_NE(refusal.text.find("limits.max_pids"), std::string::npos) << refusal.text;
+  EXPECT_NE(refusal.text.find("2 at least"), std::string::npos) << refusal.text;
   const auto one = limited("max_pids: 2", "pids");
   EXPECT_EQ(Caller(*one, "a").run_argv({"/bin/echo", "fits"}).at("stdout"), "fits\n");
 }

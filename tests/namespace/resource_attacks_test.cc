@@ -55,7 +55,7 @@ TEST_F(ResourceAttack, R59_R65_DescriptorsAndMemoryAreBounded) {
       "import resource\nh=resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
       "resource.setrlimit(resource.RLIMIT_NOFILE,(h,h))\nn=0\n"
       "try:\n  while n<10**6: os.eventfd(0); n+=1\n"
-      "except OSError as e: print(e.errno, n<=65536)\n";
+      "except OSError as e: print(e.errno, n<=16384)\n";
   EXPECT_EQ(x().run_argv(python(code)).at("stdout"), "24 True\n");
   EXPECT_EQ(
       x().run_argv(

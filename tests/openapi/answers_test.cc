@@ -7,6 +7,7 @@
 #include "gateway/base/openapi.h"
 #include "gateway/config/schema.h"
 #include "tests/support/gateway.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {
@@ -102,7 +103,7 @@ TEST_F(Answers, ExecRefusals) {
   refused("/exec", R"({"command":"true","unknown":1})", 400, "invalid_request");
   refused("/exec", R"({"command":"true","timeout_sec":-1})", 400, "invalid_request");
   refused("/exec", R"({"command":"true","background":true})", 501, "unsupported");
-  refused("/exec", R"({"command":"true","min_isolation":"vm","agent_id":"v"})", 503, "backend_unavailable");
+  refused("/exec", R"({"command":"true","min_isolation":"vm","agent_id":"v"})", 501, "unsupported");
   check("post", "/exec", gateway_->call("POST", "/exec", {{"Content-Type", "text/plain"}}, "{}"), 415);
   check("post", "/exec",
         http_call(gateway_->url(), "POST", "/exec", {{"Content-Type", "application/json"}}, "{}"), 401);

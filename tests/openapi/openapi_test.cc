@@ -12,6 +12,7 @@
 #include "gateway/front/api_error.h"
 #include "gateway/front/routes.h"
 #include "tests/support/yaml.h"
+#include "tests_dirs.h"
 
 namespace isogate {
 namespace {

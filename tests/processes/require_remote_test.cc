@@ -7,6 +7,7 @@
 #include "tests/processes/accounting.h"
 #include "tests/support/api.h"
 #include "tests/support/processes.h"
+#include "tests_dirs.h"
 
 // The promise of REQUIRE_REMOTE, by the kernel's own word: nothing is ever run on this host.
 namespace isogate::test {

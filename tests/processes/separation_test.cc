@@ -17,6 +17,7 @@
 #include "tests/privileges/child.h"
 #include "tests/support/api.h"
 #include "tests/support/processes.h"
+#include "tests_dirs.h"
 
 // What each process of root's gateway has, and has not, as /proc shows it.
 namespace isogate::test {

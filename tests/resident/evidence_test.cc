@@ -93,6 +93,38 @@ TEST(ResidentEvidence, TellsWhetherTheGatewayCanBeReached) {
   EXPECT_EQ(peer.finish(peer.evidence("no address", port)).result.status, ISOGATE_OK);
 }
 
+TEST(ResidentEvidence, TriesEveryListener) {
+  Resident resident;
+  Peer peer = resident.accept();
+  uint16_t port = 0, other = 0;
+  const Fd listener = listen_locally(port);
+  Fd closed = listen_locally(other);
+  closed.reset();
+  const std::string first = "127.0.0.1:" + std::to_string(other), second = "0.0.0.0:" + std::to_string(port);
+  const auto flags = [&](const std::string& listeners) {
+    return peer.finish(peer.evidence("127.0.0.1", other, listeners.c_str())).result.evidence_flags;
+  };
+  EXPECT_EQ(flags(first) & (ISOGATE_EVIDENCE_REACHED_GATEWAY | ISOGATE_EVIDENCE_NETWORK),
+            ISOGATE_EVIDENCE_NETWORK);
+  EXPECT_NE(flags(first + " " + second) & ISOGATE_EVIDENCE_REACHED_GATEWAY, 0u);
+  EXPECT_NE(flags("[::1]:" + std::to_string(port) + " " + first) & ISOGATE_EVIDENCE_REACHED_GATEWAY, 0u);
+  EXPECT_EQ(flags(first + " localhost:80") & ISOGATE_EVIDENCE_NETWORK, 0u)
+      << "what cannot be tried was not tried";
+}
+
+// It has descriptors for everything but the sockets.
+TEST(ResidentEvidence, ASocketThatCannotBeMadeProvesNothing) {
+  Resident resident;
+  Peer peer = resident.accept();
+  ASSERT_NE(peer.finish(peer.evidence("", 0)).result.evidence_flags & ISOGATE_EVIDENCE_NETWORK, 0u);
+  std::string many;
+  for (int i = 0; i < 400; ++i) many += "127.0.0.1:" + std::to_string(20000 + i) + " ";
+  ASSERT_TRUE(limit_files(resident.pid(), 200));
+  const Outcome measured = peer.finish(peer.evidence("", 0, many.c_str()));
+  ASSERT_EQ(measured.result.status, ISOGATE_OK) << measured.message;
+  EXPECT_EQ(measured.result.evidence_flags & ISOGATE_EVIDENCE_NETWORK, 0u);
+}
+
 TEST(ResidentEvidence, ReadsTheLimitAndTellsWhoDiedOfIt) {
   const MemoryGroup group;
   if (group.tasks().empty()) GTEST_SKIP() << "no cgroup v1 for memory can be made here";

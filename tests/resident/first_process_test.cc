@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
+#include <regex>
 #include <thread>
 
 #include "tests/resident/peer.h"
@@ -159,6 +161,103 @@ TEST_P(FirstProcess, RunsAndWritesAndReads) {
   peer.cancel(stream);
   EXPECT_TRUE(peer.finish(stream).arrived);
   EXPECT_TRUE(gone_within(0.1, mark));
+}
+
+TEST_P(FirstProcess, ProvesThatProgramsRun) {
+  Resident resident(start_);
+  Peer peer = resident.accept();
+  const Outcome proven = peer.finish(peer.prove());
+  EXPECT_EQ(proven.result.status, ISOGATE_OK) << proven.message;
+  if (!limit_files(resident.pid(), 0)) GTEST_SKIP() << "another user's limits need CAP_SYS_RESOURCE";
+  EXPECT_NE(peer.finish(peer.prove()).result.status, ISOGATE_OK);
+}
+
+// Every way in which a program could starve or bind the processes that will have to end it.
+TEST_P(FirstProcess, IsNotChangedByItsPrograms) {
+  Resident resident(start_);
+  Peer peer = resident.accept();
+  const std::string script =
+      "import ctypes, os, resource\n"
+      "libc = ctypes.CDLL(None, use_errno=True)\n"
+      "def call(*all):\n"
+      "  if libc.syscall(*all) < 0: raise OSError(ctypes.get_errno(), '')\n"
+      "def changed(name, change):\n"
+      "  try: change()\n"
+      "  except OSError as error:\n"
+      "    if error.errno in (1, 3, 13, 38): return\n"
+      "  print(name)\n"
+      "attributes = (ctypes.c_uint32 * 12)(48, 5)\n"
+      "for pid in {PIDS}:\n"
+      "  changed('policy', lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)))\n"
+      "  changed('param', lambda: os.sched_setparam(pid, os.sched_param(0)))\n"
+      "  changed('attributes', lambda: call(314, pid, attributes, 0))\n"
+      "  changed('affinity', lambda: os.sched_setaffinity(pid, {0}))\n"
+      "  changed('nice', lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))\n"
+      "  changed('group', lambda: os.setpriority(os.PRIO_PGRP, pid, 19))\n"
+      "  changed('io', lambda: call(251, 1, pid, 3 << 13))\n"
+      "  changed('files', lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0)))\n"
+      "  changed('data', lambda: resource.prlimit(pid, resource.RLIMIT_DATA, (1, 1)))\n"
+      "changed('user', lambda: os.setpriority(os.PRIO_USER, 0, 19))\n"
+      "changed('io of the user', lambda: call(251, 3, 0, 3 << 13))\n"
+      "changed('signal', lambda: os.kill(1, 0))\n"
+      "os.setpriority(os.PRIO_PROCESS, 0, 19)\n"
+      "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+      "os.sched_setaffinity(0, os.sched_getaffinity(0))\n"
+      "print('end')\n";
+  // Beside others of this machine only what is its own is tried.
+  const std::string pids = GetParam() == Kind::plain ? "os.getppid()" : "1, os.getppid()";
+  ExecSpec spec;
+  spec.argv = {"/usr/bin/python3", "-c", std::regex_replace(script, std::regex("PIDS"), pids)};
+  const Outcome outcome = peer.finish(peer.exec(spec));
+  EXPECT_EQ(outcome.out, "end\n") << outcome.err << outcome.message;
+}
+
+// Nothing is found where one cannot look: that is not the same as that nothing is there.
+TEST_P(FirstProcess, WhatItCannotSeeIsKilledOrReported) {
+  Resident resident(start_);
+  Peer peer = resident.accept();
+  const std::string mark = new_mark();
+  const uint32_t stream =
+      peer.exec(shell(with_mark("trap '' HUP TERM; setsid sh -c 'sleep MARK & sleep MARK' & "
+                                "until [ -e go ]; do sleep 0.05; done; kill -9 $PPID; sleep MARK",
+                                mark)));
+  ASSERT_TRUE(there_within(5, mark, 3));
+  if (!limit_files(resident.pid(), 0)) GTEST_SKIP() << "another user's limits need CAP_SYS_RESOURCE";
+  std::ofstream(resident.path("go")) << "";
+  const Outcome lost = peer.finish(stream);
+  if (GetParam() == Kind::plain) {
+    EXPECT_EQ(lost.result.status, ISOGATE_LOST) << lost.message;
+    EXPECT_NE(lost.result.exec_flags & ISOGATE_RESULT_LEFT_BEHIND, 0u);
+    ASSERT_TRUE(limit_files(resident.pid(), 65536));
+  }
+  EXPECT_TRUE(gone_within(1, mark));
+}
+
+// Programs that spin leave the runner its share: 400 of them on its processor are killed in time.
+TEST_P(FirstProcess, IsInTimeAmongSpinningPrograms) {
+  Resident resident(start_);
+  Peer peer = resident.accept();
+  const std::string mark = new_mark();
+  ExecSpec spec;
+  spec.argv = {"/usr/bin/python3", "-c",
+               "import os\nos.sched_setaffinity(0, {0})\n"
+               "wait, go = os.pipe()\n"
+               "for i in range(400):\n  if os.fork() == 0:\n    os.setsid()\n    os.close(go)\n"
+               "    os.read(wait, 1)\n    while True: pass\n"
+               "print('up', flush=True)\nos.close(go)\nwhile True: pass\n",
+               mark};
+  std::chrono::duration<double> took(60);
+  for (int tries = 0; tries < 3 && took.count() > 0.25; ++tries) {  // other tests may hold this machine up
+    const uint32_t stream = peer.exec(spec);
+    ASSERT_NE(peer.output(stream, "up\n", 30), "");
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // they spin
+    const auto begin = std::chrono::steady_clock::now();
+    peer.cancel(stream);
+    ASSERT_TRUE(peer.finish(stream).arrived);
+    took = std::min(took, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin));
+    EXPECT_TRUE(marked(mark).empty());
+  }
+  EXPECT_LT(took.count(), 1.0);  // a starved one takes ten; a machine with nothing else to do, 0.25
 }
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info) {

@@ -161,8 +161,15 @@ uint32_t Peer::file(const FileSpec& spec) {
   return next_stream++;
 }
 
-uint32_t Peer::evidence(const std::string& address, uint32_t port) {
-  send(ISOGATE_RUNNER_EVIDENCE, next_stream, bytes_of(isogate_runner_measure{port, 0}) + text(address));
+uint32_t Peer::evidence(const std::string& address, uint32_t port, const char* listeners) {
+  send(ISOGATE_RUNNER_EVIDENCE, next_stream,
+       bytes_of(isogate_runner_measure{port, 0}) + text(address) +
+           (listeners == nullptr ? std::string() : text(listeners)));
+  return next_stream++;
+}
+
+uint32_t Peer::prove() {
+  send(ISOGATE_RUNNER_PROVE, next_stream);
   return next_stream++;
 }
 

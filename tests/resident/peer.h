@@ -61,7 +61,9 @@ class Peer {
 
   uint32_t exec(const ExecSpec& spec);
   uint32_t file(const FileSpec& spec);
-  uint32_t evidence(const std::string& address, uint32_t port);
+  // `listeners`: nullptr is a client of protocol 1.0.
+  uint32_t evidence(const std::string& address, uint32_t port, const char* listeners = nullptr);
+  uint32_t prove();
   void data(uint32_t stream, const std::string& bytes);
   void end(uint32_t stream);
   void cancel(uint32_t stream) { send(ISOGATE_RUNNER_CANCEL, stream); }
@@ -109,7 +111,7 @@ class Resident {
   Peer accept(double seconds = 10);  // waits for it to dial, and says hello
   Peer accept_silently(double seconds = 10);
   void close_door() { listener_.reset(); }
-  void open_door();  // a new socket in the place of the old one
+  void open_door();                 // a new socket in the place of the old one
   [[nodiscard]] pid_t pid() const;  // of the runner itself, as this process sees it
   [[nodiscard]] const std::string& workspace() const { return workspace_; }
   [[nodiscard]] std::string path(const std::string& name) const { return workspace_ + "/" + name; }
@@ -142,6 +144,8 @@ class StdioResident {
 };
 
 std::string runner_binary();
+// Its soft limit on open files; false: that is not to be had here.
+bool limit_files(pid_t pid, uint64_t most);
 std::vector<pid_t> children_in(pid_t pid);
 char state_of(pid_t pid);  // as /proc has it; 0: there is no such process
 

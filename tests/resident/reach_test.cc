@@ -8,6 +8,7 @@
 
 #include "runner/fd.h"
 #include "tests/support/program.h"
+#include "tests_dirs.h"
 
 namespace isogate::resident {
 namespace {
@@ -63,6 +64,10 @@ TEST(Install, PutsTheVeryProgramThere) {
   struct stat info {};
   ASSERT_EQ(::stat(copy.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0111u) << "whoever may read it may trace it as it starts";
+  ASSERT_EQ(::stat((directory.path() + "/closed").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0u) << "what is mounted in there is for nobody";
+  EXPECT_EQ(::chmod((directory.path() + "/closed").c_str(), 0700), 0);
+  EXPECT_EQ(::stat((directory.path() + "/closed/termination-log").c_str(), &info), 0);
   EXPECT_EQ(test::run_program({copy, "version"}).out, test::run_program({kRunner, "version"}).out);
   EXPECT_EQ(test::run_program({kRunner, "install", "/no/such/place"}).exit_code, 1);
   EXPECT_EQ(test::run_program({kRunner, "install"}).exit_code, 2);

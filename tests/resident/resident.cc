@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -15,6 +16,7 @@
 
 #include "tests/resident/peer.h"
 #include "tests/support/processes.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {
@@ -185,6 +187,13 @@ StdioResident::~StdioResident() { end(child_); }
 bool StdioResident::ended(double seconds) {
   int status = 0;
   return reap(child_, status, seconds) && WIFEXITED(status);
+}
+
+bool limit_files(pid_t pid, uint64_t most) {
+  rlimit limit{};
+  if (::prlimit(pid, RLIMIT_NOFILE, nullptr, &limit) != 0) return false;
+  limit.rlim_cur = std::min<rlim_t>(most, limit.rlim_max);
+  return ::prlimit(pid, RLIMIT_NOFILE, &limit, nullptr) == 0;
 }
 
 std::vector<pid_t> children_in(pid_t pid) { return children_of(pid); }

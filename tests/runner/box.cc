@@ -109,7 +109,7 @@ bool there_within(const std::string& mark, size_t count, double seconds) {
 }
 
 Command shell(const std::string& script, const std::string& mark) {
-  Command command;
+  Command command(Site::host());
   command.argv = {"sh", "-c", script};
   command.env = {{"PATH", "/usr/local/bin:/usr/bin:/bin"}};
   if (!mark.empty()) command.env.emplace_back("ISOGATE_TEST_MARK", mark);

@@ -103,7 +103,7 @@ TEST_P(CommandTest, program_is_looked_up_in_the_path_it_is_given) {
   const Directory first, second;
   first.file("tool", "#!/bin/sh\necho refused", 0644);
   second.file("tool", "#!/bin/sh\necho found", 0755);
-  Command command;
+  Command command(Site::host());
   command.argv = {"tool"};
   command.env = {{"PATH", "/no/such/dir:" + first.path + ":" + second.path}};
   EXPECT_EQ(run_captured(runner(), command).out, "found\n");
@@ -118,7 +118,7 @@ TEST_P(CommandTest, a_name_or_a_directory_too_long_for_the_kernel_is_no_program)
   const Directory directory;
   const std::string name(NAME_MAX, 'n');
   directory.file(name, "#!/bin/sh\necho found", 0755);
-  Command command;
+  Command command(Site::host());
   command.argv = {name};
   command.env = {{"PATH", "/" + std::string(PATH_MAX, 'd') + ":" + directory.path}};
   EXPECT_EQ(run_captured(runner(), command).out, "found\n");
@@ -134,7 +134,7 @@ TEST_P(CommandTest, an_empty_element_of_path_is_the_working_directory) {
   directory.file("tool", "#!/bin/sh\necho here", 0755);
   const Fd cwd(::open(directory.path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   for (const char* path : {"", ":/no/such/dir", "/no/such/dir:", "/no/such/dir::/no/such/dir"}) {
-    Command command;
+    Command command(Site::host());
     command.argv = {"tool"};
     command.env = {{"PATH", path}};
     command.cwd_fd = cwd.get();
@@ -145,7 +145,7 @@ TEST_P(CommandTest, an_empty_element_of_path_is_the_working_directory) {
 // What is searched for costs the host what was sent, whatever the product of PATH and argv[0].
 TEST_P(CommandTest, a_search_costs_the_host_nothing) {
   for (const auto& [name, colons] : {std::pair<size_t, size_t>{20000, 40000}, {NAME_MAX, 131000}}) {
-    Command command;
+    Command command(Site::host());
     command.argv = {std::string(name, 'n')};
     command.env = {{"PATH", std::string(colons, ':')}};
     { std::ofstream("/proc/self/clear_refs") << 5; }  // VmHWM begins anew
@@ -158,7 +158,7 @@ TEST_P(CommandTest, a_search_costs_the_host_nothing) {
 }
 
 TEST_P(CommandTest, environment_is_exactly_what_was_given) {
-  Command command;
+  Command command(Site::host());
   command.argv = {"/usr/bin/env", "-0"};
   command.env = {{"B", "2=3"}, {"A", ""}, {"LD_PRELOAD_NOT", "x\ny"}};
   const auto output = run_captured(runner(), command);
@@ -166,13 +166,13 @@ TEST_P(CommandTest, environment_is_exactly_what_was_given) {
 }
 
 TEST_P(CommandTest, arguments_arrive_byte_for_byte) {
-  Command command;
+  Command command(Site::host());
   command.argv = {"/usr/bin/printf", "%s|", "a b", "", "\xff\xfe", "$(x)", "-n"};
   EXPECT_EQ(run_captured(runner(), command).out, std::string("a b||\xff\xfe|$(x)|-n|"));
 }
 
 TEST_P(CommandTest, malformed_requests_are_refused) {
-  Command none;
+  Command none(Site::host());
   EXPECT_EQ(runner().run(none).error().status, ISOGATE_INVALID_ARGUMENT);
   Command nul = shell("true");
   nul.argv.emplace_back("a\0b", 3);
@@ -201,6 +201,20 @@ TEST_P(CommandTest, works_in_the_directory_it_is_given) {
   const auto refused = runner().run(command);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("working directory"), std::string::npos);
+}
+
+// Who opens it and who removes it race: it is looked at again where the program starts.
+TEST_P(CommandTest, starts_nothing_in_a_directory_that_is_gone) {
+  const Directory directory;
+  const std::string path = directory.path + "/gone";
+  ASSERT_EQ(::mkdir(path.c_str(), 0700), 0);
+  const Fd cwd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::rmdir(path.c_str()), 0);
+  Command command = shell("true");
+  command.cwd_fd = cwd.get();
+  const auto refused = runner().run(command);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().os_errno, ENOENT);
 }
 
 TEST_P(CommandTest, streams_not_given_are_dev_null) {
@@ -251,7 +265,7 @@ TEST_P(CommandTest, has_default_signals_and_nothing_blocked) {
   sigset_t set, old;
   sigfillset(&set);
   pthread_sigmask(SIG_BLOCK, &set, &old);
-  Command command;
+  Command command(Site::host());
   command.argv = {"cat", "/proc/self/status"};
   const auto output = run_captured(runner(), command);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
@@ -285,7 +299,7 @@ TEST_P(CommandTest, host_is_not_told_of_broken_pipes) {
   auto pipe = make_pipe();
   ASSERT_TRUE(pipe.ok());
   pipe->read.reset();
-  Command command;
+  Command command(Site::host());
   command.argv = {"no-such-program"};
   command.stderr_fd = pipe->write.get();
   EXPECT_EQ(runner().run(command)->exit_code, 127);
@@ -299,7 +313,7 @@ TEST_P(CommandTest, has_only_its_three_descriptors_among_two_hundred_execs) {
   for (int i = 0; i < 200; ++i) {
     threads.emplace_back([&] {
       auto pipe = make_pipe();
-      Command command;
+      Command command(Site::host());
       command.argv = {"ls", "/proc/self/fd"};  // itself opens 3
       const auto output = run_captured(runner(), command);
       const std::lock_guard lock(mutex);
@@ -311,7 +325,7 @@ TEST_P(CommandTest, has_only_its_three_descriptors_among_two_hundred_execs) {
 }
 
 TEST_P(CommandTest, leaves_no_descriptor_open_after_a_thousand_runs) {
-  Command command;
+  Command command(Site::host());
   command.argv = {"/bin/true"};
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(runner().run(command).ok());
   const size_t before = open_descriptors();

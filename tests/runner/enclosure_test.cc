@@ -2,13 +2,17 @@
 // all.
 #include "runner/enclosure.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,6 +21,8 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <thread>
 
 #include "runner/apart.h"
@@ -65,16 +71,19 @@ class EnclosureTest : public ::testing::Test {
     if ((root.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0)
       GTEST_SKIP() << "in a chroot a mount namespace has no root of its own";
     runner_ = Runner::make({.use_leaf = false, .group = "isogate-enclosure"});
-    enclosure_ = make(true);
-    ASSERT_NE(enclosure_, nullptr);
+    site_ = make(true);
+    ASSERT_TRUE(site_.has_value());
   }
   void TearDown() override {
-    if (enclosure_ == nullptr) return;
-    runner_->release(std::move(enclosure_));
+    if (!site_) return;
+    const auto released = runner_->release(*site_);
+    EXPECT_TRUE(released.ok()) << released.error().message;
     EXPECT_TRUE(inits().empty()) << inits().size() << " inits are left";
   }
 
-  std::shared_ptr<Enclosure> make(bool ahead, isogate_limits limits = {}) {
+  // Anything of it may be changed before it is made.
+  using Change = std::function<void(EnclosureOptions&, EnclosureProfile&)>;
+  std::optional<Site> make(bool ahead, isogate_limits limits = {}, const Change& change = {}) {
     EnclosureOptions options;
     auto profile = std::make_shared<EnclosureProfile>();
     profile->filter = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
@@ -92,21 +101,23 @@ class EnclosureTest : public ::testing::Test {
       return {};
     });
     EXPECT_TRUE(made.ok()) << made.error().message;
+    options.root = *mark_of(AT_FDCWD, "/");
+    if (change) change(options, *profile);
     auto enclosure = runner_->enclose(std::move(options));
     EXPECT_TRUE(enclosure.ok()) << enclosure.error().message;
-    return enclosure ? *enclosure : nullptr;
+    return enclosure ? std::optional<Site>(*enclosure) : std::nullopt;
   }
 
   Command shell_in(const std::string& script, const std::string& mark = "") const {
     Command command = shell(script, mark);
     command.identity = {true, kUid, kUid};
-    command.enclosure = enclosure_;
+    command.site = *site_;
     command.cwd = "/";
     return command;
   }
 
   std::unique_ptr<Runner> runner_;
-  std::shared_ptr<Enclosure> enclosure_;
+  std::optional<Site> site_;
 };
 
 TEST_F(EnclosureTest, endings_are_the_programs_own) {
@@ -208,7 +219,7 @@ TEST_F(EnclosureTest, many_at_once) {
 TEST_F(EnclosureTest, without_inits_ahead_none_waits) {
   const auto other = make(false);
   Command command = shell_in("exit 5");
-  command.enclosure = other;
+  command.site = *other;
   EXPECT_EQ(runner_->run(command)->exit_code, 5);
   EXPECT_TRUE(soon([] { return inits().empty(); }));
 }
@@ -235,9 +246,9 @@ TEST_F(EnclosureTest, what_cannot_be_run_is_told) {
 
 TEST_F(EnclosureTest, limits_of_all_runs_and_of_one) {
   auto other = make(true, {96u << 20, 0, 40, 0});
-  if (other == nullptr) GTEST_SKIP() << runner_->abilities().missing;
+  if (!other) GTEST_SKIP() << runner_->abilities().missing;
   Command command = shell_in("head -c 400M /dev/zero | tail -c 400M | wc -c");
-  command.enclosure = other;
+  command.site = *other;
   auto ending = runner_->run(command);
   ASSERT_TRUE(ending.ok()) << ending.error().message;
   EXPECT_TRUE(ending->oom_killed);
@@ -250,12 +261,11 @@ TEST_F(EnclosureTest, limits_of_all_runs_and_of_one) {
   EXPECT_TRUE(runner_->run(command)->oom_killed) << "its own limit is lower";
   command.limits = {};
   EXPECT_FALSE(runner_->run(command)->oom_killed);
-  command.enclosure.reset();
-  runner_->release(std::move(other));
+  EXPECT_TRUE(runner_->release(*other).ok());
 }
 
 TEST_F(EnclosureTest, evidence_is_taken_inside) {
-  const auto evidence = runner_->measure(enclosure_, isogate_evidence_request{});
+  const auto evidence = runner_->measure(*site_, {true, kUid, kUid}, {});
   ASSERT_TRUE(evidence.ok()) << evidence.error().message;
   EXPECT_EQ(evidence->flags, ISOGATE_EVIDENCE_MEASURED | ISOGATE_EVIDENCE_NETWORK)
       << "no metadata address answers";
@@ -266,13 +276,214 @@ TEST_F(EnclosureTest, evidence_is_taken_inside) {
   EXPECT_EQ(evidence->no_new_privs, 1u);
   EXPECT_EQ(evidence->seccomp_mode, 2u);
   EXPECT_LE(evidence->visible_processes, 1u);
-  const auto own = runner_->measure({});
+  const auto own = runner_->measure(Site::host(), {}, {});
   ASSERT_TRUE(own.ok());
   EXPECT_NE(evidence->ns_pid, own->ns_pid);
   EXPECT_NE(evidence->ns_mnt, own->ns_mnt);
   EXPECT_NE(evidence->ns_net, own->ns_net);
   EXPECT_NE(evidence->ns_ipc, own->ns_ipc);
   EXPECT_NE(evidence->ns_uts, own->ns_uts);
+}
+
+// A listener in the enclosure's own network, which stands for one of the gateway that can be reached.
+TEST_F(EnclosureTest, evidence_tries_every_listener) {
+  Fd listener;
+  uint16_t port = 0;
+  const auto other = make(true, {}, [&](EnclosureOptions& options, EnclosureProfile&) {
+    const auto made = run_apart([&]() -> Result<void> {
+      if (::setns(options.network.get(), CLONE_NEWNET) != 0) return os_error("setns", errno);
+      listener = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      ifreq up = {{.ifrn_name = "lo"}, {}};
+      up.ifr_flags = IFF_UP;
+      sockaddr_in any = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
+      socklen_t size = sizeof any;
+      if (::ioctl(listener.get(), SIOCSIFFLAGS, &up) != 0 ||
+          ::bind(listener.get(), reinterpret_cast<sockaddr*>(&any), size) != 0 ||
+          ::listen(listener.get(), 8) != 0 ||
+          ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&any), &size) != 0)
+        return os_error("listen", errno);
+      port = ntohs(any.sin_port);
+      return {};
+    });
+    EXPECT_TRUE(made.ok()) << made.error().message;
+  });
+  ASSERT_TRUE(other.has_value());
+  const auto flags = [&](const std::string& listeners) {
+    isogate_evidence_request request{};
+    const std::string address = "127.0.0.1";
+    request.gateway_port = 1;
+    request.gateway_address = {address.data(), address.size()};
+    request.gateway_listeners = {listeners.data(), listeners.size()};
+    const auto found = runner_->measure(*other, {true, kUid, kUid}, request);
+    EXPECT_TRUE(found.ok()) << found.error().message;
+    return found->flags & ~ISOGATE_EVIDENCE_MEASURED;
+  };
+  const std::string reached = "127.0.0.1:" + std::to_string(port);
+  constexpr uint32_t kAll = ISOGATE_EVIDENCE_NETWORK, kOne = ISOGATE_EVIDENCE_REACHED_GATEWAY;
+  EXPECT_EQ(flags("127.0.0.1:1"), kAll);
+  EXPECT_EQ(flags("127.0.0.1:1 " + reached), kAll | kOne);
+  EXPECT_EQ(flags(reached + " [::1]:2"), kAll | kOne);
+  EXPECT_EQ(flags("0.0.0.0:" + std::to_string(port)), kAll | kOne) << "a wildcard listens on the loopback";
+  EXPECT_EQ(flags("[::]:" + std::to_string(port)), kAll | kOne);
+  EXPECT_EQ(flags("192.0.2.1:" + std::to_string(port)), kAll | kOne) << "the loopback is tried, too";
+  EXPECT_EQ(flags("127.0.0.1:1 nonsense"), 0u) << "what cannot be named was not tried";
+  EXPECT_EQ(flags("127.0.0.1:0"), 0u);
+  std::string many;
+  for (int i = 2; i < 100; ++i) many += "127.0.0.1:" + std::to_string(i) + " ";
+  EXPECT_EQ(flags(many), 0u) << "more than are tried";
+  EXPECT_TRUE(runner_->release(*other).ok());
+}
+
+TEST_F(EnclosureTest, an_address_without_a_socket_is_untried) {
+  const auto other = make(true, {}, [](EnclosureOptions&, EnclosureProfile& profile) {
+    profile.filter = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  });
+  ASSERT_TRUE(other.has_value());
+  const auto found = runner_->measure(*other, {true, kUid, kUid}, {});
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(found->flags, ISOGATE_EVIDENCE_MEASURED);
+  EXPECT_TRUE(runner_->release(*other).ok());
+}
+
+TEST_F(EnclosureTest, every_run_shows_its_isolation) {
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(runner_->run(shell_in("true"))->isolation, ISOGATE_ISOLATION_NAMESPACE);
+  Command absent = shell_in("");
+  absent.argv = {"/no/such"};
+  EXPECT_EQ(runner_->run(absent)->isolation, ISOGATE_ISOLATION_NAMESPACE);
+  EXPECT_EQ(runner_->run(shell("true"))->isolation, ISOGATE_ISOLATION_NONE);
+}
+
+// What one init has to find, and does not: no program is started, on demand or ahead.
+TEST_F(EnclosureTest, an_init_that_is_elsewhere_runs_nothing) {
+  const std::pair<const char*, Change> cases[] = {
+      {"this host's network namespace",
+       [](EnclosureOptions& options, EnclosureProfile&) {
+         options.network = Fd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+       }},
+      {"a root directory",
+       [](EnclosureOptions& options, EnclosureProfile&) { options.root = *mark_of(AT_FDCWD, "/proc"); }},
+      {"a workspace",
+       [](EnclosureOptions& options, EnclosureProfile&) { options.workspace = *mark_of(AT_FDCWD, "/"); }},
+      {"unknown mount namespace",
+       [](EnclosureOptions&, EnclosureProfile& profile) {  // it cannot look
+         profile.filter = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_statx, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+       }},
+      {"init has ended",
+       [](EnclosureOptions&, EnclosureProfile& profile) {  // it cannot say
+         profile.filter = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendto, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+       }},
+  };
+  for (const auto& [what, change] : cases) {
+    const auto wrong = make(true, {}, change);
+    ASSERT_TRUE(wrong.has_value());
+    for (int i = 0; i < 2; ++i) {
+      Command command = shell_in("echo ran");
+      command.site = *wrong;
+      const auto output = run_captured(*runner_, command);
+      EXPECT_FALSE(output.ending.ok()) << what;
+      EXPECT_NE(output.ending.error().message.find(what), std::string::npos)
+          << what << ": " << output.ending.error().message;
+      EXPECT_EQ(output.out, "") << what;
+    }
+    EXPECT_FALSE(runner_->measure(*wrong, {true, kUid, kUid}, {}).ok()) << what;
+    EXPECT_TRUE(runner_->release(*wrong).ok()) << what;
+  }
+}
+
+TEST_F(EnclosureTest, nothing_begins_in_one_that_is_closed) {
+  ASSERT_TRUE(runner_->release(*site_).ok());
+  const auto output = run_captured(*runner_, shell_in("echo ran; readlink /proc/self/ns/net"));
+  ASSERT_FALSE(output.ending.ok());
+  EXPECT_EQ(output.ending.error().status, ISOGATE_NO_SANDBOX);
+  EXPECT_EQ(output.out, "");
+  const auto evidence = runner_->measure(*site_, {true, kUid, kUid}, {});
+  ASSERT_FALSE(evidence.ok());
+  EXPECT_EQ(evidence.error().status, ISOGATE_NO_SANDBOX);
+}
+
+// A zombie whose parent is outside keeps its pid namespace's init from ending, as a stuck disk would.
+TEST_F(EnclosureTest, what_is_held_back_by_the_kernel_is_said) {
+  pid_t held = -1;
+  std::thread intruder([&] {
+    ASSERT_TRUE(soon([&] { return !inits().empty(); }));
+    const Fd init(static_cast<int>(::syscall(SYS_pidfd_open, inits().front(), 0)));
+    const auto entered = run_apart([&]() -> Result<void> {
+      if (::setns(init.get(), CLONE_NEWPID) != 0) return os_error("setns", errno);
+      // A child of this process's, not of the one that was run apart.
+      held = static_cast<pid_t>(::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, 0));
+      if (held == 0) {
+        for (;;) ::syscall(SYS_pause);
+      }
+      return held < 0 ? os_error("clone", errno) : Result<void>();
+    });
+    EXPECT_TRUE(entered.ok()) << entered.error().message;
+  });
+  auto cancel = make_event();
+  Command command = shell_in("sleep 100");
+  command.cancel_fd = cancel->get();
+  std::thread canceller([&] {
+    intruder.join();
+    signal_event(cancel->get());
+  });
+  const auto ending = runner_->run(command);
+  canceller.join();
+  ASSERT_GT(held, 0);
+  ASSERT_TRUE(ending.ok()) << ending.error().message;
+  EXPECT_TRUE(ending->killed);
+  EXPECT_TRUE(ending->left_behind);
+  const auto refused = runner_->release(*site_);
+  ASSERT_FALSE(refused.ok()) << "something still runs in it";
+  EXPECT_EQ(refused.error().status, ISOGATE_UNAVAILABLE);
+  EXPECT_NE(refused.error().message.find("still runs"), std::string::npos) << refused.error().message;
+  ASSERT_EQ(::waitpid(held, nullptr, __WALL), held);
+  EXPECT_TRUE(soon([&] { return runner_->release(*site_).ok(); }));
+}
+
+TEST(InitProof, each_part_is_compared) {
+  EnclosureMarks marks;
+  InitProof right = {};
+  for (int i = 0; i < 7; ++i) {
+    marks.host[i] = 100u + static_cast<unsigned>(i);
+    right.namespaces[i] = 200u + static_cast<unsigned>(i);
+  }
+  marks.mounts = 300;
+  marks.network = right.namespaces[2];
+  marks.user = right.namespaces[5];
+  marks.root = right.root = {1, 2};
+  marks.workspace = right.workspace = {1, 3};
+  right.uid = right.gid = 7;
+  right.no_new_privs = 1;
+  right.seccomp_mode = 2;
+  EXPECT_TRUE(check_proof(right, marks, 7, 7).ok());
+  std::vector<InitProof> wrong;
+  const auto but = [&](const auto& change) { change(wrong.emplace_back(right)); };
+  for (int i = 0; i < 7; ++i) {
+    but([i](InitProof& proof) { proof.namespaces[i] = 0; });
+    but([&](InitProof& proof) { proof.namespaces[i] = marks.host[i]; });
+  }
+  but([](InitProof& proof) { proof.namespaces[0] = 300; });
+  but([](InitProof& proof) { proof.namespaces[2] = 999; });
+  but([](InitProof& proof) { proof.namespaces[5] = 999; });
+  but([](InitProof& proof) { proof.root.inode = 9; });
+  but([](InitProof& proof) { proof.workspace = {}; });
+  but([](InitProof& proof) { proof.capabilities = 1; });
+  but([](InitProof& proof) { proof.no_new_privs = 0; });
+  but([](InitProof& proof) { proof.seccomp_mode = 0; });
+  but([](InitProof& proof) { proof.uid = 0; });
+  but([](InitProof& proof) { proof.gid = 0; });
+  but([](InitProof& proof) { proof = {}; });
+  for (size_t i = 0; i < wrong.size(); ++i) EXPECT_FALSE(check_proof(wrong[i], marks, 7, 7).ok()) << i;
+  marks.user = marks.host[5] = right.namespaces[5];  // root makes no user namespace
+  EXPECT_TRUE(check_proof(right, marks, 7, 7).ok());
 }
 
 }  // namespace

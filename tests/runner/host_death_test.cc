@@ -11,6 +11,7 @@
 
 #include "runner/cgroup_base.h"
 #include "tests/runner/box.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {
@@ -19,7 +20,8 @@ class HostDeathTest : public RunnerTest {};
 INSTANTIATE_TEST_SUITE_P(Each, HostDeathTest, testing::Values(Kind::leaf, Kind::supervisor), name_of);
 
 pid_t start_host(Kind kind, const std::string& mark, const std::string& script, int out = -1) {
-  std::string program = RUNNER_HOST, way = kind == Kind::leaf ? "leaf" : "supervisor", m = mark, s = script;
+  std::string program = ISOGATE_BUILD_DIR "/bin/runner_host",
+              way = kind == Kind::leaf ? "leaf" : "supervisor", m = mark, s = script;
   char* const argv[] = {program.data(), way.data(), m.data(), s.data(), nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   options.use_leaf = std::strcmp(argv[1], "leaf") == 0;
   options.group = "isogate-death";
   const auto runner = isogate::Runner::make(options);
-  isogate::Command command;
+  isogate::Command command(isogate::Site::host());
   command.argv = {"sh", "-c", argv[3]};
   command.env = {{"PATH", "/usr/bin:/bin"}, {"ISOGATE_TEST_MARK", argv[2]}};
   if ((runner->abilities().capabilities & ISOGATE_CAP_LIMIT_PIDS) != 0) command.limits.pids = 100;

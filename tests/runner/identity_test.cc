@@ -38,7 +38,7 @@ class IdentityTest : public RunnerTest {
 INSTANTIATE_TEST_SUITE_P(Each, IdentityTest, testing::Values(Kind::leaf, Kind::supervisor), name_of);
 
 TEST_P(IdentityTest, program_has_the_ids_no_group_and_no_capability) {
-  Command command;
+  Command command(Site::host());
   command.argv = {"grep", "-E", "^(Uid|Gid|Groups|Cap...|NoNewPrivs)", "/proc/self/status"};
   command.identity = {true, kUid, kGid};
   const auto output = run_captured(runner(), command);
@@ -59,7 +59,7 @@ TEST_P(IdentityTest, a_host_of_few_descriptors_measures_too) {
     RunnerOptions options;
     options.use_leaf = GetParam() == Kind::leaf;
     const auto runner = Runner::make(options);
-    ::_exit(runner->measure({true, kUid, kGid}).ok() ? 0 : 1);
+    ::_exit(runner->measure(Site::host(), {true, kUid, kGid}, {}).ok() ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -74,7 +74,7 @@ TEST_P(IdentityTest, many_descriptors_of_the_host_hide_nothing) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &many), 0);
   std::vector<Fd> held;
   while (held.size() < 2000) held.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const auto evidence = runner().measure({true, kUid, kGid});
+  const auto evidence = runner().measure(Site::host(), {true, kUid, kGid}, {});
   EXPECT_TRUE(evidence.ok()) << evidence.error().message;
   Command command = shell("exec 5</dev/null; echo opened");
   command.identity = {true, kUid, kGid};
@@ -84,7 +84,7 @@ TEST_P(IdentityTest, many_descriptors_of_the_host_hide_nothing) {
 }
 
 TEST_P(IdentityTest, root_without_capabilities_stays_without) {
-  Command command;
+  Command command(Site::host());
   command.argv = {"grep", "-E", "^(Uid|Cap(Prm|Bnd))", "/proc/self/status"};
   command.identity = {true, 0, 0};
   EXPECT_EQ(run_captured(runner(), command).out,
@@ -118,7 +118,7 @@ TEST_P(IdentityTest, kill_everything_spares_the_host) {
 }
 
 TEST_P(IdentityTest, evidence_is_measured_in_such_a_child) {
-  const auto evidence = runner().measure({true, kUid, kGid});
+  const auto evidence = runner().measure(Site::host(), {true, kUid, kGid}, {});
   ASSERT_TRUE(evidence.ok()) << evidence.error().message;
   EXPECT_EQ(evidence->flags, ISOGATE_EVIDENCE_MEASURED);
   EXPECT_EQ(evidence->uid, kUid);
@@ -137,7 +137,7 @@ TEST_P(IdentityTest, evidence_is_measured_in_such_a_child) {
 
 TEST(IdentityAsAnyUserTest, evidence_of_this_very_process) {
   const auto runner = Runner::make({});
-  const auto evidence = runner->measure({});
+  const auto evidence = runner->measure(Site::host(), {}, {});
   ASSERT_TRUE(evidence.ok()) << evidence.error().message;
   EXPECT_EQ(evidence->uid, ::getuid());
   EXPECT_EQ(evidence->no_new_privs, 1u);

@@ -73,7 +73,7 @@ class Session {
     seen.append(buffer, static_cast<size_t>(size));
     return true;
   }
-  Command command_;
+  Command command_{Site::host()};
   std::thread thread_;
 };
 
@@ -187,7 +187,7 @@ TEST_P(PtyTest, reader_that_goes_away_does_not_hurt_the_host) {
 }
 
 TEST_P(PtyTest, program_not_found_is_told_on_the_terminal) {
-  Command command;
+  Command command(Site::host());
   command.argv = {"no-such-program"};
   command.pty = true;
   const auto output = run_captured(runner(), command);

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "tests/runner/box.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {
@@ -24,7 +25,10 @@ const std::set<std::string> kRawObjects = {"enclosure_child.cc.o",   "measure_ch
                                            "supervise_counter.cc.o", "supervise_watch.cc.o", "tree.cc.o"};
 
 TEST(RawCodeTest, calls_nothing_but_itself) {
-  FILE* const pipe = ::popen("nm " RUNNER_LIBRARY " 2>/dev/null", "r");
+  FILE* const pipe = ::popen("nm " ISOGATE_BUILD_DIR
+                             "/runner/libisogate_runner.a"
+                             " 2>/dev/null",
+                             "r");
   ASSERT_NE(pipe, nullptr);
   std::string object;
   std::set<std::string> seen, defined, needed, writable;
@@ -75,7 +79,7 @@ TEST(RawCodeTest, works_where_clone3_is_filtered) {
     const auto output = run_captured(*runner, shell("sleep 100 & setsid sleep 100 & exit 11", mark));
     if (!output.ending || output.ending->exit_code != 11) ::_exit(4);
     if (!marked(mark).empty()) ::_exit(5);
-    if (!runner->measure({})) ::_exit(6);
+    if (!runner->measure(Site::host(), {}, {})) ::_exit(6);
     ::_exit(0);
   }
   int status = -1;

@@ -45,7 +45,7 @@ class SlowDirectory {
 
 TEST_P(RescueTest, a_slow_path_does_not_outlast_its_cancellation) {
   const SlowDirectory slow;
-  Command command;
+  Command command(Site::host());
   command.argv = {"no-such-program"};
   std::string search;
   for (int i = 0; i < 3000; ++i) search += slow.path + "/1:";

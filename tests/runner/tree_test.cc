@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/runner/box.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {
@@ -98,7 +99,7 @@ TEST_P(TreeTest, fork_bomb_is_gone_after_cancel) {
   auto cancel = make_event();
   const std::string mark = new_mark();
   Command command = shell("", mark);
-  command.argv = {RUNNER_BOMB};
+  command.argv = {ISOGATE_BUILD_DIR "/bin/runner_bomb"};
   command.cancel_fd = cancel->get();
   command.limits.pids = 300;
   if ((runner().abilities().capabilities & ISOGATE_CAP_LIMIT_PIDS) == 0) {

@@ -76,7 +76,8 @@ std::shared_ptr<sdk::RunnerLink> Peer::link(uint32_t flags, int patience_ms) {
   send(frame(ISOGATE_RUNNER_HELLO, 0, raw(hello(flags))));
   const Ask ask;
   const std::chrono::milliseconds patience(patience_ms);
-  auto made = sdk::link::connect(client_end(), std::chrono::seconds(5), ask.call, {patience, patience});
+  auto made =
+      sdk::link::connect(client_end(), std::chrono::seconds(5), ask.call, {patience, patience, patience});
   const Heard heard = hear();
   EXPECT_EQ(heard.head.type, ISOGATE_RUNNER_HELLO);
   EXPECT_EQ(heard.as<isogate_runner_hello>().magic, ISOGATE_RUNNER_MAGIC);

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "calls.h"
+#include "tests_dirs.h"
 
 namespace isogate::testing {
 

@@ -210,6 +210,13 @@ TEST_P(RunnerLinkResident, EvidenceIsMeasuredInside) {
   EXPECT_GT(evidence.visible_processes, 0u);
 }
 
+TEST_P(RunnerLinkResident, ProvesThatProgramsRun) {
+  EXPECT_TRUE(link().prove(5s));
+  EXPECT_FALSE(link().spent());
+  resident.kill();
+  EXPECT_FALSE(link().prove(1s));
+}
+
 TEST_P(RunnerLinkResident, KillingItLosesWhatRuns) {
   const Exec exec = shell("sleep 60");
   auto done = exec.start(link());
@@ -219,6 +226,7 @@ TEST_P(RunnerLinkResident, KillingItLosesWhatRuns) {
   ASSERT_EQ(done.wait_for(2s), std::future_status::ready);
   EXPECT_EQ(done.get().status, ISOGATE_LOST);
   EXPECT_FALSE(link().alive());
+  EXPECT_TRUE(link().spent()) << "nobody knows whether it has ended";
   EXPECT_EQ(exec.run(link()).status, ISOGATE_UNAVAILABLE);
   EXPECT_FALSE(link().ping(1s));
 }

@@ -166,7 +166,7 @@ TEST_F(Resume, MoreThanIsKeptMakesProgramsWait) {
 }
 
 TEST_F(Resume, ACallCancelledInAnOutageCostsNoOther) {
-  served.patience.cancelled = 300ms;
+  served.patience.killed = 300ms;
   const auto link = served.link(options_of(1));
   Sleeper cancelled(*this, *link, "cancelled"), other(*this, *link, "other");
   served.reachable = false;

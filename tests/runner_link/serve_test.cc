@@ -12,6 +12,7 @@
 #include "isogate/runner_resume.h"
 #include "runner/resident/door.h"
 #include "served.h"
+#include "tests_dirs.h"
 
 namespace isogate::testing {
 namespace {

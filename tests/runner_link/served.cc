@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "calls.h"
+#include "tests_dirs.h"
 
 namespace isogate::testing {
 namespace {

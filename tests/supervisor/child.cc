@@ -87,6 +87,8 @@ int front() {
       if (act == "fatal") tell_supervisor({{"type", "fatal"}, {"message", "the database is locked"}});
       if (act == "never-ready" || act == "fatal") continue;
       tell_supervisor({{"type", "ready"}});
+      if (act == "ready-twice") tell_supervisor({{"type", "ready"}});
+      while (act == "flood") tell_supervisor({{"type", "stuck"}, {"message", "one"}, {"generation", 99}});
     } else if (type == "backend") {
       if (message["state"] == "down") backends.erase(message["name"]);
       if (message["state"] == "up") backends[message["name"]] = std::move(record->fds.at(0));
@@ -122,6 +124,7 @@ int host_acts(const std::string& act) {
     ::_exit(0);
   }
   if (act != "never-ready" && act != "garbage") tell_supervisor({{"type", "ready"}});
+  while (act == "ready-for-ever") tell_supervisor({{"type", "ready"}});
   return -1;
 }
 

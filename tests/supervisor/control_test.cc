@@ -113,5 +113,22 @@ TEST(ControlChannel, sees_the_end_and_nonsense) {
   EXPECT_TRUE(channel.hung_up());
 }
 
+TEST(ControlChannel, records_too_many_too_large_or_with_descriptors_end_it) {
+  const std::string ready = R"({"type":"ready"})";
+  const auto ends = [](const std::string& record, const std::vector<int>& fds, int count) {
+    auto pair = ipc::make_socket_pair();
+    ControlChannel channel(std::move(pair->a));
+    for (int i = 0; i < count; ++i) {
+      EXPECT_TRUE(ipc::send_record(pair->b.get(), record, fds, ipc::Wait::kBlock).ok());
+      if (!channel.receive().ok()) return true;
+    }
+    return false;
+  };
+  EXPECT_FALSE(ends(ready, {}, ControlChannel::kBurst));
+  EXPECT_TRUE(ends(ready, {}, 1000));
+  EXPECT_TRUE(ends(ready, {0, 1}, 1));
+  EXPECT_TRUE(ends(R"({"type":"failed","message":")" + std::string(1 << 20, 'x') + "\"}", {}, 1));
+}
+
 }  // namespace
 }  // namespace isogate::supervisor

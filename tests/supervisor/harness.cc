@@ -12,6 +12,7 @@
 
 #include "gateway/base/log.h"
 #include "gateway/config/load.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <pwd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -195,6 +196,26 @@ TEST_F(Lifecycle, a_host_that_speaks_nonsense_is_killed) {
   EXPECT_FALSE(runs(pid));
 }
 
+TEST_F(Lifecycle, a_host_that_is_ready_again_and_again_is_quarantined_and_holds_up_nobody) {
+  Supervised gateway({.backends = {backend("one", "ready-for-ever"), backend("two")}});
+  gateway.told_front("two", "up");
+  const Json down = gateway.told_front("one", "down");
+  EXPECT_NE(std::string(down["reason"]).find("said `ready`, which is not for a host to say now"),
+            std::string::npos)
+      << down;
+  gateway.line("backend quarantined");
+  EXPECT_EQ(gateway.count("backend down"), 4) << "and no other host went down";
+}
+
+TEST_F(Lifecycle, a_front_that_breaks_the_protocol_is_killed) {
+  for (const auto& [act, why] :
+       {std::pair{"ready-twice", "said `ready` twice"}, {"flood", "more records than it has to say"}}) {
+    Supervised gateway({.instance = act});
+    EXPECT_NE(std::string(gateway.line("front killed")["reason"]).find(why), std::string::npos);
+    gateway.line("front started", 2);
+  }
+}
+
 TEST_F(Lifecycle, a_crashed_front_is_back_in_two_seconds_and_so_are_the_hosts) {
   Supervised gateway({.backends = {backend("one"), backend("two", "failed")}});
   gateway.told_front("one", "up");
@@ -321,6 +342,15 @@ TEST_F(Lifecycle, with_a_log_file_the_children_write_there_too) {
   EXPECT_EQ(gateway.wait(), 0);
   EXPECT_NE(read_whole(path).find("front got drain"), std::string::npos);
   EXPECT_NE(read_whole(path).find("\"stopped\""), std::string::npos);
+}
+
+TEST_F(Lifecycle, a_fifo_as_log_file_ends_the_start) {
+  TemporaryDirectory logs;
+  const std::string path = logs.path() + "/fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  Supervised gateway({.change = [&](Config& config) { config.log.file = path; }});
+  EXPECT_EQ(gateway.wait(), 1);
+  EXPECT_NE(gateway.log().find("not a regular file"), std::string::npos) << gateway.log();
 }
 
 TEST_F(Lifecycle, tells_the_service_manager) {

@@ -1,8 +1,16 @@
 #include "gateway/supervisor/log_relay.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
 
 #include "tests/support/program.h"
 
@@ -16,6 +24,10 @@ void print(const Fd& to, const std::string& text) {
 class LogRelayTest : public testing::Test {
  protected:
   LogRelayTest() { EXPECT_TRUE(relay_.open(path_).ok()); }
+  void drain() {
+    relay_.drain();
+    EXPECT_TRUE(relay_.flush());
+  }
   [[nodiscard]] std::string content() const { return test::read_whole(path_); }
   test::TemporaryDirectory directory_;
   std::string path_ = directory_.path() + "/log";
@@ -27,10 +39,10 @@ TEST_F(LogRelayTest, keeps_lines_of_two_children_whole) {
   ASSERT_TRUE(one.ok() && two.ok());
   print(*one, "a1 begun");
   print(*two, "b1\nb2 begun");
-  relay_.drain();
+  drain();
   EXPECT_EQ(content(), "b1\n");
   print(*one, ", ended\n");
-  relay_.drain();
+  drain();
   EXPECT_EQ(content(), "b1\na1 begun, ended\n");
 }
 
@@ -39,7 +51,7 @@ TEST_F(LogRelayTest, the_last_words_of_a_dying_child_are_kept) {
   ASSERT_TRUE(one.ok());
   print(*one, "terminate called");
   one->reset();
-  relay_.drain();
+  drain();
   EXPECT_EQ(content(), "terminate called\n");
   EXPECT_TRUE(relay_.sources().empty());
 }
@@ -49,7 +61,7 @@ TEST_F(LogRelayTest, a_line_without_end_does_not_grow_for_ever) {
   ASSERT_TRUE(one.ok());
   for (int i = 0; i < 40; ++i) {
     print(*one, std::string(4000, 'x'));
-    relay_.drain();
+    drain();
   }
   EXPECT_LT(relay_.sources()[0].line.size(), 70000u);
   EXPECT_GT(content().size(), 90000u);
@@ -59,11 +71,11 @@ TEST_F(LogRelayTest, a_rotation_reaches_running_children) {
   auto one = relay_.new_writer();
   ASSERT_TRUE(one.ok());
   print(*one, "before\n");
-  relay_.drain();
+  drain();
   ASSERT_EQ(::rename(path_.c_str(), (path_ + ".1").c_str()), 0);
   ASSERT_TRUE(relay_.reopen().ok());
   print(*one, "after\n");
-  relay_.drain();
+  drain();
   EXPECT_EQ(content(), "after\n");
   EXPECT_EQ(test::read_whole(path_ + ".1"), "before\n");
 }
@@ -75,8 +87,57 @@ TEST_F(LogRelayTest, a_failed_rotation_keeps_the_old_file) {
   ASSERT_EQ(::mkdir(path_.c_str(), 0700), 0);
   EXPECT_FALSE(relay_.reopen().ok());
   print(*one, "still\n");
-  relay_.drain();
+  drain();
   EXPECT_EQ(test::read_whole(path_ + ".1"), "still\n");
+}
+
+TEST_F(LogRelayTest, a_fifo_or_a_socket_is_no_log_file) {
+  const std::string fifo = directory_.path() + "/fifo", socket = directory_.path() + "/socket";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socket.copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  for (const std::string& path : {fifo, socket}) EXPECT_FALSE(LogRelay().open(path).ok()) << path;
+  const Fd reader(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  EXPECT_FALSE(LogRelay().open(fifo).ok()) << "somebody reads it now";
+}
+
+// What takes no more bytes, as a file does whose server is gone.
+TEST_F(LogRelayTest, a_file_that_hangs_holds_nobody_up_and_lines_are_counted) {
+  const std::string path = directory_.path() + "/fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  Fd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  LogRelay relay;
+  relay.use(Fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC)));
+  auto one = relay.new_writer();
+  ASSERT_TRUE(one.ok());
+  const std::string line = std::string(999, 'x') + "\n";
+  const auto begun = std::chrono::steady_clock::now();
+  constexpr size_t kLines = LogFile::kMostWaiting / 1000 + 1000;
+  for (size_t i = 0; i < kLines; ++i) {
+    print(*one, line);
+    relay.drain();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+  EXPECT_FALSE(relay.flush());
+  std::string got;
+  const auto read_all = [&] {
+    std::vector<char> buffer(1 << 16);
+    for (ssize_t n = 0; (n = ::read(reader.get(), buffer.data(), buffer.size())) > 0;)
+      got.append(buffer.data(), static_cast<size_t>(n));
+  };
+  for (int i = 0; i < 2000 && got.size() < LogFile::kMostWaiting; ++i, ::usleep(5'000)) read_all();
+  for (int i = 0; i < 5 && !relay.flush(); ++i) read_all();
+  print(*one, "the last\n");
+  relay.drain();
+  for (int i = 0; i < 1000 && got.find("the last\n") == got.npos; ++i, ::usleep(10'000)) read_all();
+  const size_t notice = got.find("log lines dropped");
+  ASSERT_NE(notice, got.npos);
+  const auto whole = static_cast<size_t>(std::count(got.begin(), got.end(), '\n')) - 2;
+  EXPECT_NE(got.find("\"lines\":" + std::to_string(kLines - whole), notice), got.npos) << whole;
+  EXPECT_GT(got.find("the last\n"), notice);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "tests/support/program.h"
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {

@@ -10,6 +10,7 @@
 #include <regex>
 #include <stdexcept>
 #include <thread>
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {

@@ -17,6 +17,7 @@
 #include <map>
 #include <stdexcept>
 #include <thread>
+#include "tests_dirs.h"
 
 namespace isogate::test {
 namespace {

@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 
 #include "tests/tls/certificates.h"
+#include "tests_dirs.h"
 
 // What TLS the gateway speaks, and what it does not.
 namespace isogate::test {
@@ -137,14 +138,14 @@ TEST_F(Tls, AGatewayThatCannotServeItDoesNotStart) {
     std::string tls, said;
   };
   for (const Case& each :
-       {Case{"cert: /nowhere.pem, key: " + key, "tls.cert: cannot read `/nowhere.pem`: No such file"},
+       {Case{"cert: /nowhere.pem, key: " + key, "cannot open `/nowhere.pem`: No such file"},
         Case{"cert: " + server + ", key: " + authority_.file("other.key"),
              "tls.key: it is not the key of the first certificate in tls.cert"},
         Case{"cert: " + server + ", key: " + open_key, "may be read by others"},
         Case{"cert: " + server + ", key: " + locked, "tls.key: the key is encrypted"},
         Case{"cert: " + empty + ", key: " + key, "tls.cert: cannot read `" + empty + "`: it is empty"},
         Case{"cert: " + text + ", key: " + key, "tls.cert: there is no certificate in it"},
-        Case{"cert: /tmp, key: " + key, "it is no regular file"},
+        Case{"cert: " + authority_.directory().path() + ", key: " + key, "regular file"},
         Case{"cert: " + server + ", key: " + key + ", client_ca: " + text,
              "tls.client_ca: there is no certificate in it"}}) {
     const TemporaryDirectory place;

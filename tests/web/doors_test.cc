@@ -177,5 +177,25 @@ TEST_F(Doors, ReadinessTellsEachCheck) {
   EXPECT_EQ(checks["accepting"].value("ok", false), true) << refusal.text;
 }
 
+// A proxy on this machine is a loopback peer, and so is whoever stands behind it.
+TEST_F(Doors, ANameAProxyLeftNeedsAKey) {
+  const auto gateway = start("anonymous: loopback\n");
+  ASSERT_EQ(ask(*gateway, "GET", "/backends").status, 200);
+  const Headers with_key = {{"Authorization", "Bearer " + gateway->key()}};
+  for (const char* header :
+       {"Forwarded", "X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "X-Real-IP", "Via"}) {
+    for (const char* value : {"127.0.0.1", ""}) {
+      const Answer answer = ask(*gateway, "GET", "/backends", {{header, value}});
+      EXPECT_TRUE(refused(answer, 401, "unauthenticated")) << header << ": " << value;
+      EXPECT_EQ(answer_of(http_call(gateway->unix_url(), "GET", "/backends", {{header, value}})).status, 401)
+          << "a proxy of root's has the Unix socket";
+    }
+    Headers both = with_key;
+    both.emplace_back(header, "203.0.113.1");
+    EXPECT_EQ(ask(*gateway, "GET", "/backends", both).status, 200) << header;
+  }
+  EXPECT_EQ(ask(*gateway, "GET", "/livez", {{"X-Forwarded-For", "203.0.113.1"}}).status, 200);
+}
+
 }  // namespace
 }  // namespace isogate::test

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <random>
 
@@ -64,6 +65,50 @@ TEST_F(Reads, OffsetAndLimitCutAPiece) {
   EXPECT_EQ(*read("f", 10), "");
   EXPECT_EQ(*read("f", UINT64_MAX, UINT64_MAX), "");
   EXPECT_EQ(*read("f", 0, 0), "");
+}
+
+// Their size is told as 0 or as a page, whatever they hold.
+TEST_F(Reads, WhatTheKernelMakesUpComesToItsEnd) {
+  open(true);
+  for (const char* path : {"/proc/version", "/proc/cpuinfo", "/proc/sys/kernel/ostype",
+                           "/sys/kernel/mm/transparent_hugepage/enabled"}) {
+    if (!exists(path)) continue;
+    const auto content = read(path, 0, UINT64_MAX, ISOGATE_SCOPE_SANDBOX);
+    ASSERT_OK(content);
+    EXPECT_FALSE(content->empty()) << path;
+    if (std::string_view(path) == "/proc/cpuinfo") continue;  // its clock rates change
+    EXPECT_EQ(*content, slurp(path));
+    EXPECT_EQ(*read(path, 2, 3, ISOGATE_SCOPE_SANDBOX), slurp(path).substr(2, 3)) << path;
+    EXPECT_EQ(*read(path, 100000, 3, ISOGATE_SCOPE_SANDBOX), "") << path;
+  }
+}
+
+TEST_F(Reads, TheSizeOfWhatTheKernelMakesUpIsKnownAtItsEndAlone) {
+  open(true);
+  auto pipe = make_pipe();
+  auto request = request_for("/proc/version");
+  request.scope = ISOGATE_SCOPE_SANDBOX;
+  request.fd = pipe->write.get();
+  request.limit = 0;
+  EXPECT_EQ(files().read(request, -1)->size, ISOGATE_SIZE_UNKNOWN);
+  request.limit = 4;
+  EXPECT_EQ(files().read(request, -1)->size, ISOGATE_SIZE_UNKNOWN);
+  request.limit = UINT64_MAX;
+  EXPECT_EQ(files().read(request, -1)->size, slurp("/proc/version").size());
+}
+
+// /proc/self is this process here, and the kernel asks who reads as well as who opened.
+TEST_F(Reads, WhatTheKernelSaysOfAProcessIsRefused) {
+  open(true);
+  for (const char* path :
+       {"/proc/self/maps", "/proc/self/status", "/proc/1/stat", "/proc/thread-self/maps", "/proc/mounts"})
+    EXPECT_STATUS(read(path, 0, UINT64_MAX, ISOGATE_SCOPE_SANDBOX), ISOGATE_PERMISSION_DENIED) << path;
+  link("/proc/self/maps", "maps");
+  const std::string through = inside("maps");
+  EXPECT_STATUS(read(through, 0, UINT64_MAX, ISOGATE_SCOPE_SANDBOX), ISOGATE_PERMISSION_DENIED);
+  if (!is_root()) GTEST_SKIP() << "the rest needs root";
+  EXPECT_STATUS(read("/proc/sys/kernel/cad_pid", 0, UINT64_MAX, ISOGATE_SCOPE_SANDBOX),
+                ISOGATE_PERMISSION_DENIED);
 }
 
 TEST_F(Reads, SixtyFourMebibytesGoRoundByteForByte) {
@@ -178,7 +223,7 @@ TEST_F(Reads, OfAGrowingFileEndAtTheSizeItHad) {
   EXPECT_EQ(total, content.size());
 }
 
-TEST_F(Reads, OfAShrinkingFileAreAnError) {
+TEST_F(Reads, OfAShrinkingFileEndWhereItEndsAndSayItsSize) {
   plant("big", noise(4 << 20));
   Result<isogate_entry> result = Error{};
   stalled(result, [&](Pipe& pipe, int) {
@@ -186,7 +231,30 @@ TEST_F(Reads, OfAShrinkingFileAreAnError) {
     char buffer[65536];
     ASSERT_GT(::read(pipe.read.get(), buffer, sizeof buffer), 0);
   });
-  EXPECT_STATUS(result, ISOGATE_IO);
+  ASSERT_OK(result);
+  EXPECT_EQ(result->size, 100U);
+}
+
+TEST_F(Reads, OfAFileUnderALeaseSayWhoHoldsIt) {
+  plant("f", "hello");
+  const auto before = ::signal(SIGIO, SIG_IGN);
+  {
+    const Fd holder(::open(inside("f").c_str(), O_RDWR | O_CLOEXEC));
+    ASSERT_EQ(::fcntl(holder.get(), F_SETLEASE, F_WRLCK), 0);
+    const auto is_refused = [](const Error& error) {
+      EXPECT_EQ(error.status, ISOGATE_RESOURCE_EXHAUSTED) << error.message;
+      EXPECT_EQ(error.os_errno, EBUSY);
+      EXPECT_NE(error.message.find("lease"), std::string::npos) << error.message;
+    };
+    const auto got = read("f");
+    const auto appended = write("f", "more", ISOGATE_FILE_APPEND);
+    ASSERT_FALSE(got);
+    ASSERT_FALSE(appended);
+    is_refused(got.error());
+    is_refused(appended.error());
+  }
+  ::signal(SIGIO, before);
+  EXPECT_EQ(*read("f"), "hello");
 }
 
 TEST_F(Reads, KeepToTheSandboxsIdentity) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <set>
 
+#include "runner/workspace_trash.h"
 #include "tests/workspace/box.h"
 
 namespace isogate::test {
@@ -16,6 +17,19 @@ namespace {
 
 class Trees : public Box {
  protected:
+  using Box::list;
+  // Recursively; what came before an error, too.
+  Result<void> list(const std::string& path, Listed& listed) {
+    auto request = request_for(path);
+    request.flags = ISOGATE_FILE_RECURSIVE;
+    const isogate_entry_sink sink{&listed, [](void* ctx, const isogate_entry* entry) -> isogate_status {
+                                    static_cast<Listed*>(ctx)->names.emplace_back(entry->name.ptr,
+                                                                                  entry->name.len);
+                                    return ISOGATE_OK;
+                                  }};
+    return files().list(request, sink, -1);
+  }
+
   // `levels` directories below each other, as deep as no path can name, made from descriptor to descriptor.
   void dig(const std::string& name, int levels) {
     directory(name);
@@ -163,11 +177,13 @@ TEST_F(Trees, RemoveTakesFilesAndEmptyDirectoriesAndTreesWhenTold) {
   EXPECT_STATUS(remove("", ISOGATE_FILE_RECURSIVE), ISOGATE_INVALID_ARGUMENT);
 }
 
-TEST_F(Trees, TreesDeeperThanAnyPathAreListedAndRemoved) {
+TEST_F(Trees, TreesDeeperThanAnyPathAreListedAsFarAsPathsGoWhichIsSaidAndRemoved) {
   dig("deep", 3000);
-  const auto listed = list("", ISOGATE_FILE_RECURSIVE);
-  ASSERT_OK(listed);
-  EXPECT_GT(listed->names.size(), 700U);
+  Listed listed;
+  const auto cut = list("", listed);
+  EXPECT_STATUS(cut, ISOGATE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(cut.error().os_errno, ENAMETOOLONG);
+  EXPECT_GT(listed.names.size(), 700U);
   ASSERT_OK(remove("deep", ISOGATE_FILE_RECURSIVE));
   EXPECT_TRUE(list("")->names.empty());
 }
@@ -180,10 +196,11 @@ TEST_F(Trees, DeepTreesNeedFewDescriptors) {
   low = old;
   low.rlim_cur = 110;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-  const auto listed = list("", ISOGATE_FILE_RECURSIVE);
+  Listed listed;
+  const auto cut = list("", listed);
   const auto removed = remove("deep", ISOGATE_FILE_RECURSIVE);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
-  EXPECT_OK(listed);
+  EXPECT_EQ(cut.error().os_errno, ENAMETOOLONG);
   EXPECT_OK(removed);
 }
 
@@ -228,9 +245,75 @@ TEST_F(Trees, AMountInsideIsNeitherListedNorEmptied) {
   EXPECT_STATUS(read("t/m/keep"), ISOGATE_PERMISSION_DENIED);
   EXPECT_EQ(list("", ISOGATE_FILE_RECURSIVE)->names, (std::vector<std::string>{"t", "t/m"}));
   EXPECT_FALSE(remove("t", ISOGATE_FILE_RECURSIVE).ok());
-  EXPECT_FALSE(Workspace::purge(sandboxes_, kId).ok());
+  EXPECT_OK(Workspace::purge(sandboxes_, kId));
+  EXPECT_FALSE(exists(sandbox()));
   EXPECT_EQ(slurp(outside_ + "/keep"), "OUTSIDE");
-  EXPECT_EQ(::umount(inside("t/m").c_str()), 0) << std::strerror(errno);
+  const Fd sandboxes(::open(sandboxes_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  EXPECT_FALSE(empty_trash(sandboxes.get(), -1).ok()) << "the mount is in the way";
+  for (const auto& entry : std::filesystem::directory_iterator(sandboxes_ + "/.purged"))
+    EXPECT_EQ(::umount((entry.path() / "workspace/t/m").c_str()), 0) << std::strerror(errno);
+  const auto emptied = empty_trash(sandboxes.get(), -1);
+  EXPECT_TRUE(emptied.ok() && *emptied);
+  EXPECT_TRUE(std::filesystem::is_empty(sandboxes_));
+  EXPECT_EQ(slurp(outside_ + "/keep"), "OUTSIDE");
+}
+
+// However many files there are, and whenever it is cancelled.
+TEST_F(Trees, PurgeIsOneStepAndTheRestFollows) {
+  for (int i = 0; i < 2000; ++i) spill(inside(std::to_string(i)), "x");
+  auto cancel = make_event();
+  signal_event(cancel->get());
+  EXPECT_OK(Workspace::purge(sandboxes_, kId, cancel->get()));
+  EXPECT_FALSE(exists(sandbox()));
+  EXPECT_TRUE(exists(sandboxes_ + "/.purged")) << "there was no time to remove it";
+  EXPECT_TRUE(Workspace::enumerate(sandboxes_, "")->empty());
+  open();
+  EXPECT_OK(write("new", "x"));
+  {
+    TrashSweeper sweeper(sandboxes_, [](const std::string& line) { ADD_FAILURE() << line; });
+    for (int i = 0; i < 1000 && exists(sandboxes_ + "/.purged"); ++i) ::usleep(10'000);
+    EXPECT_FALSE(exists(sandboxes_ + "/.purged"));
+    for (int i = 0; i < 2000; ++i) spill(inside("again-" + std::to_string(i)), "x");
+    EXPECT_OK(Workspace::purge(sandboxes_, kId, cancel->get()));
+    sweeper.wake();
+    for (int i = 0; i < 1000 && exists(sandboxes_ + "/.purged"); ++i) ::usleep(10'000);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(sandboxes_));
+}
+
+TEST_F(Trees, APurgeThatFailsLeavesAllOfTheSandbox) {
+  ASSERT_OK(write("kept", "x"));
+  spill(sandboxes_ + "/.purged", "in the way");
+  EXPECT_FALSE(Workspace::purge(sandboxes_, kId).ok());
+  EXPECT_EQ(slurp(inside("kept")), "x");
+  ASSERT_EQ(::unlink((sandboxes_ + "/.purged").c_str()), 0);
+  ASSERT_EQ(::symlink(outside_.c_str(), (sandboxes_ + "/.purged").c_str()), 0);
+  EXPECT_FALSE(Workspace::purge(sandboxes_, kId).ok()) << "it leads elsewhere";
+  ASSERT_EQ(::unlink((sandboxes_ + "/.purged").c_str()), 0);
+  ASSERT_EQ(::mkdir((sandboxes_ + "/.purged").c_str(), 0777), 0);
+  ASSERT_EQ(::chmod((sandboxes_ + "/.purged").c_str(), 0777), 0);
+  EXPECT_FALSE(Workspace::purge(sandboxes_, kId).ok()) << "it is open to others";
+  EXPECT_EQ(slurp(inside("kept")), "x");
+  ASSERT_EQ(::rmdir((sandboxes_ + "/.purged").c_str()), 0);
+  EXPECT_OK(Workspace::purge(sandboxes_, kId));
+  EXPECT_TRUE(std::filesystem::is_empty(sandboxes_));
+}
+
+TEST_F(Trees, PurgesAtOnceDoNotGetInEachOthersWay) {
+  std::vector<std::string> ids;
+  for (char c = 'a'; c <= 'p'; ++c) ids.push_back("isg-" + std::string(26, c));
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::thread> threads;
+    for (const std::string& id : ids) {
+      threads.emplace_back([&, id] {
+        ASSERT_TRUE(Workspace::open({sandboxes_, id, Identity(), nullptr, false, ""}, false).ok());
+        EXPECT_OK(Workspace::purge(sandboxes_, id));
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+  EXPECT_OK(Workspace::purge(sandboxes_, kId));
+  EXPECT_TRUE(std::filesystem::is_empty(sandboxes_));
 }
 
 TEST_F(Trees, PurgeSurvivesATenantThatKeepsRenamingAndFilling) {

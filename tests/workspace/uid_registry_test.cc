@@ -26,12 +26,18 @@ class Uids : public Box {
     ::mkdir(uids_.c_str(), 0700);
     for (const auto* file : {&passwd_, &group_, &subuid_, &subgid_}) spill(*file, "");
   }
-  UidRegistry registry() { return UidRegistry({uids_, sandboxes_, passwd_, group_, subuid_, subgid_}); }
+  UidRegistry registry() { return registry_of(uids_); }
+  // Another gateway's has sandboxes of its own, too.
+  UidRegistry registry_of(const std::string& uids) {
+    const std::string sandboxes = uids == uids_ ? sandboxes_ : uids + ".sandboxes";
+    ::mkdir(sandboxes.c_str(), 0711);
+    return UidRegistry({uids, sandboxes, passwd_, group_, subuid_, subgid_, claims_});
+  }
   Result<std::unique_ptr<Workspace>> make(const std::string& id, uint32_t uid) {
     return Workspace::open({sandboxes_, id, {true, uid, uid}, nullptr, false, "test"}, false);
   }
   std::string uids_ = top_ + "/uids", passwd_ = top_ + "/passwd", group_ = top_ + "/group",
-              subuid_ = top_ + "/subuid", subgid_ = top_ + "/subgid";
+              subuid_ = top_ + "/subuid", subgid_ = top_ + "/subgid", claims_ = top_ + "/claims";
 };
 
 TEST_F(Uids, AreTheHashOfTheAgent) {
@@ -39,6 +45,30 @@ TEST_F(Uids, AreTheHashOfTheAgent) {
   EXPECT_EQ(UidRegistry::preferred("a"), 0xe40c292cU % 60000 + 10000);
   EXPECT_EQ(UidRegistry::preferred("foobar"), 0xbf9cf968U % 60000 + 10000);
   EXPECT_EQ(*registry().assign(id_of(1), "foobar"), UidRegistry::preferred("foobar"));
+}
+
+// Else who gets the next free uid for his `bob` knows that another tenant has one.
+TEST_F(Uids, OfSeveralTenantsSayNothingOfEachOther) {
+  isogate_host host{};
+  isogate_sandbox_spec spec{};
+  const auto seed = [&](const std::string& tenant, const std::string& agent) {
+    spec.tenant = {tenant.data(), tenant.size()};
+    spec.agent_id = {agent.data(), agent.size()};
+    return uid_seed(host, spec);
+  };
+  EXPECT_EQ(seed("a", "bob"), "bob") << "one tenant: as ever";
+  host.flags = ISOGATE_HOST_MANY_TENANTS;
+  EXPECT_NE(UidRegistry::preferred(seed("a", "bob")), UidRegistry::preferred("bob"));
+  EXPECT_NE(UidRegistry::preferred(seed("a", "bob")), UidRegistry::preferred(seed("b", "bob")));
+  EXPECT_NE(seed("a", "bob"), seed("ab", "ob"));
+  const auto first = registry().assign(id_of(1), seed("a", "bob"));
+  ASSERT_OK(first);
+  ASSERT_OK(make(id_of(1), is_root() ? *first : ::geteuid()));
+  if (is_root()) {
+    host.flags = 0;
+    EXPECT_EQ(*registry().assign(id_of(1), seed("a", "bob")), *first) << "what was assigned stays";
+  }
+  EXPECT_EQ(*registry().assign(id_of(2), "bob"), UidRegistry::preferred("bob"));
 }
 
 TEST_F(Uids, OfNobodyAndOfThe16BitMinusOneAreNeverGiven) {
@@ -181,8 +211,10 @@ TEST_F(Uids, GivenByEightProcessesAtOnceAreAllDifferent) {
   std::set<std::string> owners;
   size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(uids_)) {
+    const std::string owner = slurp(entry.path());
+    if (owner.rfind(id_of(0).substr(0, 20), 0) != 0) continue;  // of the box itself
     ++count;
-    owners.insert(slurp(entry.path()));
+    owners.insert(owner);
   }
   EXPECT_EQ(count, 8U * kEach);
   EXPECT_EQ(owners.size(), count);
@@ -226,6 +258,56 @@ TEST_F(Uids, AreReleasedOnlyWhenFilesAndProcessesAreGone) {
 TEST_F(Uids, ProcessesOfTheGatewayItselfAreNeverEnded) {
   EXPECT_STATUS(end_processes(0), ISOGATE_INVALID_ARGUMENT);
   EXPECT_STATUS(end_processes(::geteuid()), ISOGATE_INVALID_ARGUMENT);
+}
+
+TEST_F(Uids, AnotherGatewaysUidIsNotGivenOut) {
+  const std::string others = top_ + "/others";
+  ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry_of(others).assign(id_of(1), "agent"), wanted);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1) << "it stays";
+  EXPECT_FALSE(std::filesystem::exists(uids_ + "/" + std::to_string(wanted)))
+      << "what was not to be had is given back";
+  ASSERT_TRUE(registry_of(others).release(id_of(1), wanted).ok());
+  EXPECT_EQ(*registry().assign(id_of(3), "agent"), wanted);
+}
+
+TEST_F(Uids, AStateDirectoryThatIsGoneHoldsNoUid) {
+  const std::string others = top_ + "/others";
+  ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry_of(others).assign(id_of(1), "agent"), wanted);
+  std::filesystem::remove_all(others);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted);
+}
+
+TEST_F(Uids, ARecordedUidThatAnotherGatewayHasIsAnErrorAndNotAnotherUid) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  ASSERT_TRUE(make(id_of(1), wanted).ok());
+  const std::string others = top_ + "/others";
+  ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
+  std::filesystem::remove_all(claims_);  // as a machine that was started anew has it
+  ASSERT_EQ(*registry_of(others).assign(id_of(2), "agent"), wanted);
+  EXPECT_EQ(registry().assign(id_of(1), "agent").error().status, ISOGATE_INTERNAL);
+}
+
+TEST_F(Uids, ClaimsThatSomebodyElseMayWriteAreNotBelieved) {
+  ASSERT_EQ(::mkdir(claims_.c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(claims_.c_str(), 0777), 0);
+  EXPECT_FALSE(registry().assign(id_of(1), "agent").ok());
+}
+
+TEST_F(Uids, EntriesThatAreMissingAreMadeAgainBeforeAnyIsGivenOut) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  ASSERT_TRUE(make(id_of(1), wanted).ok());
+  std::filesystem::remove(uids_ + "/" + std::to_string(wanted));
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/workspace/box.h"
@@ -355,6 +356,84 @@ TEST_F(Writes, AsAnotherUserAreThatUsers) {
   ASSERT_OK(write("f", "x"));
   EXPECT_EQ(info("f").st_uid, 23457U);
   EXPECT_EQ(list("")->names, std::vector<std::string>{"f"});
+}
+
+// A file that is staged beside its target is in reach of the tenant's programs.
+class StagedBeside : public Writes {
+ protected:
+  void SetUp() override { open(true); }
+  [[nodiscard]] std::string target() const { return outside_ + "/f"; }
+  // The name of the staged file, once it is there; empty: none came in ten seconds.
+  [[nodiscard]] std::string staged_name() const {
+    const auto until = std::chrono::steady_clock::now() + 10s;
+    while (std::chrono::steady_clock::now() < until)
+      for (const auto& entry : std::filesystem::directory_iterator(outside_))
+        if (entry.path().extension() == ".part") return entry.path().string();
+    return {};
+  }
+};
+
+TEST_F(StagedBeside, ASwappedFileIsNeverTakenForTheWrittenOne) {
+  spill(target(), "old");
+  spill(outside_ + "/secret", "secret");
+  auto pipe = make_pipe();
+  const std::string path = target();
+  auto request = request_for(path);
+  request.scope = ISOGATE_SCOPE_SANDBOX;
+  request.fd = pipe->read.get();
+  Result<uint64_t> written = Error{};
+  std::thread writer([&] { written = files().write(request, -1); });
+  const std::string staged = staged_name();
+  ASSERT_NE(staged, "");
+  std::filesystem::rename(staged, outside_ + "/away");
+  std::filesystem::create_symlink("secret", staged);
+  ASSERT_EQ(::write(pipe->write.get(), "new", 3), 3);
+  pipe->write.reset();
+  writer.join();
+  EXPECT_STATUS(written, ISOGATE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(written.error().os_errno, EBUSY);
+  EXPECT_EQ(slurp(target()), "old") << "and the old file stays";
+}
+
+TEST_F(StagedBeside, ASwapAtAnyMomentLeavesNoSymlinkWithASuccess) {
+  spill(outside_ + "/secret", "secret");
+  std::atomic<bool> stop{false};
+  std::atomic<int> swaps{0};
+  std::thread swapper([&] {
+    while (!stop)
+      for (const auto& entry : std::filesystem::directory_iterator(outside_)) {
+        if (entry.path().extension() != ".part" || entry.is_symlink()) continue;
+        std::error_code gone;
+        std::filesystem::rename(entry.path(), outside_ + "/away", gone);
+        if (!gone) std::filesystem::create_symlink("secret", entry.path(), gone);
+        if (!gone) ++swaps;
+      }
+  });
+  int good = 0;
+  for (int i = 0; i < 500; ++i) {
+    const auto written = write(target(), "new", 0, 0, ISOGATE_SCOPE_SANDBOX);
+    struct stat there {};
+    if (::lstat(target().c_str(), &there) != 0) continue;
+    ASSERT_TRUE(S_ISREG(there.st_mode)) << "try " << i << (written ? ", a success" : ", an error");
+    good += written ? 1 : 0;
+  }
+  stop = true;
+  swapper.join();
+  EXPECT_GT(swaps, 0);
+  RecordProperty("swaps", swaps);
+  RecordProperty("successes", good);
+}
+
+TEST_F(Writes, AppendedToTheLargestFileAreTooLarge) {
+  plant("f", "");
+  bool made = false;
+  for (const off_t size : {INT64_MAX, off_t{0xFFFFFFFF000}, off_t{0x1FFFFFFF000}})
+    made = made || ::truncate(inside("f").c_str(), size) == 0;
+  if (!made) GTEST_SKIP() << "this file system has no sparse files so large";
+  const auto appended = write("f", std::string(8192, 'x'), ISOGATE_FILE_APPEND);
+  EXPECT_STATUS(appended, ISOGATE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(appended.error().os_errno, EFBIG) << appended.error().message;
+  EXPECT_TRUE(staged().empty());
 }
 
 }  // namespace

@@ -1,0 +1,381 @@
+// Every request to the Engine fails once, in each way, in every step of a sandbox's life: what follows is an
+// error or the isolation that was promised, and what was purged is gone.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "plugins/docker/background.h"
+#include "plugins/docker/engine.h"
+#include "plugins/docker/profile.h"
+#include "plugins/docker/random_hex.h"
+#include "tests/docker/engine_proxy.h"
+#include "tests/local/plugin.h"
+#include "tests/support/program.h"
+
+namespace isogate::test {
+namespace {
+
+using docker::Bounded;
+using docker::Budget;
+using docker::Engine;
+using docker::EngineProxy;
+using docker::Fault;
+using docker::Json;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr Fault kFaults[] = {Fault::kError, Fault::kReset, Fault::kNoAnswer, Fault::kHang};
+const char* name_of(Fault fault) {
+  constexpr const char* kNames[] = {"error", "reset", "no answer", "hang"};
+  return kNames[static_cast<int>(fault)];
+}
+
+class DockerFaults : public Local {
+ protected:
+  void SetUp() override {
+    const char* address = std::getenv("ISOGATE_TEST_DOCKER");
+    if (address == nullptr || *address == '\0')
+      GTEST_SKIP() << "ISOGATE_TEST_DOCKER is not set: tests/engines/docker.sh up prints what it has to be";
+    if (std::string(address).rfind("unix://", 0) != 0) GTEST_SKIP() << "the Engine is not at a Unix socket";
+    if (!is_root()) GTEST_SKIP() << "without root this plugin is driven by the contract's cases";
+    engine_ = std::make_unique<Engine>(docker::parse_address(address, "ISOGATE_TEST_DOCKER"));
+    proxy_ = std::make_unique<EngineProxy>(std::string(address).substr(7));
+    Backend::instance = "faults-" + docker::random_hex(6);
+  }
+  void make(Json more = Json::object()) {
+    Json all = {{"host", proxy_->address()}, {"image", "isogate-test:small"}};
+    all.update(more);
+    backend_ = std::make_unique<Backend>(state_, "docker", all.dump(), 0);
+    ASSERT_NE(backend_->it, nullptr) << backend_->error;
+  }
+
+  isogate_status open(Box& box, int cancel_fd = -1) {
+    isogate_error error = no_error();
+    const isogate_call call = call_with(cancel_fd);
+    box.agent = Backend::instance;  // a uid follows the name, and other tests run beside this one
+    const isogate_sandbox_spec spec = box.spec();
+    box.info = {};
+    box.info.struct_size = sizeof box.info;
+    const auto status = backend_->api->open(backend_->it, &call, &spec, &box.it, &box.info, &error);
+    if (status != ISOGATE_OK) box.it = nullptr;
+    box.error = error.message;
+    return status;
+  }
+  isogate_status measure(Box& box, isogate_evidence& found, int cancel_fd = -1) {
+    isogate_error error = no_error();
+    const isogate_call call = call_with(cancel_fd);
+    isogate_evidence_request request{};
+    request.struct_size = sizeof request;
+    found = {};
+    found.struct_size = sizeof found;
+    const auto status = backend_->api->evidence(box.it, &call, &request, &found, &error);
+    box.error = error.message;
+    return status;
+  }
+  isogate_status close(Box& box, uint32_t mode, int cancel_fd = -1) {
+    isogate_error error = no_error();
+    const isogate_call call = call_with(cancel_fd);
+    const auto status = backend_->api->close(box.it, &call, mode, &error);
+    if (status == ISOGATE_OK) box.it = nullptr;
+    box.error = error.message;
+    return status;
+  }
+  static isogate_error no_error() {
+    isogate_error error{};
+    error.struct_size = sizeof error;
+    return error;
+  }
+
+  static Ran sh(Box& box, const std::string& script, int cancel_fd = -1) {
+    auto pipe = make_pipe();
+    EXPECT_TRUE(pipe.ok());
+    const std::string shell = "/bin/sh", option = "-c";
+    const isogate_str argv[] = {str(shell), str(option), str(script)};
+    isogate_exec_request request{};
+    request.struct_size = sizeof request;
+    request.argv = argv;
+    request.argc = std::size(argv);
+    request.stdin_fd = request.stderr_fd = request.control_fd = -1;
+    request.stdout_fd = pipe->write.get();
+    Ran ran;
+    ran.result.struct_size = sizeof ran.result;
+    isogate_error error = no_error();
+    const isogate_call call = call_with(cancel_fd);
+    ran.status = box.backend.api->exec(box.it, &call, &request, &ran.result, &error);
+    ran.error = error.message;
+    pipe->write.reset();
+    char buffer[4096];
+    for (ssize_t n = 0; (n = ::read(pipe->read.get(), buffer, sizeof buffer)) > 0;)
+      ran.out.append(buffer, static_cast<size_t>(n));
+    return ran;
+  }
+  // An error, or what it runs in is what was promised.
+  static void expect_isolated(Box& box, const std::string& when, int cancel_fd = -1) {
+    const Ran ran =
+        sh(box, "grep -E '^(Seccomp|NoNewPrivs|CapEff|CapBnd):' /proc/self/status; hostname", cancel_fd);
+    if (ran.status != ISOGATE_OK || (ran.result.flags & ISOGATE_RESULT_KILLED) != 0) return;
+    EXPECT_NE(ran.out.find("NoNewPrivs:\t1\n"), std::string::npos) << when << ran.out;
+    EXPECT_NE(ran.out.find("Seccomp:\t2\n"), std::string::npos) << when << ran.out;
+    EXPECT_NE(ran.out.find("CapEff:\t0000000000000000\n"), std::string::npos) << when << ran.out;
+    EXPECT_NE(ran.out.find("CapBnd:\t0000000000000000\n"), std::string::npos) << when << ran.out;
+    EXPECT_NE(ran.out.find("sandbox\n"), std::string::npos) << when << ran.out;
+  }
+  // What the Engine has of this test's gateway, but the runner's own volume, which stays.
+  std::string left() {
+    const Budget budget(std::chrono::seconds(30));
+    std::string all;
+    for (const Json& each : engine_->list({{docker::kLabelInstance, Backend::instance}}, budget))
+      all += " container " + each.at("Names").dump();
+    for (const Json& each : engine_->list_volumes({{docker::kLabelInstance, Backend::instance}}, budget))
+      if (each.at("Labels").value(docker::kLabelRole, "") != "runner")
+        all += " volume " + each.at("Name").dump();
+    const auto networks =
+        run_program({"docker", "-H", std::getenv("ISOGATE_TEST_DOCKER"), "network", "ls", "-q", "--filter",
+                     std::string("label=") + docker::kLabelInstance + "=" + Backend::instance});
+    if (!networks.out.empty()) all += " network " + networks.out;
+    return all;
+  }
+  bool nothing_is_left(milliseconds most) {
+    const auto until = Clock::now() + most;
+    while (!left().empty()) {
+      if (Clock::now() > until) return false;
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+    return true;
+  }
+  // As a gateway does: until it is open and measured.
+  void open_at_last(Box& box, const std::string& when) {
+    for (int tries = 0; box.it == nullptr && tries < 4; ++tries) open(box);
+    ASSERT_NE(box.it, nullptr) << when << box.error;
+    isogate_evidence found;
+    ASSERT_EQ(measure(box, found), ISOGATE_OK) << when << box.error;
+  }
+  void purge_at_last(Box& box, const std::string& when) {
+    for (int tries = 0; box.it != nullptr && tries < 4; ++tries) close(box, ISOGATE_CLOSE_PURGE);
+    ASSERT_EQ(box.it, nullptr) << when << box.error;
+    EXPECT_EQ(left(), "") << when;
+  }
+
+  // `step` with each of its requests failing once; `before` and `after` with a sound Engine.
+  void each_request(const std::function<void(Box&)>& before,
+                    const std::function<void(Box&, int cancel_fd, const std::string& when)>& step,
+                    const std::function<void(Box&, const std::string& when)>& after) {
+    const bool all = std::getenv("ISOGATE_SLOW_TESTS") != nullptr;
+    for (size_t i = 0;; ++i) {
+      bool any = false;
+      for (size_t f = 0; f < std::size(kFaults); ++f) {
+        if (!all && i > 2 && f != i % std::size(kFaults)) continue;
+        const Fault fault = kFaults[f];
+        Box box(*backend_, Box::Deferred{});
+        before(box);
+        if (testing::Test::HasFatalFailure()) return;
+        proxy_->fail(i, fault);
+        std::string when = "request " + std::to_string(i) + ", " + name_of(fault) + ": ";
+        const auto begin = Clock::now();
+        const Bounded bounded(milliseconds(3'000));
+        step(box, bounded.call().cancel_fd(), when);
+        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(8)) << when << "a slow Engine holds a call";
+        any = any || !proxy_->failed().empty();
+        when += proxy_->failed() + ": ";
+        proxy_->heal();
+        after(box, when);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+      if (!any) {
+        EXPECT_GT(i, 2u);
+        return;
+      }
+    }
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<EngineProxy> proxy_;
+  std::unique_ptr<Backend> backend_;
+};
+
+// Not believed but looked at.
+TEST_F(DockerFaults, AnEngineThatDoesNotApplyTheProfileServesNobody) {
+  proxy_->edit_containers([](const std::string& body) {
+    Json json = Json::parse(body);
+    json["HostConfig"]["SecurityOpt"] = {"no-new-privileges"};
+    return json.dump();
+  });
+  make();
+  Box box(*backend_, Box::Deferred{});
+  ASSERT_EQ(open(box), ISOGATE_OK) << box.error;
+  isogate_evidence found;
+  EXPECT_EQ(measure(box, found), ISOGATE_UNAVAILABLE);
+  EXPECT_NE(box.error.find("seccomp_profile"), std::string::npos) << box.error;
+  EXPECT_EQ(left(), "") << "its container goes at once";
+}
+
+// The next call finds the container gone, or its stopped processes dead.
+TEST_F(DockerFaults, WhatTheEngineCannotKillAtOnceIsKilledLater) {
+  make({{"transport", "stream"}});
+  Box box(*backend_, Box::Deferred{});
+  open_at_last(box, "");
+  proxy_->fail_all("* /containers/*/kill", Fault::kError);
+  EXPECT_NE(sh(box, "kill -9 -1; sleep 5").status, ISOGATE_OK);
+  proxy_->heal();
+  const auto runs = [&] {
+    const auto all = engine_->list({{docker::kLabelInstance, Backend::instance}}, Budget(Budget::kUsual));
+    return std::any_of(all.begin(), all.end(),
+                       [](const Json& each) { return each.at("State") == "running"; });
+  };
+  for (int i = 0; i < 100 && runs(); ++i) std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_FALSE(runs());
+  expect_isolated(box, "afterwards");
+  EXPECT_EQ(sh(box, "true").status, ISOGATE_OK);
+}
+
+TEST_F(DockerFaults, AStopFailsWhileTheEngineCannotEndTheContainer) {
+  make();
+  Box box(*backend_, Box::Deferred{});
+  open_at_last(box, "");
+  proxy_->fail_all("DELETE /containers/*", Fault::kError);
+  const Bounded bounded(milliseconds(2'000));
+  EXPECT_NE(close(box, ISOGATE_CLOSE_STOP, bounded.call().cancel_fd()), ISOGATE_OK);
+  EXPECT_NE(left(), "");
+  proxy_->heal();
+  EXPECT_EQ(close(box, ISOGATE_CLOSE_STOP), ISOGATE_OK) << box.error;
+  EXPECT_EQ(left(), "");
+  open_at_last(box, "");
+  purge_at_last(box, "");
+}
+
+// What is attached to only to be closed needs no container, and no configuration that could make one.
+TEST_F(DockerFaults, ASandboxIsClosedThoughNoContainerCouldBeMade) {
+  make();
+  {
+    Box box(*backend_, Box::Deferred{});
+    open_at_last(box, "");
+    ASSERT_EQ(close(box, ISOGATE_CLOSE_STOP), ISOGATE_OK) << box.error;
+  }
+  backend_.reset();
+  make({{"image", "no-such-image:1"}});
+  Box box(*backend_, Box::Deferred{});
+  isogate_sandbox_spec spec = box.spec(ISOGATE_OPEN_ATTACH_ONLY);
+  spec.egress = ISOGATE_EGRESS_ALLOW;
+  ASSERT_TRUE(box.open(spec)) << box.error;
+  EXPECT_NE(sh(box, "true").status, ISOGATE_OK);
+  EXPECT_EQ(close(box, ISOGATE_CLOSE_PURGE), ISOGATE_OK) << box.error;
+  box.open(box.spec(ISOGATE_OPEN_ATTACH_ONLY));
+  EXPECT_EQ(box.status, ISOGATE_NO_SANDBOX) << box.error;
+}
+
+// Nothing in it is measured later, and what was measured before is told of the very same container only.
+TEST_F(DockerFaults, EvidenceIsOfTheContainerThatRuns) {
+  make();
+  isogate_evidence first{}, again{};
+  Box box(*backend_, Box::Deferred{});
+  ASSERT_EQ(open(box), ISOGATE_OK) << box.error;
+  EXPECT_EQ(box.info.flags & ISOGATE_SANDBOX_FRESH, ISOGATE_SANDBOX_FRESH);
+  ASSERT_EQ(measure(box, first), ISOGATE_OK) << box.error;
+  ASSERT_EQ(close(box, ISOGATE_CLOSE_DETACH), ISOGATE_OK) << box.error;
+  ASSERT_EQ(open(box), ISOGATE_OK) << box.error;
+  EXPECT_EQ(box.info.flags & (ISOGATE_SANDBOX_FRESH | ISOGATE_SANDBOX_ATTACHED), ISOGATE_SANDBOX_ATTACHED);
+  ASSERT_EQ(measure(box, again), ISOGATE_OK) << box.error;
+  EXPECT_EQ(again.ns_pid, first.ns_pid);
+  ASSERT_EQ(close(box, ISOGATE_CLOSE_DETACH), ISOGATE_OK) << box.error;
+  const Json only =
+      engine_->list({{docker::kLabelInstance, Backend::instance}}, Budget(Budget::kUsual)).at(0);
+  engine_->kill(only.at("Id"), "KILL", Budget(Budget::kUsual));
+  engine_->start(only.at("Id"), Budget(Budget::kUsual));
+  ASSERT_EQ(open(box), ISOGATE_OK) << box.error;
+  EXPECT_EQ(box.info.flags & (ISOGATE_SANDBOX_FRESH | ISOGATE_SANDBOX_ATTACHED),
+            ISOGATE_SANDBOX_FRESH | ISOGATE_SANDBOX_ATTACHED);
+  ASSERT_EQ(measure(box, again), ISOGATE_OK) << box.error;
+}
+
+struct Case {
+  const char* name;
+  const char* config;
+};
+
+class DockerFaultsIn : public DockerFaults, public testing::WithParamInterface<Case> {
+ protected:
+  void SetUp() override {
+    DockerFaults::SetUp();
+    if (!IsSkipped()) make(Json::parse(GetParam().config));
+  }
+};
+
+TEST_P(DockerFaultsIn, AnOpenThatFailsLeavesNothingAndServesNothingUnmeasured) {
+  each_request([](Box&) {},
+               [&](Box& box, int cancel_fd, const std::string& when) {
+                 if (open(box, cancel_fd) != ISOGATE_OK) return;
+                 EXPECT_NE(box.info.flags & ISOGATE_SANDBOX_FRESH, 0u) << when;
+                 isogate_evidence found;
+                 if (measure(box, found, cancel_fd) == ISOGATE_OK) expect_isolated(box, when);
+               },
+               [&](Box& box, const std::string& when) {
+                 if (box.it == nullptr) {
+                   EXPECT_TRUE(nothing_is_left(std::chrono::seconds(20))) << when << left();
+                 }
+                 open_at_last(box, when);
+                 if (testing::Test::HasFatalFailure()) return;
+                 expect_isolated(box, when);
+                 purge_at_last(box, when);
+               });
+}
+
+TEST_P(DockerFaultsIn, APurgeThatSucceedsLeftNothingAndOneThatFailedIsRepeated) {
+  each_request([&](Box& box) { open_at_last(box, ""); },
+               [&](Box& box, int cancel_fd, const std::string& when) {
+                 if (close(box, ISOGATE_CLOSE_PURGE, cancel_fd) == ISOGATE_OK) {
+                   EXPECT_EQ(left(), "") << when;
+                 }
+               },
+               [&](Box& box, const std::string& when) { purge_at_last(box, when); });
+}
+
+TEST_P(DockerFaultsIn, AStopThatSucceedsLeftNothingRunning) {
+  const auto running = [&] {
+    return engine_->list({{docker::kLabelInstance, Backend::instance}}, Budget(Budget::kUsual)).size();
+  };
+  each_request([&](Box& box) { open_at_last(box, ""); },
+               [&](Box& box, int cancel_fd, const std::string& when) {
+                 if (close(box, ISOGATE_CLOSE_STOP, cancel_fd) == ISOGATE_OK) {
+                   EXPECT_EQ(running(), 0u) << when;
+                 }
+               },
+               [&](Box& box, const std::string& when) {
+                 for (int tries = 0; box.it != nullptr && tries < 4; ++tries) close(box, ISOGATE_CLOSE_STOP);
+                 ASSERT_EQ(box.it, nullptr) << when << box.error;
+                 EXPECT_EQ(running(), 0u) << when;
+                 open_at_last(box, when);
+                 if (!testing::Test::HasFatalFailure()) purge_at_last(box, when);
+               });
+}
+
+TEST_P(DockerFaultsIn, AContainerThatIsReplacedIsolatesAsBeforeOrIsAnError) {
+  each_request(
+      [&](Box& box) {
+        open_at_last(box, "");
+        if (testing::Test::HasFatalFailure()) return;
+        for (const Json& each :
+             engine_->list({{docker::kLabelInstance, Backend::instance}}, Budget(Budget::kUsual)))
+          engine_->kill(each.at("Id"), "KILL", Budget(Budget::kUsual));
+      },
+      [&](Box& box, int cancel_fd, const std::string& when) { expect_isolated(box, when, cancel_fd); },
+      [&](Box& box, const std::string& when) {
+        Ran last;
+        for (int tries = 0; tries < 4; ++tries)
+          if ((last = sh(box, "true")).status == ISOGATE_OK) break;
+        EXPECT_EQ(last.status, ISOGATE_OK) << when << last.error;
+        expect_isolated(box, when);
+        purge_at_last(box, when);
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, DockerFaultsIn,
+                         testing::Values(Case{"bind", R"({})"},
+                                         Case{"volume", R"({"workspace": "volume", "network": "internal"})"}),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+}  // namespace
+}  // namespace isogate::test

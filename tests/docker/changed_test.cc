@@ -1,0 +1,154 @@
+// A container that somebody changed, or started again, is not the one that was measured.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <thread>
+
+#include "tests/docker/backend_world.h"
+
+namespace isogate::docker {
+namespace {
+
+using test::Answer;
+using test::Caller;
+using test::eventually;
+using test::Gateway;
+using test::GatewayOptions;
+using testing::HasSubstr;
+
+class Changed : public BackendWorld {
+ protected:
+  GatewayOptions with(const std::string& more = {}) const {
+    GatewayOptions options = BackendWorld::options(more);
+    options.state_dir = state_.path();
+    return options;
+  }
+  void docker(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> argv{"docker", "-H", std::getenv(variable_)};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    const auto ran = test::run_program(argv);
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  }
+  std::string running() const {
+    const auto found = containers("sandbox");
+    return found.size() == 1 && found[0].at("State") == "running" ? found[0].at("Id").get<std::string>() : "";
+  }
+  // `change` is made to the container while no gateway runs; it is not used again.
+  void while_away(const std::function<void(const std::string& id)>& change) {
+    std::string before;
+    {
+      Gateway gateway(with("on_shutdown: keep"));
+      Caller(gateway, "a").run("echo kept > kept; echo mine > /tmp/mark");
+      before = container_of(gateway, "a");
+      gateway.stop();
+    }
+    change(before);
+    Gateway gateway(with());
+    const Caller me(gateway, "a");
+    EXPECT_EQ(me.out("cat kept; cat /tmp/mark 2>/dev/null"), "kept\n");
+    EXPECT_NE(container_of(gateway, "a"), before);
+    EXPECT_EQ(failure_of([&] { engine_->inspect(before, usual()); }).http_status, 404);
+  }
+  void while_it_runs(const std::function<void(const std::string& id)>& change) {
+    Gateway gateway(with());
+    const Caller me(gateway, "a");
+    me.run("echo kept > kept; echo mine > /tmp/mark");
+    const std::string before = container_of(gateway, "a");
+    change(before);
+    EXPECT_TRUE(eventually(10, [&] { return me.exec("true").status == 200 && running() != before; }));
+    EXPECT_EQ(me.out("cat kept; cat /tmp/mark 2>/dev/null"), "kept\n");
+    EXPECT_EQ(failure_of([&] { engine_->inspect(before, usual()); }).http_status, 404);
+  }
+  const test::TemporaryDirectory state_{"/var/tmp"};
+};
+
+TEST_F(Changed, MoreMemoryWhileTheGatewayWasAway) {
+  while_away([&](const std::string& id) { docker({"update", "--memory", "1g", "--memory-swap", "2g", id}); });
+}
+
+TEST_F(Changed, MoreProcessesWhileTheGatewayWasAway) {
+  while_away([&](const std::string& id) { docker({"update", "--pids-limit", "4096", id}); });
+}
+
+TEST_F(Changed, StartedAgainWhileTheGatewayWasAway) {
+  while_away([&](const std::string& id) { docker({"restart", "-t", "0", id}); });
+}
+
+TEST_F(Changed, MoreMemoryWhileItRuns) {
+  while_it_runs([&](const std::string& id) {
+    docker({"update", "--memory", "1g", "--memory-swap", "2g", id});
+  });
+}
+
+TEST_F(Changed, StartedAgainWhileItRuns) {
+  while_it_runs([&](const std::string& id) { docker({"restart", "-t", "0", id}); });
+}
+
+// A container without a network can be given none; one with a network of its own can.
+class ChangedNetwork : public Changed {
+ protected:
+  void SetUp() override {
+    Changed::SetUp();
+    if (!IsSkipped()) network_ = engine_->create_network(new_name(), Json{{"Driver", "bridge"}}, usual());
+  }
+  void TearDown() override {
+    Changed::TearDown();
+    if (!network_.empty()) engine_->remove_network(network_, usual());
+  }
+  GatewayOptions internal(const std::string& more = {}) const {
+    GatewayOptions options = BackendWorld::options(more, "network: internal");
+    options.state_dir = state_.path();
+    return options;
+  }
+  std::string network_;
+};
+
+TEST_F(ChangedNetwork, AnotherNetworkWhileTheGatewayWasAway) {
+  std::string before;
+  {
+    Gateway gateway(internal("on_shutdown: keep"));
+    Caller(gateway, "a").run("echo kept > kept");
+    before = container_of(gateway, "a");
+    gateway.stop();
+  }
+  docker({"network", "connect", network_, before});
+  Gateway gateway(internal());
+  EXPECT_EQ(Caller(gateway, "a").out("cat kept"), "kept\n");
+  EXPECT_NE(container_of(gateway, "a"), before);
+}
+
+TEST_F(ChangedNetwork, AnotherNetworkWhileItRuns) {
+  Gateway gateway(internal());
+  const Caller me(gateway, "a");
+  me.run("echo kept > kept");
+  const std::string before = container_of(gateway, "a");
+  docker({"network", "connect", network_, before});
+  EXPECT_TRUE(eventually(10, [&] { return me.exec("true").status == 200 && running() != before; }));
+  EXPECT_EQ(me.out("cat kept"), "kept\n");
+}
+
+// Contact with a runner that does not answer is lost: what it runs is killed from outside, and soon.
+TEST_F(Changed, ATimeoutIsAnsweredThoughTheRunnerDoesNotAnswer) {
+  Gateway gateway(with());
+  const Caller me(gateway, "a");
+  me.run("echo kept > kept");
+  const std::string before = container_of(gateway, "a");
+  const pid_t runner = engine_->inspect(before, usual()).at("State").at("Pid").get<pid_t>();
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(milliseconds(500));
+    ::kill(runner, SIGSTOP);
+  });
+  Answer answer;
+  const double seconds = test::seconds_of([&] { answer = me.exec("sleep 4711.5", {{"timeout_sec", 2}}); });
+  stopper.join();
+  EXPECT_LT(seconds, 2.0 + 0.5) << "250 ms, and as much for this machine";
+  EXPECT_TRUE(answer.status == 502 || answer.body.at("outcome") == "timed_out") << answer.text;
+  EXPECT_TRUE(eventually(5, [&] {
+    return test::run_program({"pgrep", "-f", "sleep 4711[.]5"}).exit_code == 1;
+  })) << "it outlived its exec";
+  EXPECT_EQ(me.out("cat kept"), "kept\n");
+  EXPECT_NE(container_of(gateway, "a"), before);
+}
+
+}  // namespace
+}  // namespace isogate::docker

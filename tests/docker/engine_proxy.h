@@ -1,0 +1,65 @@
+// Stands between a client and a real Engine at a Unix socket, and lets single requests fail.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runner/fd.h"
+#include "tests/support/program.h"
+
+namespace isogate::docker {
+
+enum class Fault {
+  kError,     // the Engine has nothing of it, the client has a 500
+  kReset,     // the Engine has nothing of it, the client sees the end of its connection
+  kNoAnswer,  // the Engine does it, the client sees the end of its connection
+  kHang,      // the Engine has nothing of it, the client waits
+};
+
+class EngineProxy {
+ public:
+  explicit EngineProxy(std::string engine_socket);  // a path
+  EngineProxy(const EngineProxy&) = delete;
+  EngineProxy& operator=(const EngineProxy&) = delete;
+  ~EngineProxy();
+  [[nodiscard]] std::string address() const { return "unix://" + directory_.path() + "/s"; }
+
+  // The request with that number from now on, from 0: of those about containers, volumes, networks and execs
+  // by name, since others come when they like.
+  void fail(size_t number, Fault fault);
+  // Every request of that kind, until heal(): "POST /containers/*/kill", where * is one part of the path.
+  void fail_all(const std::string& kind, Fault fault);
+  // What the Engine is told to create instead; until the end.
+  using Edit = std::function<std::string(const std::string& body)>;
+  void edit_containers(Edit edit);
+  void heal();
+  [[nodiscard]] size_t count() const { return count_; }  // since the last of these three
+  [[nodiscard]] std::string failed() const;              // which request that was; empty: none
+
+ private:
+  struct Side;
+  void serve();
+  void talk(int client);
+  std::optional<Fault> fault_of(const std::string& kind);
+  Edit edit_of(const std::string& kind);
+
+  const std::string engine_;
+  test::TemporaryDirectory directory_;
+  Fd listener_;
+  mutable std::mutex mutex_;
+  std::atomic<size_t> count_ = 0;
+  std::optional<std::pair<size_t, Fault>> planned_;
+  std::optional<std::pair<std::string, Fault>> planned_kind_;
+  std::string failed_;
+  Edit edit_;
+  std::atomic<bool> ending_ = false;
+  std::vector<std::thread> talks_;
+  std::thread server_;
+};
+
+}  // namespace isogate::docker

@@ -1,0 +1,54 @@
+#include <sys/resource.h>
+
+#include "tests/faults/faults.h"
+
+// A gateway that may open few files: each tenant has its share of the sandboxes that fit.
+namespace isogate::test {
+namespace {
+
+constexpr uid_t kSomebody = 65534;
+
+void expect_room_for_another_tenant() {
+  std::string yaml = "allow_unisolated: true\nbackends: [{name: local}]\nkeys:\n";
+  for (const char name : {'a', 'b'})
+    yaml += std::string("  - {name: ") + name + ", tenant: " + name +
+            ", sha256: " + sha256_hex(std::string(64, name)) + "}\n";
+  const rlimit few{1024, 1024};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto gateway = std::make_unique<Gateway>(GatewayOptions{.yaml = yaml, .run_as = kSomebody});
+  const auto of = [&](char tenant, int agent) {
+    return Caller(gateway->url(), std::string(64, tenant), tenant + std::to_string(agent));
+  };
+  const auto opened = [&](char tenant) {
+    int count = 0;
+    for (Answer answer; count < 500; ++count) {
+      answer = of(tenant, count).exec("true");
+      if (answer.status == 200) continue;
+      EXPECT_TRUE(refused(answer, 507, "quota_exceeded"));
+      EXPECT_NE(answer.text.find("sandboxes of this tenant are open"), std::string::npos) << answer.text;
+      break;
+    }
+    return count;
+  };
+  const int mine = opened('a');
+  EXPECT_GE(mine, 10);
+  EXPECT_LT(mine, 500);
+  EXPECT_EQ(opened('b'), mine) << "of another tenant";
+  for (const char tenant : {'a', 'b'}) EXPECT_EQ(of(tenant, 0).out("echo works"), "works\n");
+  EXPECT_TRUE(succeeded(of('a', 1).call("DELETE", "/sandboxes/a1")));
+  EXPECT_EQ(of('a', mine).out("echo works"), "works\n");
+}
+
+// In a process of its own: not even root can raise the limit again everywhere.
+TEST(FewDescriptors, OneTenantsSandboxesLeaveRoomForAnothers) {
+  if (!is_root()) GTEST_SKIP() << "the gateway is to be another user's";
+  EXPECT_EXIT(
+      {
+        expect_room_for_another_tenant();
+        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace isogate::test

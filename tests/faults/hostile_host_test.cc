@@ -1,0 +1,74 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tests/faults/faults.h"
+#include "tests_dirs.h"
+
+// A host that whoever wrote its plugin has taken over, and that speaks to front and supervisor as it likes.
+namespace isogate::test {
+namespace {
+
+double cpu_seconds(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream fields(text.substr(std::min(text.rfind(')') + 2, text.size())));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+class HostileHost : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { SKIP_UNLESS_STARTABLE(); }
+  static std::string yaml(const std::string& how) {
+    return "allow_unisolated: true\nprobe_interval_sec: 1\nbackends:\n  - {name: local}\n  - name: hostile\n "
+           "   plugin: " ISOGATE_BUILD_DIR "/test_plugins/hostile.so\n    config: {how: " +
+           how + "}\n";
+  }
+};
+
+TEST_P(HostileHost, CostsNobodyElseAnything) {
+  const auto gateway = start(yaml(GetParam()));
+  const Caller me(*gateway, "me");
+  EXPECT_EQ(me.out("echo works"), "works\n");
+  const pid_t front = front_of(*gateway), other = host_of(*gateway, "local");
+  const long before = resident_kib(front);
+  const double supervisor = cpu_seconds(gateway->pid());
+  long most = before;
+  double slowest = 0;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(6);
+  while (std::chrono::steady_clock::now() < until) {
+    slowest = std::max(slowest, seconds_of([&] { EXPECT_EQ(me.get("/livez").status, 200); }));
+    slowest = std::max(slowest, seconds_of([&] { EXPECT_EQ(me.out("echo works"), "works\n"); }));
+    most = std::max(most, resident_kib(front));
+  }
+  EXPECT_LT(slowest, 1.0) << "somebody else's call waits for the hostile host";
+  EXPECT_LT(most - before, kib_bound(32 * 1024)) << "KiB more in the front";
+  EXPECT_LT(cpu_seconds(gateway->pid()) - supervisor, 1.5) << "of the supervisor's processor time in 6 s";
+  EXPECT_EQ(front_of(*gateway), front) << "the front died of it";
+  EXPECT_EQ(host_of(*gateway, "local"), other) << "another backend's host died of it";
+}
+
+// It is ended each time, and not started again and again.
+TEST_P(HostileHost, IsQuarantined) {
+  if (std::string_view(GetParam()) == "ids")
+    GTEST_SKIP() << "a listing that is too long costs no host its life";
+  const auto gateway = start(yaml(GetParam()));
+  const Caller me(*gateway, "me");
+  EXPECT_TRUE(eventually(30, [&] { return backend_row(me, "hostile").at("verdict") == "quarantined"; }))
+      << backend_row(me, "hostile");
+  EXPECT_EQ(host_of(*gateway, "hostile"), -1) << "it lives on without its channel";
+  EXPECT_EQ(me.out("echo works"), "works\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, HostileHost,
+                         testing::Values("hello", "reply", "descriptors", "malformed", "large", "ids",
+                                         "ready", "ready_descriptors", "ready_large"),
+                         [](const auto& one) { return std::string(one.param); });
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,261 @@
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <map>
+
+#include "tests/faults/faults.h"
+#include "tests_dirs.h"
+
+// attacks.md 131, 132 and 136 as the gateway sees them, whatever backend it has: after a step that failed the
+// next call is an error, or runs in what has been measured and judged since.
+namespace isogate::test {
+namespace {
+
+class SandboxSteps : public testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_UNLESS_STARTABLE();
+    ::chmod(place_.path().c_str(), 0777);
+    fail("");
+    begin();
+  }
+  // On the state of the one before, which has ended.
+  void begin() {
+    const std::string state_dir = gateways_.empty() ? "" : gateways_.back()->state_dir();
+    gateways_.push_back(
+        start("min_isolation: namespace\nbackends:\n  - name: staged\n    plugin: " ISOGATE_BUILD_DIR
+              "/test_plugins/staged.so\n    config: {stage: " +
+                  place_.path() + "}\n",
+              state_dir));
+    ASSERT_TRUE(decided(gateway()));
+  }
+  Gateway& gateway() const { return *gateways_.back(); }
+  void kill() {
+    gateway().signal(SIGKILL);
+    gateway().wait(10);
+  }
+  void fail(const std::string& steps) { place_.file("fail", steps); }
+  [[nodiscard]] Caller me() const { return {gateway(), "me"}; }
+  [[nodiscard]] Answer run() const { return me().post("/exec", {{"argv", {"true"}}}); }
+  [[nodiscard]] Answer end(bool purge) const {
+    return me().call("DELETE", purge ? "/sandboxes/me?purge=true" : "/sandboxes/me");
+  }
+  static bool is_sound(const Answer& answer) {
+    return answer.status == 200 && answer.body.value("stdout", "") == "sound\n" &&
+           answer.body.value("isolation", "") == "namespace";
+  }
+  // Nothing that was not measured ran, and nothing was said to have.
+  static void expect_error_or_sound(const Answer& answer) {
+    EXPECT_EQ(answer.text.find("UNSOUND"), std::string::npos) << answer.text;
+    const bool ran = answer.body.contains("outcome");
+    if (answer.status == 200)
+      EXPECT_TRUE(ran ? is_sound(answer) : answer.body.value("content", "") == "sound\n") << answer.text;
+    else
+      EXPECT_GE(answer.status, 400) << answer.text;
+  }
+  size_t left(const std::string& suffix) {
+    size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(place_.path()))
+      if (entry.path().string().ends_with(suffix)) ++count;
+    return count;
+  }
+
+  TemporaryDirectory place_;
+  std::vector<std::unique_ptr<Gateway>> gateways_;
+};
+
+TEST_F(SandboxSteps, AfterAnyThatFailsTheNextCallIsAnErrorOrSound) {
+  const std::vector<std::pair<std::string, std::function<void()>>> acts = {
+      {"run", [&] { (void)run(); }},
+      {"stop", [&] { (void)end(false); }},
+      {"purge", [&] { (void)end(true); }},
+  };
+  const std::vector<std::string> steps = {"open",
+                                          "made",
+                                          "evidence",
+                                          "mismatch",
+                                          "stop",
+                                          "purge",
+                                          "lost",
+                                          "unproven",
+                                          "weaker",
+                                          "stop mismatch",
+                                          "stop purge mismatch",
+                                          "stop purge evidence"};
+  for (const std::string& step : steps) {
+    for (const bool opened_before : {false, true}) {
+      for (const auto& [act, perform] : acts) {
+        SCOPED_TRACE(step + (opened_before ? " while it is open, " : ", ") + act);
+        fail("");
+        ASSERT_TRUE(eventually(10, [&] { return end(true).status != 503; }));
+        if (opened_before) {
+          ASSERT_TRUE(eventually(10, [&] { return is_sound(run()); }));
+        }
+        fail(step);
+        perform();
+        expect_error_or_sound(run());
+        expect_error_or_sound(me().read("a"));
+        fail("");
+        EXPECT_TRUE(eventually(10, [&] {
+          const Answer answer = run();
+          expect_error_or_sound(answer);
+          return is_sound(answer) || answer.status == 410;
+        })) << run().text;
+        EXPECT_TRUE(succeeded(end(true)));
+        EXPECT_EQ(left(".place"), 0u);
+        EXPECT_EQ(left(".workspace"), 0u);
+      }
+    }
+  }
+}
+
+TEST_F(SandboxSteps, AfterAHostThatEndsInAnyTheNextCallIsAnErrorOrSound) {
+  const std::vector<std::pair<std::string, std::function<void()>>> acts = {
+      {"die-made", [&] { (void)run(); }},
+      {"die-evidence", [&] { (void)run(); }},
+      {"die-stop", [&] { (void)end(false); }},
+      {"die-purge", [&] { (void)end(true); }}};  // fewer than what quarantines it
+  for (const auto& [step, perform] : acts) {
+    SCOPED_TRACE(step);
+    fail("");
+    ASSERT_TRUE(eventually(10, [&] { return is_sound(run()); })) << run().text;
+    if (step == "die-made" || step == "die-evidence") {
+      ASSERT_TRUE(succeeded(end(false)));
+    }
+    fail(step);
+    perform();
+    fail("");
+    EXPECT_TRUE(eventually(10, [&] {
+      const Answer answer = run();
+      expect_error_or_sound(answer);
+      return is_sound(answer);
+    })) << run().text;
+  }
+}
+
+TEST_F(SandboxSteps, EvidenceThatMismatchedIsNotForgivenByTheNextOpen) {
+  ASSERT_TRUE(is_sound(run()));
+  ASSERT_TRUE(succeeded(end(false)));
+  fail("mismatch stop");
+  EXPECT_TRUE(refused(run(), 503, "backend_unavailable"));
+  fail("mismatch");
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(refused(run(), 503, "backend_unavailable"));
+  fail("");
+  EXPECT_TRUE(is_sound(run()));
+}
+
+TEST_F(SandboxSteps, AnExecThatIsNotProvenIsUnknownAndItsSandboxIsClosed) {
+  ASSERT_TRUE(is_sound(run()));
+  for (const char* how : {"unproven", "weaker"}) {
+    fail(how);
+    EXPECT_TRUE(refused(run(), 502, "outcome_unknown")) << how;
+    EXPECT_EQ(left(".place"), 1u);
+    fail("stop");
+    EXPECT_TRUE(refused(run(), 503, "backend_unavailable")) << how;
+    fail("");
+    EXPECT_TRUE(is_sound(run())) << how;
+  }
+}
+
+TEST_F(SandboxSteps, AGatewayThatIsKilledBeforeTheCommitLeavesAnAgentThatWorks) {
+  fail("die-evidence");  // what the host leaves is what it leaves when all are killed
+  EXPECT_TRUE(refused(run(), 503, "backend_unavailable"));
+  EXPECT_EQ(left(".place"), 1u);
+  kill();
+  fail("");
+  begin();
+  EXPECT_TRUE(eventually(10, [&] { return left(".place") == 0 && left(".workspace") == 0; }))
+      << "nobody ends what was never accepted";
+  EXPECT_TRUE(is_sound(run()));
+}
+
+TEST_F(SandboxSteps, WhatABusyCleanUpComesToLateIsNotTheSandboxThatCameMeanwhile) {
+  const std::vector<std::string> agents{"a", "b"};
+  std::map<std::string, std::string> ids;
+  fail("die-evidence stuck-list");
+  for (const auto& agent : agents) {
+    const size_t before = ids.size();
+    const auto made = [&] {  // the host of the one before may not be back yet
+      EXPECT_GE(Caller(gateway(), agent).post("/exec", {{"argv", {"true"}}}).status, 500);
+      for (const auto& entry : std::filesystem::directory_iterator(place_.path()))
+        if (const auto& path = entry.path(); path.extension() == ".workspace")
+          ids.emplace(path.stem(), agent);
+      return ids.size() > before;
+    };
+    EXPECT_TRUE(eventually(10, made));
+  }
+  ASSERT_EQ(ids.size(), 2u);
+  kill();
+  for (const auto& [id, agent] : ids) std::filesystem::remove(place_.path() + "/" + id + ".place");
+  fail("stuck-list");
+  begin();
+  ASSERT_TRUE(eventually(10, [&] { return left(".place") == 1; })) << "nobody cleans up";
+  for (const auto& [id, agent] : ids) {
+    if (std::filesystem::exists(place_.path() + "/" + id + ".place")) continue;  // it is at this one
+    const Caller other(gateway(), agent);
+    EXPECT_TRUE(succeeded(other.call("DELETE", "/sandboxes/" + agent + "?purge=true")));
+    EXPECT_TRUE(is_sound(other.post("/exec", {{"argv", {"true"}}})));
+    fail("");
+    EXPECT_TRUE(eventually(10, [&] { return left(".workspace") == 1; })) << "the first is not cleaned up";
+    EXPECT_FALSE(eventually(1, [&] { return left(".place") == 0; })) << "it was another sandbox";
+    EXPECT_TRUE(is_sound(other.post("/exec", {{"argv", {"true"}}})));
+    return;
+  }
+}
+
+TEST_F(SandboxSteps, AfterALostStateStoreAnAgentWorksAndCanBeEnded) {
+  ASSERT_TRUE(is_sound(run()));
+  kill();
+  const std::string state_dir = gateway().state_dir();
+  const auto lose = [&] {
+    for (const char* name : {"state.db", "state.db-wal", "state.db-shm"})
+      std::filesystem::remove(state_dir + "/front/" + name);
+  };
+  lose();
+  begin();
+  EXPECT_TRUE(is_sound(run())) << run().text;
+  kill();
+  lose();
+  begin();
+  EXPECT_TRUE(succeeded(end(true)));
+  EXPECT_EQ(left(".place") + left(".workspace"), 0u);
+  EXPECT_TRUE(refused(end(true), 404, "sandbox_not_found"));
+}
+
+TEST_F(SandboxSteps, APurgeThatACrashInterruptsIsFinishedByTheNextGateway) {
+  ASSERT_TRUE(is_sound(run()));
+  fail("purge");
+  EXPECT_GE(end(true).status, 500);
+  kill();
+  fail("");
+  begin();
+  EXPECT_TRUE(eventually(10, [&] { return left(".workspace") == 0; })) << "the purge is forgotten";
+  EXPECT_TRUE(refused(end(true), 404, "sandbox_not_found"));
+}
+
+// The store of a front that cannot write: what was opened is closed, and the agent works when it can again.
+TEST_F(SandboxSteps, ACommitThatFailsClosesWhatWasOpened) {
+  const std::string state = gateway().state_dir() + "/front/state.db";
+  gateway().stop();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(state.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db,
+                         "CREATE TRIGGER full BEFORE INSERT ON sandboxes WHEN NEW.state = 'active' BEGIN "
+                         "SELECT RAISE(ABORT, 'full'); END",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  begin();
+  EXPECT_TRUE(refused(run(), 507, "quota_exceeded"));
+  EXPECT_EQ(left(".place"), 0u) << "what could not be recorded is left open";
+  gateway().stop();
+  ASSERT_EQ(sqlite3_open(state.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "DROP TRIGGER full", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  begin();
+  EXPECT_TRUE(is_sound(run()));
+}
+
+}  // namespace
+}  // namespace isogate::test

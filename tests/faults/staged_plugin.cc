@@ -1,0 +1,145 @@
+// A backend whose steps fail when a file says so. It claims isolation and has none; what its execs print says
+// whether the gateway had measured, and judged, what they run in.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "isogate/backend.hpp"
+
+namespace sdk = isogate::sdk;
+
+namespace {
+
+// The directory of the configuration: `fail` names the steps that fail, <id>.workspace and <id>.place are
+// what outlives a host.
+class Stage {
+ public:
+  explicit Stage(std::string directory) : directory_(std::move(directory)) {}
+
+  [[nodiscard]] bool fails(const std::string& step) const {
+    char text[256];
+    const int fd = ::open((directory_ + "/fail").c_str(), O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : ::read(fd, text, sizeof text);
+    if (fd >= 0) ::close(fd);
+    const std::string told = " " + std::string(text, n > 0 ? static_cast<size_t>(n) : 0) + " ";
+    return told.find(" " + step + " ") != std::string::npos;
+  }
+  void check(const std::string& step) const {
+    if (fails("die-" + step)) ::_exit(1);
+    if (fails(step)) throw sdk::Error(ISOGATE_IO, "the step `" + step + "` fails");
+  }
+  // While the step is told to, and the call is wanted.
+  void hang(const std::string& step, const sdk::Call& call) const {
+    while (fails("stuck-" + step) || (fails("slow-" + step) && !call.cancelled())) ::usleep(10'000);
+    call.check();
+  }
+  [[nodiscard]] bool has(const std::string& name) const {
+    return ::access((directory_ + "/" + name).c_str(), F_OK) == 0;
+  }
+  void make(const std::string& name) const {
+    ::close(::open((directory_ + "/" + name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  }
+  void remove(const std::string& name) const { ::unlink((directory_ + "/" + name).c_str()); }
+
+ private:
+  std::string directory_;
+};
+
+class StagedSandbox final : public sdk::Sandbox {
+ public:
+  StagedSandbox(const Stage& stage, std::string id) : stage_(stage), id_(std::move(id)) {}
+
+  void close(const sdk::Call& call, uint32_t mode) override {
+    closing_ = true;
+    if (mode != ISOGATE_CLOSE_DETACH) stage_.hang("stop", call);
+    if (mode != ISOGATE_CLOSE_DETACH) stage_.check(mode == ISOGATE_CLOSE_PURGE ? "purge" : "stop");
+    if (mode != ISOGATE_CLOSE_DETACH) stage_.remove(id_ + ".place");
+    if (mode == ISOGATE_CLOSE_PURGE) stage_.remove(id_ + ".workspace");
+  }
+  void exec(const sdk::Call& call, const isogate_exec_request& request,
+            isogate_exec_result& result) override {
+    stage_.make("ran");
+    if (stage_.fails("lost")) throw sdk::Error(ISOGATE_SANDBOX_LOST, "its workspace is gone");
+    [[maybe_unused]] const bool said =
+        call.write_all(request.stdout_fd, sound_ && !closing_ ? "sound\n" : "UNSOUND\n");
+    if (stage_.fails("unproven")) return;
+    result.flags = ISOGATE_RESULT_PROVEN;
+    result.isolation = stage_.fails("weaker") ? ISOGATE_ISOLATION_NONE : ISOGATE_ISOLATION_NAMESPACE;
+  }
+  void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) override {
+    entry.type = ISOGATE_ENTRY_REGULAR;
+    [[maybe_unused]] const bool said =
+        call.write_all(request.fd, sound_ && !closing_ ? "sound\n" : "UNSOUND\n");
+  }
+  void list(const sdk::Call& call, const isogate_file_request&, const sdk::EntrySink&) override {
+    stage_.make("listing");
+    const Listing until_here{stage_};
+    stage_.hang("list", call);
+    if (stage_.has("ran")) stage_.hang("second-list", call);
+  }
+  void evidence(const sdk::Call&, const isogate_evidence_request&, isogate_evidence& found) override {
+    stage_.check("evidence");
+    const bool bad = stage_.fails("mismatch");
+    found.flags = ISOGATE_EVIDENCE_MEASURED;
+    found.uid = 1000;
+    found.no_new_privs = bad ? 0 : 1;
+    found.seccomp_mode = 2;
+    found.ns_mnt = found.ns_pid = found.ns_net = found.ns_ipc = found.ns_uts = 1;
+    sound_ = !bad;
+  }
+
+ private:
+  struct Listing {
+    ~Listing() { stage.remove("listing"); }
+    const Stage& stage;
+  };
+  const Stage& stage_;
+  std::string id_;
+  bool sound_ = false, closing_ = false;
+};
+
+class StagedBackend final : public sdk::Backend {
+ public:
+  StagedBackend(sdk::Host, std::string_view config) : stage_(directory_of(config)) {}
+
+  void probe(const sdk::Call&, isogate_probe& probe) override {
+    probe.verdict = ISOGATE_PROBE_AVAILABLE;
+    probe.isolation = ISOGATE_ISOLATION_NAMESPACE;
+    probe.locality = ISOGATE_LOCALITY_HOST;
+    probe.capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_PROVEN_EXECS;
+  }
+  std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec& spec,
+                                     isogate_sandbox_info& info) override {
+    const std::string id(sdk::view(spec.sandbox_id));
+    const bool there = stage_.has(id + ".workspace"), runs = stage_.has(id + ".place");
+    const bool attach_only = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
+    if (!attach_only) stage_.check("open");
+    if (!there && attach_only) throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox");
+    if (!there && (spec.flags & ISOGATE_OPEN_KNOWN) != 0)
+      throw sdk::Error(ISOGATE_SANDBOX_LOST, "its workspace is gone");
+    stage_.make(id + ".workspace");
+    stage_.make(id + ".place");
+    if (!attach_only) stage_.check("made");
+    info.isolation = ISOGATE_ISOLATION_NAMESPACE;
+    info.flags = (there ? ISOGATE_SANDBOX_ATTACHED : 0u) | (runs ? 0u : ISOGATE_SANDBOX_FRESH);
+    return std::make_unique<StagedSandbox>(stage_, id);
+  }
+
+ private:
+  static std::string directory_of(std::string_view config) {
+    const size_t at = config.find("\"stage\":\"");
+    return at == config.npos ? "" : std::string(config.substr(at + 9, config.find('"', at + 9) - at - 9));
+  }
+  Stage stage_;
+};
+
+}  // namespace
+
+ISOGATE_EXPORT_BACKEND(StagedBackend, .id = "com.example.staged", .version = "1.0.0",
+                       .summary = "fails where it is told to", .isolation = ISOGATE_ISOLATION_NAMESPACE,
+                       .locality = ISOGATE_LOCALITY_HOST,
+                       .capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_PERSISTENT |
+                                       ISOGATE_CAP_PROVEN_EXECS,
+                       .config_schema_json = R"({"type":"object","properties":{"stage":{"type":"string"}}})")

@@ -1,0 +1,54 @@
+// Clients that go without a word: a machine that lost its power, a network that lost its way. Their kernel
+// answers nothing any more.
+#include <linux/filter.h>
+#include <sys/socket.h>
+
+#include <future>
+
+#include "tests/framing/framing.h"
+
+namespace isogate::test {
+namespace {
+
+class HalfOpen : public Framing {
+ protected:
+  // From here on every packet to this socket is dropped before TCP sees it.
+  static void lose_power(const HttpConnection& connection) {
+    sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
+    const sock_fprog program{1, &drop};
+    ASSERT_EQ(::setsockopt(connection.fd(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program), 0);
+  }
+};
+
+// One that waits for its answer, and one whose stream is silent but for its pings.
+TEST_F(HalfOpen, FreesItsPlaceWithinAMinute) {
+  if (!slow_tests()) GTEST_SKIP() << "takes 50 s: set ISOGATE_SLOW_TESTS=1";
+  const std::string waits = new_mark(), streams = new_mark();
+  HttpConnection waiting(gateway().url(), 120);
+  const std::string body =
+      Json{{"agent_id", agent()}, {"timeout_sec", 600}, {"command", "sleep " + waits}}.dump();
+  waiting.send("POST /exec HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer " + gateway().key() +
+               "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+               "\r\n\r\n" + body);
+  ExecStream stream(me(), {{"command", "sleep " + streams}, {"timeout_sec", 600}}, 120);
+  ASSERT_EQ(stream.status(), 200);
+  ASSERT_TRUE(there_within(10, waits) && there_within(10, streams));
+  lose_power(waiting);
+  lose_power(stream.connection);
+  auto one = std::async(std::launch::async, [&] { return gone_within(60, waits); });
+  EXPECT_TRUE(gone_within(60, streams)) << "the stream";
+  EXPECT_TRUE(one.get()) << "the answer";
+}
+
+// What its kernel still acknowledges is there, however long it says nothing.
+TEST_F(HalfOpen, IsNotSaidOfAClientThatOnlyWaits) {
+  if (!slow_tests()) GTEST_SKIP() << "takes 65 s: set ISOGATE_SLOW_TESTS=1";
+  HttpConnection connection(gateway().url(), 120);
+  const Json body = {{"agent_id", agent()}, {"timeout_sec", 120}, {"command", "sleep 62; echo alive"}};
+  const HttpResponse answer = connection.request("POST", "/exec", me().headers(), body.dump());
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_NE(answer.body.find("alive"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,185 @@
+#include "gateway/front/sandboxes.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+#include "gateway/ipc/channel.h"
+#include "gateway/ipc/codec.h"
+
+namespace {
+// This thread finds no memory for a block this large, give or take a terminator; 0: it finds what there is.
+thread_local size_t no_room_for = 0;
+}  // namespace
+
+void* operator new(size_t size) {
+  const bool refused = no_room_for != 0 && size >= no_room_for && size < no_room_for + 64;
+  void* block = refused ? nullptr : std::malloc(size > 0 ? size : 1);
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete(void* block, size_t) noexcept { std::free(block); }
+
+namespace isogate::front {
+namespace {
+namespace asio = boost::asio;
+
+constexpr size_t kRequestIdBytes = 654321;
+
+// A backend host that has no sandbox until it is asked to make one, and does what it is asked.
+class FakeHost {
+ public:
+  explicit FakeHost(Fd socket) : socket_(std::move(socket)), thread_([this] { serve(); }) {}
+  ~FakeHost() { thread_.join(); }  // the other end is closed by then
+
+ private:
+  void serve() const {
+    ipc::Hello hello;
+    hello.max_execs = hello.max_file_calls = hello.max_sandboxes = 64;
+    send(ipc::encode(hello));
+    bool open = false;
+    for (;;) {
+      auto record = ipc::receive_record(socket_.get(), ipc::Wait::kBlock);
+      if (!record) return;
+      auto call = ipc::decode_call(record->bytes, std::move(record->fds));
+      if (!call) return;
+      ipc::Reply reply;
+      reply.id = std::visit([](const auto& each) { return each.call.id; }, *call);
+      reply.status = ISOGATE_OK;
+      if (std::holds_alternative<ipc::ProbeCall>(*call)) {
+        ipc::Probe probe;
+        probe.verdict = ISOGATE_PROBE_AVAILABLE;
+        probe.locality = ISOGATE_LOCALITY_HOST;
+        reply.value = probe;
+      } else if (const auto* asked = std::get_if<ipc::OpenCall>(&*call)) {
+        const bool attach_only = (asked->flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
+        open = open || !attach_only;
+        if (open)
+          reply.value = ipc::Opened{};
+        else
+          reply.status = ISOGATE_NO_SANDBOX;
+      }
+      send(ipc::encode(reply));
+    }
+  }
+  void send(const ipc::Encoded& record) const {
+    (void)ipc::send_record(socket_.get(), record.bytes, {}, ipc::Wait::kBlock);
+  }
+
+  Fd socket_;
+  std::thread thread_;
+};
+
+Config one_backend() {
+  Config config;
+  config.allow_unisolated = true;
+  config.backends.emplace_back().name = "fake";
+  return config;
+}
+
+class SandboxesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "isogate-sandboxes-XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    root_ = name;
+    auto opened = State::open(root_ + "/front/state.db");
+    ASSERT_TRUE(opened.ok());
+    state_ = std::move(*opened);
+    sandboxes_ = std::make_unique<Sandboxes>(io_.get_executor(), backends_, *state_, "instance", false);
+    ASSERT_TRUE(sandboxes_->load().ok());
+    auto pair = ipc::make_socket_pair();
+    ASSERT_TRUE(pair.ok());
+    host_ = std::make_unique<FakeHost>(std::move(pair->b));
+    backends_.host_up("fake", {.generation = 1, .settings = 1}, std::move(pair->a));
+  }
+  void TearDown() override {
+    backends_.reconfigure(Config());  // retires the channel
+    io_.restart();
+    io_.run_for(std::chrono::seconds(5));
+    host_.reset();
+    EXPECT_EQ(std::system(("rm -rf '" + root_ + "'").c_str()), 0);
+  }
+
+  // What it throws is thrown here; what does not end is a failure.
+  template <typename T>
+  void run(asio::awaitable<T> work) {
+    bool ended = false;
+    std::exception_ptr failure;
+    asio::co_spawn(io_, std::move(work), [&](const std::exception_ptr& thrown, auto...) {
+      ended = true;
+      failure = thrown;
+      io_.stop();
+    });
+    io_.restart();
+    io_.run_for(std::chrono::seconds(10));
+    if (!ended) throw std::logic_error("it waits for ever");
+    try {
+      if (failure) std::rethrow_exception(failure);
+    } catch (const ApiError& error) {
+      throw std::runtime_error(error.message);
+    }
+  }
+  [[nodiscard]] static Wanted wanted() {
+    return {.tenant = "tenant", .agent = "agent", .request_id = "request"};
+  }
+  void open(std::optional<Lease>& lease) {
+    run([&]() -> asio::awaitable<void> { lease.emplace(co_await sandboxes_->acquire(wanted())); }());
+  }
+  void end(std::string request_id) { run(sandboxes_->end("tenant", "agent", true, std::move(request_id))); }
+
+  std::string root_;
+  asio::io_context io_;
+  Backends backends_{io_.get_executor(), one_backend()};
+  std::unique_ptr<State> state_;
+  std::unique_ptr<FakeHost> host_;
+  std::unique_ptr<Sandboxes> sandboxes_;
+};
+
+TEST_F(SandboxesTest, ASearchThatFindsNoMemoryLeavesTheAgentUsable) {
+  std::optional<Lease> lease;
+  run([&]() -> asio::awaitable<void> { co_await backends_.settled(std::chrono::seconds(5)); }());
+  std::string request_id(kRequestIdBytes, 'r');
+  no_room_for = kRequestIdBytes;
+  EXPECT_THROW(end(std::move(request_id)), std::bad_alloc);
+  no_room_for = 0;
+  EXPECT_EQ(sandboxes_->count(), 0u);
+  ASSERT_NO_THROW(open(lease));
+  EXPECT_EQ(lease->backend->config.name, "fake");
+}
+
+TEST_F(SandboxesTest, ACloseThatIsFinishedLaterAndThrowsLeavesTheAgentUsable) {
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  std::function<void()> kill = [] { throw std::runtime_error("the kill fails"); };
+  lease->sandbox->kills.insert(&kill);
+  Sandboxes::distrust(*lease);
+  std::optional<Lease> next;
+  EXPECT_THROW(open(next), std::runtime_error);
+  EXPECT_FALSE(lease->sandbox->changing);
+  lease->sandbox->kills.clear();
+  lease.reset();
+  ASSERT_NO_THROW(open(next));
+  EXPECT_FALSE(next->sandbox->closing);
+}
+
+TEST_F(SandboxesTest, AnEndThatFindsNoMemoryIsTriedAgain) {
+  std::optional<Lease> lease;
+  ASSERT_NO_THROW(open(lease));
+  lease.reset();
+  std::string request_id(kRequestIdBytes, 'r');
+  no_room_for = kRequestIdBytes;
+  EXPECT_THROW(end(std::move(request_id)), std::bad_alloc);
+  no_room_for = 0;
+  EXPECT_NO_THROW(end("again"));
+  EXPECT_EQ(sandboxes_->count(), 0u);
+}
+
+}  // namespace
+}  // namespace isogate::front

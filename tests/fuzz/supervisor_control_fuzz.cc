@@ -1,0 +1,44 @@
+// What a child sends over its control socket: each line of the input is one record, raw. The supervisor takes
+// known messages, not too many of them, and closes the channel at the first thing that is none.
+#include <sys/socket.h>
+
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "gateway/ipc/channel.h"
+#include "gateway/supervisor/control.h"
+#include "tests/fuzz/require.h"
+
+namespace {
+
+using namespace isogate;
+
+bool known(const std::string& type) {
+  static const std::set<std::string> all = {"ready", "drained", "fatal", "failed", "stuck", "violation"};
+  return all.contains(type);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  auto pair = ipc::make_socket_pair();
+  require(pair.ok());
+  supervisor::ControlChannel channel(std::move(pair->a));
+  int taken = 0;
+  for (bool open = true; open && !rest.empty();) {
+    const std::string_view record = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(record.size() + 1, rest.size()));
+    if (::send(pair->b.get(), record.data(), record.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) continue;
+    const auto said = channel.receive();
+    open = said.ok();
+    require(open == (channel.fd() >= 0));
+    if (!open || !said->has_value()) continue;
+    ++taken;
+    require(known((*said)->type));
+    require(record.size() <= ipc::kMaxInlineBytes + 1);
+  }
+  require(taken <= 2 * supervisor::ControlChannel::kBurst);
+  return 0;
+}

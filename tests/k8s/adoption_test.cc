@@ -1,0 +1,371 @@
+// What a sandbox is taken up by again, what it is not, and what is said of it.
+#include <csignal>
+
+#include "plugins/k8s/measured_pod.h"
+#include "plugins/k8s/profile.h"
+#include "plugins/k8s/renewals.h"
+#include "tests/k8s/on_fake.h"
+
+namespace isogate::k8s {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr uint32_t kAttached = ISOGATE_SANDBOX_ATTACHED, kFresh = ISOGATE_SANDBOX_FRESH,
+                   kRuns = ISOGATE_SANDBOX_RUNS;
+
+class K8sAdoption : public OnFake {
+ protected:
+  std::string uid() const { return api_.one("pods").at("metadata").at("uid"); }
+  Json record() const {
+    return Json::parse(api_.one("leases").at("metadata").at("annotations").at(kRecord).get<std::string>());
+  }
+  std::string pod() const { return api_.one("pods").at("metadata").at("name"); }
+};
+
+TEST_F(K8sAdoption, APodMadeByThisOpenIsFreshAndOneThatWasThereIsNot) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  EXPECT_EQ(box.flags, kRuns | kFresh);
+  EXPECT_EQ(gateway.run(box, "echo mine > kept; cat kept"), "mine\n");
+  const std::string first = uid();
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto again = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
+  EXPECT_EQ(again.flags, kRuns | kAttached);
+  EXPECT_EQ(uid(), first);
+  gateway.close(again, ISOGATE_CLOSE_STOP);
+  auto third = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
+  EXPECT_EQ(third.flags, kRuns | kAttached | kFresh) << "another pod on the same claim";
+  EXPECT_EQ(gateway.run(third, "cat kept"), "mine\n");
+}
+
+TEST_F(K8sAdoption, EvidenceOfAUsedPodIsWhatWasRecordedAndCostsNoRequest) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  gateway.run(box, "true");
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto again = gateway.open(ISOGATE_OPEN_KNOWN, box.handle);
+  api_.count_from_now();
+  const isogate_evidence found = gateway.evidence(again);
+  EXPECT_EQ(api_.counted(), 0u);
+  EXPECT_NE(found.flags & ISOGATE_EVIDENCE_MEASURED, 0u);
+}
+
+TEST_F(K8sAdoption, AnUnmeasuredPodThatATenantUsedIsNotMeasured) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.open();
+  gateway.run(box, "true");
+  EXPECT_NE(status_of([&] { gateway.evidence(box); }), ISOGATE_OK);
+}
+
+// Each is done to the pod while no gateway has a link to it.
+struct Change {
+  const char* what;
+  std::function<void(FakeApi&, const std::string& pod)> make;
+  bool is_anothers = false;  // then: it is left alone
+};
+const Change kChanges[] = {
+    {"its image was patched",
+     [](FakeApi& api, const std::string& pod) { api.restart_container(pod, "evil:latest"); }},
+    {"its container was restarted",
+     [](FakeApi& api, const std::string& pod) { api.restart_container(pod, "isogate-sandbox:latest"); }},
+    {"the image is to be patched",
+     [](FakeApi& api, const std::string& pod) {
+       api.edit("pods", pod, [](Json& it) { it["spec"]["containers"][0]["image"] = "evil:latest"; });
+     }},
+    {"it was relabelled out of its policy",
+     [](FakeApi& api, const std::string& pod) {
+       api.edit("pods", pod, [](Json& it) { it["metadata"]["labels"].erase(kLabelSandbox); });
+     }},
+    {"it was labelled into another policy",
+     [](FakeApi& api, const std::string& pod) {
+       api.edit("pods", pod, [](Json& it) { it["metadata"]["labels"]["role"] = "database"; });
+     }},
+    {"a container was added",
+     [](FakeApi& api, const std::string& pod) {
+       api.edit("pods", pod, [](Json& it) {
+         it["spec"]["ephemeralContainers"] = {{{"name", "debug"}, {"image", "busybox"}}};
+       });
+     }},
+    {"its policy lets packets out",
+     [](FakeApi& api, const std::string&) {
+       api.edit("networkpolicies", api.one("networkpolicies").at("metadata").at("name"),
+                [](Json& it) { it["spec"]["ingress"] = {Json::object()}; });
+     }},
+    {"its policy is for other pods",
+     [](FakeApi& api, const std::string&) {
+       api.edit("networkpolicies", api.one("networkpolicies").at("metadata").at("name"), [](Json& it) {
+         it["spec"]["podSelector"]["matchLabels"] = {{"a", "b"}};
+       });
+     }},
+    {"it belongs to nobody",
+     [](FakeApi& api, const std::string& pod) {
+       api.edit("pods", pod, [](Json& it) { it["metadata"].erase("ownerReferences"); });
+     },
+     true},
+};
+
+TEST_F(K8sAdoption, WhatIsNotAsItWasMeasuredIsReplacedAtAdoption) {
+  FakeGateway gateway(api_, "/state");
+  for (const Change& change : kChanges) {
+    SCOPED_TRACE(change.what);
+    auto box = gateway.ready();
+    gateway.run(box, "echo mine > kept");
+    const std::string name = pod();
+    gateway.close(box, ISOGATE_CLOSE_DETACH);
+    change.make(api_, name);
+    auto again = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
+    EXPECT_EQ(again.flags, kRuns | kAttached | kFresh);
+    EXPECT_NE(record().at("pod"), name);
+    EXPECT_EQ(gateway.run(again, "cat kept"), "mine\n");
+    gateway.close(again, ISOGATE_CLOSE_PURGE);
+    EXPECT_EQ(api_.all("pods").size(), change.is_anothers ? 1u : 0u);
+    if (change.is_anothers) api_.drop("pods", name);
+  }
+}
+
+TEST_F(K8sAdoption, WhatIsNotAsItWasMeasuredIsReplacedAtARelink) {
+  FakeGateway gateway(api_, "/state");
+  for (const Change& change : kChanges) {
+    SCOPED_TRACE(change.what);
+    auto box = gateway.ready();
+    gateway.run(box, "echo mine > kept");
+    const std::string name = pod();
+    change.make(api_, name);
+    api_.cut_streams();
+    std::string said;
+    for (int tries = 0; said.empty() && tries < 3; ++tries)
+      status_of([&] { said = gateway.run(box, "cat kept"); });
+    EXPECT_EQ(said, "mine\n");
+    EXPECT_NE(record().at("pod"), name);
+    gateway.close(box, ISOGATE_CLOSE_PURGE);
+    EXPECT_EQ(api_.all("pods").size(), change.is_anothers ? 1u : 0u);
+    if (change.is_anothers) api_.drop("pods", name);
+  }
+}
+
+TEST_F(K8sAdoption, AStreamThatBreaksIsDialledAnewToThePodThatWasMeasured) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  const std::string first = uid();
+  EXPECT_EQ(gateway.run(box, "echo before"), "before\n");
+  api_.cut_streams();
+  EXPECT_EQ(gateway.run(box, "echo after"), "after\n");
+  EXPECT_EQ(uid(), first);
+}
+
+TEST_F(K8sAdoption, ALeaseThatNamesAnotherAgentsPodAndClaimIsNotBelieved) {
+  FakeGateway gateway(api_, "/state");
+  auto victim = gateway.ready(0, "", "b");
+  gateway.run(victim, "echo secret > file");
+  const Json pod_of_b = api_.one("pods"), claim_of_b = api_.one("persistentvolumeclaims");
+  auto box = gateway.ready(0, "", "a");
+  gateway.run(box, "true");
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  const auto record_of = [](const Json& lease) {
+    return Json::parse(lease.at("metadata").at("annotations").at(kRecord).get<std::string>());
+  };
+  Json of_a, of_b;
+  for (const Json& each : api_.all("leases"))
+    (each.at("metadata").at("name") == FakeGateway::id_of("a") ? of_a : of_b) = record_of(each);
+  for (const char* field : {"pod", "pod_uid", "claim", "claim_uid", "evidence", "likeness"})
+    of_a[field] = of_b[field];
+  api_.edit("leases", FakeGateway::id_of("a"),
+            [&](Json& lease) { lease["metadata"]["annotations"][kRecord] = of_a.dump(); });
+  std::string said;
+  try {
+    auto again = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
+    said = gateway.run(again, "cat file || true");
+    gateway.close(again, ISOGATE_CLOSE_PURGE);
+  } catch (const sdk::Error& error) {
+    said = error.what();
+  }
+  EXPECT_EQ(said.find("secret"), std::string::npos);
+  auto ended = gateway.open(ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_KNOWN, box.handle);
+  status_of([&] { gateway.close(ended, ISOGATE_CLOSE_PURGE); });
+  EXPECT_EQ(gateway.run(victim, "cat file"), "secret\n") << gateway.log();
+  const auto is_there = [&](const char* plural, const Json& object) {
+    for (const Json& each : api_.all(plural))
+      if (each.at("metadata").at("uid") == object.at("metadata").at("uid")) return true;
+    return false;
+  };
+  EXPECT_TRUE(is_there("pods", pod_of_b));
+  EXPECT_TRUE(is_there("persistentvolumeclaims", claim_of_b));
+}
+
+TEST_F(K8sAdoption, APodThatWasNotTriedAgainstAllListenersIsReplaced) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.open();
+  gateway.evidence(box, "10.0.0.1:80");
+  gateway.run(box, "echo mine > kept");
+  const std::string first = uid();
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  auto again = gateway.open(ISOGATE_OPEN_KNOWN, box.handle);
+  gateway.evidence(again, "10.0.0.1:80 127.0.0.1:7777");
+  EXPECT_EQ(uid(), first) << "another loopback's is none that a pod could reach";
+  gateway.evidence(again, "10.0.0.1:80 10.0.0.1:9090");
+  EXPECT_NE(uid(), first);
+  EXPECT_EQ(gateway.run(again, "cat kept"), "mine\n");
+}
+
+TEST_F(K8sAdoption, ACloseThatFailsLeavesASandboxThatCanOnlyBeClosed) {
+  FakeGateway gateway(api_, "/state");
+  for (const uint32_t mode : {ISOGATE_CLOSE_STOP, ISOGATE_CLOSE_PURGE}) {
+    auto box = gateway.ready();
+    gateway.run(box, "true");
+    api_.fail_if([](const Heard& heard) { return heard.method == "DELETE"; }, FakeApi::Fault::kError);
+    EXPECT_NE(status_of([&] { gateway.close(box, mode); }), ISOGATE_OK);
+    api_.fail_if({}, FakeApi::Fault::kError);
+    EXPECT_EQ(status_of([&] { gateway.run(box, "echo ran"); }), ISOGATE_NO_SANDBOX);
+    EXPECT_EQ(status_of([&] { gateway.read(box, "x"); }), ISOGATE_NO_SANDBOX);
+    EXPECT_EQ(status_of([&] { gateway.evidence(box); }), ISOGATE_NO_SANDBOX);
+    EXPECT_EQ(status_of([&] { gateway.close(box, ISOGATE_CLOSE_PURGE); }), ISOGATE_OK);
+    for (const char* plural : {"pods", "leases", "persistentvolumeclaims", "networkpolicies"})
+      EXPECT_TRUE(api_.all(plural).empty()) << plural;
+  }
+}
+
+TEST_F(K8sAdoption, AStopFailsWhileItsPodRuns) {
+  FakeGateway gateway(api_, "/state", R"("open_timeout_sec": 3)");
+  auto box = gateway.ready();
+  gateway.run(box, "true");
+  const std::string name = pod();
+  api_.keep_pods(true);
+  api_.signal_hanging_in(seconds(1));
+  EXPECT_NE(status_of([&] { gateway.close(box, ISOGATE_CLOSE_STOP); }), ISOGATE_OK);
+  EXPECT_TRUE(api_.runs(name));
+  api_.count_from_now();
+  api_.keep_pods(false);
+  EXPECT_EQ(status_of([&] { gateway.close(box, ISOGATE_CLOSE_STOP); }), ISOGATE_OK);
+  EXPECT_FALSE(api_.runs(name));
+}
+
+TEST_F(K8sAdoption, AnEmptyDirIsLostWithItsPodUntilItIsPurged) {
+  FakeGateway gateway(api_, "/state", R"("workspace": "empty_dir")");
+  auto box = gateway.ready();
+  gateway.run(box, "echo mine > kept");
+  api_.drop("pods", pod());
+  api_.cut_streams();
+  isogate_status status = ISOGATE_LOST;
+  for (int tries = 0; tries < 3 && status == ISOGATE_LOST; ++tries)
+    status = status_of([&] { gateway.run(box, "true"); });
+  EXPECT_EQ(status, ISOGATE_SANDBOX_LOST);
+  EXPECT_EQ(status_of([&] { gateway.evidence(box); }), ISOGATE_SANDBOX_LOST);
+  EXPECT_EQ(status_of([&] { gateway.run(box, "true"); }), ISOGATE_SANDBOX_LOST);
+  EXPECT_EQ(status_of([&] { gateway.close(box, ISOGATE_CLOSE_PURGE); }), ISOGATE_OK);
+  EXPECT_TRUE(api_.all("leases").empty());
+}
+
+TEST_F(K8sAdoption, APurgeLeavesNothingWhereNobodyCollectsGarbage) {
+  api_.collect_garbage(false);
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  gateway.run(box, "true");
+  gateway.close(box, ISOGATE_CLOSE_PURGE);
+  for (const char* plural : {"pods", "leases", "persistentvolumeclaims", "networkpolicies"})
+    EXPECT_TRUE(api_.all(plural).empty()) << plural;
+}
+
+TEST_F(K8sAdoption, APurgeOfWhatWasNotUsedHereLeavesAnotherGatewaysWorkspace) {
+  FakeGateway one(api_, "/one"), two(api_, "/two");
+  auto box = one.ready();
+  one.run(box, "echo mine > kept");
+  auto joined = two.open();
+  EXPECT_EQ(joined.flags, kRuns);
+  two.close(joined, ISOGATE_CLOSE_PURGE);
+  EXPECT_EQ(one.run(box, "cat kept"), "mine\n");
+  auto used = two.ready();
+  EXPECT_EQ(two.run(used, "cat kept"), "mine\n");
+  two.close(used, ISOGATE_CLOSE_PURGE);
+  EXPECT_TRUE(api_.all("leases").empty());
+}
+
+TEST_F(K8sAdoption, OnlyA404OfTheLeaseItselfIsALoss) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  gateway.run(box, "true");
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  const struct {
+    const char* what;
+    std::string answer;
+  } table[] = {
+      {"a proxy's", FakeCluster::json("<html>404 page not found</html>", 404)},
+      {"of the namespace", FakeCluster::status(404, "NotFound", "", "box")},
+      {"that names nothing", FakeCluster::json(R"({"kind":"Status","reason":"NotFound"})", 404)},
+      {"a 403", FakeCluster::status(403, "Forbidden")},
+      {"a 500", FakeCluster::status(500, "InternalError")},
+  };
+  for (const auto& row : table) {
+    api_.answer_if(
+        [](const Heard& heard) {
+          return heard.method == "GET" && heard.target.find("/leases/isg") != std::string::npos;
+        },
+        row.answer);
+    EXPECT_EQ(status_of([&] { gateway.open(ISOGATE_OPEN_KNOWN, box.handle); }), ISOGATE_UNAVAILABLE)
+        << row.what;
+    api_.answer_if({}, "");
+  }
+  EXPECT_EQ(gateway.ready(ISOGATE_OPEN_KNOWN, box.handle).flags, kRuns | kAttached);
+  api_.drop("leases", FakeGateway::id_of("a"));
+  EXPECT_EQ(status_of([&] { gateway.open(ISOGATE_OPEN_KNOWN, box.handle); }), ISOGATE_SANDBOX_LOST);
+}
+
+TEST_F(K8sAdoption, AnotherGatewayAtWorkIsWaitedForAsLongAsWasWrittenAndNamed) {
+  FakeGateway gateway(api_, "/state", R"("busy_timeout_sec": 1)");
+  auto box = gateway.ready();
+  gateway.run(box, "true");
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  // By a clock that is ahead, or behind: neither says anything.
+  for (const char* time : {"2020-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"}) {
+    api_.edit("leases", FakeGateway::id_of("a"), [&](Json& lease) {
+      lease["spec"] = {{"holderIdentity", "somebody"}, {"leaseDurationSeconds", 180}, {"renewTime", time}};
+    });
+    const auto since = std::chrono::steady_clock::now();
+    std::string message;
+    EXPECT_EQ(status_of([&] { gateway.open(ISOGATE_OPEN_KNOWN, box.handle); }, &message),
+              ISOGATE_UNAVAILABLE);
+    EXPECT_LT(std::chrono::steady_clock::now() - since, seconds(5));
+    EXPECT_THAT(message, HasSubstr("another gateway is at work on this sandbox, somebody"));
+  }
+  api_.edit("leases", FakeGateway::id_of("a"),
+            [&](Json& lease) { lease["spec"]["leaseDurationSeconds"] = 0; });
+  EXPECT_EQ(gateway.ready(ISOGATE_OPEN_KNOWN, box.handle).flags, kRuns | kAttached)
+      << "it was silent for too long";
+}
+
+TEST_F(K8sAdoption, AnOpeningEndsInItsTimeAndSaysWhatItWaitedFor) {
+  FakeGateway gateway(api_, "/state", R"("open_timeout_sec": 1)");
+  auto box = gateway.ready();
+  gateway.run(box, "true");
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  api_.keep_pods(true);
+  api_.edit("pods", pod(), [](Json& it) { it["metadata"]["labels"]["role"] = "database"; });
+  const auto since = std::chrono::steady_clock::now();
+  std::string message;
+  EXPECT_EQ(status_of([&] { gateway.open(ISOGATE_OPEN_KNOWN, box.handle); }, &message), ISOGATE_UNAVAILABLE);
+  EXPECT_LT(std::chrono::steady_clock::now() - since, seconds(4));
+  EXPECT_THAT(message, HasSubstr("open_timeout_sec, 1 s: it waited for the end of its pod before"));
+}
+
+TEST(K8sRenewals, ComeFromOnesOwnClockAlone) {
+  Renewals renewals;
+  const auto begin = Renewals::Clock::now();
+  EXPECT_FALSE(renewals.lapsed("x", "1", seconds(60), begin));
+  EXPECT_FALSE(renewals.lapsed("x", "1", seconds(60), begin + seconds(60)));
+  EXPECT_TRUE(renewals.lapsed("x", "1", seconds(60), begin + seconds(61)));
+  EXPECT_FALSE(renewals.lapsed("x", "2", seconds(60), begin + seconds(62))) << "it was renewed";
+  EXPECT_FALSE(renewals.lapsed("y", "1", seconds(60), begin + seconds(100))) << "seen for the first time";
+}
+
+TEST(K8sMeasuredPod, ListenersOfOtherLoopbacksAreNone) {
+  EXPECT_EQ(tried_of("10.0.0.1", 80, ""), "10.0.0.1:80");
+  EXPECT_EQ(tried_of("127.0.0.1", 80, "127.0.0.1:80 [::1]:80 0.0.0.0:90 [fd00::1]:7"),
+            "0.0.0.0:90 [fd00::1]:7");
+  EXPECT_TRUE(covers("a b", "b"));
+  EXPECT_TRUE(covers("", ""));
+  EXPECT_FALSE(covers("a b", "b c"));
+}
+
+}  // namespace
+}  // namespace isogate::k8s

@@ -1,0 +1,34 @@
+// System calls that fail on demand, for real: a seccomp listener answers them instead of the kernel.
+//
+// around() runs `work` on a thread of its own. The calls listed in injector.cc, of that thread and of all
+// threads and processes it starts, are counted while it is armed, and one of them fails. Threads of the
+// test's own are started without being counted.
+#pragma once
+
+#include <atomic>
+#include <functional>
+
+#include "runner/fd.h"
+
+namespace isogate::test {
+
+class Injector {
+ public:
+  // Why it cannot be had here; empty: it can.
+  static std::string around(const std::function<void(Injector&)>& work);
+
+  void arm(int nth, int error);                         // from now on; 0: none fails, they are counted
+  int disarm();                                         // how many there were
+  [[nodiscard]] int failed() const { return failed_; }  // the number of the call that failed; -1: none did
+
+ private:
+  Injector() = default;
+  std::string begin();  // on the thread of the work
+  void answer();        // on a thread of its own
+
+  std::atomic<int> listener_ = -1;
+  std::atomic<bool> armed_ = false, over_ = false;
+  std::atomic<int> count_ = 0, nth_ = 0, error_ = 0, failed_ = -1;
+};
+
+}  // namespace isogate::test

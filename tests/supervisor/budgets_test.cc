@@ -1,0 +1,30 @@
+#include "gateway/base/budgets.h"
+
+#include <gtest/gtest.h>
+
+#include "gateway/supervisor/supervisor.h"
+
+namespace isogate::budget {
+namespace {
+
+TEST(Budgets, who_waits_for_another_waits_longer) {
+  EXPECT_LT(kKill, kLetGo);
+  EXPECT_LT(kKill, kCallsEnd);
+  EXPECT_LT(kLetGo, kProbe);
+  EXPECT_LT(kProbe, kMeasure);
+  EXPECT_LT(kMeasure, kClose);
+  EXPECT_LT(kClose, kOpen);
+  EXPECT_LT(kAnswersEnd, kDrainExtra);
+  EXPECT_LT(kCallsEnd + kCloseAll + kCloseLate, kHostStop);
+  const SupervisorTimings timings;
+  EXPECT_EQ(timings.drain_extra, kDrainExtra);
+  EXPECT_EQ(timings.stop, kHostStop);
+}
+
+// deploy/: 90 s in compose, Kubernetes and the chart, 120 s in systemd.
+TEST(Budgets, a_gateway_ends_before_its_service_manager_kills_it) {
+  EXPECT_LT(seconds(Config().drain_timeout_sec) + kShutdown, seconds(90));
+}
+
+}  // namespace
+}  // namespace isogate::budget
