@@ -59,7 +59,7 @@ void with_posix_spawn() {
 
 void with_runner(Runner& runner, const isogate::Identity& identity) {
   const auto out = pipe_or_die(), err = pipe_or_die();
-  Command command;
+  Command command(isogate::Site::host());
   command.argv = {"/bin/true"};
   command.stdout_fd = out.write.get();
   command.stderr_fd = err.write.get();
