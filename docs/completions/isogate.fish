@@ -40,6 +40,7 @@ complete -c isogate -n '__isogate_at "serve"' -l shared-dirs -x -d 'Directories 
 complete -c isogate -n '__isogate_at "serve"' -l multi-agent -d 'Every call has to name its agent.'
 complete -c isogate -n '__isogate_at "serve"' -l require-remote -d 'Only backends that run commands behind an engine, in a cluster or behind another gateway.'
 complete -c isogate -n '__isogate_at "serve"' -l min-isolation -x -a 'none namespace container vm' -d 'The least isolation a backend must have to be chosen.'
+complete -c isogate -n '__isogate_at "serve"' -l fallback -x -a 'never allowed' -d 'Whether a later backend with less isolation may stand in for an earlier one: `never` or `allowed`.'
 complete -c isogate -n '__isogate_at "serve"' -l allow-unisolated -d 'Developer mode: a backend that isolates nothing may be chosen.'
 complete -c isogate -n '__isogate_at "serve"' -l anonymous -x -a 'never loopback' -d 'Whether calls without a key are served: `never`, or from this machine over `loopback`.'
 complete -c isogate -n '__isogate_at "serve"' -l hosts -x -d 'Names that a Host header may carry besides `localhost` and the bound address.'
