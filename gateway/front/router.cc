@@ -1,6 +1,9 @@
 #include "gateway/front/router.h"
 
+#include <algorithm>
 #include <optional>
+#include <set>
+#include <span>
 
 #include "gateway/front/api_error.h"
 #include "gateway/front/text.h"
@@ -40,6 +43,35 @@ std::string decoded(std::string_view raw) {
   return std::move(*text);
 }
 
+std::string listed(std::span<const std::string_view> names) {
+  std::string list;
+  for (const std::string_view name : names) list.append(list.empty() ? "" : ", ").append(name);
+  return list;
+}
+
+// A misspelled `purge` is no request to keep the files. Who looks whether we are alive may add what it likes.
+void check_parameters(const RouteRow& row, std::string_view query) {
+  if (!row.needs_key) return;
+  std::set<std::string_view> seen;
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const std::string_view name = pair.substr(0, pair.find('='));
+    if (pair.empty()) continue;
+    std::string problem;
+    if (std::find(row.parameters.begin(), row.parameters.end(), name) == row.parameters.end())
+      problem = "is unknown; this call takes " + (row.parameters.empty() ? "none" : listed(row.parameters));
+    else if (!seen.insert(name).second)
+      problem = "is there twice";
+    else if (!percent_decode(pair.substr(std::min(pair.size(), name.size() + 1))))
+      problem = "has a malformed %-escape";
+    if (!problem.empty()) {
+      throw ApiError{.code = Code::kInvalidRequest,
+                     .message = "the query parameter `" + printable(name, 80) + "` " + problem};
+    }
+  }
+}
+
 }  // namespace
 
 Routed route_target(std::string_view method, std::string_view target) {
@@ -54,8 +86,9 @@ Routed route_target(std::string_view method, std::string_view target) {
     const auto found = match(row.path, path);
     if (!found) continue;
     if (row.method == method) {
-      return {row.route, decoded(found->agent), decoded(found->path),
-              mark == std::string_view::npos ? std::string_view{} : target.substr(mark + 1)};
+      const auto query = mark == std::string_view::npos ? std::string_view{} : target.substr(mark + 1);
+      check_parameters(row, query);
+      return {row.route, decoded(found->agent), decoded(found->path), query};
     }
     allow.append(allow.empty() ? "" : ", ").append(row.method);
   }

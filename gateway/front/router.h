@@ -14,7 +14,8 @@ struct Routed {
   std::string_view query;
 };
 
-// Throws ApiError: not_found, method_not_allowed with Allow, invalid_request.
+// Throws ApiError: not_found, method_not_allowed with Allow, invalid_request; also for a query parameter that
+// is unknown to a call with a key, or given twice.
 Routed route_target(std::string_view method, std::string_view target);
 
 const RouteRow& row_of(Route route);

@@ -1,5 +1,6 @@
-// Every call of the native HTTP door, once: what it is named, and which fields its JSON body knows.
-// The router, the request parser and the check against docs/openapi.yaml all read this table.
+// Every call of the native HTTP door, once: what it is named, which parameters its query string knows, and
+// which fields its JSON body. The router, the request parser and the check against docs/openapi.yaml all read
+// this table.
 #pragma once
 
 #include <array>
@@ -38,7 +39,8 @@ struct RouteRow {
   std::string_view path;  // as in docs/openapi.yaml; {path} may hold slashes
   std::string_view operation_id;
   bool needs_key;
-  std::span<const std::string_view> fields;  // of the JSON body; empty: no JSON body
+  std::span<const std::string_view> fields;           // of the JSON body; empty: no JSON body
+  std::span<const std::string_view> parameters = {};  // of the query string
 };
 
 namespace fields {
@@ -65,6 +67,15 @@ inline constexpr std::array<std::string_view, 7> kMove = {"agent_id", "exclusive
 inline constexpr std::array<std::string_view, 5> kRemove = {"agent_id", "path", "recursive", "scope", "user"};
 }  // namespace fields
 
+namespace parameters {
+inline constexpr std::array<std::string_view, 2> kFileGet = {"scope", "user"};
+inline constexpr std::array<std::string_view, 7> kFilePut = {"append",  "durable", "exclusive", "mode",
+                                                             "parents", "scope",   "user"};
+inline constexpr std::array<std::string_view, 3> kFileDelete = {"recursive", "scope", "user"};
+inline constexpr std::array<std::string_view, 1> kSandboxDelete = {"purge"};
+inline constexpr std::array<std::string_view, 1> kReadyz = {"verbose"};
+}  // namespace parameters
+
 inline constexpr std::array kRoutes = {
     RouteRow{Route::kExec, "POST", "/exec", "exec", true, fields::kExec},
     RouteRow{Route::kExecStream, "POST", "/exec-stream", "execStream", true, fields::kExecStream},
@@ -75,16 +86,46 @@ inline constexpr std::array kRoutes = {
     RouteRow{Route::kMkdir, "POST", "/workspace/mkdir", "makeDirectory", true, fields::kMkdir},
     RouteRow{Route::kMove, "POST", "/workspace/move", "moveFile", true, fields::kMove},
     RouteRow{Route::kRemove, "POST", "/workspace/remove", "removeFile", true, fields::kRemove},
-    RouteRow{Route::kFileGet, "GET", "/workspace/files/{agent_id}/{path}", "downloadFile", true, {}},
-    RouteRow{Route::kFileHead, "HEAD", "/workspace/files/{agent_id}/{path}", "headFile", true, {}},
-    RouteRow{Route::kFilePut, "PUT", "/workspace/files/{agent_id}/{path}", "uploadFile", true, {}},
-    RouteRow{Route::kFileDelete, "DELETE", "/workspace/files/{agent_id}/{path}", "deleteFile", true, {}},
+    RouteRow{Route::kFileGet,
+             "GET",
+             "/workspace/files/{agent_id}/{path}",
+             "downloadFile",
+             true,
+             {},
+             parameters::kFileGet},
+    RouteRow{Route::kFileHead,
+             "HEAD",
+             "/workspace/files/{agent_id}/{path}",
+             "headFile",
+             true,
+             {},
+             parameters::kFileGet},
+    RouteRow{Route::kFilePut,
+             "PUT",
+             "/workspace/files/{agent_id}/{path}",
+             "uploadFile",
+             true,
+             {},
+             parameters::kFilePut},
+    RouteRow{Route::kFileDelete,
+             "DELETE",
+             "/workspace/files/{agent_id}/{path}",
+             "deleteFile",
+             true,
+             {},
+             parameters::kFileDelete},
     RouteRow{Route::kSandboxList, "GET", "/sandboxes", "listSandboxes", true, {}},
-    RouteRow{Route::kSandboxDelete, "DELETE", "/sandboxes/{agent_id}", "deleteSandbox", true, {}},
+    RouteRow{Route::kSandboxDelete,
+             "DELETE",
+             "/sandboxes/{agent_id}",
+             "deleteSandbox",
+             true,
+             {},
+             parameters::kSandboxDelete},
     RouteRow{Route::kBackends, "GET", "/backends", "listBackends", true, {}},
     RouteRow{Route::kHealthz, "GET", "/healthz", "healthz", false, {}},
     RouteRow{Route::kLivez, "GET", "/livez", "livez", false, {}},
-    RouteRow{Route::kReadyz, "GET", "/readyz", "readyz", false, {}},
+    RouteRow{Route::kReadyz, "GET", "/readyz", "readyz", false, {}, parameters::kReadyz},
     RouteRow{Route::kMetrics, "GET", "/metrics", "metrics", true, {}},
     RouteRow{Route::kOpenapi, "GET", "/openapi.json", "openapi", true, {}},
 };

@@ -22,10 +22,11 @@ TEST(Router, FindsEveryRouteOfTheTable) {
     std::string target(row.path);
     if (const auto at = target.find("{agent_id}"); at != std::string::npos) target.replace(at, 10, "bob");
     if (const auto at = target.find("{path}"); at != std::string::npos) target.replace(at, 6, "a/b.txt");
-    target += "?x=1";
+    const std::string query = row.parameters.empty() ? "" : std::string(row.parameters.front()) + "=1";
+    if (!query.empty()) target += "?" + query;
     const Routed routed = route_target(row.method, target);
     EXPECT_EQ(routed.route, row.route) << target;
-    EXPECT_EQ(routed.query, "x=1");
+    EXPECT_EQ(routed.query, query);
     EXPECT_EQ(&row_of(row.route), &row);
   }
 }
@@ -34,6 +35,23 @@ TEST(Router, DecodesParametersExactlyOnce) {
   const Routed routed = route_target("GET", "/workspace/files/bob/a%252fb/%2e%2e/c%20d");
   EXPECT_EQ(routed.agent, "bob");
   EXPECT_EQ(routed.path, "a%2fb/../c d");
+}
+
+TEST(Router, RefusesParametersThatMeanNothingOrTwoThings) {
+  const auto refused = [](const char* query) {
+    return refusal("DELETE", std::string("/sandboxes/bob?") + query) == Code::kInvalidRequest;
+  };
+  EXPECT_TRUE(refused("purg=true"));
+  EXPECT_TRUE(refused("Purge=true"));
+  EXPECT_TRUE(refused("purge=false&purge=true"));
+  EXPECT_TRUE(refused("purge=true&x"));
+  EXPECT_TRUE(refused("purge=%zz"));
+  EXPECT_TRUE(refused("=true"));
+  EXPECT_EQ(refusal("GET", "/sandboxes?purge=true"), Code::kInvalidRequest);
+  EXPECT_EQ(refusal("PUT", "/workspace/files/bob/x?recursive=true"), Code::kInvalidRequest);
+  EXPECT_EQ(route_target("DELETE", "/sandboxes/bob?purge=true&").query, "purge=true&");
+  EXPECT_EQ(route_target("DELETE", "/sandboxes/bob?").query, "");
+  EXPECT_EQ(route_target("GET", "/livez?since=1").route, Route::kLivez) << "of whom may add what he likes";
 }
 
 TEST(Router, KeepsAnEscapedSlashInsideTheAgent) {

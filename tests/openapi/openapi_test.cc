@@ -229,6 +229,24 @@ TEST(Openapi, RequestFieldsAgree) {
   }
 }
 
+TEST(Openapi, QueryParametersAgree) {
+  std::map<std::string, std::set<std::string>> in_document;
+  for (const auto& [path, item] : document().at("paths").items()) {
+    for (const auto& [method, operation] : item.items()) {
+      if (kMethods.count(method) == 0) continue;
+      auto& names = in_document[operation.at("operationId").get<std::string>()];
+      for (const Json* from : {&item, &operation})
+        for (const Json& parameter : from->value("parameters", Json::array()))
+          if (followed(parameter).at("in") == "query")
+            names.insert(followed(parameter).at("name").get<std::string>());
+    }
+  }
+  for (const front::RouteRow& row : front::kRoutes) {
+    const std::set<std::string> in_code(row.parameters.begin(), row.parameters.end());
+    EXPECT_EQ(in_code, in_document[std::string(row.operation_id)]) << row.operation_id;
+  }
+}
+
 TEST(Openapi, KeysAreNeededWhereTheDocumentSaysSo) {
   std::map<std::string, const Json*> by_id;
   for (const Operation& operation : operations())
