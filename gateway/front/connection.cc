@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/error.hpp>
 #include <cerrno>
@@ -72,7 +73,8 @@ void Connection::sweep(Clock::time_point now) {
   if (pipelined_ && gone_ && ready_for(socket_.native_handle(), POLLRDHUP)) peer_is_gone();
   if (!idle_ && !listener_.unix_socket && now >= listen_for_life_) {
     listen_for_life_ = now + kListenEvery;
-    if (silent_for(socket_.native_handle()).value_or(std::chrono::milliseconds::zero()) >= kSilence) return lose_peer();
+    if (silent_for(socket_.native_handle()).value_or(std::chrono::milliseconds::zero()) >= kSilence)
+      return lose_peer();
   }
   if (now < deadline_) return;
   timed_out_ = true;
@@ -261,15 +263,26 @@ Task<void> Connection::one_request() {
     boost::system::error_code ignored;
     socket_.socket().cancel(ignored);
   }
+  memory = {};
   try {
+    if (refusal && refusal->code == Code::kRateLimited) co_await hold_back();
     if (refusal && !begun_) co_await answer_error(*refusal);
   } catch (const ClientGone&) {
   }
-  memory = {};
   if (!finished_) must_close_ = true;
   end_.complete = finished_;
   end_.ended = Clock::now();
   server_.hooks_.finished(*this, peer_, end_);
+}
+
+// Who was refused, and calls again at once, takes no more of the front than others do.
+Task<void> Connection::hold_back() {
+  const std::string& caller = principal.tenant.empty() ? peer_ : principal.tenant;
+  const auto wait = server_.refusals_.hold(caller, Clock::now());
+  if (wait <= Clock::duration::zero() || server_.draining_) co_return;
+  asio::steady_timer timer(server_.io_, wait);
+  boost::system::error_code ignored;
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
 
 Task<void> Connection::dispatch() {

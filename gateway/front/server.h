@@ -15,6 +15,7 @@
 
 #include "gateway/base/tls_context.h"
 #include "gateway/front/exchange.h"
+#include "gateway/front/refusal_pace.h"
 #include "runner/fd.h"
 
 namespace isogate::front {
@@ -99,6 +100,7 @@ class Server {
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unordered_set<Connection*> connections_;
   std::unordered_map<std::string, uint32_t> peers_;  // by peer_key(): connections
+  RefusalPace refusals_;
   boost::asio::steady_timer sweeper_;
 };
 

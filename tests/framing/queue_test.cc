@@ -1,4 +1,7 @@
 // Waiting for a place: not for ever, and not behind a tenant that wants all of them.
+#include <unistd.h>
+
+#include <atomic>
 #include <thread>
 
 #include "tests/framing/framing.h"
@@ -64,6 +67,34 @@ TEST_F(Queue, ATenantWithManySandboxesLeavesPlacesForAnother) {
   EXPECT_EQ(b.out("echo mine"), "mine\n");
   running.clear();
   for (std::thread& each : waiting) each.join();
+}
+
+// Else a crowd of them keeps the front's one thread from the calls of others.
+TEST_F(Queue, WhoIsRefusedAndCallsAgainAtOnceIsAnsweredMoreSlowly) {
+  const auto gateway =
+      gateway_with("max_execs: 2, exec_queue: 1, exec_queue_timeout_sec: 60, max_connections: 200");
+  const auto running = occupy(caller(*gateway, 'a', "first"));
+  std::atomic<bool> over = false;
+  std::atomic<int> refused_calls = 0;
+  std::vector<std::thread> crowd;
+  for (int i = 0; i < 20; ++i) {
+    crowd.emplace_back([&] {
+      const Caller me = caller(*gateway, 'a', "first");
+      HttpConnection connection(gateway->url(), 100);
+      while (!over)
+        if (connection.request("POST", "/exec", me.headers(), R"({"command":"true"})").status == 429)
+          ++refused_calls;
+    });
+  }
+  const double took = seconds_of([&] {
+    ::usleep(2000000);
+    EXPECT_EQ(caller(*gateway, 'b', "me").out("echo mine"), "mine\n");
+  });
+  over = true;
+  EXPECT_GT(refused_calls, 0);
+  EXPECT_LE(refused_calls, 50 + 100 * took + 20) << "in " << took << " s";
+  running->connection.close();
+  for (std::thread& each : crowd) each.join();
 }
 
 }  // namespace
