@@ -10,6 +10,7 @@
 #include "gateway/front/admission.h"
 #include "gateway/front/auth.h"
 #include "gateway/front/backends.h"
+#include "gateway/front/elsewhere.h"
 #include "gateway/front/memory_budget.h"
 #include "gateway/front/metrics.h"
 #include "gateway/front/peer_lines.h"
@@ -22,6 +23,7 @@ struct App {
   App(boost::asio::any_io_executor executor_, Config config_, std::unique_ptr<State> state_,
       Authenticator authenticator_, bool started_by_root)
       : executor(std::move(executor_)),
+        elsewhere(executor),
         config(std::move(config_)),
         state(std::move(state_)),
         authenticator(std::move(authenticator_)),
@@ -32,6 +34,7 @@ struct App {
                    .exec_queue = config.limits.exec_queue}) {}
 
   boost::asio::any_io_executor executor;
+  Elsewhere elsewhere;
   Config config;
   std::unique_ptr<State> state;
   Authenticator authenticator;

@@ -1,12 +1,15 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <charconv>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "gateway/base/log.h"
 #include "gateway/front/exec.h"
 #include "gateway/front/exec_request.h"
 #include "gateway/front/handlers.h"
 #include "gateway/front/json_answer.h"
+#include "gateway/front/json_body.h"
 #include "gateway/front/ndjson.h"
 #include "gateway/front/text.h"
 
@@ -297,9 +300,14 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
 
 // The body's text is gone when this is done; what is kept of it stays held.
 Task<ParsedExec> read_exec(App& app, Exchange& exchange) {
-  require_json(exchange);
-  const std::string body = co_await exchange.read_body(app.config.limits.max_json_bytes);
+  nlohmann::json body = co_await read_json_body(app, exchange, app.config.limits.max_json_bytes);
   ParsedExec parsed = parse_exec(app, exchange, body);
+  if (parsed.stdin_text) {
+    std::string bytes =
+        co_await decode_field(app, "stdin", std::move(*parsed.stdin_text), parsed.stdin_encoding);
+    parsed.stdin_text.reset();
+    parsed.spec.stdin_bytes = std::make_shared<const std::string>(std::move(bytes));
+  }
   exchange.memory.hold(parsed.spec.bytes());
   co_return parsed;
 }

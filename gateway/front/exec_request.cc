@@ -7,7 +7,6 @@
 #include "gateway/front/file_request.h"
 #include "gateway/front/handlers.h"
 #include "gateway/front/json_in.h"
-#include "gateway/front/router.h"
 #include "gateway/front/text.h"
 
 namespace isogate::front {
@@ -113,16 +112,11 @@ void check_sizes(const ExecSpec& spec) {
   }
 }
 
-void read_stdin(const json& body, ExecSpec& spec) {
-  auto text = text_field(body, "stdin");
-  const auto encoding = text_field(body, "stdin_encoding").value_or("utf-8");
-  if (encoding != "utf-8" && encoding != "base64")
+void read_stdin(json& body, ParsedExec& parsed) {
+  parsed.stdin_encoding = text_field(body, "stdin_encoding").value_or("utf-8");
+  if (parsed.stdin_encoding != "utf-8" && parsed.stdin_encoding != "base64")
     throw invalid_exec("`stdin_encoding` must be utf-8 or base64");
-  if (text && encoding == "base64") {
-    text = base64_decode(*text);
-    if (!text) throw invalid_exec("`stdin` is not valid base64");
-  }
-  if (text) spec.stdin_bytes = std::make_shared<const std::string>(std::move(*text));
+  parsed.stdin_text = take_text_field(body, "stdin");
 }
 
 void read_limits(const json& body, ExecSpec& spec) {
@@ -161,8 +155,7 @@ std::string journal_text(std::span<const std::string> arguments) {
   return printable(redact(text), kShown);
 }
 
-ParsedExec parse_exec(const App& app, const Exchange& exchange, std::string_view text) {
-  const json body = parse_body(text, row_of(exchange.route).fields);
+ParsedExec parse_exec(const App& app, const Exchange& exchange, json& body) {
   ParsedExec parsed;
   ExecSpec& spec = parsed.spec;
   spec.tenant = exchange.principal.tenant;
@@ -175,7 +168,7 @@ ParsedExec parse_exec(const App& app, const Exchange& exchange, std::string_view
   read_program(app, body, spec);
   read_env(app, body, spec);
   check_sizes(spec);
-  read_stdin(body, spec);
+  read_stdin(body, parsed);
   read_limits(body, spec);
   spec.timeout_sec = read_timeout(app, body);
   spec.cwd = text_field(body, "cwd").value_or("");

@@ -3,12 +3,13 @@
 #include <boost/asio/write.hpp>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "gateway/front/file_request.h"
 #include "gateway/front/handlers.h"
 #include "gateway/front/json_answer.h"
+#include "gateway/front/json_body.h"
 #include "gateway/front/json_in.h"
-#include "gateway/front/router.h"
 #include "gateway/front/text.h"
 
 namespace isogate::front {
@@ -63,9 +64,9 @@ struct FileBody {
   Wanted wanted;
 };
 
-FileBody parse_file_body(const App& app, const Exchange& exchange, std::string_view text) {
+FileBody parse_file_body(const App& app, const Exchange& exchange, json body) {
   FileBody parsed;
-  parsed.body = parse_body(text, row_of(exchange.route).fields);
+  parsed.body = std::move(body);
   FileTarget& target = parsed.target;
   const auto path = text_field(parsed.body, "path");
   if (!path && exchange.route != Route::kList) throw invalid_file("`path` is missing");
@@ -86,9 +87,8 @@ FileBody parse_file_body(const App& app, const Exchange& exchange, std::string_v
 
 // Keeps the parsed body alone, which has the size of its text.
 Task<FileBody> read_file_body(App& app, Exchange& exchange) {
-  require_json(exchange);
-  const std::string text = co_await exchange.read_body(app.config.limits.max_json_bytes * 3 / 2);
-  co_return parse_file_body(app, exchange, text);
+  json body = co_await read_json_body(app, exchange, app.config.limits.max_json_bytes * 3 / 2);
+  co_return parse_file_body(app, exchange, std::move(body));
 }
 
 void set_flag(FileBody& file, std::string_view field, uint32_t flag, bool otherwise = false) {
@@ -164,12 +164,11 @@ Task<void> write_all(Transfer& transfer, std::string_view bytes) {
 }
 
 Task<void> write_json(App& app, Exchange& exchange, FileBody& file) {
-  auto content = take_text_field(file.body, "content");
-  if (!content) throw invalid_file("`content` is missing");
+  auto text = take_text_field(file.body, "content");
+  if (!text) throw invalid_file("`content` is missing");
   const auto encoding = text_field(file.body, "encoding").value_or("utf-8");
   if (encoding != "utf-8" && encoding != "base64") throw invalid_file("`encoding` must be utf-8 or base64");
-  if (encoding == "base64") content = base64_decode(*content);
-  if (!content) throw invalid_file("`content` is not valid base64");
+  const std::string content = co_await decode_field(app, "content", std::move(*text), encoding);
   if (const auto mode = text_field(file.body, "mode")) {
     file.target.mode = parse_mode(*mode);
     file.target.flags |= ISOGATE_FILE_MODE_GIVEN;
@@ -180,7 +179,7 @@ Task<void> write_json(App& app, Exchange& exchange, FileBody& file) {
   set_flag(file, "parents", ISOGATE_FILE_PARENTS, true);
   Lease lease = co_await app.sandboxes.acquire(file.wanted);
   Transfer transfer(lease, FileVerb::kWrite, file.target);
-  co_await write_all(transfer, *content);
+  co_await write_all(transfer, content);
   const ipc::Reply reply = co_await transfer.reply();
   throw_unless_ok(app, lease, reply);
   co_await exchange.send(

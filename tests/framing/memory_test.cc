@@ -64,6 +64,26 @@ long peak_kib(pid_t pid) {
   return at == std::string::npos ? -1 : std::stol(status.substr(at + 6));
 }
 
+// What is large is worked on beside the front's one thread, and checked as all else.
+TEST_F(Memory, LargeBodiesAreCheckedAsSmallOnesAre) {
+  const auto gateway = tight();
+  const Caller me = caller(*gateway, "a");
+  const std::string large(600 << 10, 'A');
+  EXPECT_EQ(me.run_argv({"wc", "-c"}, {{"stdin", large}}).at("stdout"), "614400\n");
+  EXPECT_EQ(me.run_argv({"wc", "-c"}, {{"stdin", large}, {"stdin_encoding", "base64"}}).at("stdout"),
+            "460800\n");
+  EXPECT_TRUE(
+      refused(me.exec("wc", {{"stdin", large + "!"}, {"stdin_encoding", "base64"}}), 400, "invalid_request"));
+  EXPECT_TRUE(refused(me.exec("wc", {{"stdim", large}}), 400, "invalid_request"));
+  const std::string key_twice = R"({"command":"true","stdin":")" + large + R"(","stdin":""})";
+  EXPECT_TRUE(refused(me.call("POST", "/exec", me.headers(), key_twice), 400, "invalid_request"));
+  EXPECT_TRUE(refused(me.call("POST", "/exec", me.headers(), "{" + large), 400, "invalid_request"));
+  EXPECT_TRUE(
+      succeeded(me.post("/workspace/write", {{"path", "f"}, {"content", large}, {"encoding", "base64"}})));
+  EXPECT_EQ(me.out("stat -c %s f"), "460800\n");
+  EXPECT_EQ(held(*gateway), 0) << "nothing of it is kept";
+}
+
 TEST_F(Memory, AnAnswerOfControlCharactersCostsItsBytesOnce) {
   const Gateway gateway("allow_unisolated: true\nbackends: [{name: local}]\n");
   const Caller me(gateway, "a");
