@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -102,6 +103,17 @@ Result<std::optional<uint32_t>> remembered(const std::string& sandboxes_dir, con
   return uid;
 }
 
+// The uid of the sandbox's files: what is known where its own record cannot be read.
+Result<std::optional<uint32_t>> owner_of_files(int sandboxes, const std::string& sandbox_id) {
+  struct stat info {};
+  if (::fstatat(sandboxes, (sandbox_id + "/workspace").c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::optional<uint32_t>();
+    return os_error("cannot look at the workspace of " + sandbox_id, errno);
+  }
+  if (info.st_uid < kFirst || info.st_uid >= kFirst + kCount) return std::optional<uint32_t>();
+  return std::optional<uint32_t>(info.st_uid);
+}
+
 }  // namespace
 
 std::string uid_seed(const isogate_host& host, const isogate_sandbox_spec& spec) {
@@ -147,8 +159,10 @@ Result<void> UidRegistry::restore(int uids) const {
        !failed && each != std::filesystem::directory_iterator(); each.increment(failed)) {
     const std::string id = each->path().filename();
     if (id.starts_with('.')) continue;
-    const auto uid = remembered(options_.sandboxes_dir, id);
-    if (!uid || !*uid) continue;  // what cannot be told is told at its own open
+    auto uid = remembered(options_.sandboxes_dir, id);
+    if (!uid) uid = owner_of_files(sandboxes->get(), id);  // the damage is told at its own open
+    if (!uid) return uid.error();
+    if (!*uid) continue;
     if (auto entered = create_state_file(uids, std::to_string(**uid), id); !entered) return entered.error();
   }
   if (failed) return os_error("cannot list the sandboxes", failed.value());

@@ -12,11 +12,11 @@
 // replaces nothing), so that any number of processes may assign at once and none shares a uid.
 // <sandboxes_dir>/<sandbox_id>/uid, which Workspace::open writes, remembers it on the sandbox's side; it is
 // looked at first and must agree with the registry, else the answer is an error, never another uid. Entries
-// that are missing (a backup without them) are made from there before anything new is given out.
-// What another gateway of this host has is not given out (uid_claims.h).
-// What was made ahead, before anybody knows its agent, has a uid of the same kind: hand_over().
-// A crash after assign() and before Workspace::open() leaves an entry that the next assign() of that sandbox
-// finds again; at worst one uid stays unused. Any thread, any process.
+// that are missing (a backup without them) are made from there before anything new is given out, or from the
+// owner of the sandbox's files, where that cannot be read. What another gateway of this host has is not given
+// out (uid_claims.h). What was made ahead, before anybody knows its agent, has a uid of the same kind:
+// hand_over(). A crash after assign() and before Workspace::open() leaves an entry that the next assign() of
+// that sandbox finds again; at worst one uid stays unused. Any thread, any process.
 #pragma once
 
 #include <cstdint>

@@ -126,19 +126,20 @@ TEST_F(Uids, ThatRunSomethingAreNotGiven) {
 TEST_F(Uids, OfThisProcessAreNeverGiven) {
   if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
   const uint32_t wanted = UidRegistry::preferred("agent");
-  ::chmod(uids_.c_str(), 0700);
-  ASSERT_EQ(::chown(uids_.c_str(), wanted, wanted), 0);
-  ASSERT_EQ(::chown(sandboxes_.c_str(), wanted, wanted), 0);
+  const std::string uids = top_ + "/others";
+  for (const std::string& each : {uids, uids + ".sandboxes"}) {
+    ASSERT_EQ(::mkdir(each.c_str(), 0700), 0);
+    ASSERT_EQ(::chown(each.c_str(), wanted, wanted), 0);
+  }
   const pid_t child = ::fork();
   if (child == 0) {
     if (::setresgid(wanted, wanted, wanted) != 0 || ::setresuid(wanted, wanted, wanted) != 0) ::_exit(2);
-    const auto uid = registry().assign(id_of(1), "agent");
+    const auto uid = registry_of(uids).assign(id_of(1), "agent");
     ::_exit(uid && *uid == wanted + 1 ? 0 : 1);
   }
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
-  ASSERT_EQ(::chown(sandboxes_.c_str(), 0, 0), 0);
 }
 
 TEST_F(Uids, CollideIntoTheNextFreeOneAndWrapAround) {
@@ -179,6 +180,14 @@ TEST_F(Uids, AreRegisteredAgainWhenTheRegistryWasLost) {
   ASSERT_OK(make(id_of(1), wanted + 7));
   EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 7);
   EXPECT_EQ(slurp(uids_ + "/" + std::to_string(wanted + 7)), id_of(1) + "\n");
+}
+
+TEST_F(Uids, OfASandboxWhoseRecordIsDamagedAreNotGivenToAnother) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_OK(make(id_of(1), wanted));
+  spill(sandboxes_ + "/" + id_of(1) + "/uid", "12345x");
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1) << "the registry's entry is lost, too";
 }
 
 TEST_F(Uids, ThatWereTamperedWithAreAnError) {
