@@ -23,7 +23,7 @@ namespace isogate::supervisor {
 namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD};
-constexpr rlim_t kMostFiles = 1 << 20;
+constexpr rlim_t kMostFiles = 1 << 20, kLeastFiles = 512;
 constexpr auto kOrphanGrace = std::chrono::seconds(1);
 constexpr auto kOrphanDeath = budget::kOrphans - kOrphanGrace;
 
@@ -48,6 +48,11 @@ Result<void> raise_open_files() {
   const rlim_t wanted = std::min<rlim_t>(kMostFiles, number_in("/proc/sys/fs/nr_open"));
   const rlimit more{wanted, wanted};
   if (files.rlim_max < wanted && ::setrlimit(RLIMIT_NOFILE, &more) == 0) return {};
+  if (files.rlim_max < kLeastFiles)
+    return Error{ISOGATE_RESOURCE_EXHAUSTED, EMFILE,
+                 "RLIMIT_NOFILE is " + std::to_string(files.rlim_max) +
+                     ", too few for one tenant beside another: " + std::to_string(kLeastFiles) +
+                     " at least (LimitNOFILE=, ulimit -Hn)"};
   files.rlim_cur = files.rlim_max;
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("cannot raise RLIMIT_NOFILE", errno);
   return {};

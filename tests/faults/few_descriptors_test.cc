@@ -50,5 +50,29 @@ TEST(FewDescriptors, OneTenantsSandboxesLeaveRoomForAnothers) {
       testing::ExitedWithCode(0), "");
 }
 
+void expect_a_refusal_to_start() {
+  const rlimit few{256, 256};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::string said;
+  try {
+    Gateway(
+        GatewayOptions{.yaml = "allow_unisolated: true\nbackends: [{name: local}]\n", .run_as = kSomebody});
+  } catch (const std::exception& error) {
+    said = error.what();
+  }
+  EXPECT_NE(said.find("RLIMIT_NOFILE is 256"), std::string::npos) << said;
+  EXPECT_NE(said.find("512 at least"), std::string::npos) << said;
+}
+
+TEST(FewDescriptors, TooFewForTwoTenantsAreNoStart) {
+  if (!is_root()) GTEST_SKIP() << "the gateway is to be another user's";
+  EXPECT_EXIT(
+      {
+        expect_a_refusal_to_start();
+        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 }  // namespace
 }  // namespace isogate::test
