@@ -48,6 +48,15 @@ class Chart(unittest.TestCase):
         for key, document in plain.items():
             self.assertEqual(chart[key], document, key)
 
+    def test_nodes_are_read_only_where_that_is_asked_for(self):
+        plain = {each["kind"]: each for each in shipped("rbac-nodes.yaml")}
+        chart = {kind: each for (kind, _, _), each in rendered("--set", "sandboxes.readNodes=true").items()
+                 if kind.startswith("ClusterRole")}
+        self.assertEqual(sorted(chart), sorted(plain))
+        self.assertEqual(chart["ClusterRole"]["rules"], plain["ClusterRole"]["rules"])
+        self.assertEqual(chart["ClusterRoleBinding"]["subjects"], plain["ClusterRoleBinding"]["subjects"])
+        self.assertEqual(chart["ClusterRoleBinding"]["roleRef"]["name"], chart["ClusterRole"]["metadata"]["name"])
+
     def test_several_replicas_have_the_settings_of_one(self):
         objects = rendered("--set", "replicas=3")
         self.assertEqual(objects["StatefulSet", "isogate", "isogate"]["spec"]["replicas"], 3)
