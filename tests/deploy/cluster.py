@@ -34,7 +34,11 @@ class Relay:
     def accept(self):
         while True:
             peer = self.door.accept()[0]
-            ahead = socket.create_connection(self.target)
+            try:
+                ahead = socket.create_connection(self.target)
+            except OSError:  # it tries again
+                peer.close()
+                continue
             threading.Thread(target=self.relay, args=(peer, ahead), daemon=True).start()
 
     def relay(self, peer, ahead):
@@ -85,12 +89,20 @@ class Cluster:
         return self.kubectl("-n", namespace, "get", "pods", "-o", f"jsonpath={path}", *options)
 
     def await_no_pods(self, namespace, selector):
-        for _ in range(120):
-            left = self.of_pods(namespace, "{.items[*].metadata.name}", "-l", selector)
-            if not left:
-                return
+        """A kubelet that missed the end of a pod's containers looks again within 90 s."""
+        until = time.monotonic() + 180
+        while left := self.of_pods(namespace, "{.items[*].metadata.name}", "-l", selector):
+            if time.monotonic() > until:
+                raise AssertionError(f"pods are left: {left}")
             time.sleep(0.5)
-        raise AssertionError(f"pods are left: {left}")
+
+    def await_rollout(self, namespace, what):
+        """Ready, or the last lines of its pods' logs are in the error."""
+        try:
+            self.kubectl("-n", namespace, "rollout", "status", what, "--timeout", "180s", timeout=200)
+        except AssertionError as late:
+            logs = self.kubectl("-n", namespace, "logs", what, "--all-containers", "--tail", "20")
+            raise AssertionError(f"{late}\n{logs}") from late
 
     def api_environment(self):
         """Where the service account's credentials are to be used: this cluster has no services."""

@@ -99,10 +99,7 @@ class Chart(OnCluster):
                   "persistence": {"size": "16Mi"}, "env": self.cluster.api_environment()}
         self.helm("upgrade", "--install", "isogate", CHART, "--values", "-", input=yaml.safe_dump(values))
         self.cluster.admit(self.sandboxes, self.home)
-        try:
-            self.at_home("rollout", "status", "statefulset/isogate", "--timeout", "60s")
-        except AssertionError as late:
-            raise AssertionError(f"{late}\n{self.at_home('logs', 'isogate-0', '--tail', '20')}") from late
+        self.cluster.await_rollout(self.home, "statefulset/isogate")
 
     def call(self, nth, path, body=None, key=None):
         """One call of replica `nth`, over TLS with the gateway's own name."""
@@ -170,15 +167,15 @@ class Sidecar(OnCluster):
 
     def test_the_agent_starts_when_its_gateway_can_run_commands(self):
         self.cluster.apply(self.adapted())
-        self.cluster.kubectl("-n", "isogate", "rollout", "status", "deployment/agent", "--timeout", "60s")
+        self.cluster.await_rollout("isogate", "deployment/agent")
         said = ""
-        for _ in range(60):
+        for _ in range(120):
             said = self.cluster.kubectl("-n", "isogate", "logs", "deployment/agent", "-c", "agent")
             if "}" in said:
                 break
             time.sleep(0.5)
         self.assertIn("'/var/run/secrets/kubernetes.io': No such file", said)
-        self.assertIn("\n10001\n", said)
+        self.assertIn("\n10001\n", said, said)
         self.assertIn('"stdout":"isogate-runner\\n"', said)
         self.assertIn('"backend":"k8s"', said)
         self.assertEqual(len(self.sandbox_pods()), 1)
