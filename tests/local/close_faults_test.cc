@@ -137,7 +137,9 @@ class CloseFaults : public Local {
         return count;
       };
       once(0, 0);  // the first of all does more
-      const int count = once(0, 0);
+      int count = 0;  // other threads do a part, and may be late
+      for (int tries = 0; tries < 20 && (tries < 3 || (count == 0 && kEnclosed)); ++tries)
+        count = std::max(count, once(0, 0));
       ASSERT_TRUE(count > 0 || !kEnclosed) << name;
       RecordProperty("calls", count);
       const int stride = std::max(1, count / kMostPoints);
