@@ -205,9 +205,9 @@ TEST_F(ProcessAttack, X133_SpinningProgramsAreEndedInTime) {
     const double once = seconds_of([&] {
       ended = x().post("/exec", {{"argv", {"/usr/bin/python3", "-c", spin, mark}}, {"timeout_sec", 3}});
     });
-    EXPECT_EQ(marked(mark).size(), 0u);
-    // A container whose runner is late is killed from outside: then nobody knows.
+    // A container whose runner is late is killed from outside: then nobody knows, and the answer waits for no Engine.
     const bool killed = shares_container() && refused(ended, 502, "outcome_unknown");
+    EXPECT_TRUE(gone_within(killed ? 10 : 0, mark)) << marked(mark).size() << " are left: " << ended.text;
     EXPECT_TRUE(killed || (succeeded(ended) && ended.body.at("outcome") == "timed_out")) << ended.text;
     took = std::min(took, once);
   }
@@ -232,7 +232,7 @@ TEST_F(ProcessAttack, X134_NothingOutlivesAnExecThatBlindsItsSupervisor) {
       "if os.getppid() != 1: os.kill(os.getppid(), 9)\n";
   const Answer answer = x().post("/exec", {{"argv", {"/usr/bin/python3", "-c", blind}}, {"timeout_sec", 5}});
   EXPECT_TRUE(answer.status == 200 || answer.status == 502) << answer.text;
-  EXPECT_TRUE(gone_within(0.5, mark)) << answer.text;
+  EXPECT_TRUE(gone_within(answer.status == 502 ? 10 : 0.5, mark)) << answer.text;
   EXPECT_EQ(x().run("echo works").at("stdout"), "works\n");
 }
 
