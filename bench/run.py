@@ -46,7 +46,8 @@ class Gateway:
             if done.returncode == 0:
                 break
             time.sleep(0.05)
-        self.key = open(os.path.join(self.dir, "state", "local.key")).read().strip()
+        key = os.path.join(self.dir, "state", "local.key")  # there is none where the options have `keys`
+        self.key = open(key).read().strip() if os.path.exists(key) else ""
 
     def children(self):
         """name → pid of front and hosts."""
