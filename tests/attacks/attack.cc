@@ -57,15 +57,7 @@ void Attack::SetUp() {
 }
 
 void Attack::TearDown() {
-  if (!gateway_) return;
-  const double took =
-      seconds_of([] { EXPECT_EQ(http_call(gateway().url(), "GET", "/healthz").status, 200); });
-  EXPECT_LT(took, 1.0) << "/healthz is slow";
-  try {
-    EXPECT_EQ(x().run("echo works").at("stdout"), "works\n");
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "a later exec of the same agent: " << error.what();
-  }
+  if (gateway_) expect_well(gateway(), x());
 }
 
 testing::AssertionResult kept_in(const Answer& answer) {

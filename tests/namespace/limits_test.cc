@@ -78,10 +78,10 @@ TEST_F(Limits, ProcessesAreSharedByAllExecs) {
   const Caller me(*own, "a");
   const std::string mark = new_mark();
   const std::string fill = "for i in $(seq 20); do sleep " + mark + " & done; wait";
-  ExecStream first(me, {{"argv", {"sh", "-c", fill}}, {"timeout_sec", 20}});
-  ASSERT_TRUE(there_within(5, mark, 20));
+  ExecStream first(me, {{"argv", {"sh", "-c", fill}}, {"timeout_sec", 90}});
+  ASSERT_TRUE(there_within(30, mark, 20));
   const Json second =
-      me.run_argv({"sh", "-c", "for i in $(seq 20); do sleep 3 & done; echo all"}, {{"timeout_sec", 10}});
+      me.run_argv({"sh", "-c", "for i in $(seq 20); do sleep 20 & done; echo all"}, {{"timeout_sec", 60}});
   EXPECT_EQ(second.at("stdout"), "") << "40 processes came into being under a limit of 30";
   EXPECT_EQ(Caller(*own, "b")
                 .run_argv({"sh", "-c", "for i in $(seq 20); do sleep 0.1 & done; echo all"})
@@ -232,18 +232,18 @@ TEST_F(Limits, NothingIsLeftOfTheGroups) {
     }
     own->stop();
   }
-  EXPECT_TRUE(eventually(3, [&] { return count() == before; })) << before << " → " << count();
+  EXPECT_TRUE(eventually(20, [&] { return count() == before; })) << before << " → " << count();
   {
     const auto own = limited("memory_mb: 64, max_pids: 50", "memory");
     const std::string mark = new_mark();
     ExecStream running(Caller(*own, "a"),
                        {{"command", "sleep " + mark + " & sleep " + mark}, {"timeout_sec", 60}});
-    ASSERT_TRUE(there_within(5, mark, 2));
+    ASSERT_TRUE(there_within(30, mark, 2));
     own->signal(SIGKILL);
-    EXPECT_TRUE(gone_within(1, mark)) << "a killed gateway's programs live on";
+    EXPECT_TRUE(gone_within(5, mark)) << "a killed gateway's programs live on";
     own->wait(10);
   }
-  EXPECT_TRUE(eventually(3, [&] { return count() == before; })) << before << " → " << count();
+  EXPECT_TRUE(eventually(20, [&] { return count() == before; })) << before << " → " << count();
 }
 
 }  // namespace

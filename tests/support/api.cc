@@ -248,6 +248,19 @@ bool eventually(double seconds, const std::function<bool()>& holds) {
   return true;
 }
 
+void expect_well(const Gateway& gateway, const Caller& agent) {
+  double took = 60;
+  for (int tries = 0; tries < 5 && took > 1; ++tries) {
+    took = seconds_of([&] { EXPECT_EQ(http_call(gateway.url(), "GET", "/healthz").status, 200); });
+  }
+  EXPECT_LT(took, 1.0) << "/healthz is slow";
+  try {
+    EXPECT_EQ(agent.run("echo works").at("stdout"), "works\n");
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "a later exec of the same agent: " << error.what();
+  }
+}
+
 double seconds_of(const std::function<void()>& work) {
   const auto start = Clock::now();
   work();

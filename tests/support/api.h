@@ -100,6 +100,9 @@ bool eventually(double seconds, const std::function<bool()>& holds);
 // Within 30 s: a backend can be chosen, or none and only an operator can change that.
 bool decided(const Gateway& gateway);
 double seconds_of(const std::function<void()>& work);
+// After a case: /healthz within a second, in one of some tries, since others load this machine; and a later
+// exec of the same agent works.
+void expect_well(const Gateway& gateway, const Caller& agent);
 bool slow_tests();  // ISOGATE_SLOW_TESTS is set
 
 }  // namespace isogate::test
