@@ -43,6 +43,7 @@ stop_engines() {
     tests/engines/$script.sh down "$engines/$kind" || true
   done
   tests/engines/kubernetes.sh down "$engines/k8s" || true
+  rm -rf "$engines/reports"
   rmdir "$engines"
   rm -f "$said"
 }
@@ -65,6 +66,10 @@ start_engine ISOGATE_TEST_PODMAN_ROOTLESS podman rootless rootless
 
 failed=0
 said=$engines.said
+# Of every run of a suite; also of those that run as an ordinary user.
+reports=$engines/reports
+mkdir -m 1777 "$reports"
+export GTEST_OUTPUT=xml:$reports/
 # run_tests OPTION…: what ctest says is also kept, for the count at the end. Engines and clusters on a loaded machine
 # are late at times: a suite that failed is run once more, and named at the end even when it then passes. Most suites
 # wait more than they compute: more of them run beside each other than there are processors.
@@ -83,6 +88,9 @@ if [ -n "${ISOGATE_TEST_KUBERNETES:-}" ]; then
   tests/engines/kubernetes/agents.sh > /dev/null || echo "agents.x-k8s.io: its tests are skipped"
 fi
 run_tests --label-regex cluster
+
+say "skipped"
+python3 tests/skips.py "$reports"
 
 say "both parts together"
 sed -nE 's/^ *([0-9]+\/[0-9]+)? *Test +#[0-9]+: ([^ ]+) \.*\*\*\*(Failed|Timeout|Exception).*/\2/p' "$said" | sort -u |
