@@ -16,6 +16,9 @@ using namespace sql;
 
 constexpr Int64 kApplicationId = 0x69736F67;  // "isog"
 constexpr Int64 kSchemaVersion = 2;
+constexpr const char* kRemedy =
+    "; restore it, or move it and its -wal and -shm away: sandboxes are found again, the journal of execs is "
+    "lost";
 
 constexpr const char* kSandboxesTable =
     "CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, agent_id TEXT NOT NULL, "
@@ -115,10 +118,7 @@ void migrate_from_1(Session& session) {
 Result<void> check_database(Session& session, const std::string& path) {
   std::string attempt = "cannot use the state database `" + path + "`: ";
   std::string check = text(session, "PRAGMA quick_check(1)");
-  if (check != "ok")
-    return Error{
-        ISOGATE_IO, 0,
-        attempt + "it is damaged (" + check + "); restore it, or move it away and " + "lose what it knew"};
+  if (check != "ok") return Error{ISOGATE_IO, 0, attempt + "it is damaged (" + check + ")" + kRemedy};
   Int64 application = number(session, "PRAGMA application_id"),
         version = number(session, "PRAGMA user_version");
   if (application != kApplicationId) return Error{ISOGATE_IO, 0, attempt + "it is not one of isogate's"};
@@ -151,8 +151,7 @@ Result<void> prepare_state_file(const std::string& path) {
   if (Result<void> file = check_private(path, status, S_IFREG, 0077); !file) return file;
   if (status.st_size == 0)
     return Error{ISOGATE_IO, 0,
-                 "the state database `" + path + "` is empty, so it has been damaged; " +
-                     "restore it, or move it away and lose what it knew"};
+                 "the state database `" + path + "` is empty, so it has been damaged" + kRemedy};
   return {};
 }
 
