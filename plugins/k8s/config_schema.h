@@ -51,7 +51,7 @@ inline constexpr const char* kConfigSchema = R"({
     "runtime_class": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$",
       "description": "RuntimeClass of the pods: gVisor, Kata, …; left out: the node's own runtime"},
     "isolation": {"type": "string", "enum": ["container", "vm"], "default": "container",
-      "description": "what that class gives; vm needs a runtime_class of virtual machines: it is your word that counts"},
+      "description": "what that class gives; vm is proven in each pod: its kernel is another one than its node's, which takes deploy/k8s/rbac-nodes.yaml"},
     "network": {"type": "string", "enum": ["none", "open"], "default": "none",
       "description": "none: a NetworkPolicy denies all, and that is tried out in each new sandbox; open: no policy, a relaxation"},
     "egress_to": {"type": "array", "maxItems": 64,

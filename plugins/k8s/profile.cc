@@ -326,6 +326,7 @@ std::string profile_digest(const Config& config, const Parts& parts, const isoga
   anybody.toolchain = parts.toolchain;
   anybody.shared = parts.shared;
   std::string text = pod_of(config, anybody, limits).dump() + policy_of(config, anybody).dump();
+  if (config.vm) text += "vm";
   if (config.provision != Provision::kPod) text += name_of(config.provision) + config.sandbox_pool;
   return sha256_hex(text);
 }

@@ -10,6 +10,7 @@
 #include "plugins/k8s/provision.h"
 #include "plugins/k8s/sandbox_pod_impl.h"
 #include "plugins/k8s/stuck_pod.h"
+#include "plugins/k8s/virtual_machine.h"
 
 namespace isogate::k8s {
 namespace {
@@ -206,6 +207,7 @@ void SandboxPod::try_make(const sdk::Call& call) {
   tie_->set({}, {});  // that was of the one before
   link_ = connect(call);
   remember_likeness(call);
+  prove_machine(services_, *link_, state, call);
   prove_no_way_out(services_, *link_, state, call);
   fresh_ = true;
   suspicion_.clear();

@@ -430,6 +430,7 @@ void FakeApi::start(Json& pod, const std::string& image) {
   runner->pid = run({kProgram, "serve", "--workspace", runner->workspace, "--door", runner->door}, -1, -1);
   runners_[name] = runner;
   const std::string id = "fake://" + random_hex(16);
+  pod["spec"]["nodeName"] = "node";
   pod["status"] = {
       {"phase", "Running"},
       {"hostIP", "127.0.0.1"},

@@ -82,6 +82,22 @@ TEST_F(K8sRefuses, CredentialsThatLackTheRole) {
   EXPECT_THAT(text, HasSubstr("deploy/k8s/rbac.yaml"));
 }
 
+// The class of the node's own runtime, called otherwise; these credentials may not get nodes.
+TEST_F(K8sRefuses, AVirtualMachineThatCannotBeProven) {
+  const Resource kind = {"node.k8s.io/v1", "", "runtimeclasses"};
+  Resource own = kind;
+  own.name = instance_;
+  const Json runtime = {{"apiVersion", "node.k8s.io/v1"},
+                        {"kind", "RuntimeClass"},
+                        {"metadata", {{"name", instance_}}},
+                        {"handler", "runc"}};
+  api_->create(kind, runtime, usual());
+  const std::string text = refusal_of(options("isolation: vm, runtime_class: " + instance_));
+  EXPECT_THAT(text, HasSubstr("is no virtual machine"));
+  EXPECT_THAT(text, HasSubstr("deploy/k8s/rbac-nodes.yaml"));
+  api_->remove(own, {}, usual());
+}
+
 TEST_F(K8sRefuses, AnImageThatIsNotThereAtOnce) {
   const double took = test::seconds_of([&] {
     EXPECT_THAT(refusal_of(with("isogate-test:base", "isogate-test:absent")), HasSubstr("ErrImageNeverPull"));
