@@ -277,7 +277,8 @@ Task<void> Connection::one_request() {
 
 // Who was refused, and calls again at once, takes no more of the front than others do.
 Task<void> Connection::hold_back() {
-  const std::string& caller = principal.tenant.empty() ? peer_ : principal.tenant;
+  const std::string caller =
+      principal.tenant.empty() ? "peer " + peer_key(peer_) : "tenant " + principal.tenant;
   const auto wait = server_.refusals_.hold(caller, Clock::now());
   if (wait <= Clock::duration::zero() || server_.draining_) co_return;
   asio::steady_timer timer(server_.io_, wait);

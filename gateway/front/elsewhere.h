@@ -1,10 +1,17 @@
-// Work that would hold the front's one thread up (the JSON of a large body), done on another one.
+// Work that would hold the front's one thread up (the JSON of a large body), done on another one: one piece
+// after the other, tenants taking turns.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "gateway/front/killer.h"
 
 namespace isogate::front {
 
@@ -14,13 +21,21 @@ class Elsewhere {
   ~Elsewhere();  // waits for what is at work
 
   // Returns when `work` has ended, and throws what it has thrown. It must own all that it uses, and wait for
-  // nothing: whoever waits for it may be gone before. On the front's thread.
-  boost::asio::awaitable<void> run(std::function<void()> work);
+  // nothing. ClientGone once the killer kills: what has not begun is dropped then, what has begun is not
+  // waited for. On the front's thread.
+  boost::asio::awaitable<void> run(const std::string& tenant, std::shared_ptr<Killer> killer,
+                                   std::function<void()> work);
 
  private:
   struct Thread;
+  struct Piece;
+  void begin_next();
+
   boost::asio::any_io_executor executor_;
-  std::unique_ptr<Thread> thread_;
+  std::unordered_map<std::string, std::deque<std::shared_ptr<Piece>>> waiting_;  // by tenant; none is empty
+  std::list<std::string> turn_;                                                  // those tenants
+  bool busy_ = false;
+  std::unique_ptr<Thread> thread_;  // the last member: it ends first
 };
 
 }  // namespace isogate::front

@@ -302,9 +302,11 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
 Task<ParsedExec> read_exec(App& app, Exchange& exchange) {
   nlohmann::json body = co_await read_json_body(app, exchange, app.config.limits.max_json_bytes);
   ParsedExec parsed = parse_exec(app, exchange, body);
+  body = nullptr;
   if (parsed.stdin_text) {
+    exchange.memory.hold(parsed.spec.bytes() + parsed.stdin_text->size());
     std::string bytes =
-        co_await decode_field(app, "stdin", std::move(*parsed.stdin_text), parsed.stdin_encoding);
+        co_await decode_field(app, exchange, "stdin", std::move(*parsed.stdin_text), parsed.stdin_encoding);
     parsed.stdin_text.reset();
     parsed.spec.stdin_bytes = std::make_shared<const std::string>(std::move(bytes));
   }

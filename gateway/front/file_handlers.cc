@@ -168,7 +168,6 @@ Task<void> write_json(App& app, Exchange& exchange, FileBody& file) {
   if (!text) throw invalid_file("`content` is missing");
   const auto encoding = text_field(file.body, "encoding").value_or("utf-8");
   if (encoding != "utf-8" && encoding != "base64") throw invalid_file("`encoding` must be utf-8 or base64");
-  const std::string content = co_await decode_field(app, "content", std::move(*text), encoding);
   if (const auto mode = text_field(file.body, "mode")) {
     file.target.mode = parse_mode(*mode);
     file.target.flags |= ISOGATE_FILE_MODE_GIVEN;
@@ -177,6 +176,9 @@ Task<void> write_json(App& app, Exchange& exchange, FileBody& file) {
   set_flag(file, "durable", ISOGATE_FILE_DURABLE);
   set_flag(file, "exclusive", ISOGATE_FILE_EXCLUSIVE);
   set_flag(file, "parents", ISOGATE_FILE_PARENTS, true);
+  file.body = nullptr;
+  exchange.memory.hold(text->size());
+  const std::string content = co_await decode_field(app, exchange, "content", std::move(*text), encoding);
   Lease lease = co_await app.sandboxes.acquire(file.wanted);
   Transfer transfer(lease, FileVerb::kWrite, file.target);
   co_await write_all(transfer, content);

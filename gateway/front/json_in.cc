@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -14,40 +13,76 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 32;
+constexpr size_t kMaxDepth = 8;
 constexpr size_t kMaxValues = 200000;
 
 ApiError invalid_body(std::string message) {
   return {.code = Code::kInvalidRequest, .message = std::move(message)};
 }
 
-// Watches a parse for what nlohmann/json lets pass.
-class Watch {
+void check_text(const std::string& text) {
+  if (text.find('\0') != std::string::npos)
+    throw invalid_body("a string of the body holds a NUL character; send bytes as base64");
+}
+
+// Builds the value and refuses what nlohmann/json lets pass. Its own callbacks look at all members of a
+// container again at the end of each: a square of time, which a caller chooses.
+class Builder : public json::json_sax_t {
  public:
-  bool operator()(int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) throw invalid_body("the body is nested deeper than " + std::to_string(kMaxDepth));
-    if (event != json::parse_event_t::array_end && event != json::parse_event_t::object_end &&
-        ++values_ > kMaxValues)
-      throw invalid_body("the body holds over " + std::to_string(kMaxValues) + " values");
-    if (event == json::parse_event_t::object_start) keys_.emplace_back();
-    if (event == json::parse_event_t::object_end) keys_.pop_back();
-    if (event == json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      check_text(key);
-      if (!keys_.back().insert(key).second)
-        throw invalid_body("the key `" + printable(key, 100) + "` occurs twice");
-    }
-    if (event == json::parse_event_t::value && parsed.is_string())
-      check_text(parsed.get_ref<const std::string&>());
+  json take() { return std::move(root_); }
+
+  bool null() override { return put(nullptr) != nullptr; }
+  bool boolean(bool value) override { return put(value) != nullptr; }
+  bool number_integer(json::number_integer_t value) override { return put(value) != nullptr; }
+  bool number_unsigned(json::number_unsigned_t value) override { return put(value) != nullptr; }
+  bool number_float(json::number_float_t value, const std::string&) override { return put(value) != nullptr; }
+  bool string(std::string& value) override {
+    check_text(value);
+    return put(std::move(value)) != nullptr;
+  }
+  bool binary(json::binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(json::object()); }
+  bool start_array(size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(std::string& key) override {
+    check_text(key);
+    count();
+    const auto [member, made] =
+        open_.back()->get_ref<json::object_t&>().try_emplace(key);  // ordered: nothing collides
+    if (!made) throw invalid_body("the key `" + printable(key, 100) + "` occurs twice");
+    member_ = &member->second;
     return true;
+  }
+  bool parse_error(size_t, const std::string&, const json::exception& error) override {
+    throw invalid_body(std::string("the body is not valid JSON: ") + printable(error.what(), 300));
   }
 
  private:
-  static void check_text(const std::string& text) {
-    if (text.find('\0') != std::string::npos)
-      throw invalid_body("a string of the body holds a NUL character; send bytes as base64");
+  void count() {
+    if (++values_ > kMaxValues)
+      throw invalid_body("the body holds over " + std::to_string(kMaxValues) + " values");
   }
-  std::vector<std::set<std::string>> keys_;  // ordered: nobody can choose keys that collide
+  json* put(json value) {
+    count();
+    if (open_.empty()) return &(root_ = std::move(value));
+    if (open_.back()->is_array()) return &open_.back()->emplace_back(std::move(value));
+    return &(*member_ = std::move(value));
+  }
+  bool open(json container) {
+    if (open_.size() == kMaxDepth)
+      throw invalid_body("the body is nested deeper than " + std::to_string(kMaxDepth));
+    open_.push_back(put(std::move(container)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  json root_;
+  json* member_ = nullptr;  // of the innermost object, which comes next
+  std::vector<json*> open_;
   size_t values_ = 0;
 };
 
@@ -68,12 +103,9 @@ json parse_body(std::string_view body, std::span<const std::string_view> known_f
   // The library takes a NUL for the end and would not look behind it.
   if (body.find('\0') != std::string_view::npos)
     throw invalid_body("the body holds a NUL byte; JSON is text");
-  json parsed;
-  try {
-    parsed = json::parse(body, Watch());
-  } catch (const json::exception& error) {
-    throw invalid_body(std::string("the body is not valid JSON: ") + printable(error.what(), 300));
-  }
+  Builder builder;
+  json::sax_parse(body, &builder);
+  json parsed = builder.take();
   if (!parsed.is_object()) throw invalid_body("the body must be a JSON object");
   for (const auto& item : parsed.items()) {
     if (std::find(known_fields.begin(), known_fields.end(), item.key()) != known_fields.end()) continue;
@@ -82,6 +114,18 @@ json parse_body(std::string_view body, std::span<const std::string_view> known_f
     throw invalid_body("unknown field `" + printable(item.key(), 100) + "`; this call knows " + known);
   }
   return parsed;
+}
+
+uint64_t kept_bytes(const json& value) {
+  constexpr uint64_t kEach = 64;  // with what the allocator adds
+  uint64_t bytes = kEach;
+  if (value.is_string()) bytes += value.get_ref<const std::string&>().size();
+  if (value.is_object())
+    for (const auto& member : value.items())
+      bytes += kEach + member.key().size() + kept_bytes(member.value());
+  if (value.is_array())
+    for (const json& each : value) bytes += kept_bytes(each);
+  return bytes;
 }
 
 std::optional<std::string> text_field(const json& body, std::string_view name) {

@@ -1,5 +1,5 @@
 // JSON request bodies, read strictly: one value, UTF-8, no duplicate key, no unknown field, no NUL in
-// a string, depth at most 32, at most 200,000 keys and values. Throws ApiError invalid_request that names the
+// a string, depth at most 8, at most 200,000 keys and values. Throws ApiError invalid_request that names the
 // field.
 #pragma once
 
@@ -15,6 +15,9 @@
 namespace isogate::front {
 
 nlohmann::json parse_body(std::string_view body, std::span<const std::string_view> known_fields);
+
+// About what it takes of memory, which may be a multiple of its text.
+uint64_t kept_bytes(const nlohmann::json& value);
 
 // Absent (or null) is nullopt; another type is an error.
 std::optional<std::string> text_field(const nlohmann::json& body, std::string_view name);

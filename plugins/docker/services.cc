@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "plugins/docker/or_throw.h"
 #include "plugins/docker/seccomp.h"
@@ -17,6 +18,8 @@ bool is_here(const std::string& directory) {
   if (directory.empty()) return false;
   return ::stat(directory.c_str(), &info) == 0 ? S_ISDIR(info.st_mode) : errno == EACCES;
 }
+
+constexpr std::chrono::milliseconds kDying{10};
 
 bool runs(Engine& engine, const std::string& id, const Budget& budget) {
   try {
@@ -80,6 +83,8 @@ bool Services::kill(const std::string& id, const std::string& name, std::chrono:
       if (error.http_status() == 0) throw;
       if (runs(engine, id, call)) throw;
     }
+    // A signal that was sent is no end: all that is in its namespace is to go first.
+    for (; runs(engine, id, call); std::this_thread::sleep_for(kDying)) call.check();
   });
   return background.is_done(key, patience);
 }

@@ -64,6 +64,25 @@ TEST(JsonBody, RefusesMoreValuesThanARequestCanMean) {
   EXPECT_NE(refusal(array(300000)).find("values"), std::string::npos);
 }
 
+// Debug builds take 0.2 s; a square of the number takes minutes.
+TEST(JsonBody, TakesTimeThatGrowsWithItsSize) {
+  std::string array = "{\"a\":[{}", object = "{\"a\":{\"0\":{}";
+  for (int i = 1; i < 85000; ++i) {
+    array += ",{}";
+    object += ",\"" + std::to_string(i) + "\":{}";
+  }
+  for (const std::string& body : {array + "]}", object + "}}"}) {
+    const std::clock_t began = std::clock();
+    EXPECT_EQ(refusal(body), "");
+    EXPECT_LT(static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC, 5);
+  }
+}
+
+TEST(JsonBody, CountsWhatItKeeps) {
+  EXPECT_GE(kept_bytes(parse_body(R"({"a": [{}, {}, {}, {}]})", kFields)), 4 * 64u);
+  EXPECT_GE(kept_bytes(parse_body("{\"a\": \"" + std::string(5000, 'x') + "\"}", kFields)), 5000u);
+}
+
 TEST(JsonBody, ReadsIntegersAsDigitsAndNothingElse) {
   const auto body = parse_body(R"({"a": 5, "b": 5.0, "c": -0})", kFields);
   EXPECT_EQ(count_field(body, "a", 0, 5), 5u);

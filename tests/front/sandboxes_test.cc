@@ -17,6 +17,9 @@ namespace {
 thread_local size_t no_room_for = 0;
 }  // namespace
 
+#ifdef __SANITIZE_ADDRESS__
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // what is inlined of the one beside what is not of the other
+#endif
 void* operator new(size_t size) {
   const bool refused = no_room_for != 0 && size >= no_room_for && size < no_room_for + 64;
   void* block = refused ? nullptr : std::malloc(size > 0 ? size : 1);

@@ -1,0 +1,86 @@
+#include "gateway/front/elsewhere.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <future>
+#include <stdexcept>
+
+#include "gateway/front/exchange.h"
+
+namespace isogate::front {
+namespace {
+
+class ElsewhereTest : public testing::Test {
+ protected:
+  // `order_` gets `name` when the work is done, and "-" and the name when its waiter has left.
+  std::shared_ptr<Killer> begin(const std::string& tenant, const std::string& name,
+                                std::function<void()> work = {}) {
+    auto killer = std::make_shared<Killer>();
+    std::function<void()> whole = [this, name, work = std::move(work)] {
+      if (work) work();
+      const std::lock_guard lock(mutex_);
+      worked_ += name;
+    };
+    boost::asio::co_spawn(
+        io_, elsewhere_.run(tenant, killer, std::move(whole)),
+        [this, name](const std::exception_ptr& failure) { order_ += failure ? "-" + name : name; });
+    io_.poll();
+    return killer;
+  }
+
+  boost::asio::io_context io_;
+  std::mutex mutex_;
+  std::string order_, worked_;
+  Elsewhere elsewhere_{io_.get_executor()};
+};
+
+TEST_F(ElsewhereTest, TenantsTakeTurns) {
+  std::promise<void> go;
+  begin("a", "1", [held = go.get_future().share()] { held.wait(); });
+  for (const char* name : {"2", "3", "4"}) begin("a", name);
+  begin("b", "5");
+  go.set_value();
+  io_.run();
+  EXPECT_EQ(order_, "12534");
+}
+
+TEST_F(ElsewhereTest, WhatNobodyWaitsForIsNotBegun) {
+  std::promise<void> go;
+  begin("a", "1", [held = go.get_future().share()] { held.wait(); });
+  const auto gone = begin("a", "2");
+  begin("a", "3");
+  gone->kill();
+  go.set_value();
+  io_.run();
+  EXPECT_EQ(order_, "-213");
+  EXPECT_EQ(worked_, "13");
+}
+
+TEST_F(ElsewhereTest, WhoLeavesDoesNotWaitForWhatHasBegun) {
+  std::promise<void> go;
+  const auto gone = begin("a", "1", [held = go.get_future().share()] { held.wait(); });
+  gone->kill();
+  io_.poll();
+  EXPECT_EQ(order_, "-1");
+  go.set_value();
+  const auto worked = [this] {
+    const std::lock_guard lock(mutex_);
+    return worked_;
+  };
+  for (int i = 0; i < 5000 && worked().empty(); ++i) ::usleep(1000);
+  EXPECT_EQ(worked(), "1");
+  io_.poll();
+}
+
+TEST_F(ElsewhereTest, WhatIsThrownComesBack) {
+  begin("a", "1", [] { throw std::runtime_error("no"); });
+  begin("a", "2");
+  io_.run();
+  EXPECT_EQ(order_, "-12");
+}
+
+}  // namespace
+}  // namespace isogate::front
