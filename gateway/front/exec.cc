@@ -204,6 +204,7 @@ class Flight {
   void arm_timer();
   asio::awaitable<void> list_artifacts(ArtifactWatch& artifacts);
   void conclude(const ipc::Reply& reply);
+  [[nodiscard]] bool proves_execs() const;
   std::string where_it_ran(const ipc::ExecEnd& end);
   void journal_start();
   void journal_end();
@@ -304,6 +305,11 @@ void Flight::give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds 
   ticket_.reset();
 }
 
+bool Flight::proves_execs() const {
+  const auto& hello = lease_.backend->hello;
+  return hello && (hello->capabilities & ISOGATE_CAP_PROVEN_EXECS) != 0;
+}
+
 // Empty: it ran under no less than its sandbox was accepted with, by its own proof where its backend gives
 // one.
 std::string Flight::where_it_ran(const ipc::ExecEnd& end) {
@@ -314,10 +320,10 @@ std::string Flight::where_it_ran(const ipc::ExecEnd& end) {
     return "it ran with isolation " + std::string(isolation_name(end.isolation)) +
            ", less than its sandbox was opened with";
   }
-  const auto& hello = lease_.backend->hello;
-  const bool proves = hello && (hello->capabilities & ISOGATE_CAP_PROVEN_EXECS) != 0;
   const bool started = (end.flags & ISOGATE_RESULT_NOT_STARTED) == 0;
-  return proves && started ? "its backend did not prove where it ran" : "";
+  if (!started || !proves_execs()) return {};
+  answer_.isolation_known = false;
+  return "its backend did not prove where it ran";
 }
 
 void Flight::conclude(const ipc::Reply& reply) {
@@ -328,6 +334,7 @@ void Flight::conclude(const ipc::Reply& reply) {
   }
   if (reply.status != ISOGATE_OK) {
     answer_.outcome = "unknown";
+    answer_.isolation_known = !proves_execs();
     answer_.message = reply.message;
     return;
   }

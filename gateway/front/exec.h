@@ -44,6 +44,7 @@ struct ExecAnswer {
   std::optional<int32_t> exit_code;  // none: unknown
   int32_t signal = 0;
   uint32_t isolation = 0;
+  bool isolation_known = true;  // false: it is what its sandbox has, and where the program ran was not proven
   uint64_t stdout_bytes = 0, stderr_bytes = 0;
   double duration_ms = 0, cpu_ms = 0;
   uint64_t max_rss_bytes = 0;

@@ -113,7 +113,11 @@ Task<void> write_end(JsonAnswer& out, const ExecAnswer& answer, bool truncated) 
   if (answer.left_behind) text += ",\"left_behind\":true";
   co_await write_artifacts(out, answer);
   append_text(text, "backend", answer.backend);
-  append_text(text, "isolation", isolation_name(answer.isolation));
+  if (answer.isolation_known) {
+    append_text(text, "isolation", isolation_name(answer.isolation));
+  } else {
+    text += ",\"isolation\":null";
+  }
   if (!answer.message.empty()) append_text(text, "reason", answer.message);
 }
 

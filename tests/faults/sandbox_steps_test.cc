@@ -149,7 +149,10 @@ TEST_F(SandboxSteps, AnExecThatIsNotProvenIsUnknownAndItsSandboxIsClosed) {
   ASSERT_TRUE(is_sound(run()));
   for (const char* how : {"unproven", "weaker"}) {
     fail(how);
-    EXPECT_TRUE(refused(run(), 502, "outcome_unknown")) << how;
+    const Answer unknown = run();
+    EXPECT_TRUE(refused(unknown, 502, "outcome_unknown")) << how;
+    const Json isolation = unknown.body.at("/error/details/isolation"_json_pointer);
+    EXPECT_EQ(isolation, std::string(how) == "weaker" ? Json("none") : Json()) << "no more than was proven";
     EXPECT_EQ(left(".place"), 1u);
     fail("stop");
     EXPECT_TRUE(refused(run(), 503, "backend_unavailable")) << how;
