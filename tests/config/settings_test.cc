@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <stdio.h>
+#include <yaml-cpp/yaml.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -153,6 +154,31 @@ TEST_P(Samples, FitThePublishedSchemaByAnotherValidator) {
 INSTANTIATE_TEST_SUITE_P(All, Samples,
                          ::testing::Values("k8s.yaml", "local-dev.yaml", "production.yaml",
                                            "single-host.yaml"));
+
+// Of a manifest the ConfigMap's file.
+std::string deployed(const std::string& path) {
+  for (const YAML::Node& each : YAML::LoadAllFromFile(source_file(path))) {
+    if (each["kind"] && each["kind"].as<std::string>() == "ConfigMap")
+      return each["data"]["isogate.yaml"].as<std::string>();
+    if (each["backends"]) return YAML::Dump(each);
+  }
+  return "";
+}
+
+TEST(Samples, OfDeploymentsLoad) {
+  const std::string keys = R"([{"name": "a", "tenant": "b", "sha256": ")" + std::string(64, 'a') + R"("}])";
+  for (const char* path :
+       {"deploy/k8s/gateway.yaml", "deploy/k8s/sidecar.yaml", "deploy/compose/isogate.yaml"}) {
+    test::Directory directory;
+    LoadOptions options;
+    options.file = directory.write("isogate.yaml", deployed(path));
+    options.environment = {{"HOME", "/home/me"}, {"ISOGATE_KEYS", keys}};
+    const auto got = load_config(options);
+    ASSERT_TRUE(got) << path << ": " << got.error().message;
+    EXPECT_TRUE(got->config.require_remote) << path;
+    EXPECT_TRUE(got->relaxations.empty()) << path;
+  }
+}
 
 TEST(Samples, SayWhatTheyAreFor) {
   LoadOptions options;
