@@ -78,11 +78,10 @@ BackendChannel::BackendChannel(asio::any_io_executor executor, Fd socket, HostId
 
 void BackendChannel::start(HelloCallback on_hello, EndCallback on_end) {
   on_end_ = std::move(on_end);
-  asio::co_spawn(executor_, receive_loop(std::move(on_hello)), asio::detached);
+  asio::co_spawn(executor_, receive_loop(shared_from_this(), std::move(on_hello)), asio::detached);
 }
 
-asio::awaitable<void> BackendChannel::receive_loop(HelloCallback on_hello) {
-  const auto self = shared_from_this();
+asio::awaitable<void> BackendChannel::receive_loop(Self, HelloCallback on_hello) {
   while (open_) {
     boost::system::error_code error;
     co_await socket_.async_wait(asio::posix::stream_descriptor::wait_read,
@@ -151,7 +150,7 @@ bool BackendChannel::post(Outgoing outgoing) {
     return false;
   }
   outbox_.push_back(std::move(outgoing));
-  if (!sending_) asio::co_spawn(executor_, send_queued(), asio::detached);
+  if (!sending_) asio::co_spawn(executor_, send_queued(shared_from_this()), asio::detached);
   return true;
 }
 
@@ -163,8 +162,7 @@ Result<void> BackendChannel::try_send(Outgoing& outgoing) {
   return {};
 }
 
-asio::awaitable<void> BackendChannel::send_queued() {
-  const auto self = shared_from_this();
+asio::awaitable<void> BackendChannel::send_queued(Self) {
   sending_ = true;
   while (open_ && !outbox_.empty()) {
     boost::system::error_code error;
@@ -279,11 +277,10 @@ void BackendChannel::judge_hanging_probe() {
                        [kind](const auto& each) { return each.second->kind == kind; });
   };
   if (!pending(kOpen)) return give_up("it answers neither its probe nor anything else");
-  if (!pending(kPing)) asio::co_spawn(executor_, ping(), asio::detached);
+  if (!pending(kPing)) asio::co_spawn(executor_, ping(shared_from_this()), asio::detached);
 }
 
-asio::awaitable<void> BackendChannel::ping() {
-  const auto self = shared_from_this();
+asio::awaitable<void> BackendChannel::ping(Self) {
   ipc::PingCall call;
   call.call.request_id = "ping";
   co_await this->call(std::move(call));

@@ -110,17 +110,20 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
     std::unordered_map<std::string, size_t> count_of;        // by tenant
   };
 
-  boost::asio::awaitable<void> receive_loop(HelloCallback on_hello);
+  // Keeps this alive from the spawn on: the first step of what is spawned comes later.
+  using Self = std::shared_ptr<BackendChannel>;
+
+  boost::asio::awaitable<void> receive_loop(Self, HelloCallback on_hello);
   bool receive_one(const HelloCallback& on_hello);
   std::optional<std::string> take(ipc::FromHost message, const HelloCallback& on_hello);
   void answer(uint64_t id, ipc::Reply reply);
   bool post(Outgoing outgoing);
   Result<void> try_send(Outgoing& outgoing);
-  boost::asio::awaitable<void> send_queued();
+  boost::asio::awaitable<void> send_queued(Self);
   void abandon(uint64_t id);
   void judge_abandoned();
   void judge_hanging_probe();
-  boost::asio::awaitable<void> ping();
+  boost::asio::awaitable<void> ping(Self);
   void give_up(std::string why);
   void end();
   void close_if_idle();
