@@ -54,8 +54,8 @@ Result<Loaded> load_config(const LoadOptions& options);
 Result<Config> config_from_json(const std::string& document);
 std::string config_to_json(const Config& config);
 
-// Whether keys and client certificates name more than one tenant. Of the whole configuration: a backend host's
-// part of it has neither.
+// Whether keys and client certificates name more than one tenant. Of the whole configuration: a backend
+// host's part of it has neither.
 bool has_many_tenants(const Config& config);
 
 // Each way in which `config` is weaker than the defaults, in words.

@@ -18,8 +18,8 @@ struct HostPaths {
   bool many_tenants = false;            // more than one may call
 };
 
-// Whom `users` names has to be somebody where the users are this host's own (no isolation, or namespaces), and not
-// root where there is isolation. Looked at by a host that keeps root, since no other can become them.
+// Whom `users` names has to be somebody where the users are this host's own (no isolation, or namespaces),
+// and not root where there is isolation. Looked at by a host that keeps root, since no other can become them.
 Result<void> check_users(const Description& description, const BackendConfig& backend);
 
 class Instance {

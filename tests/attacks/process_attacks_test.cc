@@ -205,7 +205,8 @@ TEST_F(ProcessAttack, X133_SpinningProgramsAreEndedInTime) {
     const double once = seconds_of([&] {
       ended = x().post("/exec", {{"argv", {"/usr/bin/python3", "-c", spin, mark}}, {"timeout_sec", 3}});
     });
-    // A container whose runner is late is killed from outside: then nobody knows, and the answer waits for no Engine.
+    // A container whose runner is late is killed from outside: then nobody knows, and the answer waits for no
+    // Engine.
     const bool killed = shares_container() && refused(ended, 502, "outcome_unknown");
     EXPECT_TRUE(gone_within(killed ? 10 : 0, mark)) << marked(mark).size() << " are left: " << ended.text;
     EXPECT_TRUE(killed || (succeeded(ended) && ended.body.at("outcome") == "timed_out")) << ended.text;

@@ -136,7 +136,7 @@ class CloseFaults : public Local {
         expect_sound(box, closing);
         return count;
       };
-      once(0, 0);  // the first of all does more
+      once(0, 0);     // the first of all does more
       int count = 0;  // other threads do a part, and may be late
       for (int tries = 0; tries < 20 && (tries < 3 || (count == 0 && kEnclosed)); ++tries)
         count = std::max(count, once(0, 0));
