@@ -295,6 +295,7 @@ Task<void> Connection::dispatch() {
     co_return co_await answer_preflight(*this);
   route_request();
   server_.hooks_.authenticate(*this, listener_, peer_uid_, peer_);
+  check_query(route, query);
   co_await server_.hooks_.handle(*this);
 }
 

@@ -49,8 +49,37 @@ std::string listed(std::span<const std::string_view> names) {
   return list;
 }
 
+}  // namespace
+
+Routed route_target(std::string_view method, std::string_view target) {
+  if (target.empty() || target.front() != '/' || target.find('#') != std::string_view::npos) {
+    throw ApiError{.code = Code::kInvalidRequest,
+                   .message = "the request target must be a path that starts with /"};
+  }
+  const size_t mark = target.find('?');
+  const std::string_view path = target.substr(0, mark);
+  std::string allow;
+  for (const RouteRow& row : kRoutes) {
+    const auto found = match(row.path, path);
+    if (!found) continue;
+    if (row.method == method) {
+      const auto query = mark == std::string_view::npos ? std::string_view{} : target.substr(mark + 1);
+      return {row.route, decoded(found->agent), decoded(found->path), query};
+    }
+    allow.append(allow.empty() ? "" : ", ").append(row.method);
+  }
+  if (!allow.empty()) {
+    throw ApiError{.code = Code::kMethodNotAllowed, .message = "this path takes " + allow, .allow = allow};
+  }
+  throw ApiError{.code = Code::kNotFound,
+                 .message = "no such call: " + printable(path, 200) + "; GET /openapi.json lists them"};
+}
+
+const RouteRow& row_of(Route route) { return kRoutes[static_cast<size_t>(route)]; }
+
 // A misspelled `purge` is no request to keep the files. Who looks whether we are alive may add what it likes.
-void check_parameters(const RouteRow& row, std::string_view query) {
+void check_query(Route route, std::string_view query) {
+  const RouteRow& row = row_of(route);
   if (!row.needs_key) return;
   std::set<std::string_view> seen;
   while (!query.empty()) {
@@ -71,34 +100,5 @@ void check_parameters(const RouteRow& row, std::string_view query) {
     }
   }
 }
-
-}  // namespace
-
-Routed route_target(std::string_view method, std::string_view target) {
-  if (target.empty() || target.front() != '/' || target.find('#') != std::string_view::npos) {
-    throw ApiError{.code = Code::kInvalidRequest,
-                   .message = "the request target must be a path that starts with /"};
-  }
-  const size_t mark = target.find('?');
-  const std::string_view path = target.substr(0, mark);
-  std::string allow;
-  for (const RouteRow& row : kRoutes) {
-    const auto found = match(row.path, path);
-    if (!found) continue;
-    if (row.method == method) {
-      const auto query = mark == std::string_view::npos ? std::string_view{} : target.substr(mark + 1);
-      check_parameters(row, query);
-      return {row.route, decoded(found->agent), decoded(found->path), query};
-    }
-    allow.append(allow.empty() ? "" : ", ").append(row.method);
-  }
-  if (!allow.empty()) {
-    throw ApiError{.code = Code::kMethodNotAllowed, .message = "this path takes " + allow, .allow = allow};
-  }
-  throw ApiError{.code = Code::kNotFound,
-                 .message = "no such call: " + printable(path, 200) + "; GET /openapi.json lists them"};
-}
-
-const RouteRow& row_of(Route route) { return kRoutes[static_cast<size_t>(route)]; }
 
 }  // namespace isogate::front
