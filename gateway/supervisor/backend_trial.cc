@@ -7,7 +7,7 @@ namespace isogate::supervisor {
 void BackendSlot::try_out(const Config& wanted, const BackendConfig& backend) {
   const bool serves = !removed_ && find(HostRole::kServing) != nullptr;
   const bool lives = serves || (!removed_ && find(HostRole::kStarting) != nullptr);
-  trial_.emplace();
+  trial_ = Trial{};
   trial_->fingerprint = host_fingerprint(wanted, backend);
   if (lives && !start_at_ && trial_->fingerprint == fingerprint_) return decide(Outcome::kUnchanged, "");
   ++generation_;

@@ -176,7 +176,7 @@ void artifacts_that_cannot_be_listed_are_not_none(World& w) {
 
 void artifacts_beyond_the_limit_are_said_to_be_missing(World& w) {
   const Json result = w.me.run("mkdir many; cd many; seq 100001 | xargs touch",
-                               {{"artifact_dir", "many"}, {"timeout_sec", 60}});
+                               {{"artifact_dir", "many"}, {"timeout_sec", 110}});
   EXPECT_EQ(result.at("exit_code"), 0);
   EXPECT_EQ(result.at("artifacts").size(), 100000u);
   EXPECT_NE(result.value("reason", "").find("not all of its artifacts are listed"), std::string::npos);

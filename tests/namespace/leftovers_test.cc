@@ -125,8 +125,9 @@ TEST_F(Leftovers, APurgeOfManyFilesPutsNobodyOnThisHost) {
       busy, {{"command", "for i in 1 2 3 4; do (while :; do :; done) & done; wait"}, {"timeout_sec", 120}});
   const std::string host = run_program({"readlink", "/proc/self/ns/net"}).out;
   for (int round = 0; round < 3; ++round) {
-    ASSERT_EQ(me.run("for i in {1..20}; do mkdir d$i && (cd d$i && touch f{1..1000}); done").at("exit_code"),
-              0);
+    const Json many = me.run("for i in {1..20}; do mkdir d$i && (cd d$i && touch f{1..1000}); done",
+                             {{"timeout_sec", 110}});
+    ASSERT_EQ(many.at("exit_code"), 0) << many;
     EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/" + me.agent() + "?purge=true")));
     const auto ran = me.run("readlink /proc/self/ns/net; ls", {{"min_isolation", "namespace"}});
     const std::string out = ran.at("stdout");

@@ -88,7 +88,7 @@ Answer Caller::call(const std::string& method, const std::string& target, Header
   const bool carries = !body.empty() || method == "POST" || method == "PUT";
   if (carries && header_of(headers, "Content-Length").empty())
     headers.emplace_back("Content-Length", std::to_string(body.size()));
-  HttpConnection connection(url_, 60);
+  HttpConnection connection(url_, 120);
   connection.send_request_head(method, target, headers);
   try {
     connection.send(body);
