@@ -256,6 +256,7 @@ TEST(Openapi, KeysAreNeededWhereTheDocumentSaysSo) {
     ASSERT_NE(operation, nullptr) << row.operation_id;
     EXPECT_EQ(row.needs_key, !operation->contains("security")) << row.operation_id;
     EXPECT_EQ(row.needs_key, operation->at("responses").contains("401")) << row.operation_id;
+    EXPECT_EQ(row.needs_key, operation->at("responses").contains("400")) << "its query: " << row.operation_id;
   }
 }
 
