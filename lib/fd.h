@@ -1,0 +1,51 @@
+// A file descriptor that is owned: closed when its owner goes. Movable, not copyable.
+#pragma once
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "lib/error.h"
+
+namespace isogate {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() { reset(); }
+
+  [[nodiscard]] int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Pipe {
+  Fd read;
+  Fd write;
+};
+
+// Both ends close-on-exec and blocking.
+Result<Pipe> make_pipe();
+
+// An eventfd, close-on-exec, non-blocking: what isogate_call's cancel_fd is.
+Result<Fd> make_event();
+
+// Makes an eventfd readable for good. Async-signal-safe.
+void signal_event(int event_fd);
+
+}  // namespace isogate

@@ -1,0 +1,110 @@
+#include "lib/hash.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+namespace isogate {
+namespace {
+
+struct FreeDigest {
+  void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+};
+
+// Found once: EVP_sha256() is looked up in the providers again at each use.
+const EVP_MD* algorithm() {
+  static const EVP_MD* const found = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  return found;
+}
+
+class Sha256 {
+ public:
+  Sha256() : context_(EVP_MD_CTX_new()) {
+    if (!context_ || EVP_DigestInit_ex(context_.get(), algorithm(), nullptr) != 1) std::abort();
+  }
+  void add(const void* data, size_t size) {
+    if (EVP_DigestUpdate(context_.get(), data, size) != 1) std::abort();
+  }
+  std::string end() {
+    std::string digest(32, '\0');
+    if (EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr) != 1)
+      std::abort();
+    return digest;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, FreeDigest> context_;
+};
+
+}  // namespace
+
+std::string sha256(std::string_view bytes) {
+  Sha256 hash;
+  hash.add(bytes.data(), bytes.size());
+  return hash.end();
+}
+
+std::string sha256_hex(std::string_view bytes) { return hex(sha256(bytes)); }
+
+Result<std::string> sha256_hex_of_fd(int fd) {
+  Sha256 hash;
+  std::vector<char> buffer(1 << 16);
+  for (off_t at = 0;;) {
+    ssize_t got = ::pread(fd, buffer.data(), buffer.size(), at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return os_error("cannot read the file to hash", errno);
+    if (got == 0) return hex(hash.end());
+    hash.add(buffer.data(), static_cast<size_t>(got));
+    at += got;
+  }
+}
+
+bool equal_constant_time(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string random_bytes(size_t count) {
+  std::string bytes(count, '\0');
+  for (size_t have = 0; have < count;) {
+    ssize_t got = ::getrandom(bytes.data() + have, count - have, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) std::abort();
+    have += static_cast<size_t>(got);
+  }
+  return bytes;
+}
+
+std::string random_hex(size_t bytes) { return hex(random_bytes(bytes)); }
+
+std::string hex(std::string_view bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+std::string base32_lower(std::string_view bytes) {
+  static constexpr char kDigits[] = "abcdefghijklmnopqrstuvwxyz234567";
+  std::string text;
+  uint32_t window = 0;
+  int bits = 0;
+  for (unsigned char byte : bytes) {
+    window = (window << 8) | byte;
+    for (bits += 8; bits >= 5; bits -= 5) text += kDigits[(window >> (bits - 5)) & 31];
+  }
+  if (bits > 0) text += kDigits[(window << (5 - bits)) & 31];
+  return text;
+}
+
+}  // namespace isogate

@@ -1,0 +1,29 @@
+// Hashes, randomness and their spellings. Any thread. Bytes travel in std::string.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "lib/error.h"
+
+namespace isogate {
+
+std::string sha256(std::string_view bytes);      // 32 raw bytes (FIPS 180-4)
+std::string sha256_hex(std::string_view bytes);  // 64 lower-case digits
+
+// The whole file from its first byte, read with pread: the offset stays where it is. Hashes what the
+// descriptor shows, not what a path may show later.
+Result<std::string> sha256_hex_of_fd(int fd);
+
+// Time depends on the lengths alone, never on the bytes.
+bool equal_constant_time(std::string_view a, std::string_view b);
+
+// From the kernel's generator. A process that cannot have randomness must not go on: aborts.
+std::string random_bytes(size_t count);
+std::string random_hex(size_t bytes);  // 2 digits each
+
+std::string hex(std::string_view bytes);           // lower case
+std::string base32_lower(std::string_view bytes);  // RFC 4648 alphabet in lower case, a-z2-7, no padding
+
+}  // namespace isogate

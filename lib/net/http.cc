@@ -1,0 +1,406 @@
+#include "lib/net/http.h"
+
+#include <Poco/Buffer.h>
+#include <Poco/Exception.h>
+#include <Poco/Net/HTTPClientSession.h>
+#include <Poco/Net/HTTPRequest.h>
+#include <Poco/Net/HTTPResponse.h>
+#include <Poco/Net/StreamSocketImpl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <exception>
+#include <istream>
+#include <optional>
+#include <ostream>
+#include <sstream>
+
+namespace isogate::net {
+namespace {
+
+using Poco::Net::HTTPMessage;
+
+// Blocks within the budget of the step under way. What goes wrong is kept, since Poco's streams swallow it;
+// from then on nothing is sent or received: a request that was broken off never gets the end that Poco's
+// destructors would write. HTTPClientSession repeats a request after an IOException, so this throws
+// RuntimeException, and never connects.
+class PocoSocket : public Poco::Net::StreamSocketImpl {
+ public:
+  PocoSocket(std::unique_ptr<Transport> transport, const std::string& name);
+
+  void begin(const Budget& budget) { budget_ = budget; }
+  void begin_request();
+  void kill();                                               // nothing more goes out or comes in
+  [[nodiscard]] bool usable();                               // for another request
+  void rethrow_failure();                                    // when there was one
+  [[nodiscard]] bool ended() const { return ended_; }        // the other side has gone
+  [[nodiscard]] bool received() const { return received_; }  // a byte, since begin_request()
+  // The other side stopped taking what was sent; what it has sent can be read still.
+  bool refused_to_take();
+  [[nodiscard]] const std::string& tail() const { return tail_; }  // the last five bytes received
+  std::unique_ptr<Transport> release();
+
+  int sendBytes(const void* buffer, int length, int flags) override;
+  int receiveBytes(void* buffer, int length, int flags) override;
+  void connect(const Poco::Net::SocketAddress& address) override;
+  void connect(const Poco::Net::SocketAddress& address, const Poco::Timespan& timeout) override;
+  void connectNB(const Poco::Net::SocketAddress& address) override;
+  void close() override;
+  void shutdown() override;
+
+ protected:
+  ~PocoSocket() override;
+
+ private:
+  void wait(short events);
+  [[noreturn]] void fail(isogate_status status, const std::string& why);
+  void note(const char* bytes, size_t size);
+
+  std::unique_ptr<Transport> transport_;
+  const std::string& name_;  // of the server
+  Budget budget_{std::chrono::milliseconds(0)};
+  std::exception_ptr failure_;
+  std::string tail_;
+  bool dead_ = false, ended_ = false, received_ = false, refused_ = false;
+};
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  return time.count() % 1000 == 0 ? std::to_string(time.count() / 1000) + " s"
+                                  : std::to_string(time.count()) + " ms";
+}
+
+bool may_retry(int failure) { return failure == EAGAIN || failure == EWOULDBLOCK || failure == EINTR; }
+
+PocoSocket::PocoSocket(std::unique_ptr<Transport> transport, const std::string& name)
+    : StreamSocketImpl(transport->fd()), transport_(std::move(transport)), name_(name) {}
+
+PocoSocket::~PocoSocket() { reset(); }
+
+void PocoSocket::begin_request() {
+  received_ = refused_ = false;
+  tail_.clear();
+}
+
+void PocoSocket::kill() {
+  dead_ = true;
+  if (transport_) transport_->shutdown();
+}
+
+bool PocoSocket::usable() {
+  return !dead_ && !ended_ && !refused_ && !failure_ && transport_ && !transport_->stale();
+}
+
+void PocoSocket::rethrow_failure() {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+bool PocoSocket::refused_to_take() {
+  if (refused_) failure_ = nullptr;
+  return refused_;
+}
+
+std::unique_ptr<Transport> PocoSocket::release() {
+  dead_ = true;
+  return std::move(transport_);
+}
+
+void PocoSocket::fail(isogate_status status, const std::string& why) {
+  if (!failure_) failure_ = std::make_exception_ptr(NetError(status, why, 0, true));
+  throw Poco::RuntimeException(why);
+}
+
+void PocoSocket::wait(short events) {
+  switch (budget_.wait(transport_->fd(), events)) {
+    case Budget::Outcome::kReady:
+      return;
+    case Budget::Outcome::kCancelled:
+      dead_ = true;
+      fail(ISOGATE_CANCELLED, "cancelled");
+    case Budget::Outcome::kLate:
+      dead_ = true;
+      fail(ISOGATE_UNAVAILABLE, name_ + " did not answer within " + seconds_text(budget_.whole()));
+  }
+}
+
+void PocoSocket::note(const char* bytes, size_t size) {
+  constexpr size_t kTail = 5;
+  received_ = true;
+  tail_.append(bytes + (size > kTail ? size - kTail : 0), std::min(size, kTail));
+  if (tail_.size() > kTail) tail_.erase(0, tail_.size() - kTail);
+}
+
+int PocoSocket::sendBytes(const void* buffer, int length, int) {
+  int sent = 0;
+  while (sent < length) {
+    if (refused_) return length;  // Poco may end the request that nobody takes
+    if (dead_ || !transport_) throw Poco::RuntimeException("the connection is closed");
+    const ssize_t n =
+        transport_->write_some(static_cast<const char*>(buffer) + sent, static_cast<size_t>(length - sent));
+    if (n > 0) {
+      sent += static_cast<int>(n);
+    } else if (may_retry(errno)) {
+      wait(POLLOUT);
+    } else {
+      refused_ = true;
+      fail(ISOGATE_UNAVAILABLE, name_ + " broke off the connection");
+    }
+  }
+  return sent;
+}
+
+int PocoSocket::receiveBytes(void* buffer, int length, int) {
+  for (;;) {
+    if (dead_ || !transport_) throw Poco::RuntimeException("the connection is closed");
+    const ssize_t n = transport_->read_some(static_cast<char*>(buffer), static_cast<size_t>(length));
+    if (n > 0) {
+      note(static_cast<const char*>(buffer), static_cast<size_t>(n));
+      return static_cast<int>(n);
+    }
+    if (n == 0) {
+      ended_ = true;
+      return 0;
+    }
+    if (may_retry(errno)) {
+      wait(POLLIN);
+    } else {
+      ended_ = true;
+      fail(ISOGATE_UNAVAILABLE, name_ + " broke off the connection");
+    }
+  }
+}
+
+void PocoSocket::connect(const Poco::Net::SocketAddress&) { fail(ISOGATE_UNAVAILABLE, name_ + " has gone"); }
+void PocoSocket::connect(const Poco::Net::SocketAddress& address, const Poco::Timespan&) { connect(address); }
+void PocoSocket::connectNB(const Poco::Net::SocketAddress& address) { connect(address); }
+
+void PocoSocket::close() { kill(); }
+void PocoSocket::shutdown() { kill(); }
+
+// Poco's session, which shows how much it has read ahead.
+class Session : public Poco::Net::HTTPClientSession {
+ public:
+  explicit Session(const Poco::Net::StreamSocket& socket) : HTTPClientSession(socket) { setKeepAlive(true); }
+  [[nodiscard]] bool read_ahead() const { return buffered() != 0; }
+  void forget_failure() { clearException(); }
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+}  // namespace
+
+struct HttpConnection::Impl {
+  enum class Framing { kNone, kLength, kChunked, kUntilEnd };
+
+  Impl(std::unique_ptr<Transport> transport, std::string of_host, std::string of_server)
+      : host(std::move(of_host)),
+        name(std::move(of_server)),
+        socket(new PocoSocket(std::move(transport), name)),
+        session(Poco::Net::StreamSocket(socket)) {}
+
+  [[nodiscard]] NetError unavailable(const std::string& why) const {
+    return {ISOGATE_UNAVAILABLE, name + " " + why, 0, true};
+  }
+  [[nodiscard]] uint64_t length_of(const std::string& digits) const;
+  [[nodiscard]] int status_of(const Poco::Net::HTTPResponse& response) const;
+  void send(const HttpRequest& request);
+  HttpHead receive(const HttpRequest& request);
+  void set_framing(const HttpRequest& request, const HttpHead& head);
+  void end_body();
+  // Runs a step of Poco; what stopped its socket is the reason, whatever Poco made of it.
+  template <typename Step>
+  auto guarded(const Budget& budget, Step step);
+
+  const std::string host, name;
+  PocoSocket* const socket;  // the session's
+  Session session;
+  std::istream* body = nullptr;
+  Framing framing = Framing::kNone;
+  uint64_t left = 0;  // of a body with a length
+  bool keep = false;  // the server will
+  bool done = true;   // the last answer was read to its end
+};
+
+uint64_t HttpConnection::Impl::length_of(const std::string& digits) const {
+  uint64_t length = 0;
+  const char* end = digits.data() + digits.size();
+  const auto parsed = std::from_chars(digits.data(), end, length);
+  if (parsed.ec != std::errc() || parsed.ptr != end)
+    throw unavailable("answered with a Content-Length that is none");
+  return length;
+}
+
+// Poco keeps whatever number came in an enumeration that has no room for most of them, where to look at it is
+// undefined; it writes it as a number. Nor does it look at the version.
+int HttpConnection::Impl::status_of(const Poco::Net::HTTPResponse& response) const {
+  if (response.getVersion() != HTTPMessage::HTTP_1_1 && response.getVersion() != HTTPMessage::HTTP_1_0)
+    throw unavailable("gave an answer that is no HTTP");
+  std::ostringstream text;
+  response.write(text);
+  const std::string line = text.str();
+  const size_t begin = line.find(' ') + 1;
+  int status = 0;
+  std::from_chars(line.data() + begin, line.data() + line.size(), status);
+  if (status < 100 || status > 599) throw unavailable("answered with a status that is none");
+  return status;
+}
+
+template <typename Step>
+auto HttpConnection::Impl::guarded(const Budget& budget, Step step) {
+  socket->begin(budget);
+  try {
+    return step();
+  } catch (const Poco::Exception& error) {
+    socket->rethrow_failure();
+    socket->kill();
+    if (socket->ended()) throw unavailable("broke off the connection before its answer was whole");
+    throw unavailable("gave an answer that is no HTTP: " + printable(error.displayText()));
+  } catch (...) {
+    socket->kill();
+    throw;
+  }
+}
+
+void HttpConnection::Impl::send(const HttpRequest& request) {
+  Poco::Net::HTTPRequest head(request.method, request.target, HTTPMessage::HTTP_1_1);
+  head.setHost(host);
+  head.set("User-Agent", std::string("isogate/") + ISOGATE_VERSION);
+  for (const auto& [field, value] : request.headers) head.add(field, value);
+  if (request.produce)
+    head.setChunkedTransferEncoding(true);
+  else if (!request.body.empty() || request.method == "POST" || request.method == "PUT")
+    head.setContentLength64(static_cast<Poco::Int64>(request.body.size()));
+  std::ostream& out = session.sendRequest(head);
+  const auto write = [&out](std::string_view piece) {
+    out.write(piece.data(), static_cast<std::streamsize>(piece.size()));
+    if (!out) throw Poco::RuntimeException("the request was not taken");
+  };
+  if (request.produce)
+    request.produce(write);
+  else
+    write(request.body);
+  out.flush();
+  if (!out) throw Poco::RuntimeException("the request was not taken");
+}
+
+HttpHead HttpConnection::Impl::receive(const HttpRequest& request) {
+  constexpr int kFieldsMost = 100;
+  Poco::Net::HTTPResponse response;
+  response.setFieldLimit(kFieldsMost);
+  body = &session.receiveResponse(response);
+  socket->rethrow_failure();
+  // To Poco a head that is cut is a short one. A whole one is never read past its end.
+  if (socket->ended()) throw unavailable("broke off the connection before its answer was whole");
+  HttpHead head;
+  head.status = status_of(response);
+  for (const auto& [field, value] : response) head.headers[lower(field)] = value;
+  keep = response.getKeepAlive();
+  set_framing(request, head);
+  return head;
+}
+
+void HttpConnection::Impl::set_framing(const HttpRequest& request, const HttpHead& head) {
+  const std::string coding = lower(head.header("transfer-encoding"));
+  const std::string length = head.header("content-length");
+  left = 0;
+  if (request.method == "HEAD" || head.status < 200 || head.status == 204 || head.status == 304) {
+    framing = Framing::kNone;
+  } else if (!coding.empty()) {
+    if (coding != "chunked" || !length.empty()) throw unavailable("answered with a length that is unclear");
+    framing = Framing::kChunked;
+  } else if (!length.empty()) {
+    framing = Framing::kLength;
+    left = length_of(length);
+  } else {
+    framing = Framing::kUntilEnd;
+  }
+  done = framing == Framing::kNone || (framing == Framing::kLength && left == 0);
+}
+
+// Poco's streams end alike where an answer ends and where it breaks off.
+void HttpConnection::Impl::end_body() {
+  socket->rethrow_failure();
+  const bool whole =
+      framing == Framing::kUntilEnd || (framing == Framing::kChunked && !socket->ended() &&
+                                        !session.read_ahead() && socket->tail() == "0\r\n\r\n");
+  if (!whole && socket->ended()) throw unavailable("broke off its answer");
+  if (!whole) throw unavailable("gave an answer that is no HTTP");
+  if (framing == Framing::kUntilEnd) keep = false;
+  done = true;
+}
+
+HttpConnection::HttpConnection(std::unique_ptr<Transport> transport, std::string host, std::string name)
+    : impl_(std::make_unique<Impl>(std::move(transport), std::move(host), std::move(name))) {}
+
+HttpConnection::~HttpConnection() { impl_->socket->kill(); }
+
+HttpHead HttpConnection::exchange(const HttpRequest& request, const Budget& budget) {
+  return impl_->guarded(budget, [&] {
+    impl_->socket->begin_request();
+    impl_->done = false;
+    try {
+      impl_->send(request);
+    } catch (const Poco::Exception&) {
+      // A server that refuses early answers before it has taken everything.
+      if (!impl_->socket->refused_to_take()) throw;
+      impl_->session.forget_failure();
+    }
+    return impl_->receive(request);
+  });
+}
+
+size_t HttpConnection::read_body(char* to, size_t size, const Budget& budget) {
+  return impl_->guarded(budget, [&]() -> size_t {
+    if (impl_->done) return 0;
+    const bool sized = impl_->framing == Impl::Framing::kLength;
+    const size_t most = sized ? std::min<uint64_t>(size, impl_->left) : size;
+    // What is there, waiting for the first byte alone.
+    if (impl_->body->peek() == std::char_traits<char>::eof()) {
+      impl_->end_body();
+      return 0;
+    }
+    const auto got = static_cast<size_t>(impl_->body->readsome(to, static_cast<std::streamsize>(most)));
+    if (sized) impl_->left -= got;
+    if (sized && impl_->left == 0) impl_->done = true;
+    return got;
+  });
+}
+
+std::string HttpConnection::read_body(size_t most, const Budget& budget) {
+  std::string all;
+  std::array<char, 16384> buffer{};
+  if (impl_->framing == Impl::Framing::kLength && impl_->left > most) {
+    impl_->socket->kill();
+    throw impl_->unavailable("gave an answer of more than " + std::to_string(most >> 20) + " MiB");
+  }
+  while (const size_t got = read_body(buffer.data(), buffer.size(), budget)) {
+    if (all.size() + got > most) {
+      impl_->socket->kill();
+      throw impl_->unavailable("gave an answer of more than " + std::to_string(most >> 20) + " MiB");
+    }
+    all.append(buffer.data(), got);
+  }
+  return all;
+}
+
+bool HttpConnection::reusable() {
+  return impl_->done && impl_->keep && !impl_->session.read_ahead() && impl_->socket->usable();
+}
+
+bool HttpConnection::answered() const { return impl_->socket->received(); }
+bool HttpConnection::broken_off() const { return impl_->socket->ended(); }
+
+std::unique_ptr<Transport> HttpConnection::detach(std::string& early) {
+  Poco::Buffer<char> buffer(0);
+  impl_->session.drainBuffer(buffer);
+  early.assign(buffer.begin(), buffer.size());
+  return impl_->socket->release();
+}
+
+}  // namespace isogate::net

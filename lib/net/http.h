@@ -1,0 +1,62 @@
+// One HTTP/1.1 connection to a server, by Poco, with what Poco 1.11 lacks: a deadline and a cancellation over
+// the whole call, and the difference between an answer that ended and one that broke off. One thread at a
+// time.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lib/net/transport.h"
+
+namespace isogate::net {
+
+struct HttpRequest {
+  std::string method, target;  // "GET", "/version"
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // checked: no control characters
+  // Gives the body piece by piece, in place of `body`. When it throws the request is broken off and the
+  // connection dead.
+  std::function<void(const std::function<void(std::string_view)>&)> produce = {};
+};
+
+struct HttpHead {
+  int status = 0;
+  std::map<std::string, std::string> headers;  // by name in lower case; of those that occur twice the last
+  [[nodiscard]] std::string header(const std::string& name) const {
+    const auto found = headers.find(name);
+    return found == headers.end() ? std::string() : found->second;
+  }
+};
+
+// What every function throws is a NetError with the reason, or what `produce` threw. The connection is dead
+// then. broken_off(): an end, not lateness or cancellation.
+class HttpConnection {
+ public:
+  // `host`: the header's. `name`: of the server in messages, "the Engine".
+  HttpConnection(std::unique_ptr<Transport> transport, std::string host, std::string name);
+  ~HttpConnection();
+
+  // Sends it and reads the answer's head. The body of the last answer has been read to its end.
+  HttpHead exchange(const HttpRequest& request, const Budget& budget);
+  // The next piece of the answer's body; 0 at its end, which is whole.
+  size_t read_body(char* to, size_t size, const Budget& budget);
+  // All of it, and no more than `most` bytes.
+  std::string read_body(size_t most, const Budget& budget);
+
+  [[nodiscard]] bool reusable();          // the last answer was read to its end, and another may follow
+  [[nodiscard]] bool answered() const;    // a byte of an answer has come since the last request
+  [[nodiscard]] bool broken_off() const;  // the other side has gone
+  // The connection behind an answer's head, and what came of it already.
+  std::unique_ptr<Transport> detach(std::string& early);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace isogate::net

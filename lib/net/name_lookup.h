@@ -1,0 +1,56 @@
+// Addresses of names in the network, for clients whose calls have a deadline.
+//
+// getaddrinfo(3) cannot be interrupted: it runs on a thread of its own, for which nobody has to wait. Who
+// asks for a name that is being looked up gets the same look-up, so a resolver that does not answer costs one
+// thread for each name, and never more than `most`. Any thread.
+#pragma once
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/error.h"
+
+namespace isogate::net {
+
+struct NameAddress {
+  sockaddr_storage to{};
+  socklen_t size = 0;
+};
+
+struct NameAnswer {
+  int failure = 0;  // EAI_…, see gai_strerror(3)
+  std::vector<NameAddress> found;
+};
+
+class NameLookup {
+ public:
+  virtual ~NameLookup() = default;
+  // Readable once it is over, and from then on. As long as this object is.
+  [[nodiscard]] virtual int done() const = 0;
+  [[nodiscard]] virtual bool over() const = 0;
+  [[nodiscard]] virtual NameAnswer answer() const = 0;  // once it is over
+};
+
+class NameLookups {
+ public:
+  using Resolver = std::function<int(const char*, const char*, const addrinfo*, addrinfo**)>;
+  static constexpr size_t kMost = 8;
+
+  explicit NameLookups(Resolver resolver = ::getaddrinfo, size_t most = kMost);
+  static NameLookups& shared();  // this process's
+
+  // A number is an answer at once. ISOGATE_UNAVAILABLE: too many look-ups are under way, or there is no
+  // thread or descriptor for it.
+  Result<std::shared_ptr<NameLookup>> begin(const std::string& host, uint16_t port);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // the threads' too
+};
+
+}  // namespace isogate::net

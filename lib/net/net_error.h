@@ -1,0 +1,31 @@
+// What goes wrong with a server on the network.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "isogate/backend.hpp"
+
+namespace isogate::net {
+
+// ISOGATE_UNAVAILABLE: the server cannot be reached, is late, breaks off or answers nonsense.
+// ISOGATE_CANCELLED. ISOGATE_INVALID_ARGUMENT: a certificate, key or authority cannot be used. Or what an
+// answer's status means.
+class NetError : public sdk::Error {
+ public:
+  NetError(isogate_status status, std::string message, int http_status = 0, bool sent = false)
+      : sdk::Error(status, std::move(message)), http_status_(http_status), sent_(sent) {}
+  // The server's answer; 0: there was none.
+  [[nodiscard]] int http_status() const { return http_status_; }
+  // The request had left and no whole answer came: the server may have done it, or do it still.
+  [[nodiscard]] bool maybe_done() const { return sent_ && http_status_ == 0; }
+
+ private:
+  int http_status_;
+  bool sent_;
+};
+
+// Bytes of any origin as one line of printable ASCII; cut to about `most` bytes, then "…".
+std::string printable(std::string_view bytes, size_t most = 300);
+
+}  // namespace isogate::net

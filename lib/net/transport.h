@@ -1,0 +1,69 @@
+// One connection to a server: over a Unix socket or TCP, plain or TLS, through a proxy or not; non-blocking.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/fd.h"
+#include "lib/net/budget.h"
+#include "lib/net/net_error.h"
+
+namespace isogate::net {
+
+// Of an HTTP proxy, asked with CONNECT: RFC 9110, 9.3.6.
+struct Proxy {
+  std::string host;
+  uint16_t port = 0;
+  std::string authorization;  // "Basic …"; empty: none. A secret.
+};
+
+struct Tls {
+  std::optional<std::string> authority;  // PEM; none: the system's
+  std::string certificate, key;          // PEM; both empty: no client certificate. The key is a secret.
+  std::string server_name;               // which the certificate has to name; empty: the target's host
+  bool verify = true;                    // false only where the operator wrote so
+  bool trust_listed = false;  // a chain may end at any certificate of `authority`, not only at a root
+};
+
+// Where a server is, and how messages name it.
+struct Target {
+  std::string name;       // "the Engine"
+  std::string address;    // "tcp://host:port"
+  std::string unix_path;  // empty: TCP
+  std::string host;       // without brackets
+  uint16_t port = 0;
+  std::optional<Proxy> proxy = {};
+  std::optional<Tls> tls = {};
+
+  [[nodiscard]] std::string text() const { return name + " at " + address; }
+};
+
+// One thread may read while another one writes; shutdown() is for any thread.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Throws NetError.
+  static std::unique_ptr<Transport> connect(const Target& target, const Budget& budget);
+  // A connected socket, non-blocking.
+  static std::unique_ptr<Transport> adopt(Fd socket);
+
+  [[nodiscard]] virtual int fd() const = 0;
+  // As read(2) and write(2): -1 with errno (EAGAIN: poll first), 0 at the end. No SIGPIPE.
+  virtual ssize_t read_some(char* to, size_t size) = 0;
+  virtual ssize_t write_some(const char* from, size_t size) = 0;
+  [[nodiscard]] virtual bool has_buffered() const { return false; }
+  virtual void end_output() = 0;  // the other side reads the end; reading goes on
+  virtual void shutdown() = 0;
+  // Nothing was asked, yet it ended or has bytes: not to be used again.
+  [[nodiscard]] virtual bool stale() = 0;
+};
+
+// The addresses of a name, as numbers; of an address itself. Throws NetError.
+std::vector<std::string> addresses_of(const std::string& host, const Budget& budget);
+
+}  // namespace isogate::net

@@ -1,0 +1,65 @@
+// RFC 6455's frames, a client's side of them. No input, no output, no allocation by what a peer claims. One
+// thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace isogate::net {
+
+enum class Opcode : uint8_t { kContinuation = 0, kText = 1, kBinary = 2, kClose = 8, kPing = 9, kPong = 10 };
+
+// Takes apart what a server sends. Binary messages come piece by piece as their bytes do, control frames
+// whole.
+class FrameReader {
+ public:
+  static constexpr uint64_t kFrameMost = uint64_t{64} << 20;
+
+  enum class Event { kMore, kData, kPing, kPong, kClose, kBroken };
+  struct Step {
+    Event event = Event::kMore;
+    size_t taken = 0;       // of `in`, before `data`
+    std::string_view data;  // kData: into `in`, may be empty; a control frame's payload: valid until next()
+    bool begins = false;    // kData: of a message
+  };
+  // kMore: all of `in` is taken. kData: took() has to follow. After kBroken nothing else does.
+  Step next(std::string_view in);
+  // How much of kData's `data` is done with; the rest comes again.
+  void took(size_t size) { left_ -= size; }
+  [[nodiscard]] const char* why() const { return why_; }  // kBroken
+  [[nodiscard]] bool too_big() const { return too_big_; }
+  [[nodiscard]] bool between_frames() const { return !in_frame_ && head_size_ == 0; }
+
+ private:
+  [[nodiscard]] size_t head_needed() const;
+  const char* begin_frame();
+  Step fail(const char* why, size_t taken);
+  Step control(std::string_view in, size_t taken);
+
+  static constexpr size_t kControlMost = 125;
+  std::array<unsigned char, 10> head_{};
+  size_t head_size_ = 0;
+  uint64_t left_ = 0;  // of the frame
+  Opcode opcode_ = Opcode::kBinary;
+  bool final_ = false, in_frame_ = false, in_message_ = false, begins_ = false, too_big_ = false;
+  std::array<char, kControlMost> control_{};
+  size_t control_size_ = 0;
+  const char* why_ = nullptr;
+};
+
+// A frame's head with its mask; `size` bytes of payload have to follow, masked by apply_mask().
+constexpr size_t kHeadMost = 14;
+using Mask = std::array<unsigned char, 4>;
+Mask new_mask();                                                              // unpredictable
+size_t write_head(char* to, Opcode opcode, uint64_t size, const Mask& mask);  // its size
+void apply_mask(char* bytes, size_t size, const Mask& mask);
+void append_control(std::string& to, Opcode opcode, std::string_view payload);  // whole; at most 125 bytes
+std::string close_payload(uint16_t code);
+
+// Of the handshake: a new key, and what the server has to answer to it.
+std::string new_websocket_key();
+std::string websocket_accept(const std::string& key);
+
+}  // namespace isogate::net

@@ -1,0 +1,345 @@
+#include "lib/redact.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include "lib/hash.h"
+
+namespace isogate {
+namespace {
+
+constexpr size_t kLook = 256;  // how far a shape may look ahead before it has to know; keeps all linear
+
+struct Span {
+  size_t begin = 0, end = 0;
+  std::string_view name;
+  [[nodiscard]] bool found() const { return end > begin; }
+};
+
+bool digit(char c) { return c >= '0' && c <= '9'; }
+bool upper(char c) { return c >= 'A' && c <= 'Z'; }
+bool lower(char c) { return c >= 'a' && c <= 'z'; }
+bool alnum(char c) { return digit(c) || upper(c) || lower(c); }
+bool word(char c) { return alnum(c) || c == '_' || c == '-'; }
+bool token68(char c) { return word(c) || c == '.' || c == '~' || c == '+' || c == '/' || c == '='; }
+bool capital(char c) { return digit(c) || upper(c); }
+bool space(char c) { return c == ' ' || c == '\t'; }
+char lowered(char c) { return upper(c) ? static_cast<char>(c + 32) : c; }
+
+bool starts(std::string_view text, size_t at, std::string_view prefix) {
+  return text.size() - at >= prefix.size() && text.compare(at, prefix.size(), prefix) == 0;
+}
+
+bool starts_any_case(std::string_view text, size_t at, std::string_view prefix) {
+  if (text.size() - at < prefix.size()) return false;
+  return std::equal(prefix.begin(), prefix.end(), text.begin() + static_cast<std::ptrdiff_t>(at),
+                    [](char a, char b) { return a == lowered(b); });
+}
+
+bool ends_any_case(std::string_view name, std::string_view ending) {  // and '-' is '_'
+  if (name.size() < ending.size()) return false;
+  return std::equal(ending.begin(), ending.end(), name.end() - static_cast<std::ptrdiff_t>(ending.size()),
+                    [](char a, char b) { return a == (b == '-' ? '_' : lowered(b)); });
+}
+
+template <typename Class>
+size_t run(std::string_view text, size_t at, Class in_class, size_t most = std::string_view::npos) {
+  size_t end = at;
+  while (end < text.size() && end - at < most && in_class(text[end])) ++end;
+  return end;
+}
+
+// A token of known prefix: enough characters of its alphabet after it, a digit among them.
+template <typename Class>
+Span token(std::string_view text, size_t at, std::string_view prefix, size_t least, Class in_class) {
+  if (!starts(text, at, prefix) || (at > 0 && alnum(text[at - 1]))) return {};
+  size_t body = at + prefix.size(), near = run(text, body, in_class, kLook);
+  if (near - body < least || std::none_of(text.begin() + static_cast<std::ptrdiff_t>(body),
+                                          text.begin() + static_cast<std::ptrdiff_t>(near), digit))
+    return {};
+  return {at, run(text, near, in_class), {}};
+}
+
+bool looks_random(std::string_view value) {
+  if (value.size() < 8) return false;
+  if (value.size() >= 20) return true;
+  bool upper_inside = std::any_of(value.begin() + 1, value.end(), upper);
+  return std::any_of(value.begin(), value.end(), [](char c) { return digit(c) || c == '=' || c == '+'; }) ||
+         (upper_inside && std::any_of(value.begin(), value.end(), lower));
+}
+
+// "<scheme> <value>", as in an Authorization header.
+Span credentials(std::string_view text, size_t at, std::string_view scheme) {
+  if (!starts_any_case(text, at, scheme) || (at > 0 && word(text[at - 1]))) return {};
+  size_t gap = at + scheme.size(), begin = run(text, gap, space, 8);
+  size_t end = run(text, begin, token68);
+  if (begin == gap || !looks_random(text.substr(begin, end - begin))) return {};
+  return {begin, end, {}};
+}
+
+constexpr std::string_view kSecretEndings[] = {
+    "accesskey",  "access_key",  "api_key",    "apikey",    "authorization", "cookie",
+    "credential", "credentials", "passphrase", "passwd",    "password",      "private_key",
+    "privatekey", "secret",      "secret_key", "secretkey", "token"};
+
+// The value that begins at `at`, up to where its quoting or, bare, the next separator ends it.
+Span value_at(std::string_view text, size_t at, bool whole_line) {
+  size_t escape = at < text.size() && text[at] == '\\' ? 1 : 0;
+  char quote = at + escape < text.size() ? text[at + escape] : '\0';
+  if (quote == '"' || quote == '\'') {
+    size_t begin = at + escape + 1, end = begin;
+    while (end < text.size() && text[end] != quote) end += text[end] == '\\' && escape == 0 ? 2 : 1;
+    end = std::min(end, text.size());
+    return {begin, end > begin && escape == 1 && end < text.size() ? end - 1 : end, {}};
+  }
+  std::string_view stops = whole_line ? "\"'\r\n" : " \t\r\n\"'`,;&)]}<>";
+  size_t end = text.find_first_of(stops, at);
+  return {at, end == std::string_view::npos ? text.size() : end, {}};
+}
+
+// name=value, name: value, "name": "value", --name value.
+Span assignment(std::string_view text, size_t at) {
+  if (!word(text[at]) || (at > 0 && word(text[at - 1]))) return {};
+  size_t end = run(text, at, word);
+  std::string_view name = text.substr(at, end - at);
+  if (!is_secret_name(name)) return {};
+  if (end < text.size() && text[end] == '\\') ++end;
+  if (end < text.size() && (text[end] == '"' || text[end] == '\'')) ++end;
+  size_t sign = run(text, end, space, 8);
+  bool equals = starts(text, sign, "="), colon = starts(text, sign, ":");
+  bool flag = !equals && !colon && sign > end && name.substr(0, 2) == "--";
+  if (!equals && !colon && !flag) return {};
+  size_t begin = flag ? sign : run(text, sign + 1, space, 8);
+  bool header = colon && (ends_any_case(name, "authorization") || ends_any_case(name, "cookie"));
+  Span value = value_at(text, begin, header);
+  bool quoted = value.begin > begin;
+  if (colon && !quoted && value.end - value.begin < 6) return {};
+  return value;
+}
+
+Span pem(std::string_view text, size_t at) {
+  if (!starts(text, at, "-----BEGIN ")) return {};
+  size_t label = at + 11, dashes = text.substr(label, 64).find("-----");
+  if (dashes == std::string_view::npos) return {};
+  if (text.substr(label, dashes).find("PRIVATE KEY") == std::string_view::npos) return {};
+  size_t end = text.find("-----END ", label + dashes);
+  if (end == std::string_view::npos) return {at, text.size(), {}};
+  size_t close = text.find("-----", end + 9);
+  return {at, close == std::string_view::npos ? text.size() : close + 5, {}};
+}
+
+Span jwt(std::string_view text, size_t at) {
+  if (!starts(text, at, "eyJ") || (at > 0 && word(text[at - 1]))) return {};
+  size_t header = run(text, at, word);
+  if (header - at < 10 || !starts(text, header, ".")) return {};
+  size_t payload = run(text, header + 1, word);
+  if (payload - header < 3 || !starts(text, payload, ".")) return {};
+  return {at, run(text, payload, [](char c) { return word(c) || c == '.'; }), {}};
+}
+
+Span url_userinfo(std::string_view text, size_t at) {
+  if (!starts(text, at, "://")) return {};
+  size_t end = text.find_first_of("@/?# \t\r\n\"'<>", at + 3);
+  if (end == std::string_view::npos || text[end] != '@') return {};
+  return {at + 3, end, {}};
+}
+
+struct Rule {
+  RedactionPattern pattern;
+  Span (*match)(std::string_view text, size_t at);
+};
+
+Span first_of(std::string_view text, size_t at, std::initializer_list<std::string_view> prefixes,
+              size_t least, bool (*in_class)(char)) {
+  for (std::string_view prefix : prefixes)
+    if (Span span = token(text, at, prefix, least, in_class); span.found()) return span;
+  return {};
+}
+
+using Text = std::string_view;
+
+// Sorted by name; the order decides nothing else but the name where two of them meet at one place.
+constexpr Rule kRules[] = {
+    {{"assignment", "password=…, \"api_key\": \"…\", --token …, Authorization: …",
+      "the name marks the value as a secret"},
+     assignment},
+    {{"aws_access_key", "AKIA… or ASIA…, 16 capitals and digits", "names an AWS account's key"},
+     [](Text t, size_t at) {
+       Span span = first_of(t, at, {"AKIA", "ASIA"}, 16, capital);
+       return span.end - span.begin == 20 && (span.end == t.size() || !word(t[span.end])) ? span : Span{};
+     }},
+    {{"basic_credentials", "Basic …", "base64 of a user name and password (RFC 7617)"},
+     [](Text t, size_t at) { return credentials(t, at, "basic"); }},
+    {{"bearer_token", "Bearer …", "whoever bears it is let in (RFC 6750)"},
+     [](Text t, size_t at) { return credentials(t, at, "bearer"); }},
+    {{"github_token", "ghp_…, gho_…, ghu_…, ghs_…, ghr_…, github_pat_…", "acts for a GitHub user or app"},
+     [](Text t, size_t at) {
+       return first_of(t, at, {"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"}, 20, word);
+     }},
+    {{"gitlab_token", "glpat-…", "acts for a GitLab user"},
+     [](Text t, size_t at) { return first_of(t, at, {"glpat-"}, 16, word); }},
+    {{"google_api_key", "AIza…", "bills a Google project"},
+     [](Text t, size_t at) { return first_of(t, at, {"AIza"}, 30, word); }},
+    {{"isogate_key", "isg_…", "a key of this gateway"},
+     [](Text t, size_t at) { return first_of(t, at, {"isg_"}, 16, word); }},
+    {{"jwt", "eyJ….….…", "a signed token is a credential until it expires (RFC 7519)"}, jwt},
+    {{"model_api_key", "sk-…", "bills a model provider's account"},
+     [](Text t, size_t at) { return first_of(t, at, {"sk-"}, 16, word); }},
+    {{"npm_token", "npm_…", "publishes packages"},
+     [](Text t, size_t at) { return first_of(t, at, {"npm_"}, 30, alnum); }},
+    {{"private_key", "-----BEGIN … PRIVATE KEY-----", "a private key (RFC 7468)"}, pem},
+    {{"slack_token", "xoxb-…, xoxp-…, xoxa-…, xoxr-…, xoxs-…", "acts in a Slack workspace"},
+     [](Text t, size_t at) {
+       return first_of(t, at, {"xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-"}, 10, word);
+     }},
+    {{"stripe_key", "sk_live_…, sk_test_…, rk_live_…", "moves money"},
+     [](Text t, size_t at) {
+       return first_of(t, at, {"sk_live_", "sk_test_", "rk_live_"}, 10, word);
+     }},
+    {{"url_userinfo", "https://user:password@host", "credentials in a URL (RFC 3986, 3.2.1)"}, url_userinfo},
+};
+
+struct Registry {
+  std::shared_mutex mutex;
+  std::vector<std::string> forms;  // every form of every registered secret
+  std::atomic<bool> any{false};
+};
+
+Registry& registry() {
+  static auto* one = new Registry;  // outlives every thread that still logs
+  return *one;
+}
+
+std::string base64(std::string_view bytes) {
+  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  uint32_t window = 0;
+  int bits = 0;
+  for (unsigned char byte : bytes) {
+    window = (window << 8) | byte;
+    for (bits += 8; bits >= 6; bits -= 6) text += kDigits[(window >> (bits - 6)) & 63];
+  }
+  return text;  // whole digits only: what the next byte would change is left out
+}
+
+std::string url_alphabet(std::string text) {
+  std::replace(text.begin(), text.end(), '+', '-');
+  std::replace(text.begin(), text.end(), '/', '_');
+  return text;
+}
+
+enum class Digits { kUpper, kLower };  // RFC 3986 knows both
+
+std::string percent_encoded(std::string_view bytes, Digits digits) {
+  std::string text;
+  for (char c : bytes) {
+    if (alnum(c) || c == '-' || c == '_' || c == '.' || c == '~') {
+      text += c;
+      continue;
+    }
+    text += '%';
+    for (char d : hex(std::string_view(&c, 1)))
+      text += lower(d) && digits == Digits::kUpper ? static_cast<char>(d - 32) : d;
+  }
+  return text;
+}
+
+std::vector<std::string> forms_of(std::string_view secret) {
+  std::vector<std::string> forms = {std::string(secret)};
+  for (const Digits digits : {Digits::kUpper, Digits::kLower})
+    if (std::string form = percent_encoded(secret, digits); form != forms.back())
+      forms.push_back(std::move(form));
+  for (size_t shift = 0; shift < 3; ++shift) {  // wherever it stands in what was encoded
+    std::string digits = base64(std::string(shift, '\0') + std::string(secret)).substr((shift * 8 + 5) / 6);
+    forms.push_back(digits);
+    forms.push_back(url_alphabet(digits));
+  }
+  return forms;
+}
+
+void find_registered(std::string_view text, std::vector<Span>& spans) {
+  Registry& known = registry();
+  if (!known.any.load(std::memory_order_acquire)) return;
+  std::shared_lock lock(known.mutex);
+  for (const std::string& form : known.forms)
+    for (size_t at = text.find(form); at != std::string_view::npos; at = text.find(form, at + form.size()))
+      spans.push_back({at, at + form.size(), "registered"});
+}
+
+Span match_at(std::string_view text, size_t at) {
+  for (const Rule& rule : kRules) {
+    Span span = rule.match(text, at);
+    if (!span.found()) continue;
+    span.name = rule.pattern.name;
+    return span;
+  }
+  return {};
+}
+
+bool may_begin(std::string_view text, size_t at) {
+  char c = text[at];
+  return c == ':' || c == '-' || (alnum(c) && (at == 0 || !alnum(text[at - 1])));
+}
+
+void find_shapes(std::string_view text, std::vector<Span>& spans) {
+  for (size_t at = 0; at < text.size();) {
+    Span span = may_begin(text, at) ? match_at(text, at) : Span{};
+    if (span.found()) spans.push_back(span);
+    at = span.found() ? span.end : at + 1;
+  }
+}
+
+std::string without(std::string_view text, std::vector<Span>& spans) {
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  std::string clean;
+  size_t done = 0;
+  for (const Span& span : spans) {
+    if (span.begin >= done) {
+      clean.append(text.substr(done, span.begin - done)).append("[redacted:").append(span.name).append("]");
+    }
+    done = std::max(done, span.end);
+  }
+  return clean.append(text.substr(done));
+}
+
+}  // namespace
+
+std::span<const RedactionPattern> redaction_patterns() {
+  static const auto patterns = [] {
+    std::array<RedactionPattern, std::size(kRules)> list;
+    std::transform(std::begin(kRules), std::end(kRules), list.begin(),
+                   [](const Rule& rule) { return rule.pattern; });
+    return list;
+  }();
+  return patterns;
+}
+
+std::string redact(std::string_view text) {
+  std::vector<Span> spans;
+  find_registered(text, spans);
+  find_shapes(text, spans);
+  return spans.empty() ? std::string(text) : without(text, spans);
+}
+
+bool is_secret_name(std::string_view name) {
+  return std::any_of(std::begin(kSecretEndings), std::end(kSecretEndings),
+                     [&](std::string_view ending) { return ends_any_case(name, ending); });
+}
+
+bool register_secret(std::string_view secret) {
+  if (secret.size() < 8) return false;
+  Registry& known = registry();
+  std::unique_lock lock(known.mutex);
+  for (std::string& form : forms_of(secret))
+    if (std::find(known.forms.begin(), known.forms.end(), form) == known.forms.end())
+      known.forms.push_back(std::move(form));
+  known.any.store(true, std::memory_order_release);
+  return true;
+}
+
+}  // namespace isogate

@@ -1,0 +1,32 @@
+// Takes secrets out of text that leaves the process: the log, the audit, error messages.
+//
+// Two nets: shapes of well-known secrets (one sorted table with a reason per line), and the exact
+// secrets this process knows of, which is the sure one. Linear in the text; no regular expressions.
+// Never used on an exec's output, which is the caller's. Any thread; never throws but bad_alloc.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace isogate {
+
+struct RedactionPattern {
+  std::string_view name;    // appears as [redacted:name]
+  std::string_view shape;   // what it looks like, for people
+  std::string_view reason;  // why it is a secret
+};
+std::span<const RedactionPattern> redaction_patterns();  // sorted by name
+
+// Every secret in `text` replaced by "[redacted:<name>]"; what surrounds it stays readable.
+std::string redact(std::string_view text);
+
+// A field, setting or variable whose name alone marks its value as a secret: "password",
+// "X-Api-Token", "DB_PASSWORD", …
+bool is_secret_name(std::string_view name);
+
+// From now on redact() finds these very bytes, and their base64, base64url and percent-encoded
+// forms. False, and not registered, below 8 bytes: that would blank out ordinary words.
+bool register_secret(std::string_view secret);
+
+}  // namespace isogate

@@ -1,0 +1,59 @@
+// Bytes to text and back: UTF-8, JSON strings, hexadecimal digits, base64, percent-encoding.
+// Pure functions, any thread. Fuzzed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace isogate {
+
+// Strict (RFC 3629): no overlong form, no surrogate, nothing above U+10FFFF. NUL is fine.
+bool is_utf8(std::string_view bytes);
+
+struct CodePoint {
+  uint32_t value = 0;
+  size_t size = 0;  // bytes it takes; 0: the text is empty or does not begin with a whole code point
+};
+CodePoint first_code_point(std::string_view text);
+
+// At most `limit` bytes from the beginning, cut between code points.
+std::string_view utf8_prefix(std::string_view text, size_t limit);
+
+// Where a stream may be cut: the length of the longest prefix that does not end inside a sequence
+// which later bytes could still complete. What is plainly invalid counts as complete. At most 3
+// bytes are left over.
+size_t utf8_boundary(std::string_view bytes);
+
+// Appends "…" with quotes; escapes what JSON asks for and nothing else. `utf8` must be UTF-8.
+void append_json_string(std::string& out, std::string_view utf8);
+// The same without the quotes; of text that comes in pieces each may be cut anywhere.
+void append_json_text(std::string& out, std::string_view utf8);
+
+// Whether bytes that may be anything go into JSON as text: they are UTF-8, and escaped they are no longer
+// than twice their length and 4 KiB; base64 is shorter than what is beyond. Newlines and quotes, two bytes
+// each, never take a text that far; control characters, six each, do.
+bool goes_as_text(std::string_view bytes);
+
+int hex_value(char digit);  // -1: none
+
+// RFC 4648, section 4, with padding.
+std::string base64_encode(std::string_view bytes);
+void append_base64(std::string& out, std::string_view bytes);
+
+// Strict: padding required, no white space, unused bits zero; otherwise nullopt.
+std::optional<std::string> base64_decode(std::string_view text);
+
+// A foreign name for an error message or a log line: control and invisible characters, what is not
+// UTF-8, and the backslash are escaped (\n, \x1b); cut to about `max` bytes, then "…".
+std::string printable(std::string_view bytes, size_t max);
+
+// Everything but what RFC 3986 calls unreserved, and `also`, as %XX.
+std::string percent_encode(std::string_view text, std::string_view also = {});
+
+// %XX decoded exactly once, `+` is itself; nullopt when a % lacks its two hex digits.
+std::optional<std::string> percent_decode(std::string_view text);
+
+}  // namespace isogate
