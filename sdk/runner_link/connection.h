@@ -33,7 +33,7 @@ struct Patience {
   std::chrono::milliseconds killed{10'000};     // for the result of an exec that was cancelled
 };
 
-enum class Awaits { kNews, kTurn, kRoom };
+enum class Awaits { kUpdate, kTurn, kRoom };
 
 // What ends the attempt to send, as long as nothing of it is sent.
 struct Bound {
@@ -48,20 +48,20 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Says hello and fills `hello`; throws ISOGATE_UNAVAILABLE, or ISOGATE_CANCELLED.
+  // Sends its hello and fills `hello`; throws ISOGATE_UNAVAILABLE, or ISOGATE_CANCELLED.
   void greet(const Bound& bound, isogate_runner_hello& hello);
   // Whether an answer to a ping came in time.
   bool ping(Clock::time_point until);
 
-  // Waits until what is awaited is there (a look at it tells), one of `also` is ready, the connection has
-  // ended or it is `until`; may also return for nothing. At most kMostWatched of them.
+  // Waits until what is awaited is there, one of `also` (at most kMostWatched) is ready, the connection has
+  // ended or it is `until`. May return early: the caller checks.
   static constexpr size_t kMostWatched = 8;
   void wait(Pending& call, Awaits awaits, std::span<pollfd> also, Clock::time_point until);
   // Before its thread blocks elsewhere.
   void step_down(Pending& call);
   // The last thing a call does here; nothing comes for it afterwards.
   void leave(Pending& call);
-  // Before leave(), by a call that is not waited for although its result may come.
+  // Before leave(), by a call whose result may still come.
   void abandon(const Pending& call);
 
   // Sends what `fill(std::string&)` appends, with descriptors at its first byte. False: the connection has
@@ -74,8 +74,8 @@ class Connection {
     fill(outbox_);
     return flush(call, bound, fds);
   }
-  // A small frame, for which nobody waits: while it is another call's turn to write, that one sends it too. A
-  // call has few of them under way, as credit bounds what there is to say.
+  // A small frame, without waiting: while it is another call's turn to write, that call sends it too. Credit
+  // bounds how many there are.
   template <typename Fill>
   void post(Pending& call, Fill fill) {
     {
@@ -124,7 +124,7 @@ class Connection {
   void reach(Pending& call);  // wakes it if it waits
 
   void receive();
-  Fault dispatch();
+  std::string dispatch();
   Fault hand_out(const Frame& frame);
   Fault hand_out_hello(const Frame& frame);
   Fault hand_out_pong(const Frame& frame);
@@ -140,7 +140,7 @@ class Connection {
   const std::unique_ptr<RunnerStream> stream_;
   const Patience patience_;
 
-  mutable std::mutex mutex_;  // of all below, but where it says otherwise
+  mutable std::mutex mutex_;  // of all below, except where noted
   std::unordered_map<uint32_t, Pending*> calls_;
   std::unordered_set<uint32_t> abandoned_;
   std::vector<Pending*> waiting_;  // all that wait, but the reader
@@ -158,10 +158,8 @@ class Connection {
   std::unordered_map<uint64_t, Pending*> pings_;
   uint64_t last_ping_ = 0, pongs_ = 0;
 
-  std::string outbox_;  // the writer's
-  static constexpr size_t kInbox = 2 * ISOGATE_RUNNER_MAX_FRAME;
-  const std::unique_ptr<char[]> inbox_;  // the reader's, and `filled_`
-  size_t filled_ = 0;
+  std::string outbox_;                                              // the writer's
+  Decoder decoder_{Sender::kRunner, 2 * ISOGATE_RUNNER_MAX_FRAME};  // the reader's
 };
 
 }  // namespace isogate::sdk::link

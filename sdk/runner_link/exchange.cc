@@ -9,8 +9,8 @@ size_t Exchange::room() const { return ISOGATE_RUNNER_KEPT - std::min<size_t>(ke
 
 bool Exchange::has_more() const {
   if (wire_done_ < wire_.size()) return true;
-  if (goodbye_said_) return !goodbye_sent_;
-  return sent_ < acknowledged_ + kept() || heard_ - told_ >= ISOGATE_RUNNER_ACK_EVERY;
+  if (goodbye_added_) return !goodbye_sent_;
+  return sent_ < acknowledged_ + kept() || received_ - received_reported_ >= ISOGATE_RUNNER_ACK_EVERY;
 }
 
 std::string_view Exchange::next() {
@@ -18,9 +18,9 @@ std::string_view Exchange::next() {
     wire_.clear();
     wire_done_ = 0;
     if (!has_more()) return {};
-    isogate_runner_chunk head{0, 0, heard_};
+    isogate_runner_chunk head{0, 0, received_};
     const size_t from = gone_ + static_cast<size_t>(sent_ - acknowledged_);
-    if (goodbye_said_) {
+    if (goodbye_added_) {
       head.flags = ISOGATE_RUNNER_GOODBYE;
       goodbye_sent_ = true;
     } else {
@@ -29,12 +29,12 @@ std::string_view Exchange::next() {
     wire_.append(reinterpret_cast<const char*>(&head), sizeof head);
     wire_.append(kept_, from, head.size);
     sent_ += head.size;
-    told_ = heard_;
+    received_reported_ = received_;
   }
   return std::string_view(wire_).substr(wire_done_);
 }
 
-size_t Exchange::hear(std::span<char> bytes) {
+size_t Exchange::receive(std::span<char> bytes) {
   size_t at = 0, left = 0;
   while (at < bytes.size() && !over_ && fault_ == nullptr) {
     if (payload_left_ > 0) {
@@ -51,7 +51,7 @@ size_t Exchange::hear(std::span<char> bytes) {
     head_size_ += size;
     if (head_size_ == head_.size() && !take_head()) break;
   }
-  heard_ += left;
+  received_ += left;
   return left;
 }
 
@@ -63,7 +63,7 @@ bool Exchange::take_head() {
   if ((head.flags & ~ISOGATE_RUNNER_GOODBYE) != 0) fault_ = "a chunk with unknown flags";
   if (head.flags != 0 && head.size != 0) fault_ = "a goodbye with bytes";
   if (head.received < acknowledged_ || head.received > sent_)
-    fault_ = "an acknowledgement of what was not said";
+    fault_ = "an acknowledgement of what was not sent";
   if (fault_ != nullptr) return false;
   forget(head.received);
   payload_left_ = head.size;
@@ -92,7 +92,7 @@ bool Exchange::resume(uint64_t received) {
   wire_.clear();
   wire_done_ = 0;
   head_size_ = payload_left_ = 0;
-  told_ = heard_;
+  received_reported_ = received_;
   return true;
 }
 

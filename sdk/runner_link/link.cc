@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client_call.h"
 #include "requests.h"
-#include "talk.h"
 
 namespace isogate::sdk {
 namespace link {
@@ -72,30 +72,35 @@ class Link final : public RunnerLink {
 
  private:
   [[noreturn]] void refuse(const char* why) {
-    connection_.fail(std::string("the runner cannot be believed: ") + why);
-    throw Error(ISOGATE_IO, std::string("the runner cannot be believed: ") + why);
+    connection_.fail(std::string("the runner's answer is invalid: ") + why);
+    throw Error(ISOGATE_IO, std::string("the runner's answer is invalid: ") + why);
   }
 
-  const isogate_runner_result& run_file(Talk& talk, uint32_t verb, const isogate_file_request& request,
-                                        int passed_fd) {
+  const isogate_runner_result& run_file(ClientCall& client_call, uint32_t verb,
+                                        const isogate_file_request& request, int passed_fd) {
     const uint16_t flags = passed_fd >= 0 ? ISOGATE_RUNNER_WITH_DESCRIPTORS : 0;
     const std::span<const int> fds(&passed_fd, passed_fd >= 0 ? 1 : 0);
-    return talk.run(fds,
-                    [&](std::string& out, uint32_t stream) { append(out, stream, flags, verb, request); });
+    return client_call.run(
+        fds, [&](std::string& out, uint32_t stream) { append(out, stream, flags, verb, request); });
   }
 
   void change(const Call& call, uint32_t verb, const isogate_file_request& request) {
     check(request);
-    Talk talk(connection_, call, {.kind = Kind::kChanges});
-    run_file(talk, verb, request, -1);
+    ClientCall client_call(connection_, call, {.kind = Kind::kChanges});
+    run_file(client_call, verb, request, -1);
   }
 
+  void take_limits(std::string_view from, isogate_evidence& to);
   void take_entry(const isogate_runner_result& from, isogate_entry& to);
 
   const int64_t user_;  // of programs; -1: not known
   mutable Connection connection_;
-  isogate_runner_result run_exec(Talk& talk, const isogate_exec_request& request,
+  isogate_runner_result run_exec(ClientCall& client_call, const isogate_exec_request& request,
                                  std::span<const int> passed);
+
+  [[nodiscard]] LimitForm limit_form() const {
+    return minor_ >= 4 ? LimitForm::kList : minor_ >= 3 ? LimitForm::kFixed : LimitForm::kNone;
+  }
 
   bool passes_ = false;
   uint16_t minor_ = 0;
@@ -103,14 +108,16 @@ class Link final : public RunnerLink {
   Peer peer_;
 };
 
-isogate_runner_result Link::run_exec(Talk& talk, const isogate_exec_request& request,
+isogate_runner_result Link::run_exec(ClientCall& client_call, const isogate_exec_request& request,
                                      std::span<const int> passed) {
   const uint16_t flags = passed.empty() ? 0 : ISOGATE_RUNNER_WITH_DESCRIPTORS;
   try {
-    return talk.run(passed, [&](std::string& out, uint32_t stream) { append(out, stream, flags, request); });
+    return client_call.run(passed, [&](std::string& out, uint32_t stream) {
+      append(out, stream, flags, request, limit_form());
+    });
   } catch (const Error& error) {
-    const bool lost = error.status() == ISOGATE_LOST && !talk.was_answered();
-    if (lost || (talk.said().exec_flags & ISOGATE_RESULT_LEFT_BEHIND) != 0) spent_ = true;
+    const bool lost = error.status() == ISOGATE_LOST && !client_call.was_answered();
+    if (lost || (client_call.result().exec_flags & ISOGATE_RESULT_LEFT_BEHIND) != 0) spent_ = true;
     throw;
   }
 }
@@ -119,9 +126,10 @@ bool Link::prove(std::chrono::milliseconds patience) {
   if (minor_ < 1) return false;
   const isogate_call nobody{sizeof(isogate_call), -1, INT64_MAX, {}};
   const Call call(nobody);
-  Talk talk(connection_, call, {.kind = Kind::kReads, .until = Clock::now() + patience});
+  ClientCall client_call(connection_, call, {.kind = Kind::kReads, .until = Clock::now() + patience});
   try {
-    talk.run({}, [](std::string& out, uint32_t stream) { FrameWriter(out, ISOGATE_RUNNER_PROVE, stream); });
+    client_call.run(
+        {}, [](std::string& out, uint32_t stream) { FrameWriter(out, ISOGATE_RUNNER_PROVE, stream); });
   } catch (const Error&) {
     return false;
   }
@@ -129,7 +137,7 @@ bool Link::prove(std::chrono::milliseconds patience) {
 }
 
 void Link::exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
-  check(request, peer_.has_pty);
+  check(request, peer_.has_pty, limit_form());
   const std::array<int, 3> streams = streams_of(request);
   std::array<int, 3> passed{};
   size_t count = 0;
@@ -141,33 +149,34 @@ void Link::exec(const Call& call, const isogate_exec_request& request, isogate_e
     plan.feed_fd = streams[0];
     plan.out_fds = {streams[1], streams[2]};
   }
-  Talk talk(connection_, call, plan);
-  const isogate_runner_result said = run_exec(talk, request, {passed.data(), count});
-  if (said.exit_code < 0 || said.exit_code > 255 || said.term_signal < 0 || said.term_signal > 64) {
+  ClientCall client_call(connection_, call, plan);
+  const isogate_runner_result answer = run_exec(client_call, request, {passed.data(), count});
+  if (answer.exit_code < 0 || answer.exit_code > 255 || answer.term_signal < 0 || answer.term_signal > 64) {
     spent_ = true;
-    connection_.fail("the runner told an end that no program has");
-    throw Error(ISOGATE_LOST, "the runner told an end that no program has");
+    connection_.fail("the runner reported an end that no program has");
+    throw Error(ISOGATE_LOST, "the runner reported an end that no program has");
   }
-  if ((said.exec_flags & ISOGATE_RESULT_LEFT_BEHIND) != 0) spent_ = true;
-  result.flags =
-      said.exec_flags & (ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_NOT_STARTED | ISOGATE_RESULT_LEFT_BEHIND);
-  if (talk.was_cut() || (talk.was_cancelled() && (said.exec_flags & ISOGATE_RESULT_KILLED) != 0))
+  if ((answer.exec_flags & ISOGATE_RESULT_LEFT_BEHIND) != 0) spent_ = true;
+  result.flags = answer.exec_flags & (ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_NOT_STARTED |
+                                      ISOGATE_RESULT_LEFT_BEHIND | ISOGATE_RESULT_PIDS_EXCEEDED);
+  if (client_call.was_cut() ||
+      (client_call.was_cancelled() && (answer.exec_flags & ISOGATE_RESULT_KILLED) != 0))
     result.flags |= ISOGATE_RESULT_KILLED;
-  result.exit_code = said.exit_code;
-  result.term_signal = said.term_signal;
-  result.os_errno = said.os_errno > 0 && said.os_errno < 4096 ? said.os_errno : 0;
-  result.wall_ns = number(said.wall_ns);
-  result.cpu_ns = number(said.cpu_ns);
-  result.max_rss_bytes = number(said.max_rss_bytes);
+  result.exit_code = answer.exit_code;
+  result.term_signal = answer.term_signal;
+  result.os_errno = answer.os_errno > 0 && answer.os_errno < 4096 ? answer.os_errno : 0;
+  result.wall_ns = number(answer.wall_ns);
+  result.cpu_ns = number(answer.cpu_ns);
+  result.max_rss_bytes = number(answer.max_rss_bytes);
 }
 
 void Link::read(const Call& call, const isogate_file_request& request, isogate_entry& entry) {
   check(request);
   Plan plan{.kind = Kind::kReads, .most_bytes = request.limit, .ends_with_reader = !passes_};
   if (!passes_) plan.out_fds[0] = request.fd;
-  Talk talk(connection_, call, plan);
-  const auto& said = run_file(talk, ISOGATE_RUNNER_READ, request, passes_ ? request.fd : -1);
-  isogate_runner_result found = said;
+  ClientCall client_call(connection_, call, plan);
+  const auto& answer = run_file(client_call, ISOGATE_RUNNER_READ, request, passes_ ? request.fd : -1);
+  isogate_runner_result found = answer;
   const bool has_no_size = minor_ >= 2 && found.entry_size == ISOGATE_SIZE_UNKNOWN;
   if (has_no_size) found.entry_size = 0;
   take_entry(found, entry);
@@ -177,34 +186,34 @@ void Link::read(const Call& call, const isogate_file_request& request, isogate_e
     return;
   }
   const uint64_t left = entry.size - std::min(entry.size, request.offset);
-  if (!passes_ && talk.received() != std::min(left, request.limit))
+  if (!passes_ && client_call.received() != std::min(left, request.limit))
     throw Error(ISOGATE_IO, "the file's bytes did not come whole");
 }
 
 uint64_t Link::write(const Call& call, const isogate_file_request& request) {
   check(request);
   // The end of a pipe's writer can be seen without reading it; of anything else only by reading.
-  const bool passes = passes_ && (request.complete_fd <= 0 || is_pipe(request.fd));
+  const bool passes = passes_ && (request.complete_fd < 0 || is_pipe(request.fd));
   Plan plan{.kind = Kind::kChanges, .has_body = true, .complete_fd = request.complete_fd};
   (passes ? plan.body_fd : plan.feed_fd) = request.fd;
-  Talk talk(connection_, call, plan);
-  const auto& said = run_file(talk, ISOGATE_RUNNER_WRITE, request, passes ? request.fd : -1);
-  if (!passes && said.written != talk.sent()) refuse("it wrote another number of bytes than it got");
-  return number(said.written);
+  ClientCall client_call(connection_, call, plan);
+  const auto& answer = run_file(client_call, ISOGATE_RUNNER_WRITE, request, passes ? request.fd : -1);
+  if (!passes && answer.written != client_call.sent()) refuse("it wrote another number of bytes than it got");
+  return number(answer.written);
 }
 
 void Link::list(const Call& call, const isogate_file_request& request, const EntrySink& sink) {
   check(request);
   Plan plan{.kind = Kind::kReads, .entries = &sink};
   if (request.limit != 0) plan.most_entries = request.limit;
-  Talk talk(connection_, call, plan);
-  run_file(talk, ISOGATE_RUNNER_LIST, request, -1);
+  ClientCall client_call(connection_, call, plan);
+  run_file(client_call, ISOGATE_RUNNER_LIST, request, -1);
 }
 
 void Link::stat(const Call& call, const isogate_file_request& request, isogate_entry& entry) {
   check(request);
-  Talk talk(connection_, call, {.kind = Kind::kReads});
-  take_entry(run_file(talk, ISOGATE_RUNNER_STAT, request, -1), entry);
+  ClientCall client_call(connection_, call, {.kind = Kind::kReads});
+  take_entry(run_file(client_call, ISOGATE_RUNNER_STAT, request, -1), entry);
 }
 
 void Link::take_entry(const isogate_runner_result& from, isogate_entry& to) {
@@ -218,32 +227,43 @@ void Link::take_entry(const isogate_runner_result& from, isogate_entry& to) {
   to.name = {};
 }
 
+void Link::take_limits(std::string_view from, isogate_evidence& to) {
+  isogate_runner_limit limit{};
+  while (to.limit_count < ISOGATE_EVIDENCE_LIMITS_MAX && take(from, limit))
+    add_limit(to, limit.id, limit.value);
+  if (!from.empty()) refuse("limits of a wrong size");
+}
+
 void Link::evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) {
   check(request);
-  Talk talk(connection_, call, {.kind = Kind::kReads});
+  ClientCall client_call(connection_, call, {.kind = Kind::kReads});
   const bool all = minor_ >= 1;
-  const isogate_runner_result& said =
-      talk.run({}, [&](std::string& frame, uint32_t stream) { append(frame, stream, request, all); });
-  out.flags = said.evidence_flags & kEvidence;
+  const isogate_runner_result& answer =
+      client_call.run({}, [&](std::string& frame, uint32_t stream) { append(frame, stream, request, all); });
+  out.flags = answer.evidence_flags & kEvidence;
   if (!all && request.gateway_listeners.len != 0) out.flags &= ~ISOGATE_EVIDENCE_NETWORK;
-  out.uid = said.uid;
-  out.gid = said.gid;
-  out.no_new_privs = said.no_new_privs;
-  out.seccomp_mode = said.seccomp_mode;
-  out.cap_inheritable = said.cap_inheritable;
-  out.cap_permitted = said.cap_permitted;
-  out.cap_effective = said.cap_effective;
-  out.cap_bounding = said.cap_bounding;
-  out.cap_ambient = said.cap_ambient;
-  out.ns_mnt = said.ns_mnt;
-  out.ns_pid = said.ns_pid;
-  out.ns_net = said.ns_net;
-  out.ns_ipc = said.ns_ipc;
-  out.ns_uts = said.ns_uts;
-  out.ns_user = said.ns_user;
-  out.ns_cgroup = said.ns_cgroup;
-  out.visible_processes = said.visible_processes;
-  out.limits = {said.limit_memory_bytes, said.limit_cpu_millis, said.limit_pids, 0};
+  out.uid = answer.uid;
+  out.gid = answer.gid;
+  out.no_new_privs = answer.no_new_privs;
+  out.seccomp_mode = answer.seccomp_mode;
+  out.cap_inheritable = answer.cap_inheritable;
+  out.cap_permitted = answer.cap_permitted;
+  out.cap_effective = answer.cap_effective;
+  out.cap_bounding = answer.cap_bounding;
+  out.cap_ambient = answer.cap_ambient;
+  out.ns_mnt = answer.ns_mnt;
+  out.ns_pid = answer.ns_pid;
+  out.ns_net = answer.ns_net;
+  out.ns_ipc = answer.ns_ipc;
+  out.ns_uts = answer.ns_uts;
+  out.ns_user = answer.ns_user;
+  out.ns_cgroup = answer.ns_cgroup;
+  out.visible_processes = answer.visible_processes;
+  out.limit_count = 0;
+  if (minor_ >= 4) return take_limits(client_call.attached(), out);
+  add_limit(out, ISOGATE_LIMIT_MEMORY_BYTES, answer.limit_memory_bytes);
+  add_limit(out, ISOGATE_LIMIT_CPU_MILLIS, answer.limit_cpu_millis);
+  add_limit(out, ISOGATE_LIMIT_PIDS, answer.limit_pids);
 }
 
 }  // namespace

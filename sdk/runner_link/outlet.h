@@ -1,6 +1,5 @@
-// What a call's own thread writes to a descriptor of the caller's. The descriptor is borrowed and may be
-// shared with other processes: it stays as it is, blocking or not, and never gets more than it takes without
-// blocking.
+// Writes of a call's own thread to a descriptor of the caller. The descriptor is borrowed and may be shared
+// with other processes: its flags stay unchanged, and it never gets more than it takes without blocking.
 #pragma once
 
 #include <sys/types.h>

@@ -36,11 +36,6 @@ int waker_of_thread() {
 
 Pending::Pending() : waker(waker_of_thread()) {}
 
-void Pending::open(size_t channel) {
-  in[channel].open = true;
-  in[channel].allowed = ISOGATE_RUNNER_WINDOW;
-}
-
 void Pending::wake() {
   if (woken) return;
   woken = true;
@@ -54,14 +49,14 @@ void Pending::calm() {
 }
 
 Fault Pending::accept(const Frame& frame) {
-  news = true;
+  updated = true;
   switch (frame.head.type) {
     case ISOGATE_RUNNER_RESULT:
       if (const Fault fault = read_result(frame.payload, result, message)) return fault;
       answered = true;
       return nullptr;
     case ISOGATE_RUNNER_ENTRIES:
-      if (!lists) return "entries that nobody asked for";
+      if (!lists) return "entries that were not requested";
       if (const Fault fault = check_entries(frame.payload)) return fault;
       return keep(in[0], frame.payload);
     default:
@@ -84,8 +79,7 @@ Fault Pending::accept_bytes(const Frame& frame) {
 
 Fault Pending::accept_credit(const isogate_runner_channel& channel) {
   if (!feeds || channel.channel != ISOGATE_RUNNER_STDIN) return "credit that nobody can use";
-  credit += channel.bytes;
-  return nullptr;
+  return credit.add(channel.bytes) ? nullptr : "more credit than any receiver has";
 }
 
 Fault Pending::accept_end(const isogate_runner_channel& channel) {
@@ -97,8 +91,7 @@ Fault Pending::accept_end(const isogate_runner_channel& channel) {
 
 Fault Pending::keep(Inbound& channel, std::string_view bytes) {
   if (!channel.open) return "bytes on a channel that is not open";
-  if (bytes.size() > channel.allowed) return "more bytes than it has credit for";
-  channel.allowed -= bytes.size();
+  if (!channel.window.accept(bytes.size())) return "more bytes than it has credit for";
   std::string& to = channel.arrived;
   const size_t wanted = to.size() + bytes.size();
   if (wanted > to.capacity())

@@ -1,22 +1,23 @@
-// One call under way: what the frames of its stream brought, until the call's own thread takes it.
+// One call under way: what the frames of its stream brought and its thread has not taken yet.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 
+#include "credit.h"
 #include "wire.h"
 
 namespace isogate::sdk::link {
 
-struct Inbound {         // a channel of bytes from the runner
-  bool open = false;     // the request asked for it, without a descriptor
-  uint64_t allowed = 0;  // credit that the runner still has
-  std::string arrived;   // never more than ISOGATE_RUNNER_WIDEST bytes
+struct Inbound {      // a channel of bytes from the runner
+  bool open = false;  // the request asked for it, without a descriptor
+  ReceiveWindow window;
+  std::string arrived;  // never more than ISOGATE_RUNNER_WIDEST bytes
 };
 
-// Belongs to the thread of its call, on whose stack it may lie. While it is known to a Connection all but
-// `waker` and what says otherwise is guarded by the connection's mutex.
+// Belongs to the thread of its call and may lie on its stack. While a Connection knows it, the connection's
+// mutex guards all of it but `waker`.
 struct Pending {
   Pending();
   Pending(const Pending&) = delete;
@@ -26,15 +27,14 @@ struct Pending {
   bool lists = false;         // ENTRIES come on `in[0]`
   bool feeds = false;         // DATA goes out, CREDIT comes
   std::array<Inbound, 2> in;  // stdout, stderr
-  void open(size_t channel);  // with the first credit
   uint32_t stream = 0;        // given when the request is sent
 
   // What came.
-  uint64_t credit = 0;  // for DATA
+  SendCredit credit;  // for DATA
   bool answered = false;
   isogate_runner_result result{};
   std::string message;
-  bool news = false;  // something came since it was last taken
+  bool updated = false;  // something came since it was last taken
 
   // The connection's: how to reach its thread while that waits.
   static constexpr size_t kNowhere = SIZE_MAX;

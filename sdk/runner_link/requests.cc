@@ -10,6 +10,57 @@ constexpr uint32_t kStreamFlags[] = {ISOGATE_RUNNER_EXEC_STDIN, ISOGATE_RUNNER_E
 
 [[noreturn]] void invalid(const std::string& why) { throw Error(ISOGATE_INVALID_ARGUMENT, why); }
 
+class Strings {
+ public:
+  explicit Strings(std::string_view bytes) : bytes_(bytes) {}
+  std::string next() {
+    uint32_t length = 0;
+    if (!take(bytes_, length) || length > bytes_.size()) return fail();
+    std::string text(bytes_.substr(0, length));
+    bytes_.remove_prefix(length);
+    return text;
+  }
+  [[nodiscard]] bool good() const { return good_; }
+  [[nodiscard]] bool complete() const { return good_ && bytes_.empty(); }
+
+ private:
+  std::string fail() {
+    good_ = false;
+    bytes_ = {};
+    return {};
+  }
+  std::string_view bytes_;
+  bool good_ = true;
+};
+
+constexpr uint32_t kExecFlags = ISOGATE_RUNNER_EXEC_PTY | ISOGATE_RUNNER_EXEC_STDIN |
+                                ISOGATE_RUNNER_EXEC_STDOUT | ISOGATE_RUNNER_EXEC_STDERR |
+                                ISOGATE_RUNNER_EXEC_LIMITS_1_3 | ISOGATE_RUNNER_EXEC_LIMITS;
+
+bool parse_limits(std::string_view& payload, ExecOrder& order) {
+  isogate_runner_limits head{};
+  if (!take(payload, head) || head.sampled > 1) return false;
+  if (head.count > payload.size() / sizeof(isogate_runner_limit)) return false;
+  order.limits_sampled = head.sampled == 1;
+  for (uint32_t i = 0; i < head.count; ++i) {
+    isogate_runner_limit limit{};
+    if (!take(payload, limit) || limit.reserved != 0) return false;
+    order.limits.push_back({limit.id, 0, limit.value});
+  }
+  return true;
+}
+
+bool parse_fixed_limits(std::string_view& payload, ExecOrder& order) {
+  isogate_runner_limits_1_3 sent{};
+  if (!take(payload, sent) || sent.sampled > 1 || sent.reserved != 0) return false;
+  order.limits_sampled = sent.sampled == 1;
+  for (const isogate_limit& limit : {isogate_limit{ISOGATE_LIMIT_MEMORY_BYTES, 0, sent.memory_bytes},
+                                     isogate_limit{ISOGATE_LIMIT_CPU_MILLIS, 0, sent.cpu_millis},
+                                     isogate_limit{ISOGATE_LIMIT_PIDS, 0, sent.pids}})
+    if (limit.value != 0) order.limits.push_back(limit);
+  return true;
+}
+
 // Adds up what strings take in a frame.
 class Room {
  public:
@@ -25,26 +76,39 @@ class Room {
   const char* too_long_;
 };
 
-void check_limits(const isogate_limits& limits) {
-  const char* asked = limits.memory_bytes != 0 ? "the memory"
-                      : limits.cpu_millis != 0 ? "the CPU"
-                      : limits.pids != 0       ? "the processes"
-                      : limits.disk_bytes != 0 ? "the disk space"
-                                               : nullptr;
-  if (asked != nullptr)
-    throw Error(ISOGATE_UNSUPPORTED, std::string("this backend cannot limit ") + asked + " of a single exec");
+constexpr uint64_t kMostLimits = 256;
+
+uint64_t fixed(const isogate_exec_request& request, uint32_t id) { return limit_of(limits_of(request), id); }
+
+isogate_runner_limits_1_3 fixed_limits(const isogate_exec_request& request, uint32_t sampled) {
+  return {fixed(request, ISOGATE_LIMIT_MEMORY_BYTES), fixed(request, ISOGATE_LIMIT_CPU_MILLIS),
+          fixed(request, ISOGATE_LIMIT_PIDS), sampled, 0};
+}
+
+// What the runner cannot enforce it refuses itself.
+void check_limits(const isogate_exec_request& request, LimitForm form) {
+  if (request.limit_count > kMostLimits) invalid("there are too many limits");
+  for (const isogate_limit& limit : limits_of(request)) {
+    const bool is_fixed = limit.id == ISOGATE_LIMIT_MEMORY_BYTES || limit.id == ISOGATE_LIMIT_CPU_MILLIS ||
+                          limit.id == ISOGATE_LIMIT_PIDS;
+    if (form == LimitForm::kNone || (form == LimitForm::kFixed && !is_fixed))
+      throw Error(ISOGATE_UNSUPPORTED,
+                  "the runner of this sandbox cannot limit that for a single exec: it is an older one");
+  }
+  check_well_formed(limits_of(request));
 }
 
 }  // namespace
 
-void check(const isogate_exec_request& request, bool has_pty) {
-  if ((request.flags & ~ISOGATE_EXEC_PTY) != 0 || request.reserved != 0)
+void check(const isogate_exec_request& request, bool has_pty, LimitForm limits) {
+  if ((request.flags & ~(ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED)) != 0 || request.reserved != 0)
     invalid("the request has unknown flags");
   if (request.argc == 0) invalid("argv is empty");
-  check_limits(request.limits);
+  check_limits(request, limits);
   if ((request.flags & ISOGATE_EXEC_PTY) != 0 && !has_pty)
     throw Error(ISOGATE_UNSUPPORTED, "the runner of this sandbox cannot give a terminal");
-  Room room(ISOGATE_RUNNER_MAX_REQUEST - sizeof(isogate_runner_exec),
+  Room room(ISOGATE_RUNNER_MAX_REQUEST - sizeof(isogate_runner_exec) - sizeof(isogate_runner_limits) -
+                kMostLimits * sizeof(isogate_runner_limit),
             "the arguments and the environment are too long (4 MiB in all)");
   room.add("cwd", request.cwd);
   room.add("user", request.user);
@@ -77,18 +141,30 @@ std::array<int, 3> streams_of(const isogate_exec_request& request) {
   return {request.stdin_fd, request.stdout_fd, pty ? -1 : request.stderr_fd};
 }
 
-void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request) {
+void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request,
+            LimitForm limits) {
   isogate_runner_exec head{};
   if ((request.flags & ISOGATE_EXEC_PTY) != 0) head.flags |= ISOGATE_RUNNER_EXEC_PTY;
   const std::array<int, 3> streams = streams_of(request);
   for (size_t i = 0; i < streams.size(); ++i)
     if (streams[i] >= 0) head.flags |= kStreamFlags[i];
+  const bool as_list = limits == LimitForm::kList;
+  if (request.limit_count != 0)
+    head.flags |= as_list ? ISOGATE_RUNNER_EXEC_LIMITS : ISOGATE_RUNNER_EXEC_LIMITS_1_3;
   head.argc = static_cast<uint32_t>(request.argc);
   head.envc = static_cast<uint32_t>(request.envc);
   head.rows = request.rows;
   head.cols = request.cols;
   FrameWriter frame(out, ISOGATE_RUNNER_EXEC, stream, frame_flags);
-  frame.add(head).text(view(request.cwd)).text(view(request.user));
+  frame.add(head);
+  const uint32_t sampled = (request.flags & ISOGATE_EXEC_LIMITS_SAMPLED) != 0 ? 1 : 0;
+  if (request.limit_count != 0 && !as_list) frame.add(fixed_limits(request, sampled));
+  if (request.limit_count != 0 && as_list) {
+    frame.add(isogate_runner_limits{static_cast<uint32_t>(request.limit_count), sampled});
+    for (const isogate_limit& limit : limits_of(request))
+      frame.add(isogate_runner_limit{limit.id, 0, limit.value});
+  }
+  frame.text(view(request.cwd)).text(view(request.user));
   for (uint64_t i = 0; i < request.argc; ++i) frame.text(view(request.argv[i]));
   for (uint64_t i = 0; i < request.envc; ++i)
     frame.text(view(request.env[i].key)).text(view(request.env[i].value));
@@ -109,6 +185,43 @@ void append(std::string& out, uint32_t stream, const isogate_evidence_request& r
   FrameWriter frame(out, ISOGATE_RUNNER_EVIDENCE, stream);
   frame.add(isogate_runner_measure{request.gateway_port, 0}).text(view(request.gateway_address));
   if (listeners) frame.text(view(request.gateway_listeners));
+}
+
+bool parse(std::string_view payload, ExecOrder& order) {
+  if (!take(payload, order.head) || (order.head.flags & ~kExecFlags) != 0) return false;
+  const bool is_fixed = (order.head.flags & ISOGATE_RUNNER_EXEC_LIMITS_1_3) != 0;
+  const bool is_list = (order.head.flags & ISOGATE_RUNNER_EXEC_LIMITS) != 0;
+  if (is_fixed && (is_list || !parse_fixed_limits(payload, order))) return false;
+  if (is_list && !parse_limits(payload, order)) return false;
+  Strings strings(payload);
+  order.cwd = strings.next();
+  order.user = strings.next();
+  order.too_many = uint64_t{order.head.argc} + 2 * uint64_t{order.head.envc} > kMaxStrings;
+  if (order.too_many) return strings.good();
+  for (uint32_t i = 0; i < order.head.argc && strings.good(); ++i) order.argv.push_back(strings.next());
+  for (uint32_t i = 0; i < order.head.envc && strings.good(); ++i) {
+    std::string key = strings.next();
+    order.env.emplace_back(std::move(key), strings.next());
+  }
+  return strings.complete();
+}
+
+bool parse(std::string_view payload, FileOrder& order) {
+  if (!take(payload, order.head)) return false;
+  Strings strings(payload);
+  order.path = strings.next();
+  order.path_to = strings.next();
+  order.user = strings.next();
+  return strings.complete() && order.head.verb >= ISOGATE_RUNNER_READ &&
+         order.head.verb <= ISOGATE_RUNNER_REMOVE;
+}
+
+bool parse(std::string_view payload, MeasureOrder& order) {
+  if (!take(payload, order.head)) return false;
+  Strings strings(payload);
+  order.gateway_address = strings.next();
+  if (!strings.complete()) order.listeners = strings.next();
+  return strings.complete() && order.head.gateway_port <= 0xffff;
 }
 
 }  // namespace isogate::sdk::link

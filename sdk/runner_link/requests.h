@@ -1,26 +1,64 @@
-// The requests of backend.h as frames. check() throws ISOGATE_INVALID_ARGUMENT or ISOGATE_UNSUPPORTED for
-// what cannot be sent; what it lets pass fits into a frame.
+// The requests of the protocol: those of backend.h into frames, and frames into what the runner has to do.
 #pragma once
 
 #include <array>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "isogate/backend.hpp"
 #include "wire.h"
 
 namespace isogate::sdk::link {
 
-void check(const isogate_exec_request& request, bool has_pty);
+// What the runner takes of limits: a list since 1.4, three kinds alone in 1.3.
+enum class LimitForm { kNone, kFixed, kList };
+
+// check() throws ISOGATE_INVALID_ARGUMENT or ISOGATE_UNSUPPORTED for what cannot be sent; what it accepts
+// fits into a frame.
+void check(const isogate_exec_request& request, bool has_pty, LimitForm limits);
 void check(const isogate_file_request& request);
 void check(const isogate_evidence_request& request);
 
 // stdin, stdout, stderr as its program gets them; -1: none. A terminal has no stderr of its own.
 std::array<int, 3> streams_of(const isogate_exec_request& request);
 
-void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request);
+void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request,
+            LimitForm limits);
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, uint32_t verb,
             const isogate_file_request& request);
 // `listeners`: whether the runner takes them (1.1).
 void append(std::string& out, uint32_t stream, const isogate_evidence_request& request, bool listeners);
+
+// What the frames of a client hold. parse() is pure; false: the payload is not laid out as the protocol
+// demands.
+
+// More strings than the kernel takes as arguments and environment, whose pointers count too.
+constexpr uint64_t kMaxStrings = 300'000;
+
+struct ExecOrder {
+  isogate_runner_exec head{};
+  std::vector<isogate_limit> limits;  // as sent
+  bool limits_sampled = false;
+  std::string cwd, user;
+  std::vector<std::string> argv;
+  std::vector<std::pair<std::string, std::string>> env;
+  bool too_many = false;  // above kMaxStrings: argv and env were not read
+};
+bool parse(std::string_view payload, ExecOrder& order);
+
+struct FileOrder {
+  isogate_runner_file head{};
+  std::string path, path_to, user;
+};
+bool parse(std::string_view payload, FileOrder& order);
+
+struct MeasureOrder {
+  isogate_runner_measure head{};
+  std::string gateway_address;
+  std::string listeners;  // as in isogate_evidence_request; empty from a client older than 1.1
+};
+bool parse(std::string_view payload, MeasureOrder& order);
 
 }  // namespace isogate::sdk::link

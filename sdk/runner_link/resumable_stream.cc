@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -19,6 +20,8 @@ constexpr int kShortestPause = 50, kLongestPause = 1'000;  // between two attemp
 constexpr std::chrono::seconds kLasting{5};
 constexpr int kMostVoid = 100, kBriefPause = 10, kLongestBriefPause = 200;
 constexpr uint64_t kFull = UINT64_MAX - 1;  // of an eventfd: it takes nothing more
+
+using Clock = std::chrono::steady_clock;
 
 bool is_again(int code) { return code == EAGAIN || code == EINTR; }
 
@@ -35,7 +38,63 @@ bool control(int set, int operation, int fd, uint32_t events) {
   return ::epoll_ctl(set, operation, fd, &event) == 0;
 }
 
+[[noreturn]] void no_session(const std::string& why) {
+  throw Error(ISOGATE_UNAVAILABLE, "cannot use the runner: " + why);
+}
+
+void wait_for(int fd, short events, const Call& call, Clock::time_point until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  std::array<pollfd, 2> watched{{{fd, events, 0}, {call.cancel_fd(), POLLIN, 0}}};
+  ::poll(watched.data(), watched.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000)));
+  if (watched[1].revents != 0) throw Error(ISOGATE_CANCELLED, "cancelled");
+  if (watched[0].revents == 0 && left <= 0) no_session("it does not answer");
+}
+
+bool made_progress(ssize_t done) {
+  if (done > 0) return true;
+  if (done == 0) no_session("it ended");
+  if (errno != EAGAIN && errno != EINTR) no_session(std::generic_category().message(errno));
+  return false;
+}
+
 }  // namespace
+
+isogate_runner_resumed resume_handshake(RunnerStream& stream, const isogate_runner_resume& own,
+                                        const Call& call, Clock::time_point until) {
+  std::array<char, sizeof own> request;
+  std::memcpy(request.data(), &own, sizeof own);
+  for (size_t done = 0; done < request.size();) {
+    const ssize_t sent = stream.write_some(request.data() + done, request.size() - done);
+    if (made_progress(sent))
+      done += static_cast<size_t>(sent);
+    else
+      wait_for(stream.room_fd(), POLLOUT, call, until);
+  }
+  isogate_runner_resumed answer;
+  std::array<char, sizeof answer> received;
+  for (size_t done = 0; done < received.size();) {
+    const ssize_t got = stream.read_some(received.data() + done, received.size() - done);
+    if (made_progress(got))
+      done += static_cast<size_t>(got);
+    else
+      wait_for(stream.fd(), POLLIN, call, until);
+  }
+  std::memcpy(&answer, received.data(), sizeof answer);
+  if (const char* fault = fault_of(answer, own)) no_session(fault);
+  return answer;
+}
+
+const char* fault_of(const isogate_runner_resumed& answer, const isogate_runner_resume& asked) {
+  if (answer.magic != ISOGATE_RUNNER_RESUME_MAGIC) return "what answers is no isogate-runner";
+  if (answer.version != ISOGATE_RUNNER_RESUME_VERSION) return "it keeps sessions in another way";
+  if (answer.reserved != 0 || answer.status > ISOGATE_RUNNER_REFUSED) return "its answer has unknown parts";
+  constexpr std::array<uint8_t, 16> kNone{};
+  const bool is_new = std::memcmp(asked.session, kNone.data(), kNone.size()) == 0;
+  if (answer.status != ISOGATE_RUNNER_RESUMED) return nullptr;
+  if (std::memcmp(answer.session, is_new ? kNone.data() : asked.session, kNone.size()) == 0)
+    return is_new ? "its session has no name" : nullptr;
+  return is_new ? nullptr : "it answers for another session";
+}
 
 Descriptor::Descriptor(int fd) : fd_(fd) {
   if (fd_ < 0) fail_with_errno("cannot make a descriptor", errno);
@@ -52,7 +111,7 @@ ResumableStream::ResumableStream(RunnerDial dial, const ResumeOptions& options, 
   if (!control(ready_.get(), EPOLL_CTL_ADD, over_event_.get(), EPOLLIN))
     fail_with_errno("cannot watch a descriptor", errno);
   auto stream = dial_(call);
-  const auto answer = agree(*stream, preamble(), call, Clock::now() + options_.attempt);
+  const auto answer = resume_handshake(*stream, preamble(), call, Clock::now() + options_.attempt);
   if (answer.status != ISOGATE_RUNNER_RESUMED || !exchange_.resume(answer.received))
     throw Error(ISOGATE_UNAVAILABLE, "the runner has no session to give");
   std::copy(std::begin(answer.session), std::end(answer.session), session_.begin());
@@ -72,7 +131,7 @@ isogate_runner_resume ResumableStream::preamble() const {
   std::copy(session_.begin(), session_.end(), own.session);
   std::copy(options_.owner.begin(), options_.owner.end(), own.owner);
   own.grace_sec = static_cast<uint32_t>(options_.grace.count());
-  own.received = exchange_.heard();
+  own.received = exchange_.received();
   return own;
 }
 
@@ -96,8 +155,8 @@ ssize_t ResumableStream::receive(char* to, size_t size) {
       lose();
       return 0;
     }
-    heard_ = Clock::now();
-    const size_t left = exchange_.hear({to, static_cast<size_t>(got)});
+    last_received_ = Clock::now();
+    const size_t left = exchange_.receive({to, static_cast<size_t>(got)});
     brought_ = brought_ || left > 0;
     tell_room();
     if (exchange_.fault() != nullptr || exchange_.is_over()) end();
@@ -113,7 +172,7 @@ ssize_t ResumableStream::write_some(const char* from, size_t size) {
     return -1;
   }
   const size_t taken = std::min(size, exchange_.room());
-  exchange_.say({from, taken});
+  exchange_.add({from, taken});
   if (stream_) flush();
   tell_room();
   if (taken > 0) return static_cast<ssize_t>(taken);
@@ -155,7 +214,7 @@ void ResumableStream::tell_room() {
 }
 
 void ResumableStream::lose() {
-  const auto heard = std::max(heard_, stream_->heard());
+  const auto last = std::max(last_received_, stream_->last_received());
   if (watches_room_ && stream_->room_fd() != stream_->fd())
     control(ready_.get(), EPOLL_CTL_DEL, stream_->room_fd(), 0);
   control(ready_.get(), EPOLL_CTL_DEL, stream_->fd(), 0);
@@ -171,7 +230,7 @@ void ResumableStream::lose() {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     const int first = brief_ == 1 ? 0 : std::min(kBriefPause * brief_, kLongestBriefPause);
-    redial_ = std::thread([this, until = heard + options_.patience, first] { redial(until, first); });
+    redial_ = std::thread([this, until = last + options_.patience, first] { redial(until, first); });
   } catch (const std::system_error&) {
     end();
   }
@@ -190,7 +249,7 @@ void ResumableStream::shutdown() {
   const bool was_over = over_;
   end();
   if (!stream_) return;
-  if (!was_over) exchange_.say_goodbye();
+  if (!was_over) exchange_.add_goodbye();
   flush();
   if (stream_) stream_->shutdown();
 }
@@ -214,7 +273,7 @@ void ResumableStream::adopt(std::unique_ptr<RunnerStream> stream) {
   if (!control(ready_.get(), EPOLL_CTL_ADD, stream->fd(), EPOLLIN)) return end();
   stream_ = std::move(stream);
   watches_room_ = false;
-  heard_ = adopted_ = Clock::now();
+  last_received_ = adopted_ = Clock::now();
   brought_ = false;
   tell_room();
   watch();
@@ -242,7 +301,7 @@ bool ResumableStream::dial_once(Clock::time_point until) try {
   const isogate_call abi{sizeof abi, over_event_.get(), left.count(), {}};
   const Call call(abi);
   auto stream = dial_(call);
-  const auto answer = agree(*stream, preamble(), call, until);
+  const auto answer = resume_handshake(*stream, preamble(), call, until);
   const std::lock_guard lock(mutex_);
   if (over_) return true;
   if (answer.status != ISOGATE_RUNNER_RESUMED || !exchange_.resume(answer.received)) {

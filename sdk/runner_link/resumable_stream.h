@@ -1,15 +1,20 @@
 // The stream behind sdk::resumable_stream(). fd() and room_fd() stay the same over all streams below: an
-// epoll set that holds the one there is, and an eventfd that is full while no byte more may be kept. So who
-// polls them need not know that a stream has gone.
+// epoll set that holds the present one, and an eventfd that is full while no byte more may be kept. So a
+// caller that polls them does not notice the loss of a stream.
 #pragma once
 
+#include <chrono>
 #include <mutex>
 #include <thread>
 
-#include "agree.h"
 #include "exchange.h"
+#include "isogate/runner_link.hpp"
+#include "isogate/runner_resume.h"
 
 namespace isogate::sdk::link {
+
+// What is wrong with the answer to `request`; null: nothing. Pure.
+const char* fault_of(const isogate_runner_resumed& answer, const isogate_runner_resume& request);
 
 class Descriptor {
  public:
@@ -62,7 +67,7 @@ class ResumableStream final : public RunnerStream {
   std::unique_ptr<RunnerStream> stream_, lost_;
   Exchange exchange_;
   std::array<uint8_t, 16> session_{};
-  Clock::time_point heard_, adopted_;
+  Clock::time_point last_received_, adopted_;
   bool brought_ = false;      // the stream there is: bytes of the session
   int brief_ = 0, void_ = 0;  // streams in a row that did not last, and that brought nothing either
   bool watches_room_ = false, full_ = false, over_ = false;

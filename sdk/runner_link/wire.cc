@@ -2,28 +2,48 @@
 
 #include <algorithm>
 
-#include "isogate/backend.h"
+#include "isogate/backend.hpp"
+
+#ifndef ISOGATE_VERSION
+#define ISOGATE_VERSION "unknown"
+#endif
 
 namespace isogate::sdk::link {
 namespace {
 
-constexpr size_t kMaxMessage = 1000;
-constexpr size_t kMaxName = 4095;
+constexpr size_t kHead = sizeof(isogate_runner_frame);
+constexpr uint8_t kClient = static_cast<uint8_t>(Sender::kClient),
+                  kRunner = static_cast<uint8_t>(Sender::kRunner);
 
-struct Sizes {
+struct Rule {
   uint16_t type;
-  uint32_t least, most;
+  uint8_t senders;
+  bool of_connection;    // on stream 0; others on a stream of their own
+  bool descriptors;      // may come with it
+  uint32_t least, most;  // of its size
 };
 
-constexpr Sizes kSizes[] = {
-    {ISOGATE_RUNNER_HELLO, sizeof(isogate_runner_hello), sizeof(isogate_runner_hello)},
-    {ISOGATE_RUNNER_DATA, sizeof(isogate_runner_channel), ISOGATE_RUNNER_MAX_FRAME},
-    {ISOGATE_RUNNER_END, sizeof(isogate_runner_channel), sizeof(isogate_runner_channel)},
-    {ISOGATE_RUNNER_CREDIT, sizeof(isogate_runner_channel), sizeof(isogate_runner_channel)},
-    {ISOGATE_RUNNER_RESULT, sizeof(isogate_runner_result) + 4,
+constexpr Rule kRules[] = {
+    {ISOGATE_RUNNER_HELLO, kClient | kRunner, true, false, sizeof(isogate_runner_hello),
+     sizeof(isogate_runner_hello)},
+    {ISOGATE_RUNNER_EXEC, kClient, false, true, sizeof(isogate_runner_exec), ISOGATE_RUNNER_MAX_REQUEST},
+    {ISOGATE_RUNNER_FILE, kClient, false, true, sizeof(isogate_runner_file), ISOGATE_RUNNER_MAX_FRAME},
+    {ISOGATE_RUNNER_EVIDENCE, kClient, false, false, sizeof(isogate_runner_measure),
+     ISOGATE_RUNNER_MAX_FRAME},
+    {ISOGATE_RUNNER_PROVE, kClient, false, false, 0, 0},
+    {ISOGATE_RUNNER_CONTROL, kClient, false, false, sizeof(isogate_control), sizeof(isogate_control)},
+    {ISOGATE_RUNNER_CANCEL, kClient, false, false, 0, 0},
+    {ISOGATE_RUNNER_PING, kClient, true, false, 0, 64},
+    {ISOGATE_RUNNER_DATA, kClient | kRunner, false, false, sizeof(isogate_runner_channel),
+     ISOGATE_RUNNER_MAX_FRAME},
+    {ISOGATE_RUNNER_END, kClient | kRunner, false, false, sizeof(isogate_runner_channel),
+     sizeof(isogate_runner_channel)},
+    {ISOGATE_RUNNER_CREDIT, kClient | kRunner, false, false, sizeof(isogate_runner_channel),
+     sizeof(isogate_runner_channel)},
+    {ISOGATE_RUNNER_RESULT, kRunner, false, false, sizeof(isogate_runner_result) + 4,
      sizeof(isogate_runner_result) + 4 + kMaxMessage},
-    {ISOGATE_RUNNER_ENTRIES, sizeof(isogate_runner_entry), ISOGATE_RUNNER_MAX_FRAME},
-    {ISOGATE_RUNNER_PONG, 8, 8},
+    {ISOGATE_RUNNER_ENTRIES, kRunner, false, false, sizeof(isogate_runner_entry), ISOGATE_RUNNER_MAX_FRAME},
+    {ISOGATE_RUNNER_PONG, kRunner, true, false, 8, 8},
 };
 
 // One character from the front; 0 where there is none that is valid.
@@ -82,22 +102,78 @@ FrameWriter& FrameWriter::text(std::string_view string) {
   return add(static_cast<uint32_t>(string.size())).bytes(string);
 }
 
-Fault check_head(const isogate_runner_frame& head) {
-  for (const Sizes& known : kSizes) {
-    if (known.type != head.type) continue;
-    if (head.flags != 0) return "a frame with unknown flags";
-    if (head.size < known.least || head.size > known.most) return "a frame of a wrong size";
-    return nullptr;
+Fault check_head(const isogate_runner_frame& head, Sender sender) {
+  const Rule* const rule = std::find_if(std::begin(kRules), std::end(kRules),
+                                        [&](const Rule& one) { return one.type == head.type; });
+  if (rule == std::end(kRules) || (rule->senders & static_cast<uint8_t>(sender)) == 0)
+    return "a frame of an unknown type";
+  const uint32_t flags = rule->descriptors ? ISOGATE_RUNNER_WITH_DESCRIPTORS : 0;
+  if ((head.flags & ~flags) != 0) return "a frame with unknown flags";
+  if (head.size < rule->least || head.size > rule->most) return "a frame of a wrong size";
+  if ((head.stream == 0) != rule->of_connection) return "a frame on a wrong stream";
+  return nullptr;
+}
+
+std::span<char> Decoder::room() {
+  if (begin_ == end_) begin_ = end_ = 0;
+  const size_t size = std::max(wanted_, usual_);
+  if (begin_ > 0 && (begin_ + wanted_ > buffer_.size() || end_ == buffer_.size())) {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
   }
-  return "a frame of an unknown type";
+  if (buffer_.size() < size) buffer_.resize(size);
+  if (end_ == 0 && buffer_.size() > size) {
+    buffer_.resize(size);
+    buffer_.shrink_to_fit();
+  }
+  return {buffer_.data() + end_, buffer_.size() - end_};
+}
+
+Decoder::Next Decoder::next(Frame& frame) {
+  if (!fault_.empty()) return Next::kFault;
+  wanted_ = kHead;
+  if (end_ - begin_ < kHead) return Next::kMore;
+  std::memcpy(&frame.head, buffer_.data() + begin_, kHead);
+  if (const Fault fault = check_head(frame.head, sender_)) {
+    fault_ = std::string(fault) + " (type " + std::to_string(frame.head.type) + ", " +
+             std::to_string(frame.head.size) + " bytes, stream " + std::to_string(frame.head.stream) + ")";
+    return Next::kFault;
+  }
+  wanted_ = kHead + frame.head.size;
+  if (end_ - begin_ < wanted_) return Next::kMore;
+  frame.payload = {buffer_.data() + begin_ + kHead, frame.head.size};
+  begin_ += wanted_;
+  wanted_ = kHead;
+  return Next::kFrame;
+}
+
+isogate_runner_hello make_hello() {
+  isogate_runner_hello own{};
+  own.magic = ISOGATE_RUNNER_MAGIC;
+  own.major = ISOGATE_RUNNER_MAJOR;
+  own.minor = ISOGATE_RUNNER_MINOR;
+  set_text(own.build, ISOGATE_VERSION);
+  return own;
+}
+
+std::string encode_result(const isogate_runner_result& result, std::string_view message) {
+  message = message.substr(0, kMaxMessage);
+  const auto length = static_cast<uint32_t>(message.size());
+  return std::string(bytes_of(result)).append(bytes_of(length)).append(message);
 }
 
 Fault read_result(std::string_view payload, isogate_runner_result& result, std::string& message) {
   uint32_t length = 0;
   if (!take(payload, result) || !take(payload, length) || payload.size() != length)
     return "a result of a wrong size";
-  if (result.status != ISOGATE_OK) message = clean(payload);
+  message = result.status != ISOGATE_OK ? clean(payload) : std::string(payload);
   return nullptr;
+}
+
+void append_entry(std::string& entries, isogate_runner_entry entry, std::string_view name) {
+  entry.name_length = static_cast<uint32_t>(name.size());
+  entries.append(bytes_of(entry)).append(name);
 }
 
 Fault check_entries(std::string_view payload) {

@@ -8,6 +8,7 @@ class EchoSandbox final : public sdk::Sandbox {
   void exec(const sdk::Call& call, const isogate_exec_request& request,
             isogate_exec_result& result) override {
     call.check();
+    sdk::check_limits(sdk::limits_of(request), {});
     if (sdk::view(request.argv[0]) != "echo") {
       result.flags = ISOGATE_RESULT_NOT_STARTED;
       result.exit_code = 127;
@@ -28,8 +29,11 @@ class EchoBackend final : public sdk::Backend {
     probe.verdict = ISOGATE_PROBE_AVAILABLE;
     probe.locality = ISOGATE_LOCALITY_PROCESS;
   }
-  std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec&,
+  std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec& spec,
                                      isogate_sandbox_info&) override {
+    sdk::check_well_formed(sdk::limits_of(spec));
+    if ((spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) == 0) sdk::check_limits(sdk::limits_of(spec), {});
+    if (spec.option_count != 0) throw sdk::Error(ISOGATE_UNSUPPORTED, "echo takes no options of a sandbox");
     return std::make_unique<EchoSandbox>();
   }
 };

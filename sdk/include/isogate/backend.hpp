@@ -1,6 +1,6 @@
 // The C ABI of backend.h for authors who write C++20: derive a Backend and a Sandbox, throw Error, and
-// name your class in one macro. Header-only; needs the standard library and backend.h alone, and all of it
-// ends up inside your own shared object. sdk/examples/echo is a complete plugin.
+// name your class in one macro. Header-only; needs the standard library and the two C headers beside it, and
+// all of it ends up inside your own shared object. sdk/examples/echo is a complete plugin.
 //
 // Thread rules are those of backend.h: a Backend's functions are called from any thread at once, a
 // Sandbox's too, also for one sandbox. Requests are borrowed for the call: copy what you keep.
@@ -13,14 +13,17 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "isogate/backend.h"
+#include "isogate/orphans.h"
 
 namespace isogate::sdk {
 
@@ -52,6 +55,47 @@ class Error : public std::exception {
 
 [[noreturn]] inline void fail_with_errno(const std::string& attempt, int os_errno) {
   throw Error(ISOGATE_IO, attempt + ": " + std::generic_category().message(os_errno), os_errno);
+}
+
+// What a spec or a request limits.
+template <typename Request>
+std::span<const isogate_limit> limits_of(const Request& request) {
+  return {request.limits, static_cast<size_t>(request.limit_count)};
+}
+
+// 0: not limited.
+inline uint64_t limit_of(std::span<const isogate_limit> limits, uint32_t id) {
+  for (const isogate_limit& limit : limits)
+    if (limit.id == id) return limit.value;
+  return 0;
+}
+
+// Throws ISOGATE_INVALID_ARGUMENT for an id twice, a value of 0 and reserved bits.
+inline void check_well_formed(std::span<const isogate_limit> limits) {
+  for (const isogate_limit& limit : limits) {
+    const auto same = [&](const isogate_limit& other) { return other.id == limit.id; };
+    if (limit.value == 0 || limit.reserved != 0 || std::count_if(limits.begin(), limits.end(), same) != 1)
+      throw Error(ISOGATE_INVALID_ARGUMENT, "the limit with id " + std::to_string(limit.id) +
+                                                " is malformed, or there twice");
+  }
+}
+
+// The same, and ISOGATE_UNSUPPORTED for every id that is not among `enforced`: what a backend that enforces
+// those alone does first in open() and exec().
+inline void check_limits(std::span<const isogate_limit> limits, std::initializer_list<uint32_t> enforced) {
+  check_well_formed(limits);
+  for (const isogate_limit& limit : limits)
+    if (std::find(enforced.begin(), enforced.end(), limit.id) == enforced.end())
+      throw Error(ISOGATE_UNSUPPORTED,
+                  "this backend cannot enforce the limit with id " + std::to_string(limit.id));
+}
+
+// For evidence(); `value` 0: not limited, nothing is added. Throws ISOGATE_INTERNAL when there is no room.
+inline void add_limit(isogate_evidence& evidence, uint32_t id, uint64_t value) {
+  if (value == 0) return;
+  if (evidence.limit_count >= ISOGATE_EVIDENCE_LIMITS_MAX)
+    throw Error(ISOGATE_INTERNAL, "there are too many limits in the evidence");
+  evidence.limits[evidence.limit_count++] = {id, 0, value};
 }
 
 // One call of the host. Whatever takes long looks at it: poll cancel_fd() beside your own descriptors, or
@@ -119,7 +163,7 @@ class Call {
   [[nodiscard]] size_t read_body(const isogate_file_request& request, char* buffer, size_t size) const {
     const size_t n = read_some(request.fd, buffer, size);
     pollfd complete{request.complete_fd, POLLIN, 0};
-    if (n == 0 && request.complete_fd > 0 &&
+    if (n == 0 && request.complete_fd >= 0 &&
         (::poll(&complete, 1, 0) <= 0 || (complete.revents & POLLIN) == 0))
       throw Error(ISOGATE_CANCELLED, "its sender went away before the body was complete");
     return n;
@@ -196,6 +240,16 @@ class Sandbox {
   }
 };
 
+// Extension isogate.orphans/1 (orphans.h): what no sandbox here claims any more.
+class Orphans {
+ public:
+  virtual void list(const Call&, const RecordSink&) = 0;
+  virtual void remove(const Call&, std::string_view sandbox_id, uint32_t flags) = 0;
+
+ protected:
+  ~Orphans() = default;
+};
+
 // A configured backend. Its constructor takes (Host, std::string_view config_json); the configuration has
 // been validated against config_schema_json.
 class Backend {
@@ -208,6 +262,7 @@ class Backend {
   virtual void probe(const Call&, isogate_probe&) = 0;
   virtual std::unique_ptr<Sandbox> open(const Call&, const isogate_sandbox_spec&, isogate_sandbox_info&) = 0;
   virtual void enumerate(const Call&, const RecordSink&) {}  // nothing outlives the host
+  virtual Orphans* orphans() { return nullptr; }             // null: it leaves nothing behind, or cannot tell
 };
 
 // The descriptor, with the fields that have a sensible default left out.
@@ -363,7 +418,27 @@ inline isogate_status evidence(isogate_sandbox* sandbox, const isogate_call* cal
   });
 }
 
-inline const void* get_extension(isogate_backend*, const char*) noexcept { return nullptr; }
+inline isogate_status list_orphans(isogate_backend* backend, const isogate_call* call,
+                                   const isogate_record_sink* sink, isogate_error* error) noexcept {
+  return guard(error, [&] { of(backend)->orphans()->list(Call(*call), RecordSink(*sink)); });
+}
+
+inline isogate_status remove_orphan(isogate_backend* backend, const isogate_call* call,
+                                    isogate_str sandbox_id, uint32_t flags, isogate_error* error) noexcept {
+  return guard(error, [&] { of(backend)->orphans()->remove(Call(*call), view(sandbox_id), flags); });
+}
+
+inline constexpr isogate_orphans kOrphans = {
+    .struct_size = sizeof(isogate_orphans),
+    .reserved = 0,
+    .list = &list_orphans,
+    .remove = &remove_orphan,
+};
+
+inline const void* get_extension(isogate_backend* backend, const char* id) noexcept {
+  const bool orphans = std::string_view(id) == ISOGATE_ORPHANS_EXTENSION;
+  return orphans && of(backend)->orphans() != nullptr ? &kOrphans : nullptr;
+}
 
 template <typename B>
 inline constexpr isogate_backend_api kApi = {

@@ -18,6 +18,10 @@
 
 namespace isogate::sdk {
 
+// What a backend with a runner may claim: it samples what an exec uses.
+constexpr uint64_t kSampledLimits =
+    ISOGATE_CAP_LIMIT_MEMORY_SAMPLED | ISOGATE_CAP_LIMIT_CPU_SAMPLED | ISOGATE_CAP_LIMIT_PIDS_SAMPLED;
+
 // The bytes between both sides. read_some() is called by one thread at a time, write_some() by another one at
 // a time, shutdown() by any.
 class RunnerStream {
@@ -43,7 +47,7 @@ class RunnerStream {
   // Any thread. The other side has hung up; when anything last came from it (now, where that is not known);
   // it is being looked for, so that it takes no byte says nothing yet.
   [[nodiscard]] virtual bool hung_up() const;
-  [[nodiscard]] virtual std::chrono::steady_clock::time_point heard() const {
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point last_received() const {
     return std::chrono::steady_clock::now();
   }
   [[nodiscard]] virtual bool is_away() const { return false; }
@@ -97,13 +101,13 @@ class RunnerLink {
   virtual void remove(const Call& call, const isogate_file_request& request) = 0;
   virtual void evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) = 0;
 
-  // Whether the runner answers within `patience`. It may while nothing can be started any more: prove().
+  // Whether the runner answers within `patience`. One that cannot start programs may still answer: prove().
   virtual bool ping(std::chrono::milliseconds patience) = 0;
   // Whether the runner starts a program of its own within `patience`, as it would a tenant's, sees it end and
-  // reaps it. False also with a runner of before 1.1 (one more exec of it is no worse than an exec: 1 ms).
+  // reaps it. It costs what an exec costs, about 1 ms. Always false with a runner older than protocol 1.1.
   virtual bool prove(std::chrono::milliseconds patience) = 0;
-  // The end of some exec is not known, or something of one was left behind. Whoever has a place to replace
-  // (container, pod) ends it before anything else runs there; it stays so.
+  // True for ever once the end of an exec is not known, or one left something behind. The backend then ends
+  // the container or pod before anything else runs in it.
   [[nodiscard]] virtual bool spent() const = 0;
 
   struct Peer {

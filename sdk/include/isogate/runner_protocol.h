@@ -19,7 +19,7 @@
 
 #define ISOGATE_RUNNER_MAGIC 0x31525349u /* "ISR1" */
 #define ISOGATE_RUNNER_MAJOR 1u
-#define ISOGATE_RUNNER_MINOR 2u
+#define ISOGATE_RUNNER_MINOR 4u
 
 typedef struct isogate_runner_frame { /* 12 bytes */
   uint32_t size;                      /* of what follows */
@@ -85,6 +85,26 @@ typedef struct isogate_runner_hello { /* 64 bytes */
 #define ISOGATE_RUNNER_EXEC_STDIN (1u << 1) /* else /dev/null; with a terminal: stdin is its input */
 #define ISOGATE_RUNNER_EXEC_STDOUT (1u << 2)
 #define ISOGATE_RUNNER_EXEC_STDERR (1u << 3)
+#define ISOGATE_RUNNER_EXEC_LIMITS_1_3 (1u << 4) /* 1.3: isogate_runner_limits_1_3 follows the struct */
+#define ISOGATE_RUNNER_EXEC_LIMITS (1u << 5)     /* since 1.4, instead: isogate_runner_limits follows, and then
+                                                    `count` times isogate_runner_limit */
+
+typedef struct isogate_runner_limit { /* 16 bytes, as isogate_limit in backend.h. What is unknown is refused. */
+  uint32_t id;
+  uint32_t reserved; /* 0 */
+  uint64_t value;
+} isogate_runner_limit;
+
+typedef struct isogate_runner_limits { /* 8 bytes. What cannot be enforced is refused. */
+  uint32_t count;
+  uint32_t sampled; /* 1: where no cgroup can be had they may be sampled */
+} isogate_runner_limits;
+
+typedef struct isogate_runner_limits_1_3 { /* 32 bytes; 0: not limited */
+  uint64_t memory_bytes, cpu_millis, pids;
+  uint32_t sampled;
+  uint32_t reserved;
+} isogate_runner_limits_1_3;
 
 typedef struct isogate_runner_exec { /* 24 bytes; strings: cwd, user, argv…, (key, value)… */
   uint32_t flags;                    /* ISOGATE_RUNNER_EXEC_* */
@@ -136,7 +156,9 @@ typedef struct isogate_runner_entry { /* 32 bytes, then `name_length` bytes */
 } isogate_runner_entry;
 
 /* Entries may be announced before it: LIST may fail after some. */
-typedef struct isogate_runner_result { /* 224 bytes; strings: the message of a failure, at most 1,000 bytes */
+typedef struct isogate_runner_result { /* 224 bytes; one string of at most 1,000 bytes: the message of a failure;
+                                          since 1.4 of an EVIDENCE that succeeded its isogate_runner_limit in
+                                          force; else empty */
   int32_t status;                      /* ISOGATE_OK … */
   int32_t os_errno;
   uint32_t exec_flags; /* ISOGATE_RESULT_* */
@@ -153,7 +175,7 @@ typedef struct isogate_runner_result { /* 224 bytes; strings: the message of a f
   uint64_t cap_inheritable, cap_permitted, cap_effective, cap_bounding, cap_ambient;
   uint64_t ns_mnt, ns_pid, ns_net, ns_ipc, ns_uts, ns_user, ns_cgroup;
   uint64_t visible_processes;
-  uint64_t limit_memory_bytes, limit_cpu_millis, limit_pids;
+  uint64_t limit_memory_bytes, limit_cpu_millis, limit_pids; /* for a client of before 1.4 */
 } isogate_runner_result;
 
 #endif

@@ -1,5 +1,5 @@
-// What a call's thread does between its request and its result: it brings the bytes to where they belong in
-// both directions, as much as there is credit for, and tells the runner when the call is cancelled.
+// One call of the client, from its request to its result: its thread moves the bytes of both directions, as
+// far as there is credit, and sends CANCEL when the call is cancelled.
 #pragma once
 
 #include <array>
@@ -11,36 +11,35 @@
 
 namespace isogate::sdk::link {
 
-// For output that nobody takes any more, once the call is cancelled or contact is lost.
+// For output that its reader does not take, once the call is cancelled or contact is lost.
 constexpr std::chrono::milliseconds kGrace{250};
 
 enum class Kind { kReads, kChanges, kRuns };  // what it means when contact is lost
 
-// All descriptors are borrowed; -1: none. Those that went along with the request do not stand here, but for
-// `body_fd`.
+// All descriptors are borrowed; -1: none. Those sent with the request are not here, except `body_fd`.
 struct Plan {
   Kind kind = Kind::kReads;
   int feed_fd = -1;                       // goes out as DATA
   std::array<int, 2> out_fds = {-1, -1};  // DATA of stdout and stderr goes there
   int control_fd = -1;
   uint64_t most_bytes = UINT64_MAX;  // on stdout
-  bool ends_with_reader = false;     // nobody needs the rest: the call is cancelled
-  // WRITE: END is sent when the body is whole. Of a pipe that went along only the writer's end is looked at.
+  bool ends_with_reader = false;     // without a reader the call is cancelled
+  // WRITE: END is sent when the body is whole. Of a pipe sent along only the end of its writer is watched.
   bool has_body = false;
   int body_fd = -1;
   int complete_fd = -1;
-  Clock::time_point until = kForEver;  // then it is not waited for any more, whatever becomes of it
+  Clock::time_point until = kForEver;  // then it is abandoned
   // LIST
   const EntrySink* entries = nullptr;
   uint64_t most_entries = UINT64_MAX;
 };
 
-class Talk {
+class ClientCall {
  public:
-  Talk(Connection& connection, const Call& call, const Plan& plan);
-  ~Talk() { connection_.leave(pending_); }
-  Talk(const Talk&) = delete;
-  Talk& operator=(const Talk&) = delete;
+  ClientCall(Connection& connection, const Call& call, const Plan& plan);
+  ~ClientCall() { connection_.leave(pending_); }
+  ClientCall(const ClientCall&) = delete;
+  ClientCall& operator=(const ClientCall&) = delete;
 
   // Sends the request that `fill(std::string&, uint32_t stream)` appends and waits for its result. Throws
   // what went wrong, here or there.
@@ -50,13 +49,15 @@ class Talk {
     const bool sent = connection_.send(pending_, {.cancel_fd = call_.cancel_fd(), .until = plan_.until}, fds,
                                        [&](std::string& out) { fill(out, connection_.begin(pending_)); });
     if (!sent) not_sent();
-    return converse();
+    return await_result();
   }
 
-  // After run(), whether or not it threw: the runner sent a result, which is then this one.
+  // After run(), whether or not it threw: whether the runner sent a result, and that result.
   [[nodiscard]] bool was_answered() const { return answered_; }
-  [[nodiscard]] const isogate_runner_result& said() const { return pending_.result; }
-  // After run(): CANCEL was sent; output was dropped, since nobody took it after the cancellation.
+  [[nodiscard]] const isogate_runner_result& result() const { return pending_.result; }
+  // After a run() that did not throw: the bytes that came with the result.
+  [[nodiscard]] std::string_view attached() const { return pending_.message; }
+  // After run(): CANCEL was sent; output was dropped that was not taken after the cancellation.
   [[nodiscard]] bool was_cancelled() const { return cancelled_; }
   [[nodiscard]] bool was_cut() const { return cut_; }
   // Bytes of stdout that came, and of the feed that went.
@@ -68,14 +69,14 @@ class Talk {
 
   [[noreturn]] void not_sent();
   [[noreturn]] void lost(const std::string& why);
-  [[noreturn]] void refuse(const char* why);  // what the runner brought, and the runner with it
-  const isogate_runner_result& converse();
+  [[noreturn]] void refuse(const char* why);  // ends the connection: the runner's answer is invalid
+  const isogate_runner_result& await_result();
   void wait();
-  void look_at_watched();
-  void look_at_clock();
+  void handle_watched();
+  void check_deadlines();
   const isogate_runner_result& conclude();
 
-  void take_news();
+  void take_received();
   bool collect();
   void take_entries();
   void push();
@@ -87,8 +88,8 @@ class Talk {
   void feed();
   void end_feed();
   void end_body(bool whole);
-  void look_at_body();
-  void relay_control();
+  void check_body();
+  void forward_control();
   void post_channel(uint16_t type, uint32_t channel, uint32_t bytes);
   void cancel();
   void stop(isogate_status status, const char* why);
@@ -104,9 +105,9 @@ class Talk {
   bool body_ended_ = false;
   std::exception_ptr stopped_;  // thrown in place of the result
   std::array<Outlet, 2> outlets_;
-  std::array<uint64_t, 2> credited_{};
-  std::array<uint64_t, 2> window_ = {ISOGATE_RUNNER_WINDOW, ISOGATE_RUNNER_WINDOW};
-  uint64_t credit_ = ISOGATE_RUNNER_WINDOW, fed_ = 0;
+  std::array<uint64_t, 2> consumed_{};  // bytes that the windows know to be passed on
+  bool has_credit_ = true;
+  uint64_t fed_ = 0;
   std::string buffer_;   // of the feed
   std::string listing_;  // entries that came
   uint64_t entries_ = 0, listed_ = 0;
