@@ -1,0 +1,33 @@
+// What Runner::measure() leaves out: the network, tried from here, and the limits of this container.
+// Programs have this process's own network and cgroups, so what it finds is what they would.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isogate/backend.h"
+#include "lib/limits.h"
+
+namespace isogate::agent {
+
+// Where a gateway listens: as in isogate_evidence_request.
+struct Listeners {
+  std::string address;
+  uint32_t port = 0;  // 0: nowhere
+  std::string all;
+};
+
+// The REACHED bits, and ISOGATE_EVIDENCE_NETWORK where every address was really tried. The metadata addresses
+// of the usual clouds are, and of the gateway each listener: at its own address, on the loopback, and at the
+// default route's first hop, which is where a container finds its host. Takes half a second at most.
+uint32_t try_network(const Listeners& gateway);
+
+// Of this process's own cgroups, v1 and v2; 0: none, or not to be seen from inside.
+Limits limits_in_force();
+
+// The first hops of default routes in /proc/net/route, numeric. Pure.
+std::vector<std::string> first_hops(std::string_view routes);
+
+}  // namespace isogate::agent

@@ -1,0 +1,106 @@
+#include "runner/agent/options.h"
+
+#include <sys/un.h>
+
+#include <string_view>
+
+namespace isogate::agent {
+namespace {
+
+struct Mapped {
+  std::string_view name;
+  std::string Options::*value;
+};
+constexpr Mapped kOptions[] = {
+    {"--workspace", &Options::workspace}, {"--shell", &Options::shell},
+    {"--toolchain", &Options::toolchain}, {"--user-name", &Options::user_name},
+    {"--listener", &Options::listener},   {"--server", &Options::server},
+    {"--scratch", &Options::scratch},
+};
+
+struct Named {
+  std::string_view name;
+  Mode mode;
+};
+constexpr Named kModes[] = {{"dial", Mode::dial},       {"stdio", Mode::stdio}, {"serve", Mode::serve},
+                            {"attach", Mode::attach},   {"idle", Mode::idle},   {"version", Mode::version},
+                            {"install", Mode::install}, {"reach", Mode::reach}, {"syscalls", Mode::syscalls}};
+
+Result<void> take_shared(Options& options, std::string_view value) {
+  const size_t equals = value.find('=');
+  if (equals == 0 || equals == std::string_view::npos || !value.substr(equals + 1).starts_with('/'))
+    return invalid("--shared must be PREFIX=/DIR");
+  options.shared.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+  return {};
+}
+
+Result<void> take_option(Options& options, std::string_view name, const char* value) {
+  if (name == "--shared" && value != nullptr) return take_shared(options, value);
+  for (const Mapped& option : kOptions) {
+    if (option.name != name) continue;
+    if (value == nullptr) return invalid("option " + std::string(name) + " needs a value");
+    options.*option.value = value;
+    return {};
+  }
+  return invalid("unknown option `" + std::string(name) + "`");
+}
+
+Result<void> check(const Options& options) {
+  if (options.mode == Mode::dial && options.socket.empty()) return invalid("dial needs the path of a socket");
+  if (options.socket.size() >= sizeof sockaddr_un{}.sun_path)
+    return invalid("the path of the socket is longer than " +
+                   std::to_string(sizeof sockaddr_un{}.sun_path - 1) + " bytes");
+  if (options.listener.empty() || options.listener.size() >= sizeof sockaddr_un{}.sun_path)
+    return invalid("--listener must be a name of 1 to " + std::to_string(sizeof sockaddr_un{}.sun_path - 1) +
+                   " bytes");
+  if (options.mode == Mode::install && options.operands.size() != 1)
+    return invalid("install needs one directory");
+  if (!options.scratch.empty() && !options.scratch.starts_with('/'))
+    return invalid("--scratch must be an absolute path");
+  if (!options.workspace.starts_with('/')) return invalid("--workspace must be an absolute path");
+  return {};
+}
+
+}  // namespace
+
+Result<Options> parse_options(int argc, char** argv) {
+  Options options;
+  int at = 1;
+  bool known = false;
+  for (const Named& mode : kModes) {
+    if (argc < 2 || mode.name != argv[1]) continue;
+    options.mode = mode.mode;
+    known = true;
+  }
+  if (!known) return invalid("name one of dial, stdio, serve, attach, idle, install, reach, version");
+  ++at;
+  if (options.mode == Mode::dial && at < argc && argv[at][0] != '-') options.socket = argv[at++];
+  if (options.mode == Mode::install || options.mode == Mode::reach)
+    while (at < argc) options.operands.emplace_back(argv[at++]);
+  for (; at < argc; at += 2) {
+    auto taken = take_option(options, argv[at], at + 1 < argc ? argv[at + 1] : nullptr);
+    if (!taken) return taken.error();
+  }
+  if (auto checked = check(options); !checked) return checked.error();
+  return options;
+}
+
+std::string usage() {
+  return "usage: isogate-runner dial PATH [option…]   serves the gateway that listens at PATH, for ever\n"
+         "       isogate-runner stdio [option…]       serves one connection on its input and output\n"
+         "       isogate-runner serve [option…]       serves those that attach, for ever: a container's "
+         "first process\n"
+         "       isogate-runner attach [option…]      gives its input and output to the `serve` beside it\n"
+         "       isogate-runner idle                  only reaps: the first process of a container\n"
+         "       isogate-runner install DIR           puts itself there, mode 0111\n"
+         "       isogate-runner reach TARGET…         reports which ADDRESS:PORT answers; hop: the first "
+         "hop\n"
+         "       isogate-runner syscalls              reports which calls its profile should refuse and does "
+         "not\n"
+         "       isogate-runner version\n"
+         "options: --workspace DIR (/workspace)  --shared PREFIX=DIR  --shell PATH (/bin/sh)\n"
+         "         --toolchain PATH  --user-name NAME  --listener NAME (isogate-runner)  --server PID (1)\n"
+         "         --scratch DIR\n";
+}
+
+}  // namespace isogate::agent

@@ -1,0 +1,33 @@
+// The command line of isogate-runner.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/error.h"
+
+namespace isogate::agent {
+
+enum class Mode { dial, stdio, serve, attach, idle, version, install, reach, syscalls };
+
+struct Options {
+  Mode mode = Mode::idle;
+  std::string socket;                       // of dial
+  std::string listener = "isogate-runner";  // of serve and attach: an abstract socket
+  std::string server = "1";                 // of attach: the pid that has to be at its other end
+  std::vector<std::string> operands;        // of install, the directory; of reach, the targets
+  std::string workspace = "/workspace";
+  std::string shell = "/bin/sh";
+  std::string toolchain;                                    // goes in front of PATH; may be empty
+  std::vector<std::pair<std::string, std::string>> shared;  // prefix, directory: read-only in the file calls
+  std::string user_name;                                    // empty: as /etc/passwd has it
+  std::string scratch;  // of a first process: see leftovers.h; empty: nothing is removed
+};
+
+Result<Options> parse_options(int argc, char** argv);
+
+// What `isogate-runner` prints for a wrong command line.
+std::string usage();
+
+}  // namespace isogate::agent

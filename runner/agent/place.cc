@@ -1,0 +1,111 @@
+#include "runner/agent/place.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include "runner/agent/leftovers.h"
+#include "runner/cgroup/cgroup_detect.h"
+#include "runner/exec/reaper.h"
+#include "runner/files/workspace_path.h"
+#include "runner/files/workspace_resolve.h"
+
+namespace isogate::agent {
+namespace {
+
+// The file that counts the kernel's kills for lack of memory; empty where there is none.
+Fd open_memory_events() {
+  for (const CgroupHierarchy& hierarchy : detect_cgroups()) {
+    const auto& names = hierarchy.controllers;
+    if (hierarchy.version == 1 && std::find(names.begin(), names.end(), "memory") == names.end()) continue;
+    const std::string name = hierarchy.version == 1 ? "/memory.oom_control" : "/memory.events";
+    Fd file(::openat(AT_FDCWD, (hierarchy.directory + name).c_str(), O_RDONLY | O_CLOEXEC));
+    if (file) return file;
+  }
+  return Fd();
+}
+
+constexpr int kReservedDescriptors = 64;
+
+bool is_alias(std::string_view cwd) { return cwd == "/workspace" || cwd.starts_with("/workspace/"); }
+
+}  // namespace
+
+std::string name_in(std::string_view passwd, uint32_t uid) {
+  const std::string wanted = std::to_string(uid);
+  for (size_t at = 0; at < passwd.size();) {
+    const size_t end = std::min(passwd.find('\n', at), passwd.size());
+    const std::string_view line = passwd.substr(at, end - at);  // name:password:uid:…
+    at = end + 1;
+    const size_t first = line.find(':');
+    const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    const size_t third = second == std::string_view::npos ? second : line.find(':', second + 1);
+    if (first == 0 || third == std::string_view::npos) continue;
+    if (line.substr(second + 1, third - second - 1) == wanted) return std::string(line.substr(0, first));
+  }
+  return "agent";
+}
+
+Result<void> Place::open(const Options& options) {
+  Fd directory(::openat(AT_FDCWD, options.workspace.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory) return os_error("cannot open the workspace `" + options.workspace + "`", errno);
+  root_ = Fd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  Fd view(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root_ || !view) return os_error("cannot open the root directory", errno);
+  for (const auto& [prefix, path] : options.shared) {
+    Fd shared(::openat(AT_FDCWD, path.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!shared) return os_error("cannot open the shared directory `" + path + "`", errno);
+    shared_.push_back({prefix, std::move(shared)});
+  }
+  workspace_ = Workspace::at(std::move(directory), &shared_);
+  workspace_->set_view(std::move(view));
+  surroundings_ = {options.workspace, options.user_name, options.shell, options.toolchain};
+  if (surroundings_.user.empty())
+    surroundings_.user = name_in(read_small_file(AT_FDCWD, "/etc/passwd"), ::geteuid());
+  memory_events_ = open_memory_events();
+  if (::getpid() == 1) scratch_ = options.scratch;
+  RunnerOptions alone;
+  alone.use_cgroups = false;
+  alone.nice = 19;
+  runner_ = Runner::make(std::move(alone));
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("cannot read the limit on open files", errno);
+  most_descriptors_ = static_cast<int>(std::min<rlim_t>(files.rlim_cur, INT_MAX)) - kReservedDescriptors;
+  return {};
+}
+
+Result<void> Place::check_user(std::string_view user) const {
+  const std::string uid = std::to_string(::geteuid());
+  if (user.empty() || user == surroundings_.user || user == uid) return {};
+  return unsupported("cannot be " + quote_path(user) + " here: everything in this sandbox runs as " +
+                     quote_path(surroundings_.user) + ", uid " + uid);
+}
+
+Result<Fd> Place::directory(std::string_view cwd) const {
+  if (cwd.empty()) return Fd();
+  if (cwd.front() != '/' || is_alias(cwd)) return workspace_->directory(cwd);
+  const auto path = parse_path(cwd, ISOGATE_SCOPE_SANDBOX);
+  if (!path) return path.error();
+  Tree tree;
+  tree.fd = root_.get();
+  tree.confined = false;
+  Fd found(resolve(tree, path->path(), O_PATH | O_DIRECTORY));
+  if (found) return found;
+  Error error = resolve_error("cannot use " + quote_path(cwd) + " as working directory", tree, found.get());
+  error.status = ISOGATE_INVALID_ARGUMENT;
+  return error;
+}
+
+bool Place::has_terminals() const { return (runner_->abilities().capabilities & ISOGATE_CAP_PTY) != 0; }
+
+uint64_t Place::memory_kills() const { return memory_events_ ? raw_oom_kills(memory_events_.get()) : 0; }
+
+void Place::tidy() {
+  if (!scratch_.empty()) orphans_.while_nothing_runs([this] { remove_leftovers(scratch_); });
+}
+
+}  // namespace isogate::agent

@@ -1,0 +1,53 @@
+// What all calls of a runner share: who it is, where the workspace is, and what runs the programs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runner/agent/options.h"
+#include "runner/agent/orphans.h"
+#include "runner/exec/command.h"
+#include "runner/exec/environment.h"
+#include "runner/files/workspace.h"
+
+namespace isogate::agent {
+
+class Place {  // any thread, once open() has returned
+ public:
+  Result<void> open(const Options& options);
+
+  [[nodiscard]] Runner& runner() const { return *runner_; }
+  [[nodiscard]] Workspace& workspace() const { return *workspace_; }
+  [[nodiscard]] const Surroundings& surroundings() const { return surroundings_; }
+  Orphans& orphans() { return orphans_; }
+  // A call whose first descriptor has at least this number is refused.
+  [[nodiscard]] int most_descriptors() const { return most_descriptors_; }
+
+  // ISOGATE_UNSUPPORTED for any other user than the one everything here runs as.
+  [[nodiscard]] Result<void> check_user(std::string_view user) const;
+  // Where a program starts: O_PATH, or empty for the workspace itself. Relative and /workspace/… beneath the
+  // workspace, absolute in the view of this process.
+  [[nodiscard]] Result<Fd> directory(std::string_view cwd) const;
+  [[nodiscard]] bool has_terminals() const;
+  [[nodiscard]] std::string missing() const { return runner_->abilities().missing; }
+  // How often the kernel has killed in this process's memory cgroup; 0 where that cannot be read.
+  [[nodiscard]] uint64_t memory_kills() const;
+  // After a program and all that it started: once none runs, removes what they left in memory.
+  void tidy();
+
+ private:
+  std::unique_ptr<Runner> runner_;
+  std::vector<SharedDir> shared_;
+  std::unique_ptr<Workspace> workspace_;
+  Surroundings surroundings_;
+  Orphans orphans_;
+  std::string scratch_;
+  Fd root_, memory_events_;
+  int most_descriptors_ = 0;
+};
+
+// The name that a passwd file has for a uid; "agent" where it has none. Pure.
+std::string name_in(std::string_view passwd, uint32_t uid);
+
+}  // namespace isogate::agent

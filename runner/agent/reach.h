@@ -1,0 +1,30 @@
+// `isogate-runner reach TARGET…`: which addresses answer from here, tried by our own program before any of a
+// tenant's. A refusal is an answer too: a packet got out and another came back.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/error.h"
+
+namespace isogate::agent {
+
+enum class Reached { silent, refused, connected, untried };
+
+struct Target {
+  std::string address;  // numeric
+  uint32_t port = 0;
+};
+
+// "10.0.0.1:443", "[fd00::1]:443"; "hop:10250" is the first hop of every default route (none: nothing).
+// `routes`: what /proc/net/route says.
+Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts, const std::string& routes);
+
+// All at once, within half a second. Silent: nothing came back, or there is no way there, a kernel without
+// that family of addresses included. Untried: what kept this program from it need not keep another one.
+std::vector<Reached> reach(const std::vector<Target>& targets);
+
+// A line on stdout for each target. Exit code 0: all are silent, 10: one is not, 2: wrongly called.
+int report_reached(const std::vector<std::string>& texts);
+
+}  // namespace isogate::agent

@@ -1,0 +1,29 @@
+// The signals of this process, as descriptors to poll.
+//
+// As pid 1 only what comes from outside its pid namespace ends it: nothing that runs inside can. The kernel
+// reports the sender of a signal, and one from outside has no pid there.
+#pragma once
+
+#include <atomic>
+
+#include "lib/fd.h"
+
+namespace isogate::agent {
+
+class Signals {
+ public:
+  // Blocks them in this thread, and so in all it starts; the process ignores SIGPIPE from then on.
+  Result<void> open();
+
+  [[nodiscard]] int end_fd() const { return end_.get(); }      // SIGTERM, SIGINT: then should_end()
+  [[nodiscard]] int child_fd() const { return child_.get(); }  // SIGCHLD: then forget_children()
+  // Takes what is pending on end_fd(); true once this process is to end. Any thread.
+  bool should_end();
+  void forget_children() const;
+
+ private:
+  Fd end_, child_;
+  std::atomic<bool> ending_{false};
+};
+
+}  // namespace isogate::agent

@@ -1,0 +1,429 @@
+#include "runner/cgroup/cgroup.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "runner/cgroup/cgroup_limits.h"
+#include "runner/exec/reaper.h"
+
+namespace isogate {
+namespace {
+
+Result<Fd> open_in(const Fd& directory, const char* name, int flags) {
+  Fd file(::openat(directory.get(), name, flags | O_CLOEXEC | O_NOFOLLOW));
+  if (!file) return os_error(std::string("cannot open `") + name + "` of a cgroup", errno);
+  return file;
+}
+
+bool has(const CgroupHierarchy& hierarchy, const char* controller) {
+  const auto& names = hierarchy.controllers;
+  return std::find(names.begin(), names.end(), controller) != names.end();
+}
+
+constexpr uint32_t kControlled[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS};
+
+Result<void> only_controlled(const Limits& limits, const char* of_what) {
+  const std::string beside = limits.settings_beside(kControlled);
+  if (beside.empty()) return {};
+  return unsupported("no cgroup controller can enforce " + beside + " " + of_what);
+}
+
+}  // namespace
+
+// Of the controller; the kind of limit has its name.
+const char* Cgroups::name_of(int kind) { return kLimitKinds[limit_row(kControlled[kind])].word; }
+
+uint64_t Cgroups::asked(const Limits& limits, int kind) { return limits.get(kControlled[kind]); }
+
+Result<void> Cgroups::set(int kind, int group_fd, int version, uint64_t value) {
+  if (kind == kMemory) return set_memory_limit(group_fd, version, value);
+  if (kind == kCpu) return set_cpu_limit(group_fd, version, value);
+  return set_pids_limit(group_fd, version, value);
+}
+
+std::unique_ptr<Cgroups> Cgroups::make(const std::string& group, bool want_leaf) {
+  std::unique_ptr<Cgroups> cgroups(new Cgroups);
+  cgroups->leaf_why_ = want_leaf ? "no cgroup2 hierarchy is mounted" : "";
+  auto hierarchies = detect_cgroups();
+  // v2 first: what dead Runners left running is killed there, and their v1 groups can then be removed.
+  std::stable_sort(hierarchies.begin(), hierarchies.end(),
+                   [](const auto& a, const auto& b) { return a.version > b.version; });
+  for (const auto& hierarchy : hierarchies) {
+    const bool useful =
+        hierarchy.version == 2 || has(hierarchy, "memory") || has(hierarchy, "cpu") || has(hierarchy, "pids");
+    if (!useful) continue;
+    auto base = CgroupBase::make(hierarchy, group);
+    if (!base) {
+      for (int kind = 0; kind < kKinds; ++kind) {
+        if (has(hierarchy, name_of(kind))) cgroups->controllers_[kind].why = base.error().message;
+      }
+      if (hierarchy.version == 2 && want_leaf) cgroups->leaf_why_ = base.error().message;
+      continue;
+    }
+    const size_t index = cgroups->bases_.size();
+    cgroups->bases_.push_back(std::move(*base));
+    for (int kind = 0; kind < kKinds; ++kind) {
+      if (has(hierarchy, name_of(kind))) cgroups->find_controller(kind, index);
+    }
+    if (hierarchy.version != 2) continue;
+    cgroups->v2_base_ = static_cast<int>(index);
+    if (want_leaf) {
+      cgroups->leaf_base_ = cgroups->v2_base_;
+      cgroups->leaf_why_.clear();
+    }
+  }
+  return cgroups;
+}
+
+// Proven by doing it. A controller is only ever in one hierarchy.
+void Cgroups::find_controller(int kind, size_t index) {
+  constexpr uint64_t kTrial[kKinds] = {64u << 20, 500, 64};
+  Controller& controller = controllers_[kind];
+  const CgroupBase& base = *bases_[index];
+  if (base.version() == 2) {
+    if (auto enabled = base.enable(name_of(kind)); !enabled.ok()) {
+      controller.why = enabled.error().message;
+      return;
+    }
+  }
+  const std::string name = next_name();
+  auto group = base.make_group(name);
+  if (!group) {
+    controller.why = group.error().message;
+    return;
+  }
+  auto trial = set(kind, group->get(), base.version(), kTrial[kind]);
+  group->reset();
+  (void)base.remove_group(name);
+  if (trial.ok()) {
+    controller.base = static_cast<int>(index);
+  } else {
+    controller.why = trial.error().message;
+  }
+}
+
+Cgroups::~Cgroups() {
+  free_v1_.clear();
+  for (const auto& leaf : free_) (void)bases_[static_cast<size_t>(leaf_base_)]->remove_group(leaf->name);
+}
+
+uint64_t Cgroups::capabilities() const {
+  uint64_t bits = 0;
+  for (int kind = 0; kind < kKinds; ++kind)
+    if (controllers_[kind].base >= 0) bits |= kLimitKinds[limit_row(kControlled[kind])].exec;
+  return bits;
+}
+
+std::string Cgroups::missing() const {
+  std::string line;
+  auto add = [&](const std::string& thing, const std::string& why) {
+    line += (line.empty() ? "" : "; ") + thing + ": " + why;
+  };
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (controllers_[kind].base < 0) add(name_of(kind), controllers_[kind].why);
+  }
+  if (!leaf_why_.empty()) add("cgroup2 leaf", leaf_why_);
+  return line;
+}
+
+void Cgroups::refuse_leaf(const std::string& why) {
+  if (leaf_base_ >= 0) leaf_why_ = why;
+  leaf_base_ = -1;
+  // What is limited by v2 lives in a leaf too.
+  for (auto& controller : controllers_) {
+    if (controller.base >= 0 && bases_[static_cast<size_t>(controller.base)]->version() == 2) {
+      controller = {-1, why};
+    }
+  }
+  v2_base_ = -1;
+}
+
+std::string Cgroups::next_name() { return std::string("e").append(std::to_string(next_++)); }
+
+Result<void> Cgroups::check(const Limits& limits) const {
+  if (auto known = only_controlled(limits, "for one exec"); !known) return known;
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (asked(limits, kind) != 0 && controllers_[kind].base < 0) {
+      return unsupported(std::string("the ") + name_of(kind) +
+                         " limit cannot be enforced here: " + controllers_[kind].why);
+    }
+  }
+  return {};
+}
+
+bool Cgroups::in_leaf(const Limits& limits) const {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (asked(limits, kind) != 0 && controllers_[kind].base == v2_base_) return true;
+  }
+  return false;
+}
+
+Result<std::unique_ptr<CgroupLeaf>> Cgroups::make_leaf() {
+  const CgroupBase& base = *bases_[static_cast<size_t>(v2_base_)];
+  auto leaf = std::make_unique<CgroupLeaf>();
+  leaf->name = next_name();
+  auto directory = base.make_group(leaf->name);
+  if (!directory) return directory.error();
+  leaf->directory = std::move(*directory);
+  auto events = open_in(leaf->directory, "cgroup.events", O_RDONLY);
+  auto kill = open_in(leaf->directory, "cgroup.kill", O_WRONLY);
+  if (!events || !kill) {
+    remove(base, leaf->name);
+    return events ? kill.error() : events.error();
+  }
+  leaf->events = std::move(*events);
+  leaf->kill = std::move(*kill);
+  return leaf;
+}
+
+Result<std::unique_ptr<CgroupLeaf>> Cgroups::take_leaf(bool fresh) {
+  if (!fresh) {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      auto leaf = std::move(free_.back());
+      free_.pop_back();
+      return leaf;
+    }
+  }
+  auto leaf = make_leaf();
+  if (leaf) (*leaf)->pooled = !fresh;
+  return leaf;
+}
+
+Result<void> Cgroups::limit_in_leaf(CgroupSlot& slot, const Limits& limits) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (asked(limits, kind) == 0 || controllers_[kind].base != v2_base_) continue;
+    const int group = slot.leaf->directory.get();
+    if (auto done = set(kind, group, 2, asked(limits, kind)); !done.ok()) return done;
+    if (kind != kMemory) continue;
+    auto events = open_in(slot.leaf->directory, "memory.events", O_RDONLY);
+    if (!events) return events.error();
+    slot.oom_events = std::move(*events);
+  }
+  return {};
+}
+
+Result<CgroupLimit> Cgroups::make_limit(const CgroupBase& base) {
+  CgroupLimit limit{&base, next_name(), {}, {}};
+  auto directory = base.make_group(limit.name);
+  if (!directory) return directory.error();
+  limit.directory = std::move(*directory);
+  auto tasks = open_in(limit.directory, "tasks", O_WRONLY);
+  if (!tasks) {
+    remove(base, limit.name);
+    return tasks.error();
+  }
+  limit.tasks = std::move(*tasks);
+  return limit;
+}
+
+Result<void> Cgroups::limit_in_v1(CgroupSlot& slot, const Limits& limits) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const int index = controllers_[kind].base;
+    if (asked(limits, kind) == 0 || index == v2_base_) continue;
+    const CgroupBase* base = bases_[static_cast<size_t>(index)].get();
+    auto limit =
+        std::find_if(slot.limits.begin(), slot.limits.end(), [&](auto& l) { return l.base == base; });
+    if (limit == slot.limits.end()) {
+      auto fresh = make_limit(*base);
+      if (!fresh) return fresh.error();
+      limit = slot.limits.insert(slot.limits.end(), std::move(*fresh));
+    }
+    if (auto done = set(kind, limit->directory.get(), 1, asked(limits, kind)); !done.ok()) return done;
+    if (kind != kMemory) continue;
+    auto events = open_in(limit->directory, "memory.oom_control", O_RDONLY);
+    if (!events) return events.error();
+    slot.oom_events = std::move(*events);
+    slot.oom_kills_one = true;
+  }
+  return {};
+}
+
+Result<void> Cgroups::fill(CgroupSlot& slot, const Limits& limits, bool want_leaf) {
+  const bool fresh = in_leaf(limits) || in_leaf(shared_);
+  if (fresh || (want_leaf && has_leaf())) {
+    auto leaf = take_leaf(fresh);
+    if (leaf) {
+      slot.leaf = std::move(*leaf);
+    } else if (fresh) {
+      return leaf.error();
+    } else {
+      slot.leaf_failure = leaf.error().message;
+    }
+  }
+  if (auto limited = limit_in_leaf(slot, limits); !limited.ok()) return limited;
+  if (auto limited = limit_in_v1(slot, limits); !limited.ok()) return limited;
+  if (auto joined = join_shared(slot); !joined) return joined;
+  note_quota(slot, limits);
+  return {};
+}
+
+bool Cgroups::restore_quota() {
+  const CgroupBase& base = *bases_[static_cast<size_t>(controllers_[kCpu].base)];
+  quota_lost_ = !set_cpu_limit(base.fd(), base.version(), shared_.get(ISOGATE_LIMIT_CPU_MILLIS)).ok();
+  return !quota_lost_;
+}
+
+void Cgroups::note_quota(CgroupSlot& slot, const Limits& limits) const {
+  const int index = controllers_[kCpu].base;
+  if (index < 0) return;
+  const CgroupBase* const base = bases_[static_cast<size_t>(index)].get();
+  slot.quota.version = base->version();
+  if (asked(shared_, kCpu) != 0) slot.quota.shared_fd = base->fd();
+  if (asked(limits, kCpu) == 0) return;
+  if (index == v2_base_) slot.quota.own_fd = slot.leaf->directory.get();
+  for (const auto& limit : slot.limits)
+    if (limit.base == base) slot.quota.own_fd = limit.directory.get();
+}
+
+Result<CgroupSlot> Cgroups::acquire(const Limits& limits, bool want_leaf) {
+  if (auto checked = check(limits); !checked.ok()) return checked.error();
+  if (quota_lost_ && !restore_quota()) return unsupported("the cpu limit cannot be put in force again");
+  CgroupSlot slot;
+  auto filled = fill(slot, limits, want_leaf);
+  if (filled.ok()) return slot;
+  release(std::move(slot));
+  return Error{ISOGATE_UNSUPPORTED, filled.error().os_errno,
+               "the limits cannot be put in force: " + filled.error().message};
+}
+
+void Cgroups::release(CgroupSlot slot) {
+  if (slot.quota_lifted && slot.quota.shared_fd >= 0) restore_quota();
+  for (auto& limit : slot.limits) {
+    if (limit.pooled) {
+      const std::lock_guard lock(mutex_);
+      free_v1_.push_back(std::move(limit));
+    } else if (!limit.name.empty()) {
+      remove(*limit.base, std::move(limit.name));
+    }
+  }
+  if (!slot.leaf) return;
+  if (!slot.leaf->pooled) {
+    remove(*bases_[static_cast<size_t>(v2_base_)], std::move(slot.leaf->name));
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(slot.leaf));
+}
+
+void Cgroups::remove(const CgroupBase& base, std::string name) {
+  const bool removed = base.remove_group(name);
+  const std::lock_guard lock(mutex_);
+  if (!removed) {
+    undead_.emplace_back(&base, std::move(name));
+    return;
+  }
+  if (undead_.empty()) return;
+  auto [other, old_name] = std::move(undead_.back());
+  undead_.pop_back();
+  if (!other->remove_group(old_name)) undead_.emplace_back(other, std::move(old_name));
+}
+
+Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_effort) {
+  std::unique_ptr<Cgroups> nested(new Cgroups);
+  const std::string name = "s" + std::to_string(next_++);
+  for (size_t i = 0; i < bases_.size(); ++i) {
+    auto base = CgroupBase::nest(*bases_[i], name);
+    if (!base) return base.error();
+    nested->bases_.push_back(std::move(*base));
+  }
+  nested->controllers_ = controllers_;
+  nested->v2_base_ = v2_base_;
+  if (auto known = only_controlled(limits, "of a sandbox"); !known && !best_effort) return known.error();
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const uint64_t value = asked(limits, kind);
+    if (value == 0) continue;
+    auto limited = check({{kControlled[kind], value}});
+    if (limited) limited = nested->limit_all(kind, value);
+    if (!limited && !best_effort) return limited.error();
+  }
+  return nested;
+}
+
+Result<void> Cgroups::limit_all(int kind, uint64_t value) {
+  const CgroupBase& base = *bases_[static_cast<size_t>(controllers_[kind].base)];
+  if (auto done = set(kind, base.fd(), base.version(), value); !done) return done;
+  if (base.version() == 2) {
+    if (auto enabled = base.enable(name_of(kind)); !enabled) return enabled;
+    // One run dies of it, not all of them: the leaves are what dies whole.
+    if (kind == kMemory) {
+      if (auto one = write_small_file(base.fd(), "memory.oom.group", "0"); !one) return one;
+    }
+  }
+  shared_.set(kControlled[kind], value);
+  return {};
+}
+
+Limits Cgroups::in_force() const {
+  Limits found;
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (asked(shared_, kind) == 0) continue;
+    const CgroupBase& base = *bases_[static_cast<size_t>(controllers_[kind].base)];
+    found.set(kControlled[kind], kind == kMemory ? read_memory_limit(base.fd(), base.version())
+                                 : kind == kCpu  ? read_cpu_limit(base.fd(), base.version())
+                                                 : read_pids_limit(base.fd()));
+  }
+  return found;
+}
+
+// What a run does not have a group of its own in, it shares.
+Result<void> Cgroups::join_shared(CgroupSlot& slot) {
+  if (slot.leaf && asked(shared_, kMemory) != 0 && controllers_[kMemory].base == v2_base_ &&
+      !slot.oom_events) {
+    if (auto whole = write_small_file(slot.leaf->directory.get(), "memory.oom.group", "1"); !whole)
+      return whole;
+    slot.oom_events =
+        Fd(::openat(slot.leaf->directory.get(), "memory.events", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!slot.oom_events) return os_error("cannot open `memory.events` of a cgroup", errno);
+  }
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const int index = controllers_[kind].base;
+    if (asked(shared_, kind) == 0 || index == v2_base_) continue;
+    const CgroupBase* base = bases_[static_cast<size_t>(index)].get();
+    bool joined = false;
+    for (const auto& limit : slot.limits) joined = joined || limit.base == base;
+    if (joined) continue;
+    if (kind == kMemory) {
+      if (auto done = join_shared_memory(slot, static_cast<size_t>(index)); !done) return done;
+      continue;
+    }
+    CgroupLimit limit{base, "", {}, {}};
+    limit.tasks = Fd(::openat(base->fd(), "tasks", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!limit.tasks) return os_error("cannot open `tasks` of a cgroup", errno);
+    slot.limits.push_back(std::move(limit));
+  }
+  return {};
+}
+
+// A group of its own within the shared one, used again, so that its counter tells whose memory ran out.
+Result<void> Cgroups::join_shared_memory(CgroupSlot& slot, size_t base) {
+  CgroupLimit limit;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_v1_.empty()) {
+      limit = std::move(free_v1_.back());
+      free_v1_.pop_back();
+    }
+  }
+  if (limit.base == nullptr) {
+    auto fresh = make_limit(*bases_[base]);
+    if (!fresh) return fresh.error();
+    limit = std::move(*fresh);
+    limit.pooled = true;
+    if (auto done =
+            set_socket_memory_limit(limit.directory.get(), 1, shared_.get(ISOGATE_LIMIT_MEMORY_BYTES));
+        !done)
+      return done;
+  }
+  slot.oom_events =
+      Fd(::openat(limit.directory.get(), "memory.oom_control", O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!slot.oom_events) return os_error("cannot open `memory.oom_control` of a cgroup", errno);
+  slot.oom_before = raw_oom_kills(slot.oom_events.get());
+  slot.oom_kills_one = true;
+  slot.limits.push_back(std::move(limit));
+  return {};
+}
+
+}  // namespace isogate

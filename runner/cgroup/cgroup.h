@@ -1,0 +1,119 @@
+// The cgroups of one Runner: pooled cgroup2 leaves that a tree is killed by, and fresh groups per run for
+// the limits it asks for.
+//
+// A leaf keeps its descriptors open and is used again while it was never killed: on some kernels the
+// children of a group that has seen cgroup.kill are killed at birth. Limits come from whichever
+// hierarchy has the controller (v1, v2, or both side by side); each was proven when this was made, by
+// making a group, setting the limit and reading it back. Any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/limits.h"
+#include "runner/cgroup/cgroup_base.h"
+
+namespace isogate {
+
+struct CgroupLeaf {
+  std::string name;
+  Fd directory, events, kill;
+  bool pooled = true;  // false: made for the limits of one run, or spent
+};
+
+struct CgroupLimit {  // a v1 group of one run
+  const CgroupBase* base = nullptr;
+  std::string name;     // empty: the base itself
+  Fd directory, tasks;  // a single thread joins by `tasks` without a lock that all of the host shares
+  bool pooled = false;  // without limits of its own: it tells whose memory ran out
+};
+
+// The groups that limit its processor time: its own, and the one it shares with other runs. What is killed
+// needs time to die, so the limit is lifted while that takes too long.
+struct CpuQuota {
+  int own_fd = -1, shared_fd = -1;  // directories; borrowed
+  int version = 0;
+};
+
+struct CgroupSlot {                  // what one run lives in
+  std::unique_ptr<CgroupLeaf> leaf;  // none: a reaper is needed
+  std::string leaf_failure;          // why there is none although there should be
+  std::vector<CgroupLimit> limits;
+  Fd oom_events;               // its oom_kill counter; none without a memory limit
+  uint64_t oom_before = 0;     // its counter before the run
+  bool oom_kills_one = false;  // v1: the rest of the tree is ours to kill
+  CpuQuota quota;
+  bool quota_lifted = false;  // release() puts it in force again
+};
+
+class Cgroups {
+ public:
+  static std::unique_ptr<Cgroups> make(const std::string& group, bool want_leaf);
+  ~Cgroups();
+
+  // Groups below this one's: `limits` bind all runs in them together. A limit that cannot be enforced is
+  // ISOGATE_UNSUPPORTED, or left out with best_effort. Outlived by this one.
+  Result<std::unique_ptr<Cgroups>> nest(const Limits& limits, bool best_effort);
+  // Of nest(), read back.
+  [[nodiscard]] Limits in_force() const;
+
+  [[nodiscard]] uint64_t capabilities() const;  // ISOGATE_CAP_LIMIT_*
+  [[nodiscard]] bool has_leaf() const { return leaf_base_ >= 0; }
+  [[nodiscard]] bool v2_usable() const { return v2_base_ >= 0; }  // leaves can be had, if only for limits
+  [[nodiscard]] std::string missing() const;                      // "memory: why; leaf: why", or empty
+  void refuse_leaf(const std::string& why);  // proven not to work; before the first acquire
+  [[nodiscard]] const std::vector<std::unique_ptr<CgroupBase>>& bases() const { return bases_; }
+
+  Result<std::unique_ptr<CgroupLeaf>> make_leaf();
+  // ISOGATE_UNSUPPORTED names the controller and the reason.
+  Result<void> check(const Limits& limits) const;
+  // Whether a run with these limits lives in a leaf of its own, which has no reaper.
+  [[nodiscard]] bool in_leaf(const Limits& limits) const;
+  // A leaf if there can be one, and the groups for the limits. With want_leaf false only a limit brings one.
+  Result<CgroupSlot> acquire(const Limits& limits, bool want_leaf = true);
+  void release(CgroupSlot slot);  // a leaf that is not `pooled` any more is removed
+
+ private:
+  enum Kind { kMemory, kCpu, kPids, kKinds };
+  struct Controller {
+    int base = -1;  // -1: not to be had
+    std::string why = "no cgroup controller for it is mounted";
+  };
+  static const char* name_of(int kind);
+  static uint64_t asked(const Limits& limits, int kind);
+  static Result<void> set(int kind, int group_fd, int version, uint64_t value);
+  Cgroups() = default;
+  void find_controller(int kind, size_t base);
+  Result<std::unique_ptr<CgroupLeaf>> take_leaf(bool fresh);
+  Result<void> limit_in_leaf(CgroupSlot& slot, const Limits& limits);
+  Result<void> limit_in_v1(CgroupSlot& slot, const Limits& limits);
+  Result<void> limit_all(int kind, uint64_t value);
+  Result<void> join_shared(CgroupSlot& slot);
+  bool restore_quota();
+  void note_quota(CgroupSlot& slot, const Limits& limits) const;
+  Result<void> join_shared_memory(CgroupSlot& slot, size_t base);
+  Result<CgroupLimit> make_limit(const CgroupBase& base);
+  Result<void> fill(CgroupSlot& slot, const Limits& limits, bool want_leaf);
+  void remove(const CgroupBase& base, std::string name);
+  std::string next_name();
+
+  std::vector<std::unique_ptr<CgroupBase>> bases_;
+  int leaf_base_ = -1;  // of the leaves without limits, where wanted
+  int v2_base_ = -1;    // of the leaves with limits
+  std::string leaf_why_;
+  std::array<Controller, kKinds> controllers_;
+  std::atomic<uint64_t> next_{0};
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<CgroupLeaf>> free_;
+  std::atomic<bool> quota_lost_{false};                            // the shared limit is not in force
+  Limits shared_;                                                  // of nest()
+  std::vector<CgroupLimit> free_v1_;                               // of nest(), for memory
+  std::vector<std::pair<const CgroupBase*, std::string>> undead_;  // still busy; tried again at each release
+};
+
+}  // namespace isogate

@@ -1,0 +1,204 @@
+#include "runner/cgroup/cgroup_base.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+namespace isogate {
+namespace {
+
+constexpr int kDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
+
+std::vector<std::string> subdirectories(int directory_fd) {
+  std::vector<std::string> names;
+  const int copy = ::openat(directory_fd, ".", kDirectory);
+  DIR* const listing = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (listing == nullptr) return names;
+  while (const dirent* entry = ::readdir(listing)) {
+    if (entry->d_type == DT_DIR && entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  ::closedir(listing);
+  return names;
+}
+
+// rmdir of a group can be refused for a moment after its last process has died, and no event ends that
+// moment.
+bool remove_directory(int parent_fd, const std::string& name) {
+  for (int attempt = 0; attempt < 40; ++attempt) {
+    if (::unlinkat(parent_fd, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
+    if (errno != EBUSY) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(attempt < 10 ? 100 : 1000));
+  }
+  return false;
+}
+
+// v1 has no cgroup.kill. What is in such a group is ours: nobody but root and this process puts anything
+// there.
+void kill_group(int directory_fd, const std::string& name) {
+  const Fd group(::openat(directory_fd, name.c_str(), kDirectory));
+  if (!group || write_small_file(group.get(), "cgroup.kill", "1").ok()) return;
+  std::istringstream pids(read_small_file(group.get(), "cgroup.procs"));
+  for (pid_t pid = 0; pids >> pid;) {
+    if (pid > 1) ::kill(pid, SIGKILL);  // 0: not in our pid namespace
+  }
+}
+
+bool remove_tree(int parent_fd, int directory_fd, const std::string& name) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    for (const auto& group : subdirectories(directory_fd)) {
+      kill_group(directory_fd, group);
+      const Fd below(::openat(directory_fd, group.c_str(), kDirectory));
+      if (below) (void)remove_tree(directory_fd, below.get(), group);
+    }
+    if (remove_directory(parent_fd, name)) return true;
+  }
+  return false;
+}
+
+bool is_base_name(const std::string& name, const std::string& group) {
+  if (!name.starts_with(group + ".")) return false;
+  const std::string rest = name.substr(group.size() + 1);
+  const size_t dot = rest.find('.');
+  return dot != std::string::npos && dot > 0 && dot + 1 < rest.size() &&
+         rest.find_first_not_of("0123456789.") == std::string::npos &&
+         rest.find('.', dot + 1) == std::string::npos;
+}
+
+void sweep(int parent_fd, const std::string& group) {
+  for (const auto& name : subdirectories(parent_fd)) {
+    if (!is_base_name(name, group)) continue;
+    const Fd directory(::openat(parent_fd, name.c_str(), kDirectory));
+    if (directory && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0) {
+      (void)remove_tree(parent_fd, directory.get(), name);
+    }
+  }
+}
+
+bool delegated(const std::string& directory) {
+  for (const char* name : {"trusted.delegate", "user.delegate"}) {
+    std::array<char, 2> value{};
+    if (::getxattr(directory.c_str(), name, value.data(), value.size()) == 1 && value[0] == '1') return true;
+  }
+  return false;
+}
+
+// With systemd's DelegateSubgroup= this process sits below the cgroup that was delegated to it, and only
+// there, beside its own, may groups with controllers be made.
+std::string parent_directory(const CgroupHierarchy& hierarchy) {
+  const size_t slash = hierarchy.directory.rfind('/');
+  if (hierarchy.version == 2 && !hierarchy.at_mount_root && slash != std::string::npos) {
+    std::string above = hierarchy.directory.substr(0, slash);
+    if (delegated(above)) return above;
+  }
+  return hierarchy.directory;
+}
+
+// Locked, and still there: a sweeper may have come between mkdir and flock.
+bool lock_base(int parent_fd, const std::string& name, int directory_fd) {
+  if (::flock(directory_fd, LOCK_EX | LOCK_NB) != 0) return false;
+  struct stat ours {
+  }, there{};
+  return ::fstat(directory_fd, &ours) == 0 &&
+         ::fstatat(parent_fd, name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 && ours.st_ino == there.st_ino;
+}
+
+}  // namespace
+
+Result<void> write_small_file(int directory_fd, const std::string& name, const std::string& text) {
+  const Fd file(::openat(directory_fd, name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file) return os_error("cannot open `" + name + "`", errno);
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return os_error("cannot write `" + text + "` to `" + name + "`", errno);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<CgroupBase>> CgroupBase::make(const CgroupHierarchy& hierarchy,
+                                                     const std::string& group) {
+  std::unique_ptr<CgroupBase> base(new CgroupBase);
+  const std::string parent = parent_directory(hierarchy);
+  base->version_ = hierarchy.version;
+  base->parent_ = Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!base->parent_) return os_error("cannot open `" + parent + "`", errno);
+  sweep(base->parent_.get(), group);
+  for (int n = 0; n < 1000; ++n) {
+    const std::string name = group + "." + std::to_string(::getpid()) + "." + std::to_string(n);
+    if (::mkdirat(base->parent_.get(), name.c_str(), 0755) != 0) {
+      if (errno == EEXIST) continue;
+      return os_error("cannot make a group in `" + parent + "`", errno);
+    }
+    base->directory_ = Fd(::openat(base->parent_.get(), name.c_str(), kDirectory));
+    if (!base->directory_ || !lock_base(base->parent_.get(), name, base->directory_.get())) continue;
+    base->name_ = name;
+    base->path_ = parent + "/" + name;
+    if (base->version_ == 2) {
+      base->kill_ = Fd(::openat(base->directory_.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+    }
+    return base;
+  }
+  return Error{ISOGATE_RESOURCE_EXHAUSTED, EEXIST,
+               "cannot make a group in `" + parent + "`: all names are taken"};
+}
+
+Result<std::unique_ptr<CgroupBase>> CgroupBase::nest(const CgroupBase& above, const std::string& name) {
+  std::unique_ptr<CgroupBase> base(new CgroupBase);
+  base->version_ = above.version_;
+  base->parent_ = Fd(::fcntl(above.fd(), F_DUPFD_CLOEXEC, 0));
+  if (!base->parent_) return os_error("cannot open `" + above.path_ + "`", errno);
+  auto directory = above.make_group(name);
+  if (!directory) return directory.error();
+  base->directory_ = std::move(*directory);
+  base->name_ = name;
+  base->path_ = above.path_ + "/" + name;
+  return base;
+}
+
+CgroupBase::~CgroupBase() {
+  if (!name_.empty()) (void)remove_tree(parent_.get(), directory_.get(), name_);
+}
+
+Result<void> CgroupBase::enable(const std::string& controller) const {
+  for (const int directory : {parent_.get(), directory_.get()}) {
+    const std::string enabled = std::string(" ").append(read_small_file(directory, "cgroup.subtree_control"));
+    const size_t at = enabled.find(" " + controller);
+    const size_t after = at == std::string::npos ? at : at + controller.size() + 1;
+    if (at != std::string::npos &&
+        (after >= enabled.size() || enabled[after] == ' ' || enabled[after] == '\n')) {
+      continue;
+    }
+    if (auto written = write_small_file(directory, "cgroup.subtree_control", "+" + controller);
+        !written.ok()) {
+      Error error = written.error();
+      if (error.os_errno == EBUSY) {
+        error.message +=
+            " (processes live in the gateway's own cgroup; start it in a subgroup of a delegated "
+            "one: Delegate=yes and DelegateSubgroup= in systemd)";
+      }
+      return error;
+    }
+  }
+  return {};
+}
+
+Result<Fd> CgroupBase::make_group(const std::string& name) const {
+  if (::mkdirat(directory_.get(), name.c_str(), 0755) != 0) return os_error("cannot make a cgroup", errno);
+  Fd group(::openat(directory_.get(), name.c_str(), kDirectory));
+  if (!group) return os_error("cannot open a cgroup", errno);
+  return group;
+}
+
+bool CgroupBase::remove_group(const std::string& name) const {
+  return remove_directory(directory_.get(), name);
+}
+
+}  // namespace isogate

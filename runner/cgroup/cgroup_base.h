@@ -1,0 +1,49 @@
+// The directory of one Runner below this process's own cgroup, in one hierarchy, and what is left of
+// dead Runners beside it.
+//
+// Its name is <group>.<pid>.<n>. Its maker holds flock(LOCK_EX) on it for as long as it or its watcher lives;
+// a base that can be locked is a dead one's and is swept, whatever pid namespace that was in.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lib/fd.h"
+#include "runner/cgroup/cgroup_detect.h"
+
+namespace isogate {
+
+class CgroupBase {
+ public:
+  // Sweeps the bases of dead Runners first: kills what runs in them (v2) and removes them.
+  static Result<std::unique_ptr<CgroupBase>> make(const CgroupHierarchy& hierarchy, const std::string& group);
+  // A group of that name below another base, as a base.
+  static Result<std::unique_ptr<CgroupBase>> nest(const CgroupBase& above, const std::string& name);
+  ~CgroupBase();  // kills what is left in it, and removes it
+  CgroupBase(const CgroupBase&) = delete;
+  CgroupBase& operator=(const CgroupBase&) = delete;
+
+  [[nodiscard]] int version() const { return version_; }
+  [[nodiscard]] const std::string& path() const { return path_; }  // for messages
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] int parent_fd() const { return parent_.get(); }
+  [[nodiscard]] int fd() const { return directory_.get(); }
+  [[nodiscard]] int kill_fd() const { return kill_.get(); }  // -1 in v1
+
+  // Lets groups below the base use a v2 controller.
+  Result<void> enable(const std::string& controller) const;
+
+  Result<Fd> make_group(const std::string& name) const;
+  // False: something is still in it.
+  [[nodiscard]] bool remove_group(const std::string& name) const;
+
+ private:
+  CgroupBase() = default;
+  int version_ = 0;
+  std::string path_, name_;
+  Fd parent_, directory_, kill_;
+};
+
+Result<void> write_small_file(int directory_fd, const std::string& name, const std::string& text);
+
+}  // namespace isogate

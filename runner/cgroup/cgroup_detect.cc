@@ -1,0 +1,125 @@
+#include "runner/cgroup/cgroup_detect.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "lib/fd.h"
+
+namespace isogate {
+namespace {
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(separator), text.size());
+    if (end > 0) parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+// mountinfo writes space, tab, newline and backslash as \ooo.
+std::string unescape(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      plain += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+      i += 3;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
+
+struct Mount {
+  std::string root, point;
+  bool unified = false;
+  std::vector<std::string_view> options;
+};
+
+std::optional<Mount> parse_mount(std::string_view line) {
+  const auto fields = split(line, ' ');
+  const auto dash = std::find(fields.begin(), fields.end(), "-");
+  if (fields.size() < 5 || fields.end() - dash < 4) return std::nullopt;
+  const std::string_view type = dash[1];
+  if (type != "cgroup" && type != "cgroup2") return std::nullopt;
+  return Mount{unescape(fields[3]), unescape(fields[4]), type == "cgroup2", split(dash[3], ',')};
+}
+
+// Our path seen through a mount whose root may itself be below the hierarchy's.
+std::optional<std::string> below_root(const std::string& path, const std::string& root) {
+  if (root.find("/..") != std::string::npos || path.find("/..") != std::string::npos) return std::nullopt;
+  if (root == "/") return path == "/" ? "" : path;
+  if (path == root) return "";
+  if (path.starts_with(root) && path[root.size()] == '/') return path.substr(root.size());
+  return std::nullopt;
+}
+
+bool same_hierarchy(const Mount& mount, const std::vector<std::string_view>& controllers) {
+  if (mount.unified) return controllers.empty();
+  return !controllers.empty() && std::all_of(controllers.begin(), controllers.end(), [&](auto name) {
+    return std::find(mount.options.begin(), mount.options.end(), name) != mount.options.end();
+  });
+}
+
+std::optional<CgroupHierarchy> locate(const std::vector<Mount>& mounts, std::string_view line) {
+  const size_t first = line.find(':');
+  const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+  if (second == std::string_view::npos) return std::nullopt;
+  const auto controllers = split(line.substr(first + 1, second - first - 1), ',');
+  const std::string path(line.substr(second + 1));
+  for (const auto& mount : mounts) {
+    if (!same_hierarchy(mount, controllers)) continue;
+    const auto below = below_root(path, mount.root);
+    if (!below) continue;
+    CgroupHierarchy found{mount.unified ? 2 : 1, mount.point + *below, below->empty(), {}};
+    found.controllers.assign(controllers.begin(), controllers.end());
+    return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<CgroupHierarchy> parse_cgroups(std::string_view mountinfo, std::string_view self) {
+  std::vector<Mount> mounts;
+  for (const auto line : split(mountinfo, '\n')) {
+    if (auto mount = parse_mount(line)) mounts.push_back(std::move(*mount));
+  }
+  std::vector<CgroupHierarchy> found;
+  for (const auto line : split(self, '\n')) {
+    if (auto hierarchy = locate(mounts, line)) found.push_back(std::move(*hierarchy));
+  }
+  return found;
+}
+
+std::vector<CgroupHierarchy> detect_cgroups() {
+  auto found = parse_cgroups(read_small_file(AT_FDCWD, "/proc/self/mountinfo"),
+                             read_small_file(AT_FDCWD, "/proc/self/cgroup"));
+  for (auto& hierarchy : found) {
+    if (hierarchy.version != 2) continue;
+    const std::string names = read_small_file(AT_FDCWD, hierarchy.directory + "/cgroup.controllers");
+    const std::string_view line = std::string_view(names).substr(0, names.find('\n'));
+    for (const auto name : split(line, ' ')) hierarchy.controllers.emplace_back(name);
+  }
+  return found;
+}
+
+std::string read_small_file(int directory_fd, const std::string& name) {
+  const Fd file(::openat(directory_fd, name.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 4096> buffer{};
+  while (file && text.size() < (size_t{1} << 20)) {
+    const ssize_t size = ::read(file.get(), buffer.data(), buffer.size());
+    if (size <= 0) break;
+    text.append(buffer.data(), static_cast<size_t>(size));
+  }
+  return text;
+}
+
+}  // namespace isogate

@@ -1,0 +1,114 @@
+#include "runner/cgroup/cgroup_limits.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string>
+
+#include "runner/cgroup/cgroup_base.h"
+
+namespace isogate {
+namespace {
+
+std::string first_line(int group_fd, const std::string& name) {
+  const std::string text = read_small_file(group_fd, name);
+  return text.substr(0, text.find('\n'));
+}
+
+std::optional<uint64_t> number(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+Error not_in_force(const std::string& name, const std::string& asked, const std::string& found) {
+  return unsupported("`" + name + "` was set to " + asked + " and reads " +
+                     (found.empty() ? "nothing" : found));
+}
+
+Result<void> set_exactly(int group_fd, const std::string& name, const std::string& value) {
+  if (auto written = write_small_file(group_fd, name, value); !written.ok()) return written.error();
+  const std::string found = first_line(group_fd, name);
+  if (found != value) return not_in_force(name, value, found);
+  return {};
+}
+
+Result<void> set_bytes(int group_fd, const std::string& name, uint64_t bytes) {
+  const std::string asked = std::to_string(bytes);
+  if (auto written = write_small_file(group_fd, name, asked); !written.ok()) return written.error();
+  const std::string text = first_line(group_fd, name);
+  const auto found = number(text);
+  if (!found || *found > bytes) return not_in_force(name, asked, text);
+  return {};
+}
+
+bool exists(int group_fd, const char* name) {
+  struct stat status {};
+  return ::fstatat(group_fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+// Swap that no group counts would let a program grow past its limit.
+Result<void> check_no_swap() {
+  const std::string swaps = read_small_file(AT_FDCWD, "/proc/swaps");
+  if (std::count(swaps.begin(), swaps.end(), '\n') == 1) return {};
+  return unsupported("swap is on and its use cannot be limited (boot with swapaccount=1, or turn swap off)");
+}
+
+}  // namespace
+
+Result<void> set_socket_memory_limit(int group_fd, int version, uint64_t bytes) {
+  if (version == 2) return {};
+  return set_bytes(group_fd, "memory.kmem.tcp.limit_in_bytes", bytes);
+}
+
+Result<void> set_memory_limit(int group_fd, int version, uint64_t bytes) {
+  if (version == 1) {
+    if (auto set = set_bytes(group_fd, "memory.limit_in_bytes", bytes); !set.ok()) return set;
+    if (auto set = set_socket_memory_limit(group_fd, version, bytes); !set.ok()) return set;
+    if (!exists(group_fd, "memory.memsw.limit_in_bytes")) return check_no_swap();
+    return set_bytes(group_fd, "memory.memsw.limit_in_bytes", bytes);
+  }
+  if (auto set = set_bytes(group_fd, "memory.max", bytes); !set.ok()) return set;
+  if (auto set = set_exactly(group_fd, "memory.oom.group", "1"); !set.ok()) return set;
+  if (!exists(group_fd, "memory.swap.max")) return check_no_swap();
+  return set_exactly(group_fd, "memory.swap.max", "0");
+}
+
+Result<void> set_pids_limit(int group_fd, int, uint64_t pids) {
+  return set_exactly(group_fd, "pids.max", std::to_string(pids));
+}
+
+Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis) {
+  // The kernel takes periods up to 1 s and quotas from 1 ms.
+  const uint64_t period = millis < 10 ? 1'000'000 : 100'000;
+  if (millis > 1'000'000) return unsupported("more than 1000 CPUs were asked for");
+  const std::string quota = std::to_string(millis * (period / 1000));
+  if (version == 2) return set_exactly(group_fd, "cpu.max", quota + " " + std::to_string(period));
+  if (auto set = set_exactly(group_fd, "cpu.cfs_period_us", std::to_string(period)); !set.ok()) return set;
+  return set_exactly(group_fd, "cpu.cfs_quota_us", quota);
+}
+
+uint64_t read_memory_limit(int group_fd, int version) {
+  return number(first_line(group_fd, version == 1 ? "memory.limit_in_bytes" : "memory.max")).value_or(0);
+}
+
+uint64_t read_pids_limit(int group_fd) { return number(first_line(group_fd, "pids.max")).value_or(0); }
+
+uint64_t read_cpu_limit(int group_fd, int version) {
+  std::string quota = first_line(group_fd, version == 1 ? "cpu.cfs_quota_us" : "cpu.max"), period;
+  if (version == 1) {
+    period = first_line(group_fd, "cpu.cfs_period_us");
+  } else if (const size_t space = quota.find(' '); space != std::string::npos) {
+    period = quota.substr(space + 1);
+    quota.resize(space);
+  }
+  const auto used = number(quota), of = number(period);
+  return used && of && *of > 0 ? *used * 1000 / *of : 0;
+}
+
+}  // namespace isogate

@@ -1,0 +1,159 @@
+#include "runner/enclosure/enclosure.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+extern "C" {
+extern const char isogate_init_begin[] __attribute__((visibility("hidden")));
+extern const char isogate_init_end[] __attribute__((visibility("hidden")));
+}
+asm(R"(
+  .pushsection .rodata
+  .hidden isogate_init_begin
+  .globl isogate_init_begin
+  .hidden isogate_init_end
+  .globl isogate_init_end
+isogate_init_begin:
+  .incbin ")" ISOGATE_INIT_IMAGE R"("
+isogate_init_end:
+  .popsection
+)");
+
+namespace isogate {
+namespace {
+
+std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<const char*> pointers;
+  for (const auto& text : texts) pointers.push_back(text.c_str());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+void InitTally::change(int by) {
+  const std::lock_guard lock(mutex_);
+  count_ += by;
+  if (count_ == 0) none_.notify_all();
+}
+
+int InitTally::wait_for_none(std::chrono::seconds patience) {
+  std::unique_lock lock(mutex_);
+  none_.wait_for(lock, patience, [this] { return count_ == 0; });
+  return count_;
+}
+
+Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int image, uint64_t bounding,
+                     std::function<void(InitProcess)> bury)
+    : options_(std::move(options)),
+      marks_(marks),
+      bury_(std::move(bury)),
+      files_(pointers_to(options_.profile->masked_files)),
+      directories_(pointers_to(options_.profile->masked_directories)) {
+  const EnclosureProfile& profile = *options_.profile;
+  filter_ = {static_cast<unsigned short>(profile.filter.size()),
+             const_cast<sock_filter*>(profile.filter.data())};
+  plan_.user_fd = options_.user.get();
+  plan_.mounts_fd = options_.mounts.get();
+  plan_.network_fd = options_.network.get();
+  plan_.landlock_fd = options_.landlock.get();
+  plan_.init_fd = image;
+  plan_.host_name = profile.host_name.c_str();
+  plan_.host_name_size = profile.host_name.size();
+  plan_.shm_options = profile.shm_options.c_str();
+  plan_.masked_files = files_.data();
+  plan_.masked_directories = directories_.data();
+  plan_.limits = profile.limits.data();
+  plan_.limit_count = static_cast<int>(profile.limits.size());
+  plan_.bounding = options_.user ? ~uint64_t{0} : bounding;  // entering one's own fills it
+  plan_.filter = &filter_;
+}
+
+Enclosure::~Enclosure() { bury_(std::move(ready_)); }
+
+bool Enclosure::is_of(const Identity& identity) const {
+  const Identity& own = options_.identity;
+  return own.change == identity.change && own.uid == identity.uid && own.gid == identity.gid;
+}
+
+InitProcess Enclosure::take_ready() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(ready_, {});
+}
+
+bool Enclosure::wants_ready() {
+  const std::lock_guard lock(mutex_);
+  return ready_.pid < 0;
+}
+
+bool Enclosure::ask_for_ready() {
+  const std::lock_guard lock(mutex_);
+  return ready_.pid < 0 && !std::exchange(asked_, true);
+}
+
+bool Enclosure::admit(bool makes_ready) {
+  const std::lock_guard lock(mutex_);
+  if (makes_ready) asked_ = false;
+  if (closed_ || (makes_ready && ready_.pid >= 0)) return false;
+  tally_->add();
+  return true;
+}
+
+bool Enclosure::begin_making() { return admit(true); }
+
+bool Enclosure::close() {
+  InitProcess waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true)) return false;
+    waiting = std::exchange(ready_, {});
+  }
+  bury_(std::move(waiting));
+  return true;
+}
+
+void Enclosure::put_ready(InitProcess init) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) {
+      ready_ = std::move(init);
+      ready_since_ = Clock::now();
+      return;
+    }
+  }
+  bury_(std::move(init));
+}
+
+InitProcess Enclosure::take_idle(Clock::time_point before) {
+  const std::lock_guard lock(mutex_);
+  if (ready_.pid < 0 || ready_since_ > before) return {};
+  return std::exchange(ready_, {});
+}
+
+Enclosure::Clock::time_point Enclosure::idle_since() {
+  const std::lock_guard lock(mutex_);
+  return ready_.pid < 0 ? Clock::time_point::max() : ready_since_;
+}
+
+Result<Fd> init_image() {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  constexpr unsigned kExecutable = 0x10;  // MFD_EXEC, Linux 6.3: before that all are
+  Fd image(::memfd_create("init", kFlags | kExecutable));
+  if (!image && errno == EINVAL) image = Fd(::memfd_create("init", kFlags));
+  if (!image)
+    return os_error("cannot make the memory file of the init (is sysctl vm.memfd_noexec 2?)", errno);
+  const auto size = static_cast<size_t>(isogate_init_end - isogate_init_begin);
+  if (::write(image.get(), isogate_init_begin, size) != static_cast<ssize_t>(size))
+    return os_error("cannot write the memory file of the init", errno);
+  // Executable and not readable: the kernel then never makes its process dumpable.
+  if (::fchmod(image.get(), 0111) != 0 ||
+      ::fcntl(image.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+    return os_error("cannot seal the memory file of the init", errno);
+  return image;
+}
+
+}  // namespace isogate

@@ -1,0 +1,142 @@
+// A place of its own for programs: what the runner needs to start them inside, and inits made ahead.
+//
+// Who makes one brings the namespaces as descriptors, ready to be entered: a mount namespace that every run
+// gets a copy of, with /proc, /dev/shm and /run as empty directories and /dev/null in it; and a network
+// namespace. The runner adds, for each run, pid, ipc, uts and cgroup namespaces, its /proc and /dev/shm, an
+// init (init_protocol.h) as pid 1, and takes away what the profile says: capabilities, the right to new
+// privileges, system calls.
+//
+// An init costs about as much as everything else together, so one is made ahead after each run and thrown
+// away when it was not needed for a while. It is as fresh as one made on demand: no tenant's program has been
+// near it.
+//
+// It ends once, by close(): after that nothing is made in it, and nothing is started.
+#pragma once
+
+#include <linux/filter.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runner/cgroup/cgroup.h"
+#include "runner/enclosure/enclosure_plan.h"
+#include "runner/enclosure/init_proof.h"
+#include "runner/exec/command.h"
+
+namespace isogate {
+
+// The same for all enclosures of a backend. Immutable once made.
+struct EnclosureProfile {
+  std::string host_name = "sandbox";
+  std::string shm_options = "mode=1777,size=64m,nr_inodes=65536";
+  std::vector<std::string> masked_files, masked_directories;  // below /proc
+  std::vector<EnclosureLimit> limits;
+  std::vector<sock_filter> filter;
+  bool inits_ahead = true;
+};
+
+struct EnclosureOptions {
+  std::shared_ptr<const EnclosureProfile> profile;
+  Identity identity;
+  Fd user;  // a user namespace that the others belong to; empty: this process's own
+  Fd mounts, network;
+  FileMark root = {}, workspace = {};  // what its programs find as / and /workspace (init_proof.h)
+  Fd landlock;                         // a ruleset; empty: none
+  Fd null;                          // its own /dev/null, for streams that are not given; empty: this host's
+  Limits limits;                    // of all that runs in it together
+  bool limits_best_effort = false;  // what cannot be enforced is left out
+};
+
+// How many inits of one enclosure are there, zombies too, and how many are being made or put to work.
+class InitTally {
+ public:
+  void add() { change(1); }
+  void remove() { change(-1); }
+  int wait_for_none(std::chrono::seconds patience);  // how many are held back by the kernel
+
+ private:
+  void change(int by);
+  std::mutex mutex_;
+  std::condition_variable none_;
+  int count_ = 0;
+};
+
+struct InitProcess {
+  int pid = -1;
+  Fd pidfd, socket;
+  std::shared_ptr<InitTally> tally;
+};
+
+class Enclosure : public std::enable_shared_from_this<Enclosure> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `marks`: what its inits have to find. `bounding`: what the bounding set of this process holds. `bury`
+  // takes an init that is not used any more.
+  Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int init_image, uint64_t bounding,
+            std::function<void(InitProcess)> bury);
+  ~Enclosure();
+  Enclosure(const Enclosure&) = delete;
+  Enclosure& operator=(const Enclosure&) = delete;
+
+  [[nodiscard]] const EnclosurePlan& plan() const { return plan_; }
+  [[nodiscard]] const EnclosureMarks& marks() const { return marks_; }
+  [[nodiscard]] const std::shared_ptr<InitTally>& tally() const { return tally_; }
+  [[nodiscard]] int null_fd() const { return options_.null.get(); }  // -1: this host's
+  [[nodiscard]] const Identity& identity() const { return options_.identity; }
+  [[nodiscard]] bool is_of(const Identity& identity) const;
+  [[nodiscard]] Cgroups* groups() const { return groups_.get(); }                    // null: no limits
+  void set_groups(std::unique_ptr<Cgroups> groups) { groups_ = std::move(groups); }  // before its first run
+  [[nodiscard]] bool inits_ahead() const { return options_.profile->inits_ahead; }
+
+  // Any thread.
+  // While it lives, close() waits for whoever holds it: nothing begins in an enclosure that is closed.
+  class Visit {
+   public:
+    explicit Visit(Enclosure& place) : place_(place), admitted_(place.admit(false)) {}
+    ~Visit() {
+      if (admitted_) place_.tally_->remove();
+    }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+    explicit operator bool() const { return admitted_; }
+
+   private:
+    Enclosure& place_;
+    const bool admitted_;
+  };
+  InitProcess take_ready();  // pid -1: there is none
+  bool wants_ready();        // false: one is there
+  bool ask_for_ready();      // true: nobody has asked since begin_making()
+  bool begin_making();       // counts in the tally until end_making(); false: one is there, or it is closed
+  void end_making() { tally_->remove(); }
+  bool close();  // nothing begins any more, and what waits is ended; false: it was closed already
+  void put_ready(InitProcess init);
+  InitProcess take_idle(Clock::time_point before);  // one that waits since then
+  Clock::time_point idle_since();                   // max(): nothing is waiting
+
+ private:
+  bool admit(bool makes_ready);
+
+  EnclosureOptions options_;
+  const EnclosureMarks marks_;
+  std::function<void(InitProcess)> bury_;
+  std::unique_ptr<Cgroups> groups_;
+  std::shared_ptr<InitTally> tally_ = std::make_shared<InitTally>();
+  sock_fprog filter_;
+  std::vector<const char*> files_, directories_;
+  EnclosurePlan plan_;
+  std::mutex mutex_;
+  InitProcess ready_;
+  bool asked_ = false, closed_ = false;
+  Clock::time_point ready_since_;
+};
+
+// The init's program, sealed, executable and readable by nobody.
+Result<Fd> init_image();
+
+}  // namespace isogate

@@ -1,0 +1,45 @@
+// The raw half of an enclosure (enclosure.h): all that a child needs on its way from this process to being
+// the init of a place of its own. Laid out before the child exists, shared by all children of one enclosure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+struct sock_fprog;
+
+namespace isogate {
+
+struct EnclosureLimit {  // setrlimit(2)
+  int resource;
+  uint64_t soft, hard;
+};
+
+struct EnclosurePlan {
+  int user_fd = -1;      // a user namespace to be entered first; -1: this one
+  int mounts_fd = -1;    // the mount namespace to be copied
+  int network_fd = -1;   // the network namespace to be entered
+  int landlock_fd = -1;  // -1: this kernel has no Landlock
+  int init_fd = -1;      // the program to become
+  const char* host_name = nullptr;
+  uint64_t host_name_size = 0;
+  const char* shm_options = nullptr;          // of the tmpfs at /dev/shm
+  const char* const* masked_files = nullptr;  // below /proc, ended by nullptr
+  const char* const* masked_directories = nullptr;
+  const EnclosureLimit* limits = nullptr;
+  int limit_count = 0;
+  uint64_t bounding = ~uint64_t{0};  // what may still be in the bounding set
+  const sock_fprog* filter = nullptr;
+};
+
+// Enters plan->user_fd and starts the child from there, as a child of this process: what a pid namespace
+// belongs to is decided by where it is made. As raw_clone. Raw code.
+struct CloneRequest;
+long raw_clone_in_user_namespace(const CloneRequest& request, int user_fd, void* stack, size_t stack_size);
+
+struct SpawnPlan;
+
+// Raw code, in the child: from clone to exec of the init. `reset`: signals that may not have their default.
+// Does not return.
+void raw_enter_enclosure(const SpawnPlan& plan, uint64_t reset);
+
+}  // namespace isogate

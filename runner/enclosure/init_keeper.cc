@@ -1,0 +1,139 @@
+#include "runner/enclosure/init_keeper.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace isogate {
+namespace {
+
+constexpr std::chrono::seconds kIdle{10};
+constexpr std::chrono::milliseconds kTick{500};
+constexpr int kKeeperPatienceMs = 100;
+
+// False: the kernel holds it back (a stuck disk).
+bool reap(InitProcess& init) {
+  init.socket.reset();
+  pollfd slot = {init.pidfd.get(), POLLIN, 0};
+  int ready = 0;
+  for (int tries = 0; tries < 2 && ready == 0; ++tries) {
+    do {
+      ready = ::poll(&slot, 1, kKeeperPatienceMs);
+    } while (ready < 0 && errno == EINTR);
+    if (ready == 0) ::syscall(SYS_pidfd_send_signal, init.pidfd.get(), SIGKILL, nullptr, 0);
+  }
+  if (ready == 0) return false;
+  while (::waitpid(init.pid, nullptr, __WALL | WNOHANG) < 0 && errno == EINTR) {
+  }
+  if (init.tally != nullptr) init.tally->remove();
+  return true;
+}
+
+}  // namespace
+
+Result<void> InitKeeper::start() {
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error& error) {
+    return os_error("cannot start a thread", error.code().value());
+  }
+  return {};
+}
+
+InitKeeper::~InitKeeper() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void InitKeeper::keep_ready(Enclosure& enclosure) {
+  if (!enclosure.ask_for_ready()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    wanted_.emplace_back(enclosure.weak_from_this());
+  }
+  changed_.notify_one();
+}
+
+void InitKeeper::bury(InitProcess init) {
+  if (init.pid < 0) return;
+  init.socket.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    dead_.push_back(std::move(init));
+  }
+  changed_.notify_one();
+}
+
+void InitKeeper::bury_now(InitProcess init) {
+  if (init.pid >= 0 && !reap(init)) bury(std::move(init));
+}
+
+void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {
+  const auto enclosure = place.lock();
+  if (enclosure == nullptr || !enclosure->begin_making()) return;
+  auto init = make_(*enclosure);
+  if (init) enclosure->put_ready(std::move(*init));  // else the next run meets the same, and says so
+  enclosure->end_making();
+  const auto same = [&](const auto& other) { return other.lock() == enclosure; };
+  if (std::none_of(watched_.begin(), watched_.end(), same)) watched_.push_back(place);
+}
+
+void InitKeeper::reap_dead(std::deque<InitProcess> dead) {
+  for (InitProcess& init : dead) {
+    if (!reap(init)) late_.push_back(std::move(init));
+  }
+}
+
+void InitKeeper::throw_away_idle() {
+  std::erase_if(watched_, [this](const auto& place) {
+    const auto enclosure = place.lock();
+    if (enclosure == nullptr) return true;
+    if (InitProcess init = enclosure->take_idle(Clock::now() - kIdle); init.pid >= 0 && !reap(init))
+      late_.push_back(std::move(init));
+    return enclosure->wants_ready();
+  });
+  reap_dead(std::exchange(late_, {}));
+}
+
+void InitKeeper::work() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  Clock::time_point next_look = Clock::now() + kTick;
+  std::unique_lock lock(mutex_);
+  while (!ending_ || !dead_.empty()) {
+    const auto woken = [this] { return ending_ || !wanted_.empty() || !dead_.empty(); };
+    if (watched_.empty() && late_.empty()) {
+      changed_.wait(lock, woken);
+    } else {
+      changed_.wait_until(lock, next_look, woken);
+    }
+    std::weak_ptr<Enclosure> place;
+    if (!wanted_.empty()) {
+      place = std::move(wanted_.front());
+      wanted_.pop_front();
+    }
+    std::deque<InitProcess> dead = std::exchange(dead_, {});
+    const bool ending = ending_;
+    lock.unlock();
+    if (!ending) prepare(place);  // first: somebody may be waiting for it, and nobody for these
+    reap_dead(std::move(dead));
+    if (Clock::now() >= next_look) {
+      throw_away_idle();
+      next_look = Clock::now() + kTick;
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace isogate

@@ -1,0 +1,154 @@
+#include "runner/enclosure/measure.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "runner/exec/raw_syscall.h"
+
+namespace isogate {
+namespace {
+
+// The last number on the line of that name: for Uid and Gid that is the filesystem id, the same as the
+// others after setresuid.
+std::optional<uint64_t> field(std::string_view status, std::string_view name, int base) {
+  for (size_t at = 0; at < status.size();) {
+    const size_t end = std::min(status.find('\n', at), status.size());
+    std::string_view line = status.substr(at, end - at);
+    at = end + 1;
+    if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ':') continue;
+    line.remove_prefix(line.find_last_of(" \t") + 1);
+    uint64_t value = 0;
+    const auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), value, base);
+    if (error != std::errc() || stop != line.data() + line.size()) return std::nullopt;
+    return value;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint64_t> inode(std::string_view link) {  // "mnt:[4026531841]"
+  const size_t open = link.find('['), close = link.find(']');
+  if (open == std::string_view::npos || close == std::string_view::npos) return std::nullopt;
+  uint64_t value = 0;
+  const auto [stop, error] = std::from_chars(link.data() + open + 1, link.data() + close, value);
+  if (error != std::errc() || stop != link.data() + close) return std::nullopt;
+  return value;
+}
+
+class Reader {  // remembers whether anything was missing
+ public:
+  explicit Reader(std::string_view status) : status_(status) {}
+  uint64_t number(std::string_view name, int base) { return keep(field(status_, name, base)); }
+  uint64_t keep(std::optional<uint64_t> value) {
+    complete_ = complete_ && value.has_value();
+    return value.value_or(0);
+  }
+  [[nodiscard]] bool complete() const { return complete_; }
+
+ private:
+  std::string_view status_;
+  bool complete_ = true;
+};
+
+constexpr time_t kLongestSec = 10;
+
+Fd timer(time_t seconds) {
+  Fd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const itimerspec when = {{0, 0}, {seconds, 0}};
+  if (fd && ::timerfd_settime(fd.get(), 0, &when, nullptr) != 0) fd.reset();
+  return fd;
+}
+
+struct PortraitPage {
+  PortraitPage()
+      : memory(::mmap(nullptr, sizeof(SelfPortrait), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                      0)) {}
+  ~PortraitPage() {
+    if (memory != MAP_FAILED) ::munmap(memory, sizeof(SelfPortrait));
+  }
+  PortraitPage(const PortraitPage&) = delete;
+  PortraitPage& operator=(const PortraitPage&) = delete;
+  void* memory;
+};
+
+}  // namespace
+
+Result<isogate_evidence> evidence_from(const SelfPortrait& portrait) {
+  Reader reader({portrait.status, portrait.status_size});
+  isogate_evidence evidence{};
+  evidence.struct_size = sizeof evidence;
+  evidence.flags = ISOGATE_EVIDENCE_MEASURED;
+  evidence.uid = static_cast<uint32_t>(reader.number("Uid", 10));
+  evidence.gid = static_cast<uint32_t>(reader.number("Gid", 10));
+  evidence.no_new_privs = static_cast<uint32_t>(reader.number("NoNewPrivs", 10));
+  evidence.seccomp_mode = static_cast<uint32_t>(reader.number("Seccomp", 10));
+  evidence.cap_inheritable = reader.number("CapInh", 16);
+  evidence.cap_permitted = reader.number("CapPrm", 16);
+  evidence.cap_effective = reader.number("CapEff", 16);
+  evidence.cap_bounding = reader.number("CapBnd", 16);
+  evidence.cap_ambient = reader.number("CapAmb", 16);
+  uint64_t* const namespaces[7] = {&evidence.ns_mnt, &evidence.ns_pid,  &evidence.ns_net,   &evidence.ns_ipc,
+                                   &evidence.ns_uts, &evidence.ns_user, &evidence.ns_cgroup};
+  for (int i = 0; i < 7; ++i) *namespaces[i] = reader.keep(inode(portrait.namespaces[i]));
+  evidence.visible_processes = portrait.visible_processes;
+  if (portrait.complete != 1 || !reader.complete()) {
+    return Error{ISOGATE_INTERNAL, 0,
+                 "cannot measure a program's surroundings: /proc does not tell all of it"};
+  }
+  return evidence;
+}
+
+Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnStack& stack,
+                                          SpawnRescuer& rescuer, uint64_t ignored_signals,
+                                          uint64_t bounding) {
+  const PortraitPage page;
+  if (page.memory == MAP_FAILED) return os_error("cannot map a page to measure by", errno);
+  const Fd null_device(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_device) return os_error("cannot open `/dev/null`", errno);
+  SpawnPlan plan;
+  for (int& stream : plan.streams) stream = null_device.get();
+  plan.change_identity = identity.change;
+  plan.uid = identity.uid;
+  plan.gid = identity.gid;
+  plan.copy_memory = true;
+  plan.ignored_signals = ignored_signals;
+  plan.bounding = bounding;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    plan.hard_files = std::min<uint64_t>(files.rlim_max, plan.hard_files);
+    plan.soft_files = std::min(plan.hard_files, plan.soft_files);
+  }
+  plan.stack = stack.program;
+  plan.stack_size = SpawnStack::kSize;
+  plan.report = stack.report;
+  plan.instead = raw_take_portrait;
+  plan.instead_argument = page.memory;
+  const Fd limit = timer(kLongestSec);
+  if (!limit) return os_error("cannot make a timer to measure by", errno);
+  StartUnderWay start{.cancel_fd = limit.get(), .stage = &stack.report->stage};
+  {
+    const SpawnRescuer::Watch watch(rescuer, start);
+    int pid = 0;
+    uint64_t mask = 0;
+    raw::block_signals(&mask);
+    const long failed = raw_spawn(plan, &start.pidfd, &pid);
+    raw::restore_signals(&mask);
+    if (failed < 0) return os_error("cannot start a child to measure by", static_cast<int>(-failed));
+    while (::waitpid(pid, nullptr, __WALL) < 0 && errno == EINTR) {
+    }
+  }
+  ::close(start.pidfd);
+  if (stack.report->os_errno != 0) return describe_failure(*stack.report, identity);
+  return evidence_from(*static_cast<const SelfPortrait*>(page.memory));
+}
+
+}  // namespace isogate

@@ -1,0 +1,21 @@
+// What a program run with an identity finds about itself: the evidence behind a claim of isolation.
+//
+// The child goes through raw_spawn's preparation like any program, with a copied address space, and reports
+// by a page it shares with this process, not by anything a tenant could have touched.
+#pragma once
+
+#include "runner/enclosure/measure_portrait.h"
+#include "runner/exec/command.h"
+#include "runner/exec/spawn_rescue.h"
+#include "runner/exec/spawn_stack.h"
+
+namespace isogate {
+
+// Pure. ISOGATE_INTERNAL where the portrait lacks a line that every kernel writes.
+Result<isogate_evidence> evidence_from(const SelfPortrait& portrait);
+
+// What is reset, `ignored_signals` and `bounding`, as for the programs of this Runner: see SpawnPlan.
+Result<isogate_evidence> measure_identity(const Identity& identity, const SpawnStack& stack,
+                                          SpawnRescuer& rescuer, uint64_t ignored_signals, uint64_t bounding);
+
+}  // namespace isogate

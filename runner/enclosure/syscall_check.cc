@@ -1,0 +1,100 @@
+#include "runner/enclosure/syscall_check.h"
+
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "runner/enclosure/syscall_policy.h"
+
+namespace isogate {
+namespace {
+
+struct Probe {
+  const char* name;
+  long number, a, b, c;
+};
+
+constexpr long kTypeIntoTerminalCall = 0x5412, kNoRandomAddresses = 0x0040000;
+
+// What the table refuses by its arguments.
+constexpr Probe kProbes[] = {
+    {"socket(AF_VSOCK)", SYS_socket, 40, SOCK_STREAM, 0},
+    {"socket(AF_ALG)", SYS_socket, 38, SOCK_SEQPACKET, 0},
+    {"socket(NETLINK_XFRM)", SYS_socket, AF_NETLINK, SOCK_RAW, NETLINK_XFRM},
+    {"socket(NETLINK_NETFILTER)", SYS_socket, AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER},
+    {"seccomp(NEW_LISTENER)", SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0},
+    {"clone(CLONE_NEWUSER)", SYS_clone, CLONE_NEWUSER | CLONE_THREAD, 0, 0},
+    {"personality(ADDR_NO_RANDOMIZE)", SYS_personality, kNoRandomAddresses, 0, 0},
+    {"ioctl(TIOCSTI)", SYS_ioctl, -1, kTypeIntoTerminalCall, 0},
+    {"ioctl(TIOCSTI, 64 bits)", SYS_ioctl, -1, (1L << 32) | kTypeIntoTerminalCall, 0},
+    {"fcntl(F_SETPIPE_SZ)", SYS_fcntl, -1, F_SETPIPE_SZ, 4096},
+};
+
+bool refused(long number, long a, long b, long c) {
+  errno = 0;
+  if (::syscall(number, a, b, c, 0L, 0L, 0L) >= 0) return false;
+  return errno == EPERM || errno == ENOSYS || errno == EAFNOSUPPORT;
+}
+
+#if defined(__x86_64__)
+
+// Of another architecture's numbers: a filter may kill who uses them.
+template <typename Call>
+bool dies_or_fails(Call call) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(call() < 0 ? 0 : 1);
+  int status = 0;
+  while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return child > 0 && !(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+}
+
+long old_getpid() {
+  long result = 20;  // __NR_getpid of i386
+  asm volatile("int $0x80" : "+a"(result) : : "memory", "r8", "r9", "r10", "r11");
+  return static_cast<int>(result);
+}
+
+void try_foreign(std::vector<std::string>& open) {
+  if (!dies_or_fails(old_getpid)) open.emplace_back("int 0x80");
+  if (!dies_or_fails([] { return ::syscall(0x40000000L + SYS_getpid); })) open.emplace_back("x32");
+}
+
+#else
+
+void try_foreign(std::vector<std::string>&) {}
+
+#endif
+
+}  // namespace
+
+std::vector<std::string> open_syscalls() {
+  std::vector<std::string> open;
+  for (const SyscallRow& row : syscall_policy()) {
+    if (row.verdict != SyscallVerdict::kRefuse && row.verdict != SyscallVerdict::kAbsent &&
+        row.verdict != SyscallVerdict::kDebugOnly && row.verdict != SyscallVerdict::kByPointer)
+      continue;
+    for (const Syscall& each : row.calls)
+      if (!refused(each.number, -1, 0, 0)) open.emplace_back(each.name);
+  }
+  for (const Probe& each : kProbes)
+    if (!refused(each.number, each.a, each.b, each.c)) open.emplace_back(each.name);
+  try_foreign(open);
+  return open;
+}
+
+int report_open_syscalls() {
+  const std::vector<std::string> open = open_syscalls();
+  for (const std::string& each : open) std::printf("%s\n", each.c_str());
+  return open.empty() ? 0 : 10;
+}
+
+}  // namespace isogate

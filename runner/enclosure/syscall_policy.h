@@ -1,0 +1,49 @@
+// What a sandboxed program may ask of the kernel. One row a family, with its reason; what no row names is
+// refused with EPERM, a number beyond all rows with ENOSYS, so that a libc newer than this table falls back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace isogate {
+
+enum class SyscallVerdict : uint8_t {
+  kRefuse,  // EPERM
+  kAbsent,  // ENOSYS: libraries then do without
+  kAllow,
+  kPretend,      // 0, and nothing is done
+  kClone,        // no new namespaces
+  kSocket,       // Unix; TCP, UDP and ICMP over IPv4 and IPv6; netlink to read routes and addresses
+  kSocketPair,   // Unix
+  kFcntl,        // all but the size of pipes
+  kIoctl,        // nothing that types into a terminal or changes its line discipline
+  kPersonality,  // only the ordinary one, and asking which
+  kSeccomp,      // no listener that decides for others
+  kMakeNode2,
+  kMakeNode3,  // the mode is argument 1 or 2: no devices
+  kDebugOnly,  // allowed in profile debug, else refused
+  // No program reaches its own reaper. runner/enclosure/syscall_filter.h says which that is; the
+  // program inside a container refuses these by a filter of its own, so that an engine's profile may allow
+  // them.
+  kOnProcess,   // argument 0 is the process
+  kScheduler,   // so it is, and argument 1 is not SCHED_IDLE, which is starved while it is killed
+  kPriority,    // argument 0 says what argument 1 is: a process, a group, not all of a user
+  kIoPriority,  // the same, counted from 1
+  kSignalTo,    // argument 0 is the process; allowed where the kernel itself protects it
+  kByPointer,   // ENOSYS: its policy is behind a pointer
+};
+
+struct Syscall {
+  const char* name;  // the kernel's, without SYS_
+  int number;        // on this architecture
+};
+
+struct SyscallRow {
+  SyscallVerdict verdict;
+  const char* reason;
+  std::span<const Syscall> calls;
+};
+
+std::span<const SyscallRow> syscall_policy();
+
+}  // namespace isogate

@@ -1,0 +1,692 @@
+#include "runner/exec/command.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "lib/sigpipe.h"
+#include "runner/enclosure/init_channel.h"
+#include "runner/enclosure/measure.h"
+#include "runner/exec/command_result.h"
+#include "runner/exec/command_runner.h"
+#include "runner/exec/raw_syscall.h"
+#include "runner/exec/reaper_watch.h"
+
+namespace isogate {
+namespace {
+
+bool is_ready(int fd) {
+  pollfd slot = {fd, POLLIN, 0};
+  return fd >= 0 && ::poll(&slot, 1, 0) > 0;
+}
+
+// A program may open its own streams by name, as /dev/stderr: pipes are its user's then.
+void give_pipes(const Command& command) {
+  if (!command.identity.change || command.pty) return;
+  for (const int fd : {command.stdin_fd, command.stdout_fd, command.stderr_fd}) {
+    struct stat info {};
+    if (fd < 0 || ::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) continue;
+    if (info.st_uid == command.identity.uid) continue;
+    [[maybe_unused]] const int given = ::fchown(fd, command.identity.uid, command.identity.gid);
+  }
+}
+
+// What SampledTree looks at.
+constexpr uint64_t kSampler =
+    ISOGATE_CAP_LIMIT_MEMORY_SAMPLED | ISOGATE_CAP_LIMIT_CPU_SAMPLED | ISOGATE_CAP_LIMIT_PIDS_SAMPLED;
+
+// What the sampler says of the run that has ended.
+Result<Ending> limited(Result<Ending> ending, Exceeded exceeded) {
+  if (!ending) return ending;
+  if (exceeded == Exceeded::unseen)
+    return Error{ISOGATE_LOST, 0, "its limits could not be sampled any more, and it was killed"};
+  if (exceeded == Exceeded::memory) ending->oom_killed = true;
+  if (exceeded == Exceeded::pids) ending->pids_exceeded = true;
+  return ending;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Terminal>> attach_terminal(const Command& command, RunLoop& loop) {
+  auto opened = open_pty(command.identity, command.rows, command.cols);
+  if (!opened) return opened.error();
+  auto terminal = std::make_unique<Terminal>();
+  terminal->pty = std::move(*opened);
+  PtyPump& pump = terminal->pump;
+  pump.master = terminal->pty.master.get();
+  pump.slave = terminal->pty.slave.get();
+  pump.input_fd = command.stdin_fd;
+  pump.output_fd = command.stdout_fd;
+  pump.end_due = command.stdin_fd < 0;
+  for (int& stream : loop.plan.streams) stream = pump.slave;
+  loop.plan.terminal = true;
+  loop.pump = &pump;
+  return terminal;
+}
+
+void CommandRunner::notice(const std::string& line) const {
+  if (options_.notice) options_.notice(line);
+}
+
+Result<CgroupSlot> CommandRunner::acquire(const Limits& limits, bool want_leaf) {
+  if (cgroups_ == nullptr) {
+    if (!limits.empty()) return unsupported("limits cannot be enforced here: cgroups are not used");
+    return CgroupSlot{};
+  }
+  auto slot = cgroups_->acquire(limits, want_leaf);
+  if (slot && !slot->leaf_failure.empty()) {
+    notice("a program runs under a reaper, there is no cgroup2 leaf for it: " + slot->leaf_failure);
+  }
+  return slot;
+}
+
+void CommandRunner::plan(RunLoop& loop, const Command& command, const CgroupSlot& slot,
+                         const SpawnStack& stack) {
+  const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
+  for (int i = 0; i < 3; ++i) loop.plan.streams[i] = streams[i] < 0 ? null_device_.get() : streams[i];
+  loop.plan.cwd_fd = command.cwd_fd;
+  loop.plan.soft_files = soft_files_;
+  loop.plan.hard_files = hard_files_;
+  loop.plan.ignored_signals = ignored_signals_;
+  loop.plan.bounding = bounding_;
+  loop.plan.change_identity = command.identity.change;
+  loop.plan.uid = command.identity.uid;
+  loop.plan.gid = command.identity.gid;
+  loop.plan.stack = stack.program;
+  loop.plan.stack_size = SpawnStack::kSize;
+  loop.plan.report = stack.report;
+  loop.start.stage = &stack.report->stage;
+  loop.plan.copy_memory =
+      static_cast<bool>(slot.oom_events);  // its group must not be charged for this process
+  for (size_t i = 0; i < slot.limits.size() && i < kMaxJoins; ++i) {
+    loop.plan.join_fds[i] = slot.limits[i].tasks.get();
+  }
+  loop.start.cancel_fd = command.cancel_fd;
+  loop.control_fd = command.control_fd;
+  loop.oom_fd = slot.oom_kills_one ? slot.oom_events.get() : -1;
+  loop.plan.nice = options_.nice;
+  loop.quota = slot.quota;
+  loop.walk = walk_;
+  loop.in_reaper = slot.leaf == nullptr;
+  loop.plan.child_signal = loop.in_reaper;
+  if (loop.in_reaper) {
+    loop.host_pidfd = host_pidfd_.get();
+    loop.child_signal_fd = child_signals_.get();
+  } else {
+    loop.plan.leaf_fd = slot.leaf->directory.get();
+    loop.leaf_events_fd = slot.leaf->events.get();
+    loop.leaf_kill_fd = slot.leaf->kill.get();
+  }
+}
+
+void CommandRunner::run_loop(RunLoop& loop, const SpawnStack& stack) {
+  const std::optional<SigpipeGuard> guard =
+      loop.pump != nullptr ? std::optional<SigpipeGuard>(std::in_place) : std::nullopt;
+  long failed = 0;
+  {
+    const SpawnRescuer::Watch watch(rescuer_, loop.start);
+    if (loop.in_reaper) {
+      failed = raw_run_reaper(loop, stack.reaper, SpawnStack::kSize);
+    } else {
+      raw_run_leaf(loop);
+    }
+  }
+  if (loop.start.pidfd >= 0) ::close(loop.start.pidfd);
+  if (failed < 0) {
+    loop.result.spawn_error = failed;
+    loop.result.finished = true;
+  }
+}
+
+Limits CommandRunner::sampled_of(const Command& command) const {
+  if (!command.limits_sampled) return {};
+  const uint64_t by_kernel = cgroups_ != nullptr ? cgroups_->capabilities() : 0;
+  Limits can_be = command.limits, sampled;
+  for (const LimitKind& kind : kLimitKinds) {
+    if ((kSampler & kind.sampled) == 0) can_be.set(kind.id, 0);
+    if ((by_kernel & kind.exec) == 0) sampled.set(kind.id, can_be.get(kind.id));
+  }
+  // What is sampled needs a reaper, which a leaf does not have.
+  const bool all = !sampled.empty() && cgroups_ != nullptr && cgroups_->in_leaf(command.limits);
+  return all ? can_be : sampled;
+}
+
+Result<Ending> CommandRunner::run_sampled(const Command& command, const PreparedProgram& program,
+                                          const Limits& sampled) {
+  if (auto started = sampler_.start(); !started) return started.error();
+  Limits by_kernel = command.limits;
+  for (const LimitKind& kind : kLimitKinds)
+    if (sampled.get(kind.id) != 0) by_kernel.set(kind.id, 0);
+  auto slot = acquire(by_kernel, false);
+  if (!slot) return slot.error();
+  bool again = false;
+  auto ending = run_in(command, program, *slot, sampled, &again);
+  if (cgroups_ != nullptr) cgroups_->release(std::move(*slot));
+  if (ending) ending->isolation = ISOGATE_ISOLATION_NONE;
+  return ending;
+}
+
+// Sets *again where the leaf was at fault and nothing has run yet.
+Result<Ending> CommandRunner::run_in(const Command& command, const PreparedProgram& program, CgroupSlot& slot,
+                                     const Limits& sampled, bool* again) {
+  auto mapped = stacks_.take();
+  if (!mapped) return mapped.error();
+  const BorrowedStack stack(stacks_, *mapped);
+  RunLoop loop;
+  plan(loop, command, slot, *stack);
+  program.fill(loop.plan);
+  std::unique_ptr<Terminal> terminal;
+  if (command.pty) {
+    auto attached = attach_terminal(command, loop);
+    if (!attached) return attached.error();
+    terminal = std::move(*attached);
+  }
+  std::optional<LimitSampler::Watch> watch;
+  if (!sampled.empty()) watch.emplace(sampler_, sampled, &loop.reaper_pid);
+  run_loop(loop, *stack);
+  const Exceeded exceeded = watch ? watch->exceeded() : Exceeded::nothing;
+  watch.reset();
+  if (terminal != nullptr && terminal->pump.slave < 0) terminal->pty.slave.release();  // closed by the loop
+  if (loop.result.left_behind) keep_dying(loop);
+  const SpawnReport report = *stack->report;
+  *again = leaf_was_at_fault(loop, report, slot);
+  if (slot.leaf != nullptr && (loop.result.leaf_spent || *again)) slot.leaf->pooled = false;
+  slot.quota_lifted = loop.result.quota_lifted;
+  return limited(ending_of(command, loop, report, slot), exceeded);
+}
+
+Result<Ending> CommandRunner::run(const Command& command) {
+  if (broken_) return *broken_;
+  if (is_ready(command.cancel_fd)) {
+    return Error{ISOGATE_CANCELLED, 0, "cancelled before the program was started"};
+  }
+  auto program = PreparedProgram::make(command);
+  if (!program) return program.error();
+  give_pipes(command);
+  if (Enclosure* const place = command.site.enclosure(); place != nullptr)
+    return run_enclosed(*place, command, *program);
+  reap_dying();
+  if (const Limits sampled = sampled_of(command); !sampled.empty())
+    return run_sampled(command, *program, sampled);
+  for (const bool want_leaf : {true, false}) {
+    auto slot = acquire(command.limits, want_leaf);
+    if (!slot) return slot.error();
+    bool again = false;
+    auto ending = run_in(command, *program, *slot, {}, &again);
+    if (cgroups_ != nullptr) cgroups_->release(std::move(*slot));
+    if (!again) {
+      if (ending) ending->isolation = ISOGATE_ISOLATION_NONE;
+      return ending;
+    }
+    notice("a program runs under a reaper, its cgroup2 leaf did not work: " + ending.error().message);
+  }
+  return Error{ISOGATE_INTERNAL, 0, "cannot start the program in any way"};
+}
+
+Result<isogate_evidence> CommandRunner::measure(const Site& site, const Identity& identity,
+                                                const isogate_evidence_request& request) {
+  if (Enclosure* const place = site.enclosure(); place != nullptr)
+    return measure_enclosed(*place, identity, request);
+  auto mapped = stacks_.take();
+  if (!mapped) return mapped.error();
+  const BorrowedStack stack(stacks_, *mapped);
+  return measure_identity(identity, *stack, rescuer_, ignored_signals_, bounding_);
+}
+
+void CommandRunner::keep_dying(const RunLoop& loop) {
+  notice("a killed program is held back by the kernel; its processes are still there");
+  if (loop.result.ended || loop.in_reaper) return;
+  const std::lock_guard lock(dying_mutex_);
+  dying_.push_back(loop.result.pid);
+}
+
+void CommandRunner::reap_dying() {
+  const std::lock_guard lock(dying_mutex_);
+  std::erase_if(dying_, [](pid_t pid) { return ::waitpid(pid, nullptr, __WALL | WNOHANG) != 0; });
+}
+
+namespace {
+
+// tree.cc names processes by what /proc says.
+bool proc_is_ours() {
+  std::array<char, 16> link{};
+  const ssize_t size = ::readlink("/proc/self", link.data(), link.size() - 1);
+  return size > 0 && std::to_string(::getpid()) == std::string(link.data(), static_cast<size_t>(size));
+}
+
+// A field of /proc/self/status, which is a hexadecimal mask; all bits where it cannot be read.
+uint64_t status_mask(const std::string& status, const std::string& name) {
+  const size_t at = status.find("\n" + name + ":\t");
+  uint64_t mask = ~uint64_t{0};
+  if (at == std::string::npos) return mask;
+  const char* const digits = status.c_str() + at + name.size() + 3;
+  std::from_chars(digits, status.c_str() + status.size(), mask, 16);
+  return mask;
+}
+
+// Those that a library may ignore at any time.
+constexpr uint64_t kUsualSignals = [] {
+  uint64_t mask = 0;
+  for (const int signal :
+       {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGCHLD, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU})
+    mask |= uint64_t{1} << (signal - 1);
+  return mask;
+}();
+
+bool child_signal_is_ignored() {
+  struct sigaction action {};
+  if (::sigaction(SIGCHLD, nullptr, &action) != 0) return true;
+  return action.sa_handler == SIG_IGN || (action.sa_flags & SA_NOCLDWAIT) != 0;
+}
+
+}  // namespace
+
+CommandRunner::CommandRunner(RunnerOptions options) : options_(std::move(options)) {
+  open_descriptors();
+  const std::string status = read_small_file(AT_FDCWD, "/proc/self/status");
+  ignored_signals_ = status_mask(status, "SigIgn") | kUsualSignals;
+  bounding_ = status_mask(status, "CapBnd");
+  walk_ = raw_tree_walk();
+  if (options_.use_cgroups && !broken_) make_cgroups();
+  const bool leaf = cgroups_ != nullptr && cgroups_->has_leaf();
+  abilities_.tree_kill = leaf ? "cgroup2 leaf" : "reaper";
+  if (!leaf && !broken_ && !proc_is_ours()) {
+    broken_ = unsupported(
+        "cannot run programs: /proc is not that of this process, so their trees could not be killed");
+  }
+  if (auto pty = open_pty({}, 0, 0)) {
+    abilities_.capabilities |= ISOGATE_CAP_PTY;
+  } else {
+    lack("terminal: " + pty.error().message);
+  }
+  if (!broken_ && proc_is_ours()) abilities_.capabilities |= kSampler;
+  if (broken_) lack(broken_->message);
+}
+
+CommandRunner::~CommandRunner() {
+  if (watcher_ > 0) {
+    ::kill(watcher_, SIGKILL);
+    while (::waitpid(watcher_, nullptr, __WALL) < 0 && errno == EINTR) {
+    }
+  }
+  reap_dying();
+}
+
+void CommandRunner::open_descriptors() {
+  if (auto started = rescuer_.start(); !started) broken_ = started.error();
+  null_device_ = Fd(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_device_) broken_ = os_error("cannot run programs: cannot open `/dev/null`", errno);
+  host_pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!host_pidfd_) broken_ = os_error("cannot run programs: pidfd_open (Linux 5.3) failed", errno);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {  // a host's own limits are no program's
+    hard_files_ = std::min<uint64_t>(files.rlim_max, kProgramFiles);
+    soft_files_ = std::min<uint64_t>(hard_files_, kProgramSoftFiles);
+  }
+  sigset_t child{};
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  child_signals_ = Fd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!child_signals_) broken_ = os_error("cannot run programs: signalfd failed", errno);
+}
+
+void CommandRunner::make_cgroups() {
+  cgroups_ = Cgroups::make(options_.group, options_.use_leaf);
+  if (cgroups_->v2_usable()) {
+    std::string why = child_signal_is_ignored() ? "this process ignores SIGCHLD" : try_leaf();
+    if (!why.empty()) cgroups_->refuse_leaf(why);
+  }
+  if (!cgroups_->bases().empty()) {
+    const std::string why = start_watcher();
+    if (!why.empty() && cgroups_->v2_usable()) cgroups_->refuse_leaf(why);
+  }
+  abilities_.capabilities |= cgroups_->capabilities();
+  if (const std::string missing = cgroups_->missing(); !missing.empty()) lack(missing);
+}
+
+// Proven by doing it: a child born in a leaf, which ends by itself. A cgroup that has once been killed kills
+// its children at birth on some kernels, and so do leaves below such a one.
+std::string CommandRunner::try_leaf() {
+  auto leaf = cgroups_->make_leaf();
+  if (!leaf) return leaf.error().message;
+  auto mapped = stacks_.take();
+  if (!mapped) return mapped.error().message;
+  const BorrowedStack stack(stacks_, *mapped);
+  CgroupSlot slot;
+  slot.leaf = std::move(*leaf);
+  RunLoop loop;
+  plan(loop, Command(Site::host()), slot, *stack);
+  loop.plan.instead = raw_succeed;
+  run_loop(loop, *stack);
+  const bool lived = loop.result.spawn_error == 0 && loop.result.ended && loop.result.status == 0;
+  slot.leaf->pooled = false;
+  cgroups_->release(std::move(slot));
+  if (loop.result.spawn_error != 0) {
+    return os_error("cannot start a process in a leaf", static_cast<int>(-loop.result.spawn_error)).message;
+  }
+  return lived ? "" : "a process started in a leaf is killed at birth";
+}
+
+std::string CommandRunner::start_watcher() {
+  WatchPlan watch;
+  watch.host_pidfd = host_pidfd_.get();
+  for (const auto& base : cgroups_->bases()) {
+    if (watch.count == WatchPlan::kMaxBases || base->name().size() >= sizeof WatchedBase{}.name) {
+      return "too many cgroup hierarchies to watch";
+    }
+    WatchedBase& watched = watch.bases[watch.count++];
+    watched.parent_fd = base->parent_fd();
+    watched.dir_fd = base->fd();
+    watched.kill_fd = base->kill_fd();
+    std::memcpy(watched.name, base->name().c_str(), base->name().size() + 1);
+  }
+  auto mapped = stacks_.take();
+  if (!mapped) return mapped.error().message;
+  const BorrowedStack stack(stacks_, *mapped);
+  const long pid = raw_start_watcher(watch, stack->reaper, stack->program, SpawnStack::kSize);
+  if (pid < 0) return os_error("cannot start the watcher", static_cast<int>(-pid)).message;
+  watcher_ = static_cast<pid_t>(pid);
+  return "";
+}
+
+void CommandRunner::lack(const std::string& what) {
+  abilities_.missing += (abilities_.missing.empty() ? "" : "; ") + what;
+}
+
+std::unique_ptr<Runner> Runner::make(RunnerOptions options) {
+  return std::make_unique<CommandRunner>(std::move(options));
+}
+
+namespace {
+
+constexpr std::chrono::seconds kReleasePatience{5}, kLaterPatience{1};
+constexpr int kProofPatienceMs = 10'000;
+constexpr uint64_t kOwnNamespaces = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
+
+struct SocketPair {
+  Fd host, init;
+};
+
+Result<SocketPair> make_sockets() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return os_error("cannot make a socket for the sandbox's init", errno);
+  return SocketPair{Fd(ends[0]), Fd(ends[1])};
+}
+
+Result<std::vector<Fd>> groups_to_join(const CgroupSlot& slot) {
+  std::vector<Fd> groups;
+  if (slot.leaf != nullptr) {
+    Fd procs(::openat(slot.leaf->directory.get(), "cgroup.procs", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!procs) return os_error("cannot open `cgroup.procs`", errno);
+    groups.push_back(std::move(procs));
+  }
+  for (const auto& limit : slot.limits) {
+    Fd procs(::fcntl(limit.tasks.get(), F_DUPFD_CLOEXEC, 0));
+    if (!procs) return os_error("cannot open `cgroup.procs`", errno);
+    groups.push_back(std::move(procs));
+  }
+  if (groups.size() > kInitMostJoins) return unsupported("too many cgroup hierarchies");
+  return groups;
+}
+
+Error sandbox_is_full(const Enclosure& place) {
+  std::string text = "cannot start a process: the sandbox is full, or this host: its user may have ";
+  const EnclosurePlan& plan = place.plan();
+  for (int i = 0; i < plan.limit_count; ++i)
+    if (plan.limits[i].resource == RLIMIT_NPROC)
+      text += std::to_string(plan.limits[i].soft) + " processes and threads (max_processes)";
+  text += ", its cgroup `limits.max_pids`; the init of each exec counts";
+  return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN, std::move(text)};
+}
+
+// Where it failed, in words: a working directory is the caller's to mend. Otherwise as any other run's.
+Result<Ending> enclosed_ending(const Enclosure& place, const Command& command, const RunLoop& loop,
+                               const CgroupSlot& slot) {
+  const SpawnReport report = {loop.result.init_lost ? kStageExec : loop.init_report.stage,
+                              loop.init_report.os_errno};
+  if (report.os_errno == EAGAIN && report.stage == kStageInit) return sandbox_is_full(place);
+  if (report.os_errno != 0 && report.stage != kStageExec) {
+    Error error = describe_failure(report, command.identity);
+    if (report.stage == kStageDirectory) error.status = ISOGATE_INVALID_ARGUMENT;
+    return error;
+  }
+  auto ending = ending_of(command, loop, report, slot);
+  if (ending && loop.result.init_lost && !ending->killed && !ending->oom_killed)
+    return Error{ISOGATE_LOST, 0, "the init of the program's namespace was killed"};
+  return ending;
+}
+
+}  // namespace
+
+Result<Site> CommandRunner::enclose(EnclosureOptions options) {
+  if (broken_) return *broken_;
+  {
+    const std::lock_guard lock(dying_mutex_);
+    if (keeper_ == nullptr) {
+      auto image = init_image();
+      if (!image) return image.error();
+      init_image_ = std::move(*image);
+      auto keeper = std::make_unique<InitKeeper>(
+          [this](Enclosure& place) { return make_init(place, place.identity()); });
+      if (auto started = keeper->start(); !started) return started.error();
+      keeper_ = std::move(keeper);
+    }
+  }
+  auto marks = marks_of(options.mounts.get(), options.network.get(), options.user.get());
+  if (!marks) return marks.error();
+  marks->root = options.root;
+  marks->workspace = options.workspace;
+  std::unique_ptr<Cgroups> groups;
+  if (!options.limits.empty()) {
+    auto nested = nest(options);
+    if (!nested) return nested.error();
+    groups = std::move(*nested);
+  }
+  auto enclosure = std::make_shared<Enclosure>(std::move(options), *marks, init_image_.get(), bounding_,
+                                               [this](InitProcess init) { keeper_->bury(std::move(init)); });
+  enclosure->set_groups(std::move(groups));
+  return Site(std::move(enclosure));
+}
+
+Result<std::unique_ptr<Cgroups>> CommandRunner::nest(const EnclosureOptions& options) {
+  if (cgroups_ != nullptr) return cgroups_->nest(options.limits, options.limits_best_effort);
+  if (options.limits_best_effort) return std::unique_ptr<Cgroups>();
+  return unsupported("limits cannot be enforced here: cgroups are not used");
+}
+
+Result<void> CommandRunner::release(const Site& site) {
+  Enclosure* const place = site.enclosure();
+  if (place == nullptr) return {};
+  const bool first = place->close();
+  const int left = place->tally()->wait_for_none(first ? kReleasePatience : kLaterPatience);
+  if (left == 0) return {};
+  return Error{ISOGATE_UNAVAILABLE, 0,
+               "something still runs in the sandbox: " + std::to_string(left) +
+                   " of its process trees were killed and are held back by the kernel (a stuck disk?)"};
+}
+
+// A program holds no descriptor of a device of this host.
+int CommandRunner::null_of(const Enclosure& place) const {
+  return place.null_fd() < 0 ? null_device_.get() : place.null_fd();
+}
+
+Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& identity) {
+  auto sockets = make_sockets();
+  if (!sockets) return sockets.error();
+  auto mapped = stacks_.take();
+  if (!mapped) return mapped.error();
+  const BorrowedStack stack(stacks_, *mapped);
+  SpawnPlan plan;
+  for (int& stream : plan.streams) stream = null_of(place);
+  plan.ignored_signals = ignored_signals_;
+  plan.change_identity = identity.change;
+  plan.uid = identity.uid;
+  plan.gid = identity.gid;
+  plan.stack = stack->program;
+  plan.stack_size = SpawnStack::kSize;
+  plan.report = stack->report;
+  plan.enclosure = &place.plan();
+  plan.namespaces = kOwnNamespaces;
+  plan.init_socket = sockets->init.get();
+  plan.bridge_stack = stack->reaper;
+  int pidfd = -1;
+  InitProcess init;
+  uint64_t mask = 0;
+  raw::block_signals(&mask);
+  const long failed = raw_spawn(plan, &pidfd, &init.pid);
+  raw::restore_signals(&mask);
+  if (failed == -EAGAIN) return sandbox_is_full(place);
+  if (failed < 0) return os_error("cannot start a process", static_cast<int>(-failed));
+  init.tally = place.tally();
+  init.tally->add();
+  init.pidfd = Fd(pidfd);
+  init.socket = std::move(sockets->host);
+  if (stack->report->os_errno == 0 && stack->report->stage == kStageInit) return init;
+  const SpawnReport report = *stack->report;
+  keeper_->bury(std::move(init));
+  if (report.os_errno == EAGAIN) return sandbox_is_full(place);
+  return describe_failure(report, identity);
+}
+
+namespace {
+
+Result<void> prove(const Enclosure& place, const InitProcess& init, const Identity& identity, int cancel_fd) {
+  InitProof proof = {};
+  auto received = receive_from_init(init.socket.get(), &proof, sizeof proof, kProofPatienceMs, cancel_fd);
+  if (!received) return received;
+  return check_proof(proof, place.marks(), identity.change ? identity.uid : ::geteuid(),
+                     identity.change ? identity.gid : ::getegid());
+}
+
+}  // namespace
+
+// One made ahead, unless it has to be another user's or `fresh`. It has proven itself.
+Result<InitProcess> CommandRunner::take_init(Enclosure& place, const Identity& identity, bool fresh,
+                                             int cancel_fd) {
+  const auto prove_or_bury = [&](InitProcess& init) {
+    auto proven = prove(place, init, identity, cancel_fd);
+    if (!proven) keeper_->bury(std::move(init));
+    return proven;
+  };
+  InitProcess ready;
+  if (place.is_of(identity) && !fresh) ready = place.take_ready();
+  if (ready.pid >= 0) {
+    const auto proven = prove_or_bury(ready);
+    if (proven) return ready;
+    if (proven.error().status == ISOGATE_CANCELLED) return proven.error();
+    if (proven.error().os_errno != EPIPE) notice("an init made ahead is replaced: " + proven.error().message);
+  }
+  auto made = make_init(place, identity);
+  if (!made) return made;
+  if (const auto proven = prove_or_bury(*made); !proven) return proven.error();
+  return made;
+}
+
+// An init that has its order. One that was killed while it waited is replaced: nothing has run in it.
+Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command& command,
+                                                 const std::string& order,
+                                                 const std::vector<int>& descriptors) {
+  for (const bool fresh : {false, true}) {
+    auto init = take_init(place, command.identity, fresh, command.cancel_fd);
+    if (!init) return init;
+    const auto sent = send_order(init->socket.get(), kInitRun, order, descriptors, command.cancel_fd);
+    if (sent) return init;
+    keeper_->bury(std::move(*init));
+    if (fresh || sent.error().os_errno != EPIPE) return sent.error();
+  }
+  return Error{ISOGATE_INTERNAL, 0, "cannot start the program in any way"};
+}
+
+// It has reported, or is dead.
+void CommandRunner::dismiss_init(InitProcess init, const RunLoop& loop, const CgroupSlot& slot) {
+  if (loop.result.left_behind)
+    notice("a killed program is held back by the kernel; its processes are still there");
+  if (loop.result.init_reaped) {
+    init.tally->remove();
+  } else if (slot.limits.empty() && slot.leaf == nullptr) {
+    keeper_->bury(std::move(init));
+  } else {
+    keeper_->bury_now(std::move(init));  // its groups can be removed then
+  }
+}
+
+Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& command, const std::string& order,
+                                          CgroupSlot& slot) {
+  auto groups = groups_to_join(slot);
+  if (!groups) return groups.error();
+  RunLoop loop;
+  loop.result.start_ns = raw::now_ns();
+  const int streams[3] = {command.stdin_fd, command.stdout_fd, command.stderr_fd};
+  for (int i = 0; i < 3; ++i) loop.plan.streams[i] = streams[i] < 0 ? null_of(place) : streams[i];
+  std::unique_ptr<Terminal> terminal;
+  if (command.pty) {
+    auto attached = attach_terminal(command, loop);
+    if (!attached) return attached.error();
+    terminal = std::move(*attached);
+  }
+  std::vector<int> descriptors(loop.plan.streams, loop.plan.streams + 3);
+  for (const Fd& group : *groups) descriptors.push_back(group.get());
+  auto init = instruct_init(place, command, order, descriptors);
+  if (!init) return init.error();
+  loop.init_socket = init->socket.get();
+  loop.start.pidfd = init->pidfd.get();
+  loop.result.pid = init->pid;
+  loop.start.cancel_fd = command.cancel_fd;
+  loop.control_fd = command.control_fd;
+  if (slot.oom_kills_one) loop.oom_fd = slot.oom_events.get();
+  loop.oom_before = slot.oom_before;
+  loop.quota = slot.quota;
+  {
+    const std::optional<SigpipeGuard> guard =
+        loop.pump != nullptr ? std::optional<SigpipeGuard>(std::in_place) : std::nullopt;
+    raw_run_init(loop);
+  }
+  if (terminal != nullptr && terminal->pump.slave < 0) terminal->pty.slave.release();  // closed by the loop
+  slot.quota_lifted = loop.result.quota_lifted;
+  dismiss_init(std::move(*init), loop, slot);
+  auto ending = enclosed_ending(place, command, loop, slot);
+  if (ending) ending->isolation = ISOGATE_ISOLATION_NAMESPACE;  // its init has proven itself
+  return ending;
+}
+
+Result<Ending> CommandRunner::run_enclosed(Enclosure& place, const Command& command,
+                                           const PreparedProgram& program) {
+  const Enclosure::Visit visit(place);
+  if (!visit) return Error{ISOGATE_NO_SANDBOX, 0, "the sandbox is closed"};
+  const std::string order = program.packed(command);
+  if (order.size() > kInitMostBytes)
+    return invalid(
+        "the arguments and the environment are too long for the kernel (128 KiB each, 2 MiB in all)");
+  Cgroups* const groups = place.groups() != nullptr ? place.groups()
+                          : !command.limits.empty() ? cgroups_.get()
+                                                    : nullptr;
+  if (groups == nullptr && !command.limits.empty())
+    return unsupported("limits cannot be enforced here: cgroups are not used");
+  CgroupSlot slot;
+  if (groups != nullptr) {
+    auto acquired = groups->acquire(command.limits, false);
+    if (!acquired) return acquired.error();
+    slot = std::move(*acquired);
+  }
+  auto ending = run_in_init(place, command, order, slot);
+  if (groups != nullptr) groups->release(std::move(slot));
+  if (place.inits_ahead()) keeper_->keep_ready(place);
+  return ending;
+}
+
+}  // namespace isogate

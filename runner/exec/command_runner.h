@@ -1,0 +1,100 @@
+// The Runner itself, of command.cc.
+#pragma once
+
+#include <sys/types.h>
+
+#include <mutex>
+#include <optional>
+
+#include "runner/cgroup/cgroup.h"
+#include "runner/enclosure/init_keeper.h"
+#include "runner/exec/limit_sampler.h"
+#include "runner/exec/reaper.h"
+#include "runner/exec/spawn_stack.h"
+
+namespace isogate {
+
+// Returns the stack when it goes.
+class BorrowedStack {
+ public:
+  BorrowedStack(SpawnStackPool& pool, SpawnStack stack) : pool_(pool), stack_(stack) {}
+  ~BorrowedStack() { pool_.give_back(stack_); }
+  BorrowedStack(const BorrowedStack&) = delete;
+  BorrowedStack& operator=(const BorrowedStack&) = delete;
+  const SpawnStack* operator->() const { return &stack_; }
+  const SpawnStack& operator*() const { return stack_; }
+
+ private:
+  SpawnStackPool& pool_;
+  SpawnStack stack_;
+};
+
+struct Terminal {
+  Pty pty;
+  PtyPump pump;
+};
+// A terminal in place of the three streams of the plan, pumped by the loop.
+Result<std::unique_ptr<Terminal>> attach_terminal(const Command& command, RunLoop& loop);
+
+class CommandRunner final : public Runner {
+ public:
+  explicit CommandRunner(RunnerOptions options);
+  ~CommandRunner() override;
+  Result<Ending> run(const Command& command) override;
+  Result<isogate_evidence> measure(const Site& site, const Identity& identity,
+                                   const isogate_evidence_request& request) override;
+  Result<Site> enclose(EnclosureOptions options) override;
+  Result<void> release(const Site& site) override;
+  const Abilities& abilities() const override { return abilities_; }
+
+ private:
+  void open_descriptors();
+  void make_cgroups();
+  std::string try_leaf();
+  std::string start_watcher();
+  void lack(const std::string& what);
+  void notice(const std::string& line) const;
+  Result<CgroupSlot> acquire(const Limits& limits, bool want_leaf);
+  // Those of the limits that no group can be had for, where they may be sampled.
+  [[nodiscard]] Limits sampled_of(const Command& command) const;
+  Result<Ending> run_sampled(const Command& command, const PreparedProgram& program, const Limits& sampled);
+  // `sampled`: needs a slot without a leaf.
+  Result<Ending> run_in(const Command& command, const PreparedProgram& program, CgroupSlot& slot,
+                        const Limits& sampled, bool* again);
+  void run_loop(RunLoop& loop, const SpawnStack& stack);
+  void plan(RunLoop& loop, const Command& command, const CgroupSlot& slot, const SpawnStack& stack);
+  Result<std::unique_ptr<Cgroups>> nest(const EnclosureOptions& options);
+  Result<Ending> run_enclosed(Enclosure& place, const Command& command, const PreparedProgram& program);
+  Result<Ending> run_in_init(Enclosure& place, const Command& command, const std::string& order,
+                             CgroupSlot& slot);
+  Result<InitProcess> instruct_init(Enclosure& place, const Command& command, const std::string& order,
+                                    const std::vector<int>& descriptors);
+  Result<isogate_evidence> measure_enclosed(Enclosure& place, const Identity& identity,
+                                            const isogate_evidence_request& request);
+  void dismiss_init(InitProcess init, const RunLoop& loop, const CgroupSlot& slot);
+  [[nodiscard]] int null_of(const Enclosure& place) const;
+  Result<InitProcess> make_init(Enclosure& place, const Identity& identity);
+  Result<InitProcess> take_init(Enclosure& place, const Identity& identity, bool fresh, int cancel_fd);
+
+  void keep_dying(const RunLoop& loop);
+  void reap_dying();
+
+  RunnerOptions options_;
+  Abilities abilities_;
+  std::optional<Error> broken_;  // nothing can be run here
+  Fd null_device_, host_pidfd_, child_signals_;
+  uint64_t soft_files_ = 1024, hard_files_ = 1024;
+  Fd init_image_;
+  uint64_t ignored_signals_ = ~uint64_t{0}, bounding_ = ~uint64_t{0};  // what a child has to reset
+  TreeWalk walk_ = TreeWalk::children;
+  SpawnStackPool stacks_;
+  SpawnRescuer rescuer_;
+  LimitSampler sampler_{raw_tree_walk()};
+  std::unique_ptr<Cgroups> cgroups_;
+  pid_t watcher_ = -1;
+  std::mutex dying_mutex_;
+  std::vector<pid_t> dying_;            // killed, not ended yet: to be reaped later
+  std::unique_ptr<InitKeeper> keeper_;  // made with the first enclosure; its thread uses what is above
+};
+
+}  // namespace isogate

@@ -1,0 +1,24 @@
+// The environment of a program: what the caller gave, and what is added where that is absent.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/error.h"
+
+namespace isogate {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+struct Surroundings {
+  std::string workspace;  // absolute; HOME and WORKSPACE
+  std::string user;       // USER and LOGNAME
+  std::string shell;      // SHELL
+  std::string toolchain;  // goes in front of any PATH, the caller's too; may be empty
+};
+
+// ISOGATE_INVALID_ARGUMENT for a name that is empty or holds `=`, and for a NUL anywhere.
+Result<Environment> complete(Environment given, const Surroundings& around);
+
+}  // namespace isogate

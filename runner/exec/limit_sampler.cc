@@ -1,0 +1,70 @@
+#include "runner/exec/limit_sampler.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <chrono>
+#include <system_error>
+
+namespace isogate {
+namespace {
+
+constexpr std::chrono::milliseconds kSampleInterval{10};
+constexpr int kOthers = 4;  // of its own time it takes a fifth at the most
+
+}  // namespace
+
+Result<void> LimitSampler::start() {
+  const std::lock_guard lock(mutex_);
+  if (thread_.joinable()) return {};
+  try {
+    thread_ = std::thread([this] { look_after_all(); });
+  } catch (const std::system_error& error) {
+    return os_error("cannot start the thread that samples limits", error.code().value());
+  }
+  return {};
+}
+
+LimitSampler::~LimitSampler() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void LimitSampler::look_after_all() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    if (trees_.empty()) changed_.wait(lock, [this] { return ending_ || !trees_.empty(); });
+    const auto begun = std::chrono::steady_clock::now();
+    for (SampledTree& tree : trees_) tree.look(begun);
+    const auto took = std::chrono::steady_clock::now() - begun;
+    changed_.wait_for(lock, std::max<std::chrono::nanoseconds>(kSampleInterval, kOthers * took),
+                      [this] { return ending_; });
+  }
+}
+
+LimitSampler::Watch::Watch(LimitSampler& sampler, const Limits& limits, const int* reaper)
+    : sampler_(sampler) {
+  const std::lock_guard lock(sampler_.mutex_);
+  sampler_.trees_.emplace_front(limits, reaper, sampler_.walk_);
+  tree_ = sampler_.trees_.begin();
+  sampler_.changed_.notify_one();
+}
+
+Exceeded LimitSampler::Watch::exceeded() const {
+  const std::lock_guard lock(sampler_.mutex_);
+  return tree_->exceeded();
+}
+
+LimitSampler::Watch::~Watch() {
+  const std::lock_guard lock(sampler_.mutex_);
+  sampler_.trees_.erase(tree_);
+}
+
+}  // namespace isogate

@@ -1,0 +1,758 @@
+#include "runner/files/workspace.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "runner/files/workspace_identity.h"
+#include "runner/files/workspace_kernel.h"
+#include "runner/files/workspace_path.h"
+#include "runner/files/workspace_resolve.h"
+#include "runner/files/workspace_room.h"
+#include "runner/files/workspace_stage.h"
+#include "runner/files/workspace_state.h"
+#include "runner/files/workspace_transfer.h"
+#include "runner/files/workspace_trash.h"
+#include "runner/files/workspace_tree.h"
+
+// The one implementation of Workspace; internal to the runner.
+namespace isogate {
+
+// What every view (see Workspace::as) of one sandbox shares.
+struct WorkspaceState {
+  Fd root, staging, host_root;  // O_PATH; staging is empty where writes are staged beside their target
+  std::string sandboxes_dir;    // empty: somebody else answers for the disk
+  Identity owner;
+  const std::vector<SharedDir>* shared_dirs = nullptr;
+  bool attached = false;
+  bool completion_follows = false;  // a body may be at its end before its completion is reported
+  std::timed_mutex commit;          // one write at a time between "what is there" and the rename
+};
+
+class WorkspaceImpl final : public Workspace {
+ public:
+  WorkspaceImpl(std::shared_ptr<WorkspaceState> state, const Identity& identity)
+      : state_(std::move(state)), identity_(identity) {}
+
+  [[nodiscard]] bool attached() const override { return state_->attached; }
+  [[nodiscard]] std::unique_ptr<Workspace> as(const Identity& identity) const override;
+  [[nodiscard]] int fd() const override { return state_->root.get(); }
+  void set_view(Fd root) override { state_->host_root = std::move(root); }
+  Result<Fd> directory(std::string_view cwd) const override;
+  Result<isogate_entry> read(const isogate_file_request& request, int cancel_fd) override;
+  Result<uint64_t> write(const isogate_file_request& request, int cancel_fd) override;
+  Result<void> list(const isogate_file_request& request, const isogate_entry_sink& sink,
+                    int cancel_fd) override;
+  Result<isogate_entry> stat(const isogate_file_request& request) override;
+  Result<void> mkdir(const isogate_file_request& request) override;
+  Result<void> move(const isogate_file_request& request) override;
+  Result<void> remove(const isogate_file_request& request, int cancel_fd) override;
+
+ private:
+  // A path of a request, and the tree it is in.
+  struct Target {
+    Tree tree;
+    PathParts path;
+    std::string attempt;  // "cannot read `a/b`"
+    [[nodiscard]] Error error(int negative) const { return resolve_error(attempt, tree, negative); }
+    [[nodiscard]] Error denied(const std::string& why) const;
+    [[nodiscard]] bool is_root() const { return path.parts.empty(); }
+  };
+  struct Parent {
+    Fd fd;                    // O_PATH
+    std::vector<Fd> made_in;  // the directories in which missing ones were made
+  };
+
+  Result<Target> find(const isogate_file_request& request, const isogate_str& path, const char* verb) const;
+  Result<Target> find_to_change(const isogate_file_request& request, const isogate_str& path,
+                                const char* verb, bool needs_name) const;
+  static Result<Parent> parent_of(const Target& target, bool make_missing);
+  static Result<Parent> make_parents(const Target& target, size_t depth);
+  static size_t existing_depth(const Target& target, Fd& deepest);
+  static Result<Fd> open_regular(const Target& target);
+  Result<isogate_entry> read_kernel_file(const Target& target, int file, const struct stat& info,
+                                         const isogate_file_request& request, int cancel_fd) const;
+
+  Result<StagedFile> stage(const Target& target, bool parents, Fd& beside) const;
+  Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
+                       uint64_t& bytes) const;
+  Result<void> commit(StagedFile& body, uint64_t bytes, const Target& target,
+                      const isogate_file_request& request, int cancel_fd);
+  Result<void> append(StagedFile& body, uint64_t bytes, const Parent& parent, const Target& target,
+                      const isogate_file_request& request, uint32_t mode, int cancel_fd);
+  Result<void> place(StagedFile& staged, const Parent& parent, const Target& target,
+                     const isogate_file_request& request, uint32_t mode) const;
+
+  [[nodiscard]] Room room() const;
+
+  // Waits for the others' commits (an append copies the whole file), but not longer than its caller does.
+  Result<std::unique_lock<std::timed_mutex>> commit_alone(int cancel_fd) const;
+
+  std::shared_ptr<WorkspaceState> state_;
+  Identity identity_;
+};
+
+// What is at `leaf` in `parent`, unless it is something a file may not replace: an error then. nullopt:
+// nothing.
+Result<std::optional<struct stat>> replaceable(int parent, const std::string& leaf,
+                                               const std::string& attempt);
+
+namespace {
+
+constexpr const char* kWorkspace = "workspace";
+constexpr const char* kStaging = "staging";
+constexpr const char* kFiles = "files";  // in staging
+constexpr std::chrono::seconds kPurgePatience{1};
+
+// An O_PATH directory below `dir`, made with exactly this owner and mode if it is not there.
+Result<Fd> own_directory(int dir, const char* name, const Identity& owner, uint32_t mode) {
+  const std::string attempt = std::string("cannot make the sandbox's `") + name + "` directory";
+  if (::mkdirat(dir, name, 0700) != 0 && errno != EEXIST) return os_error(attempt, errno);
+  const Fd made(resolve_child(dir, name, O_RDONLY | O_DIRECTORY));
+  if (!made) return os_error(attempt, -made.get());
+  if (owner.change && ::fchown(made.get(), owner.uid, owner.gid) != 0) return os_error(attempt, errno);
+  if (::fchmod(made.get(), mode) != 0) return os_error(attempt, errno);
+  Fd path(resolve_child(dir, name, O_PATH | O_DIRECTORY));
+  if (!path) return os_error(attempt, -path.get());
+  return path;
+}
+
+// Made under another name first, so that a directory called `workspace` always has its owner.
+Result<Fd> make_workspace(int sandbox, const Identity& owner) {
+  const std::string fresh = std::string(kWorkspace) + ".new";
+  auto made = own_directory(sandbox, fresh.c_str(), owner, 0700);
+  if (!made) return made;
+  if (::renameat2(sandbox, fresh.c_str(), sandbox, kWorkspace, RENAME_NOREPLACE) != 0)
+    return os_error("cannot make the sandbox's workspace", errno);
+  return made;
+}
+
+Result<void> check_owner(int workspace, const Identity& identity) {
+  struct stat info {};
+  if (::fstat(workspace, &info) != 0) return os_error("cannot look at the workspace", errno);
+  const uid_t wanted = identity.change ? identity.uid : ::geteuid();
+  if (info.st_uid == wanted) return {};
+  return Error{ISOGATE_PERMISSION_DENIED, 0,
+               "refusing the workspace: it belongs to uid " + std::to_string(info.st_uid) +
+                   ", the sandbox to uid " + std::to_string(wanted) +
+                   "; was the gateway started by another user before?"};
+}
+
+// Records `content` at the first open; later it must be the same.
+Result<void> claim(int sandbox, const char* file, const std::string& content, isogate_status otherwise) {
+  if (content.empty()) return {};
+  for (int tries = 0; tries < 2; ++tries) {
+    auto present = read_state_file(sandbox, file);
+    if (!present) return present.error();
+    if (present->has_value() && **present == content) return {};
+    if (present->has_value())
+      return Error{otherwise, 0,
+                   std::string("the sandbox is recorded with ") + file + " `" + **present + "`, not `" +
+                       content + "`: purge it there first"};
+    auto made = create_state_file(sandbox, file, content);
+    if (!made) return made.error();
+  }
+  return {};
+}
+
+Result<void> prepare_staging(int sandbox, WorkspaceState& state) {
+  auto staging = own_directory(sandbox, kStaging, Identity(), 0700);
+  if (!staging) return staging.error();
+  auto files = own_directory(staging->get(), kFiles, state.owner, 0700);
+  if (!files) return files.error();
+  const Fd readable(resolve_child(staging->get(), kFiles, O_RDONLY | O_DIRECTORY));
+  if (!readable) return os_error("cannot open the sandbox's staging", -readable.get());
+  if (auto swept = sweep_staged(readable.get()); !swept) return swept;
+  struct stat one {};
+  struct stat two {};
+  if (::fstat(state.root.get(), &one) != 0 || ::fstat(files->get(), &two) != 0)
+    return os_error("cannot look at the workspace", errno);
+  if (one.st_dev == two.st_dev) state.staging = std::move(*files);
+  return {};
+}
+
+Result<void> open_root(int sandbox, const Identity& identity, bool attach_only, WorkspaceState& state) {
+  state.root = Fd(resolve_child(sandbox, kWorkspace, O_PATH | O_DIRECTORY));
+  state.attached = static_cast<bool>(state.root);
+  if (!state.root && state.root.get() != -ENOENT)
+    return os_error("cannot open the workspace", -state.root.get());
+  if (state.root) return check_owner(state.root.get(), identity);
+  if (attach_only) return Error{ISOGATE_SANDBOX_LOST, ENOENT, "the workspace of this sandbox is gone"};
+  auto made = make_workspace(sandbox, identity);
+  if (!made) return made.error();
+  state.root = std::move(*made);
+  return {};
+}
+
+Result<Fd> sandbox_directory(int sandboxes, const std::string& id, bool attach_only) {
+  auto found = open_sandbox_directory(sandboxes, id);
+  if (found || found.error().os_errno != ENOENT) return found;
+  if (attach_only) return Error{ISOGATE_NO_SANDBOX, ENOENT, "there is no such sandbox"};
+  if (auto made = own_directory(sandboxes, id.c_str(), Identity(), 0711); !made) return made;
+  return open_sandbox_directory(sandboxes, id);
+}
+
+// Passable for its own agent alone, so that a workspace its agent opens to all is still open to none.
+Result<void> close_to_others(int sandboxes, const std::string& id, const Identity& identity) {
+  if (!identity.change) return {};
+  const Fd directory(resolve_child(sandboxes, id.c_str(), O_RDONLY | O_DIRECTORY));
+  if (!directory || ::fchown(directory.get(), static_cast<uid_t>(-1), identity.gid) != 0 ||
+      ::fchmod(directory.get(), 0710) != 0)
+    return os_error("cannot close the sandbox's directory to others", directory ? errno : -directory.get());
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_only) {
+  if (!is_sandbox_id(options.sandbox_id)) return invalid("the sandbox id is malformed");
+  auto sandboxes = open_state_directory(options.sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  make_room(sandboxes->get());
+  auto sandbox = sandbox_directory(sandboxes->get(), options.sandbox_id, attach_only);
+  if (!sandbox) return sandbox.error();
+  if (auto closed = close_to_others(sandboxes->get(), options.sandbox_id, options.identity); !closed)
+    return closed.error();
+  auto claimed = claim(sandbox->get(), kBackendFile, options.backend, ISOGATE_ALREADY_EXISTS);
+  if (!claimed) return claimed.error();
+  const std::string uid = options.identity.change ? std::to_string(options.identity.uid) : "";
+  if (claimed = claim(sandbox->get(), kUidFile, uid, ISOGATE_PERMISSION_DENIED); !claimed)
+    return claimed.error();
+
+  auto state = std::make_shared<WorkspaceState>();
+  state->sandboxes_dir = options.sandboxes_dir;
+  state->owner = options.identity;
+  state->shared_dirs = options.shared_dirs;
+  if (options.host_view) {
+    state->host_root = Fd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!state->host_root) return os_error("cannot open the root directory", errno);
+  }
+  if (auto ready = open_root(sandbox->get(), options.identity, attach_only, *state); !ready)
+    return ready.error();
+  if (auto ready = prepare_staging(sandbox->get(), *state); !ready) return ready.error();
+  return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
+}
+
+std::unique_ptr<Workspace> Workspace::at(Fd root, const std::vector<SharedDir>* shared_dirs) {
+  auto state = std::make_shared<WorkspaceState>();
+  state->root = std::move(root);
+  state->shared_dirs = shared_dirs;
+  state->attached = true;
+  state->completion_follows = true;
+  return std::make_unique<WorkspaceImpl>(std::move(state), Identity());
+}
+
+Result<Fd> Workspace::beside(const std::string& sandboxes_dir, const std::string& sandbox_id,
+                             const char* name, const Identity& owner, uint32_t mode) {
+  if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");
+  auto sandboxes = open_state_directory(sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  auto sandbox = open_sandbox_directory(sandboxes->get(), sandbox_id);
+  if (!sandbox) return sandbox.error();
+  return own_directory(sandbox->get(), name, owner, mode);
+}
+
+Result<void> Workspace::purge(const std::string& sandboxes_dir, const std::string& sandbox_id,
+                              int cancel_fd) {
+  if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");
+  auto sandboxes = open_state_directory(sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  make_room(sandboxes->get());
+  return throw_away(sandboxes->get(), sandbox_id, cancel_fd,
+                    std::chrono::steady_clock::now() + kPurgePatience);
+}
+
+Result<bool> Workspace::exists(const std::string& sandboxes_dir, const std::string& sandbox_id) {
+  if (!is_sandbox_id(sandbox_id)) return invalid("the sandbox id is malformed");
+  auto sandboxes = open_state_directory(sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  const auto sandbox = open_sandbox_directory(sandboxes->get(), sandbox_id);
+  if (!sandbox && sandbox.error().os_errno != ENOENT) return sandbox.error();
+  return sandbox.ok();
+}
+
+Result<std::vector<std::string>> Workspace::enumerate(const std::string& sandboxes_dir,
+                                                      const std::string& backend) {
+  auto sandboxes = open_state_directory(sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  std::vector<std::string> found;
+  DirReader reader;
+  while (!reader.end()) {
+    std::vector<DirReader::Name> names;
+    if (const int code = reader.next(sandboxes->get(), names); code < 0)
+      return os_error("cannot list the sandboxes", -code);
+    for (const auto& name : names) {
+      if (!is_sandbox_id(name.text)) continue;
+      const auto sandbox = open_sandbox_directory(sandboxes->get(), name.text);
+      if (!sandbox) continue;
+      const auto owner = read_state_file(sandbox->get(), kBackendFile);
+      if (owner && *owner == backend) found.push_back(name.text);
+    }
+  }
+  return found;
+}
+
+bool is_sandbox_id(std::string_view text) {
+  constexpr std::string_view kPrefix = "isg-";
+  return text.size() == kPrefix.size() + 26 && text.substr(0, kPrefix.size()) == kPrefix &&
+         std::all_of(text.begin() + kPrefix.size(), text.end(),
+                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '2' && c <= '7'); });
+}
+
+namespace {
+
+constexpr uint32_t kKnownFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISOGATE_FILE_EXCLUSIVE |
+                                 ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN;
+
+std::string_view view(const isogate_str& text) { return {text.ptr, text.len}; }
+
+// The shared directory with the longest prefix that `parts` begin with.
+const SharedDir* shared_dir_of(const std::vector<SharedDir>* dirs, const PathParts& path, size_t& depth) {
+  const SharedDir* found = nullptr;
+  depth = 0;
+  if (dirs == nullptr) return nullptr;
+  for (const SharedDir& dir : *dirs) {
+    const auto prefix = parse_path(dir.prefix, ISOGATE_SCOPE_WORKSPACE);
+    if (!prefix || prefix->parts.size() <= depth || prefix->parts.size() > path.parts.size()) continue;
+    if (!std::equal(prefix->parts.begin(), prefix->parts.end(), path.parts.begin())) continue;
+    found = &dir;
+    depth = prefix->parts.size();
+  }
+  return found;
+}
+
+Error prefixed(const std::string& attempt, Error error) {
+  error.message = attempt + ": " + error.message;
+  return error;
+}
+
+}  // namespace
+
+Error WorkspaceImpl::Target::denied(const std::string& why) const {
+  return {ISOGATE_PERMISSION_DENIED, 0, attempt + ": " + why};
+}
+
+Result<WorkspaceImpl::Target> WorkspaceImpl::find(const isogate_file_request& request,
+                                                  const isogate_str& path, const char* verb) const {
+  if ((request.flags & ~kKnownFlags) != 0) return invalid("the request has unknown flags");
+  if (request.mode > 0777) return invalid("mode must be at most 0777");
+  if (request.scope > ISOGATE_SCOPE_SANDBOX) return invalid("the request has an unknown scope");
+  if (request.scope == ISOGATE_SCOPE_SANDBOX && !state_->host_root)
+    return unsupported("scope sandbox is not available: this sandbox has no view of its own here");
+  auto parsed = parse_path(view(path), request.scope);
+  if (!parsed) return parsed.error();
+  Target target;
+  target.path = std::move(*parsed);
+  target.attempt = std::string("cannot ") + verb + " " + quote_path(view(path));
+  target.tree.fd = state_->root.get();
+  if (request.scope == ISOGATE_SCOPE_SANDBOX) {
+    target.tree.fd = state_->host_root.get();
+    target.tree.confined = false;
+    return target;
+  }
+  size_t depth = 0;
+  if (const SharedDir* shared = shared_dir_of(state_->shared_dirs, target.path, depth)) {
+    target.tree = {shared->root.get(), true, true, "the shared directory"};
+    target.path.parts.erase(target.path.parts.begin(), target.path.parts.begin() + static_cast<long>(depth));
+  }
+  return target;
+}
+
+Result<WorkspaceImpl::Target> WorkspaceImpl::find_to_change(const isogate_file_request& request,
+                                                            const isogate_str& path, const char* verb,
+                                                            bool needs_name) const {
+  auto target = find(request, path, verb);
+  if (!target) return target;
+  if (target->tree.read_only) return target->denied("it is in a read-only shared directory");
+  if (needs_name && target->is_root()) return invalid(target->attempt + ": it names the root of its tree");
+  return target;
+}
+
+// How many leading parts exist, the last one not counted; `deepest` is where they lead.
+size_t WorkspaceImpl::existing_depth(const Target& target, Fd& deepest) {
+  size_t present = 0, absent = target.path.parts.size();
+  while (present + 1 < absent) {
+    const size_t middle = (present + absent) / 2;
+    Fd fd(resolve(target.tree, target.path.joined(middle), O_PATH | O_DIRECTORY));
+    if (!fd && fd.get() != -ENOENT) break;
+    if (fd)
+      present = middle, deepest = std::move(fd);
+    else
+      absent = middle;
+  }
+  if (present == 0) deepest = Fd(resolve(target.tree, ".", O_PATH | O_DIRECTORY));
+  return present;
+}
+
+Result<WorkspaceImpl::Parent> WorkspaceImpl::make_parents(const Target& target, size_t depth) {
+  Parent parent;
+  const size_t present = existing_depth(target, parent.fd);
+  if (!parent.fd) return target.error(parent.fd.get());
+  for (size_t i = present; i < depth; ++i) {
+    const std::string& name = target.path.parts[i];
+    const bool made = ::mkdirat(parent.fd.get(), name.c_str(), 0755) == 0;
+    if (!made && errno != EEXIST) return target.error(-errno);
+    Fd next(resolve_child(parent.fd.get(), name, O_PATH | O_DIRECTORY));
+    if (!next) return target.error(next.get());
+    if (made) chmod_by_fd(next.get(), 0755);
+    parent.made_in.push_back(std::exchange(parent.fd, std::move(next)));
+  }
+  return parent;
+}
+
+Result<WorkspaceImpl::Parent> WorkspaceImpl::parent_of(const Target& target, bool make_missing) {
+  const size_t depth = target.path.parts.size() - 1;
+  Fd fd(resolve(target.tree, target.path.joined(depth), O_PATH | O_DIRECTORY));
+  if (fd.get() == -ENOENT && make_missing) return make_parents(target, depth);
+  if (!fd) return target.error(fd.get());
+  return Parent{std::move(fd), {}};
+}
+
+// The type is looked at on an O_PATH descriptor, so that a FIFO or a device is never opened.
+Result<Fd> WorkspaceImpl::open_regular(const Target& target) {
+  const std::string path = target.path.path();
+  const Fd found(resolve(target.tree, path, O_PATH));
+  if (!found) return target.error(found.get());
+  struct stat info {};
+  if (::fstat(found.get(), &info) != 0) return target.error(-errno);
+  if (S_ISDIR(info.st_mode))
+    return Error{ISOGATE_IS_DIRECTORY, EISDIR, target.attempt + ": it is a directory"};
+  if (!S_ISREG(info.st_mode))
+    return Error{ISOGATE_NOT_REGULAR, 0,
+                 target.attempt + ": it is not a regular file but a FIFO, socket or device"};
+  constexpr int kFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+  Fd file(reopen(found.get(), kFlags));
+  if (file.get() == -ENOSYS) file = Fd(resolve(target.tree, path, kFlags));
+  struct stat again {};
+  if (file.get() == -EWOULDBLOCK)
+    return busy_error(target.attempt + ": a program of the sandbox has a lease on it (fcntl F_SETLEASE)");
+  if (!file) return target.error(file.get());
+  if (::fstat(file.get(), &again) != 0) return target.error(-errno);
+  if (again.st_dev != info.st_dev || again.st_ino != info.st_ino) return target.error(-ESTALE);
+  return file;
+}
+
+std::unique_ptr<Workspace> WorkspaceImpl::as(const Identity& identity) const {
+  return std::make_unique<WorkspaceImpl>(state_, identity);
+}
+
+Result<Fd> WorkspaceImpl::directory(std::string_view cwd) const {
+  auto path = parse_path(cwd, ISOGATE_SCOPE_WORKSPACE);
+  if (!path) return path.error();
+  const FsIdentity as_tenant(identity_);
+  if (as_tenant.error()) return *as_tenant.error();
+  Tree tree;
+  tree.fd = state_->root.get();
+  Fd fd(resolve(tree, path->path(), O_PATH | O_DIRECTORY));
+  if (fd) return fd;
+  Error error = resolve_error("cannot use " + quote_path(cwd) + " as working directory", tree, fd.get());
+  error.status = ISOGATE_INVALID_ARGUMENT;
+  return error;
+}
+
+Result<isogate_entry> WorkspaceImpl::read(const isogate_file_request& request, int cancel_fd) {
+  auto target = find(request, request.path, "read");
+  if (!target) return target.error();
+  Result<Fd> file = [&]() -> Result<Fd> {
+    const FsIdentity as_tenant(identity_);
+    if (as_tenant.error()) return *as_tenant.error();
+    return open_regular(*target);
+  }();
+  if (!file) return file.error();
+  struct stat info {};
+  if (::fstat(file->get(), &info) != 0) return target->error(-errno);
+  isogate_entry entry = entry_of(info);
+  if (is_kernel_file(file->get(), info))
+    return read_kernel_file(*target, file->get(), info, request, cancel_fd);
+  const uint64_t begin = std::min(request.offset, entry.size);
+  const uint64_t count = std::min(request.limit, entry.size - begin);
+  auto sent = pump_out(file->get(), begin, count, request.fd, cancel_fd);
+  if (!sent) return prefixed(target->attempt, sent.error());
+  if (*sent < count && ::fstat(file->get(), &info) == 0) entry = entry_of(info);
+  return entry;
+}
+
+Result<isogate_entry> WorkspaceImpl::read_kernel_file(const Target& target, int file, const struct stat& info,
+                                                      const isogate_file_request& request,
+                                                      int cancel_fd) const {
+  if (auto allowed = check_kernel_file(file, info, identity_); !allowed)
+    return prefixed(target.attempt, allowed.error());
+  const auto done = pump_kernel_file(file, request.offset, request.limit, request.fd, cancel_fd);
+  if (!done) return prefixed(target.attempt, done.error());
+  isogate_entry entry = entry_of(info);
+  entry.size = done->at_end ? done->passed : ISOGATE_SIZE_UNKNOWN;
+  return entry;
+}
+
+Result<void> WorkspaceImpl::list(const isogate_file_request& request, const isogate_entry_sink& sink,
+                                 int cancel_fd) {
+  auto target = find(request, request.path, "list");
+  if (!target) return target.error();
+  Fd top = [&] {
+    const FsIdentity as_tenant(identity_);
+    return Fd(as_tenant.error() ? -EPERM
+                                : resolve(target->tree, target->path.path(), O_RDONLY | O_DIRECTORY));
+  }();
+  if (!top) return target->error(top.get());
+  const bool recursive = (request.flags & ISOGATE_FILE_RECURSIVE) != 0;
+  auto listed = list_tree(top.get(), recursive, request.limit, identity_, sink, cancel_fd);
+  if (!listed) return prefixed(target->attempt, listed.error());
+  return {};
+}
+
+Result<isogate_entry> WorkspaceImpl::stat(const isogate_file_request& request) {
+  auto target = find(request, request.path, "look at");
+  if (!target) return target.error();
+  const FsIdentity as_tenant(identity_);
+  if (as_tenant.error()) return *as_tenant.error();
+  const Fd found(resolve(target->tree, target->path.path(), O_PATH | O_NOFOLLOW));
+  if (!found) return target->error(found.get());
+  struct stat info {};
+  if (::fstat(found.get(), &info) != 0) return target->error(-errno);
+  return entry_of(info);
+}
+
+namespace {
+
+Error already_there(const std::string& attempt, const char* why) {
+  return {ISOGATE_ALREADY_EXISTS, EEXIST, attempt + ": " + why};
+}
+
+}  // namespace
+
+Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
+  auto target = find_to_change(request, request.path, "make directory", false);
+  if (!target) return target.error();
+  const bool exclusive = (request.flags & ISOGATE_FILE_EXCLUSIVE) != 0;
+  const FsIdentity as_tenant(identity_);
+  if (as_tenant.error()) return *as_tenant.error();
+  if (target->is_root())
+    return exclusive ? Result<void>(already_there(target->attempt, "it is there")) : Result<void>();
+  auto parent = parent_of(*target, (request.flags & ISOGATE_FILE_PARENTS) != 0);
+  if (!parent) return parent.error();
+  const std::string& name = target->path.parts.back();
+  const uint32_t mode = request.mode == 0 ? 0755 : request.mode;
+  if (::mkdirat(parent->fd.get(), name.c_str(), mode) == 0) {
+    const Fd made(resolve_child(parent->fd.get(), name, O_PATH | O_DIRECTORY));  // the umask is not ours
+    if (made) chmod_by_fd(made.get(), mode);
+    return {};
+  }
+  if (errno != EEXIST) return target->error(-errno);
+  if (exclusive) return already_there(target->attempt, "it is there");
+  const Fd present(
+      resolve(target->tree, target->path.joined(target->path.parts.size()), O_PATH | O_DIRECTORY));
+  if (present) return {};
+  if (present.get() == -ENOTDIR || present.get() == -ENOENT)
+    return already_there(target->attempt, "something that is no directory is there");
+  return target->error(present.get());
+}
+
+Result<void> WorkspaceImpl::move(const isogate_file_request& request) {
+  auto from = find_to_change(request, request.path, "move", true);
+  if (!from) return from.error();
+  auto to = find_to_change(request, request.path_to, "move to", true);
+  if (!to) return to.error();
+  const FsIdentity as_tenant(identity_);
+  if (as_tenant.error()) return *as_tenant.error();
+  auto source = parent_of(*from, false);
+  if (!source) return source.error();
+  if (::faccessat(source->fd.get(), from->path.parts.back().c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+    return from->error(-errno);
+  auto target = parent_of(*to, (request.flags & ISOGATE_FILE_PARENTS) != 0);
+  if (!target) return target.error();
+  const unsigned flags = (request.flags & ISOGATE_FILE_EXCLUSIVE) != 0 ? RENAME_NOREPLACE : 0U;
+  const auto one = commit_alone(-1);
+  if (!one) return one.error();
+  if (::renameat2(source->fd.get(), from->path.leaf().c_str(), target->fd.get(), to->path.leaf().c_str(),
+                  flags) == 0)
+    return {};
+  if (errno == EXDEV) return unsupported(to->attempt + ": it is on another file system");
+  return to->error(-errno);
+}
+
+Result<void> WorkspaceImpl::remove(const isogate_file_request& request, int cancel_fd) {
+  auto target = find_to_change(request, request.path, "remove", true);
+  if (!target) return target.error();
+  const FsIdentity as_tenant(identity_);
+  if (as_tenant.error()) return *as_tenant.error();
+  auto parent = parent_of(*target, false);
+  if (!parent) return parent.error();
+  const std::string leaf = target->path.leaf();
+  if (::unlinkat(parent->fd.get(), leaf.c_str(), 0) == 0) return {};
+  if (errno != EISDIR) return target->error(-errno);
+  if (::unlinkat(parent->fd.get(), leaf.c_str(), AT_REMOVEDIR) == 0) return {};
+  if (errno != ENOTEMPTY || (request.flags & ISOGATE_FILE_RECURSIVE) == 0) return target->error(-errno);
+  auto removed = remove_tree(parent->fd.get(), target->path.parts.back(), cancel_fd);
+  if (!removed) removed.error().message = target->attempt + ": " + removed.error().message;
+  return removed;
+}
+
+namespace {
+
+constexpr uint32_t kNewFileMode = 0644;
+constexpr std::chrono::milliseconds kPatience{50};  // between two looks at cancel_fd
+constexpr int kMaxPatience = 600;                   // 30 s in all
+
+bool has(const isogate_file_request& request, uint32_t flag) { return (request.flags & flag) != 0; }
+
+Fd open_to_sync(int path_fd) { return Fd(::openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
+
+// One that its owner may search but not read is opened by this process's own right: the directory itself,
+// whatever became of its name. Who has no more right than the tenant syncs the whole file system.
+int sync_directory(int path_fd, const Identity& tenant, int file) {
+  Fd dir = open_to_sync(path_fd);
+  if (!dir && tenant.change) {
+    const FsIdentity as_host({true, ::geteuid(), ::getegid()});
+    dir = open_to_sync(path_fd);
+  }
+  if (!dir && tenant.change) return -errno;
+  return (dir ? ::fsync(dir.get()) : ::syncfs(file)) == 0 ? 0 : -errno;
+}
+
+}  // namespace
+
+Result<std::optional<struct stat>> replaceable(int parent, const std::string& leaf,
+                                               const std::string& attempt) {
+  struct stat info {};
+  if (::fstatat(parent, leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return std::optional<struct stat>();
+    return os_error(attempt, errno);
+  }
+  if (S_ISDIR(info.st_mode)) return Error{ISOGATE_IS_DIRECTORY, EISDIR, attempt + ": it is a directory"};
+  if (S_ISLNK(info.st_mode))
+    return Error{ISOGATE_PERMISSION_DENIED, ELOOP,
+                 attempt + ": it is a symlink, which is never written through"};
+  if (!S_ISREG(info.st_mode))
+    return Error{ISOGATE_NOT_REGULAR, 0, attempt + ": it is not a regular file but a FIFO, socket or device"};
+  return std::optional<struct stat>(info);
+}
+
+// Looks whether the write can succeed, before any byte of the body is taken, and makes the staged file.
+Result<StagedFile> WorkspaceImpl::stage(const Target& target, bool parents, Fd& beside) const {
+  const FsIdentity as_tenant(identity_);
+  if (as_tenant.error()) return *as_tenant.error();
+  const size_t depth = target.path.parts.size() - 1;
+  beside = Fd(resolve(target.tree, target.path.joined(depth), O_PATH | O_DIRECTORY));
+  if (beside) {
+    auto present = replaceable(beside.get(), target.path.parts.back(), target.attempt);
+    if (!present) return present.error();
+  } else if (beside.get() == -ENOENT && parents) {
+    existing_depth(target, beside);
+  }
+  if (!beside) return target.error(beside.get());
+  const bool apart = target.tree.confined && state_->staging && identity_.change == state_->owner.change &&
+                     identity_.uid == state_->owner.uid;
+  auto staged = StagedFile::create(apart ? state_->staging.get() : beside.get(), identity_, !apart);
+  if (!staged) staged.error().message = target.attempt + ": " + staged.error().message;
+  return staged;
+}
+
+// With scope sandbox it may be another disk; what counts is what the sandboxes share.
+Room WorkspaceImpl::room() const {
+  if (state_->sandboxes_dir.empty()) return {};
+  return [this] { return room_for_upload(state_->sandboxes_dir); };
+}
+
+Result<void> WorkspaceImpl::receive(StagedFile& staged, const Target& target, int in, int cancel_fd,
+                                    int complete_fd, uint64_t& bytes) const {
+  const FsIdentity as_tenant(identity_);
+  if (as_tenant.error()) return *as_tenant.error();
+  auto got = pump_in(in, staged.fd(), cancel_fd, room());
+  if (got && complete_fd >= 0 && state_->completion_follows) {
+    if (auto ready = wait_readable(complete_fd, cancel_fd); !ready) got = ready.error();
+  }
+  if (got && complete_fd >= 0 && !cancelled(complete_fd))
+    got = Error{ISOGATE_CANCELLED, 0, "its sender went away before the body was complete"};
+  if (!got) return prefixed(target.attempt, got.error());
+  bytes = *got;
+  return {};
+}
+
+Result<void> WorkspaceImpl::place(StagedFile& staged, const Parent& parent, const Target& target,
+                                  const isogate_file_request& request, uint32_t mode) const {
+  if (::fchmod(staged.fd(), mode) != 0) return target.error(-errno);
+  const bool durable = has(request, ISOGATE_FILE_DURABLE);
+  if (durable && ::fdatasync(staged.fd()) != 0) return target.error(-errno);
+  const int code =
+      staged.commit(parent.fd.get(), target.path.parts.back(), has(request, ISOGATE_FILE_EXCLUSIVE));
+  if (code < 0) return target.error(code);
+  if (!durable) return {};
+  if (const int synced = sync_directory(parent.fd.get(), identity_, staged.fd()); synced < 0)
+    return target.error(synced);
+  for (const Fd& dir : parent.made_in)
+    if (const int synced = sync_directory(dir.get(), identity_, staged.fd()); synced < 0)
+      return target.error(synced);
+  return {};
+}
+
+Result<std::unique_lock<std::timed_mutex>> WorkspaceImpl::commit_alone(int cancel_fd) const {
+  std::unique_lock<std::timed_mutex> lock(state_->commit, std::defer_lock);
+  for (int tries = 0; !lock.try_lock_for(kPatience); ++tries) {
+    if (cancelled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+    if (tries >= kMaxPatience) return busy_error("another write to this sandbox takes too long");
+  }
+  return lock;
+}
+
+Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Target& target,
+                                   const isogate_file_request& request, int cancel_fd) {
+  const FsIdentity as_tenant(identity_);
+  if (as_tenant.error()) return *as_tenant.error();
+  const auto one = commit_alone(cancel_fd);
+  if (!one) return prefixed(target.attempt, one.error());
+  auto parent = parent_of(target, has(request, ISOGATE_FILE_PARENTS));
+  if (!parent) return parent.error();
+  const std::string& leaf = target.path.parts.back();
+  auto present = replaceable(parent->fd.get(), leaf, target.attempt);
+  if (!present) return present.error();
+  if (present->has_value() && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
+  uint32_t mode = present->has_value() ? (*present)->st_mode & 0777 : kNewFileMode;
+  if (has(request, ISOGATE_FILE_MODE_GIVEN)) mode = request.mode;
+  if (!present->has_value() || !has(request, ISOGATE_FILE_APPEND))
+    return place(body, *parent, target, request, mode);
+  return append(body, bytes, *parent, target, request, mode, cancel_fd);
+}
+
+Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Parent& parent,
+                                   const Target& target, const isogate_file_request& request, uint32_t mode,
+                                   int cancel_fd) {
+  Target leaf = target;
+  leaf.tree.fd = parent.fd.get();
+  leaf.tree.confined = true;
+  leaf.path.parts = {target.path.parts.back()};
+  auto old = open_regular(leaf);
+  if (!old) return old.error();
+  struct stat info {};
+  if (::fstat(old->get(), &info) != 0) return target.error(-errno);
+  auto whole = body.sibling();
+  if (!whole) return prefixed(target.attempt, whole.error());
+  auto copied = copy_file(old->get(), static_cast<uint64_t>(info.st_size), whole->fd(), cancel_fd, room());
+  if (copied) copied = copy_file(body.fd(), bytes, whole->fd(), cancel_fd, room());
+  if (!copied) return prefixed(target.attempt, copied.error());
+  return place(*whole, parent, target, request, mode);
+}
+
+Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int cancel_fd) {
+  auto target = find_to_change(request, request.path, "write", true);
+  if (!target) return target.error();
+  if (target->path.directory_only) return invalid(target->attempt + ": the path names a directory");
+  Fd beside;
+  auto staged = stage(*target, has(request, ISOGATE_FILE_PARENTS), beside);
+  if (!staged) return staged.error();
+  uint64_t bytes = 0;
+  if (auto received = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes); !received)
+    return received.error();
+  if (auto done = commit(*staged, bytes, *target, request, cancel_fd); !done) return done.error();
+  return bytes;
+}
+
+}  // namespace isogate

@@ -1,0 +1,40 @@
+#include "runner/files/workspace_identity.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace isogate {
+namespace {
+
+constexpr uint32_t kAsk = UINT32_MAX;  // an invalid id changes nothing and answers the present one
+
+uint32_t set_fsuid(uint32_t uid) { return static_cast<uint32_t>(::syscall(SYS_setfsuid, uid)); }
+uint32_t set_fsgid(uint32_t gid) { return static_cast<uint32_t>(::syscall(SYS_setfsgid, gid)); }
+
+}  // namespace
+
+FsIdentity::FsIdentity(const Identity& identity) {
+  if (!identity.change) return;
+  if (::syscall(SYS_getgroups, 0, nullptr) != 0 && ::syscall(SYS_setgroups, 0, nullptr) != 0) {
+    error_ = os_error("cannot give up the groups of this process", errno);
+    return;
+  }
+  changed_ = true;
+  old_gid_ = set_fsgid(identity.gid);
+  old_uid_ = set_fsuid(identity.uid);
+  if (set_fsgid(kAsk) != identity.gid || set_fsuid(kAsk) != identity.uid)
+    error_ = Error{ISOGATE_INTERNAL, EPERM,
+                   "cannot take the file identity of the sandbox: Operation not permitted"};
+}
+
+FsIdentity::~FsIdentity() {
+  if (!changed_) return;
+  set_fsuid(old_uid_);
+  set_fsgid(old_gid_);
+  if (set_fsuid(kAsk) != old_uid_ || set_fsgid(kAsk) != old_gid_) std::abort();
+}
+
+}  // namespace isogate

@@ -1,0 +1,102 @@
+#include "runner/files/workspace_kernel.h"
+
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/files/workspace_transfer.h"
+
+namespace isogate {
+namespace {
+
+constexpr size_t kKernelBuffer = 64 << 10;  // some give all they have at the first read, or nothing
+
+constexpr std::array<uint32_t, 12> kKernelFilesystems = {
+    PROC_SUPER_MAGIC,    SYSFS_MAGIC,    CGROUP_SUPER_MAGIC,
+    CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC,  TRACEFS_MAGIC,
+    SECURITYFS_MAGIC,    BPF_FS_MAGIC,   0x62656570 /* configfs */,
+    PSTOREFS_MAGIC,      EFIVARFS_MAGIC, 0xf97cff8c /* selinuxfs */,
+};
+
+uint32_t filesystem_of(int file) {
+  struct statfs info {};
+  return ::fstatfs(file, &info) == 0 ? static_cast<uint32_t>(info.f_type) : 0;
+}
+
+// Where no path can be had it is taken for a process's.
+bool is_of_a_process(int file) {
+  std::array<char, PATH_MAX> text{};
+  const ssize_t size =
+      ::readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), text.data(), text.size());
+  if (size <= 0 || static_cast<size_t>(size) == text.size()) return true;
+  std::string_view path(text.data(), static_cast<size_t>(size));
+  if (path.front() != '/') return true;
+  while (!path.empty()) {
+    path.remove_prefix(1);
+    const std::string_view part = path.substr(0, path.find('/'));
+    if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) return true;
+    path.remove_prefix(part.size());
+  }
+  return false;
+}
+
+bool may_read(const struct stat& info, const Identity& identity) {
+  if (!identity.change) return true;
+  if (info.st_uid == identity.uid) return (info.st_mode & S_IRUSR) != 0;
+  if (info.st_gid == identity.gid) return (info.st_mode & S_IRGRP) != 0;
+  return (info.st_mode & S_IROTH) != 0;
+}
+
+Error read_error(int code) {
+  Error error = os_error("the kernel does not let it be read", code);
+  if (error.status != ISOGATE_PERMISSION_DENIED) error.status = ISOGATE_NOT_REGULAR;
+  return error;
+}
+
+}  // namespace
+
+bool is_kernel_file(int file, const struct stat& info) {
+  const uint32_t filesystem = filesystem_of(file);
+  if (std::find(kKernelFilesystems.begin(), kKernelFilesystems.end(), filesystem) != kKernelFilesystems.end())
+    return true;
+  char byte = 0;
+  return info.st_size == 0 && ::pread(file, &byte, 1, 0) > 0;
+}
+
+Result<void> check_kernel_file(int file, const struct stat& info, const Identity& identity) {
+  if (filesystem_of(file) == PROC_SUPER_MAGIC && is_of_a_process(file))
+    return Error{ISOGATE_PERMISSION_DENIED, 0, "it describes a process or a device: read it with an exec"};
+  if (!may_read(info, identity)) return os_error("its mode does not allow it", EACCES);
+  return {};
+}
+
+Result<KernelRead> pump_kernel_file(int file, uint64_t offset, uint64_t limit, int out, int cancel_fd) {
+  KernelRead done;
+  std::vector<char> buffer(limit == 0 ? 0 : kKernelBuffer);
+  while (done.sent < limit) {
+    if (cancelled(cancel_fd)) return Error{ISOGATE_CANCELLED, ECANCELED, "cancelled"};
+    const ssize_t got = ::read(file, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return read_error(errno);
+    done.at_end = got == 0;
+    if (done.at_end) break;
+    const auto size = static_cast<uint64_t>(got);
+    const uint64_t skipped = std::min(size, offset - std::min(offset, done.passed));
+    const uint64_t part = std::min(size - skipped, limit - done.sent);
+    if (auto wrote = pump_bytes({buffer.data() + skipped, part}, out, cancel_fd); !wrote)
+      return wrote.error();
+    done.sent += part;
+    done.passed += size;
+  }
+  return done;
+}
+
+}  // namespace isogate

@@ -1,0 +1,92 @@
+#include "runner/files/workspace_room.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+
+#include "lib/fd.h"
+
+namespace isogate {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kLowWater = 256 * kMiB, kReserve = 8 * kMiB;
+constexpr uint64_t kFull = kMiB;
+constexpr std::chrono::milliseconds kLookEvery{100};
+
+struct Disk {
+  uint64_t all = 0, free = 0, free_for_root = 0;
+  [[nodiscard]] uint64_t low_water() const { return std::min(kLowWater, all / 20); }
+  [[nodiscard]] uint64_t reserve() const { return std::min(kReserve, all / 100); }
+};
+
+Disk disk_of(const struct statvfs& info) {
+  return {info.f_blocks * info.f_frsize, info.f_bavail * info.f_frsize, info.f_bfree * info.f_frsize};
+}
+
+Result<void> look(const std::string& sandboxes_dir) {
+  struct statvfs info {};
+  if (::statvfs(sandboxes_dir.c_str(), &info) != 0) return {};  // the write itself will say
+  const Disk disk = disk_of(info);
+  if (disk.free >= disk.low_water()) return {};
+  return Error{ISOGATE_RESOURCE_EXHAUSTED, ENOSPC,
+               "the gateway's disk has " + std::to_string(disk.free / kMiB) + " MiB left, and the last " +
+                   std::to_string(disk.low_water() / kMiB) + " MiB are not for uploads"};
+}
+
+// A file without a name, so that nothing of it outlives this process.
+struct Reserve {
+  std::mutex mutex;
+  dev_t device = 0;
+  Fd file;
+};
+
+// Its blocks are its own: a file of holes would reserve nothing.
+Fd reserved_file(int sandboxes, uint64_t bytes) {
+  Fd file(::openat(sandboxes, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+  if (file && ::fallocate(file.get(), 0, 0, static_cast<off_t>(bytes)) == 0) return file;
+  return Fd();
+}
+
+}  // namespace
+
+Result<void> room_for_upload(const std::string& sandboxes_dir) {
+  using Clock = std::chrono::steady_clock;
+  static std::mutex mutex;
+  static std::string of;
+  static Clock::time_point until;
+  static Result<void> verdict;
+  const std::lock_guard lock(mutex);
+  const auto now = Clock::now();
+  if (now >= until || of != sandboxes_dir) {
+    verdict = look(sandboxes_dir);
+    of = sandboxes_dir;
+    until = now + kLookEvery;
+  }
+  return verdict;
+}
+
+void make_room(int sandboxes) {
+  static Reserve reserve;
+  struct statvfs info {};
+  struct stat place {};
+  if (::fstatvfs(sandboxes, &info) != 0 || ::fstat(sandboxes, &place) != 0) return;
+  const Disk disk = disk_of(info);
+  const uint64_t free = ::geteuid() == 0 ? disk.free_for_root : disk.free;
+  const std::lock_guard lock(reserve.mutex);
+  if (free < kFull || info.f_favail == 0) {
+    if (reserve.device == place.st_dev) reserve.file.reset();
+  } else if (disk.free > disk.low_water() + disk.reserve()) {
+    if (reserve.file && reserve.device == place.st_dev) return;
+    reserve.file = reserved_file(sandboxes, disk.reserve());
+    reserve.device = place.st_dev;
+  }
+}
+
+}  // namespace isogate

@@ -1,0 +1,80 @@
+#include "runner/files/workspace_state.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+
+#include "runner/files/workspace_resolve.h"
+#include "runner/files/workspace_stage.h"
+
+namespace isogate {
+namespace {
+
+Result<Fd> checked_directory(int fd, const char* what) {
+  if (fd < 0) return os_error(std::string("cannot open ") + what, -fd);
+  Fd dir(fd);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return os_error(std::string("cannot look at ") + what, errno);
+  if (info.st_uid != ::geteuid() || (info.st_mode & 0022) != 0)
+    return Error{ISOGATE_PERMISSION_DENIED, 0,
+                 std::string("refusing ") + what +
+                     ": it must belong to the gateway's user and be writable by no other"};
+  return dir;
+}
+
+}  // namespace
+
+Result<Fd> open_state_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return checked_directory(fd < 0 ? -errno : fd, "a directory of the gateway's state");
+}
+
+Result<Fd> open_sandbox_directory(int sandboxes, const std::string& sandbox_id) {
+  return checked_directory(resolve_child(sandboxes, sandbox_id, O_RDONLY | O_DIRECTORY),
+                           "the directory of the sandbox");
+}
+
+Result<std::optional<std::string>> read_state_file(int dir, const std::string& name) {
+  const Fd file(resolve_child(dir, name, O_RDONLY | O_NONBLOCK));
+  if (file.get() == -ENOENT) return std::optional<std::string>();
+  if (!file) return os_error("cannot open the sandbox's file `" + name + "`", -file.get());
+  std::array<char, 256> buffer{};
+  const ssize_t got = ::pread(file.get(), buffer.data(), buffer.size(), 0);
+  if (got < 0) return os_error("cannot read the sandbox's file `" + name + "`", errno);
+  std::string text(buffer.data(), static_cast<size_t>(got));
+  if (!text.empty() && text.back() == '\n') text.pop_back();
+  return std::optional<std::string>(std::move(text));
+}
+
+namespace {
+
+Result<int> commit_state_file(int dir, const std::string& name, const std::string& content, bool exclusive) {
+  const std::string attempt = "cannot record the sandbox's `" + name + "`";
+  auto staged = StagedFile::create(dir, Identity(), true);
+  if (!staged) return staged.error();
+  const std::string text = content + "\n";
+  const ssize_t done = ::write(staged->fd(), text.data(), text.size());
+  if (done != static_cast<ssize_t>(text.size())) return os_error(attempt, done < 0 ? errno : ENOSPC);
+  if (::fchmod(staged->fd(), 0600) != 0 || ::fdatasync(staged->fd()) != 0) return os_error(attempt, errno);
+  const int code = staged->commit(dir, name, exclusive);
+  if (code < 0 && code != -EEXIST) return os_error(attempt, -code);
+  return code;
+}
+
+}  // namespace
+
+Result<bool> create_state_file(int dir, const std::string& name, const std::string& content) {
+  const auto code = commit_state_file(dir, name, content, true);
+  if (!code) return code.error();
+  return *code == 0;
+}
+
+Result<void> replace_state_file(int dir, const std::string& name, const std::string& content) {
+  const auto code = commit_state_file(dir, name, content, false);
+  if (!code) return code.error();
+  return {};
+}
+
+}  // namespace isogate

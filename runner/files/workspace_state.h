@@ -1,0 +1,26 @@
+// What the directory of a sandbox holds beside its files: small files of the backend host's own, which no
+// tenant can reach. Written whole or not at all, also where the power goes: an empty one would be another's.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lib/fd.h"
+
+namespace isogate {
+
+inline constexpr const char* kUidFile = "uid";          // the sandbox's uid, in decimal
+inline constexpr const char* kBackendFile = "backend";  // the name of the backend whose sandbox it is
+
+// The sandboxes directory, or the directory of one sandbox: O_RDONLY, ours, no symlink; ENOENT as os_errno.
+Result<Fd> open_state_directory(const std::string& path);
+Result<Fd> open_sandbox_directory(int sandboxes, const std::string& sandbox_id);
+
+// At most 255 bytes, a newline at the end left out. nullopt: no such file.
+Result<std::optional<std::string>> read_state_file(int dir, const std::string& name);
+
+// False: it is there already, unchanged.
+Result<bool> create_state_file(int dir, const std::string& name, const std::string& content);
+Result<void> replace_state_file(int dir, const std::string& name, const std::string& content);
+
+}  // namespace isogate

@@ -1,0 +1,161 @@
+#include "runner/files/workspace_trash.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+#include "runner/files/workspace_resolve.h"
+#include "runner/files/workspace_stage.h"
+#include "runner/files/workspace_state.h"
+#include "runner/files/workspace_tree.h"
+
+namespace isogate {
+namespace {
+
+constexpr const char* kTrash = ".purged";
+constexpr int kTries = 100;  // another process removes the trash, empty, while this one puts into it
+constexpr std::chrono::seconds kAgain{60};
+constexpr int kNice = 10;
+
+Result<Fd> open_trash(int sandboxes) {
+  Fd trash(resolve_child(sandboxes, kTrash, O_RDONLY | O_DIRECTORY));
+  if (!trash) return os_error("cannot open the directory of purged sandboxes", -trash.get());
+  struct stat info {};
+  if (::fstat(trash.get(), &info) != 0)
+    return os_error("cannot look at the directory of purged sandboxes", errno);
+  if (info.st_uid != ::geteuid() || (info.st_mode & 0077) != 0)
+    return Error{ISOGATE_PERMISSION_DENIED, 0,
+                 "refusing the directory of purged sandboxes: it must belong to the gateway's user alone"};
+  return trash;
+}
+
+Result<Fd> make_trash(int sandboxes) {
+  if (::mkdirat(sandboxes, kTrash, 0700) != 0 && errno != EEXIST)
+    return os_error("cannot make the directory of purged sandboxes", errno);
+  return open_trash(sandboxes);
+}
+
+Result<std::vector<std::string>> names_in(int dir) {
+  std::vector<std::string> found;
+  for (DirReader reader; !reader.end();) {
+    std::vector<DirReader::Name> names;
+    if (const int code = reader.next(dir, names); code < 0)
+      return os_error("cannot list the purged sandboxes", -code);
+    for (auto& name : names) found.push_back(std::move(name.text));
+  }
+  return found;
+}
+
+// False: something is in it.
+bool remove_trash(int sandboxes) {
+  return ::unlinkat(sandboxes, kTrash, AT_REMOVEDIR) == 0 || (errno != ENOTEMPTY && errno != EEXIST);
+}
+
+}  // namespace
+
+Result<void> throw_away(int sandboxes, const std::string& sandbox_id, int cancel_fd,
+                        std::chrono::steady_clock::time_point deadline) {
+  for (int tries = 0; tries < kTries; ++tries) {
+    const auto sandbox = open_sandbox_directory(sandboxes, sandbox_id);
+    if (!sandbox && sandbox.error().os_errno == ENOENT) return {};
+    if (!sandbox) return sandbox.error();
+    const auto trash = make_trash(sandboxes);
+    if (!trash && trash.error().os_errno == ENOENT) continue;
+    if (!trash) return trash.error();
+    const auto name = random_name();
+    if (!name) return name.error();
+    if (::renameat2(sandboxes, sandbox_id.c_str(), trash->get(), name->c_str(), RENAME_NOREPLACE) == 0) {
+      if (remove_tree(trash->get(), *name, cancel_fd, deadline)) remove_trash(sandboxes);
+      return {};
+    }
+    if (errno != ENOENT && errno != EEXIST) return os_error("cannot put the purged sandbox aside", errno);
+  }
+  return os_error("cannot put the purged sandbox aside", EBUSY);
+}
+
+Result<bool> empty_trash(int sandboxes, int cancel_fd) {
+  const auto trash = open_trash(sandboxes);
+  if (!trash && trash.error().os_errno == ENOENT) return true;
+  if (!trash) return trash.error();
+  const auto names = names_in(trash->get());
+  if (!names) return names.error();
+  Result<bool> all = true;
+  for (const std::string& name : *names) {
+    auto removed = remove_tree(trash->get(), name, cancel_fd);
+    if (removed) continue;
+    if (removed.error().status == ISOGATE_CANCELLED) return false;
+    all = removed.error();
+  }
+  if (!all) return all;
+  return remove_trash(sandboxes);
+}
+
+TrashSweeper::TrashSweeper(std::string sandboxes_dir, Notice notice)
+    : sandboxes_dir_(std::move(sandboxes_dir)), notice_(std::move(notice)) {
+  auto stop = make_event();
+  if (!stop) return;
+  stop_ = std::move(*stop);
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error&) {  // each purge empties the trash for a while, too
+  }
+}
+
+TrashSweeper::~TrashSweeper() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  signal_event(stop_.get());
+  woken_.notify_one();
+  thread_.join();
+}
+
+void TrashSweeper::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    wanted_ = true;
+  }
+  woken_.notify_one();
+}
+
+// False: something is left.
+bool TrashSweeper::sweep() {
+  const auto sandboxes = open_state_directory(sandboxes_dir_);
+  if (!sandboxes) return true;  // there is nothing to be swept, or the next purge says so
+  const auto done = empty_trash(sandboxes->get(), stop_.get());
+  if (!done && !std::exchange(told_, true))
+    notice_("a purged sandbox cannot be removed, and is tried again: " + done.error().message);
+  if (done) told_ = false;
+  return done && *done;
+}
+
+void TrashSweeper::work() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  ::setpriority(PRIO_PROCESS, 0, kNice);  // of this thread alone
+  bool clean = true;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const auto due = [this] { return wanted_ || ending_; };
+    if (clean) {
+      woken_.wait(lock, due);
+    } else {
+      woken_.wait_for(lock, kAgain, due);
+    }
+    if (ending_) return;
+    wanted_ = false;
+    lock.unlock();
+    clean = sweep();
+    lock.lock();
+  }
+}
+
+}  // namespace isogate

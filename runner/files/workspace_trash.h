@@ -1,0 +1,56 @@
+// Where purged sandboxes go: out of everybody's way in one step, and removed from there.
+//
+// On disk: <sandboxes_dir>/.purged/ (this process's user's, 0700) holds each under a random name, and is not
+// there while it is empty. Any number of processes may put into it and empty it at once. All of it is reached
+// by descriptors.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "lib/fd.h"
+
+namespace isogate {
+
+// Renames the sandbox's directory into the trash, and then removes it until cancelled or past the deadline.
+// One that is not there is OK. It cannot fail half-way: after an error the sandbox is unchanged.
+Result<void> throw_away(int sandboxes, const std::string& sandbox_id, int cancel_fd,
+                        std::chrono::steady_clock::time_point deadline);
+
+// Removes what is in the trash until cancelled. True: nothing is left. Errors: what cannot be removed; the
+// rest is gone. `sandboxes`: the sandboxes directory, borrowed.
+Result<bool> empty_trash(int sandboxes, int cancel_fd);
+
+// Empties the trash beside the calls: what earlier ones left, at the start, and whenever it is woken. One
+// thread of low priority, which sleeps while there is nothing to do; what cannot be removed is tried again
+// each minute. Any thread may wake it.
+class TrashSweeper {
+ public:
+  using Notice = std::function<void(const std::string&)>;  // one line, on the sweeper's thread
+
+  TrashSweeper(std::string sandboxes_dir, Notice notice);
+  ~TrashSweeper();  // in the middle of a tree, if need be
+  TrashSweeper(const TrashSweeper&) = delete;
+  TrashSweeper& operator=(const TrashSweeper&) = delete;
+
+  void wake();
+
+ private:
+  void work();
+  bool sweep();
+
+  const std::string sandboxes_dir_;
+  const Notice notice_;
+  Fd stop_;
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  bool wanted_ = true, ending_ = false;
+  bool told_ = false;  // the sweeper's thread only
+  std::thread thread_;
+};
+
+}  // namespace isogate

@@ -1,0 +1,334 @@
+#include "runner/uid/uid_registry.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lib/abi.h"
+#include "lib/fd.h"
+#include "runner/files/workspace_room.h"
+#include "runner/files/workspace_state.h"
+#include "runner/files/workspace_tree.h"
+
+namespace isogate {
+namespace {
+
+constexpr uint32_t kFirst = 10000;
+constexpr uint32_t kCount = 60000;
+
+using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;  // first, last
+
+std::optional<uint32_t> number(std::string_view text) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string_view field(std::string_view line, size_t index) {
+  for (; index > 0; --index) {
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return {};
+    line.remove_prefix(colon + 1);
+  }
+  return line.substr(0, line.find(':'));
+}
+
+// Field 2 of passwd and group is an id; fields 1 and 2 of subuid and subgid are a first id and a count. The
+// file is the operator's. One that is absent reserves nothing; a line that cannot be read neither.
+void add_ids(const std::string& path, bool ranges, Ranges& reserved) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto first = number(field(line, ranges ? 1 : 2));
+    const auto count = ranges ? number(field(line, 2)) : std::optional<uint32_t>(1);
+    if (first && count && *count > 0) reserved.emplace_back(*first, uint64_t{*first} + *count - 1);
+  }
+}
+
+Ranges reserved_ids(const UidRegistry::Options& options) {
+  Ranges reserved{{61184, 65535}};
+  uid_t uids[3] = {};
+  gid_t gids[3] = {};
+  ::getresuid(&uids[0], &uids[1], &uids[2]);
+  ::getresgid(&gids[0], &gids[1], &gids[2]);
+  for (const uid_t uid : uids) reserved.emplace_back(uid, uid);
+  for (const gid_t gid : gids) reserved.emplace_back(gid, gid);
+  add_ids(options.passwd, false, reserved);
+  add_ids(options.group, false, reserved);
+  add_ids(options.subuid, true, reserved);
+  add_ids(options.subgid, true, reserved);
+  return reserved;
+}
+
+// A directory service that cannot be reached is nobody's user.
+bool has_account(uint32_t id) {
+  std::array<char, 16384> text{};
+  passwd user{};
+  group one{};
+  passwd* found_user = nullptr;
+  group* found_group = nullptr;
+  const int user_error = ::getpwuid_r(id, &user, text.data(), text.size(), &found_user);
+  const int group_error = ::getgrgid_r(id, &one, text.data(), text.size(), &found_group);
+  return found_user != nullptr || found_group != nullptr || user_error == ERANGE || group_error == ERANGE;
+}
+
+bool contains(const Ranges& ranges, uint32_t id) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [id](const auto& range) { return id >= range.first && id <= range.second; });
+}
+
+// The uid in the sandbox's own file.
+Result<std::optional<uint32_t>> remembered(const std::string& sandboxes_dir, const std::string& sandbox_id) {
+  auto sandboxes = open_state_directory(sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  const auto sandbox = open_sandbox_directory(sandboxes->get(), sandbox_id);
+  if (!sandbox && sandbox.error().os_errno == ENOENT) return std::optional<uint32_t>();
+  if (!sandbox) return sandbox.error();
+  auto text = read_state_file(sandbox->get(), kUidFile);
+  if (!text) return text.error();
+  if (!text->has_value()) return std::optional<uint32_t>();
+  const auto uid = number(**text);
+  if (!uid || *uid < kFirst || *uid >= kFirst + kCount)
+    return Error{ISOGATE_INTERNAL, 0, "the uid recorded for the sandbox is damaged: purge the sandbox"};
+  return uid;
+}
+
+// The uid of the sandbox's files: what is known where its own record cannot be read.
+Result<std::optional<uint32_t>> owner_of_files(int sandboxes, const std::string& sandbox_id) {
+  struct stat info {};
+  if (::fstatat(sandboxes, (sandbox_id + "/workspace").c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::optional<uint32_t>();
+    return os_error("cannot look at the workspace of " + sandbox_id, errno);
+  }
+  if (info.st_uid < kFirst || info.st_uid >= kFirst + kCount) return std::optional<uint32_t>();
+  return std::optional<uint32_t>(info.st_uid);
+}
+
+}  // namespace
+
+std::string uid_seed(const isogate_host& host, const isogate_sandbox_spec& spec) {
+  const std::string_view agent = view(spec.agent_id), tenant = view(spec.tenant);
+  if ((host.flags & ISOGATE_HOST_MANY_TENANTS) == 0) return std::string(agent);
+  return std::to_string(tenant.size()).append(1, ':').append(tenant).append(agent);
+}
+
+uint32_t UidRegistry::preferred(std::string_view seed) {
+  uint32_t hash = 2166136261U;
+  for (const char c : seed) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash % kCount + kFirst;
+}
+
+Result<bool> UidRegistry::take(int uids, uint32_t uid, const std::string& sandbox_id) const {
+  const std::string name = std::to_string(uid);
+  bool made = false;
+  for (int tries = 0; tries < 3 && !made; ++tries) {
+    auto owner = read_state_file(uids, name);
+    if (!owner) return owner.error();
+    if (owner->has_value() && **owner != sandbox_id) return false;
+    if (owner->has_value()) return claims_.claim(uid);
+    auto entered = create_state_file(uids, name, sandbox_id);
+    if (!entered) return entered;
+    made = *entered;
+  }
+  if (!made) return false;
+  auto claimed = claims_.claim(uid);
+  if ((!claimed || !*claimed) && ::unlinkat(uids, name.c_str(), 0) != 0)
+    return os_error("cannot give back uid " + name, errno);
+  return claimed;
+}
+
+// Entries that are missing, as after a backup without them, would be given to others.
+Result<void> UidRegistry::restore(int uids) const {
+  const std::lock_guard lock(restoring_);
+  if (restored_) return {};
+  auto sandboxes = open_state_directory(options_.sandboxes_dir);
+  if (!sandboxes && sandboxes.error().os_errno == ENOENT) return {};
+  if (!sandboxes) return sandboxes.error();
+  std::error_code failed;
+  for (auto each = std::filesystem::directory_iterator(options_.sandboxes_dir, failed);
+       !failed && each != std::filesystem::directory_iterator(); each.increment(failed)) {
+    const std::string id = each->path().filename();
+    if (id.starts_with('.')) continue;
+    auto uid = remembered(options_.sandboxes_dir, id);
+    if (!uid) uid = owner_of_files(sandboxes->get(), id);  // the damage is reported at its own open
+    if (!uid) return uid.error();
+    if (!*uid) continue;
+    if (auto entered = create_state_file(uids, std::to_string(**uid), id); !entered) return entered.error();
+  }
+  if (failed) return os_error("cannot list the sandboxes", failed.value());
+  restored_ = true;
+  return {};
+}
+
+Result<uint32_t> UidRegistry::assign(const std::string& sandbox_id, std::string_view seed) const {
+  auto uids = open_state_directory(options_.uids_dir);
+  if (!uids) return uids.error();
+  if (const auto sandboxes = open_state_directory(options_.sandboxes_dir)) make_room(sandboxes->get());
+  auto before = remembered(options_.sandboxes_dir, sandbox_id);
+  if (!before) return before.error();
+  if (before->has_value()) {
+    auto ours = take(uids->get(), **before, sandbox_id);
+    if (!ours) return ours.error();
+    if (*ours) return **before;
+    return Error{ISOGATE_INTERNAL, 0,
+                 "the uid recorded for the sandbox, " + std::to_string(**before) +
+                     ", is registered to another one, of this gateway or of another on this host: purge one "
+                     "of them"};
+  }
+  if (auto restored = restore(uids->get()); !restored) return restored.error();
+  const Ranges reserved = reserved_ids(options_);
+  const uint32_t start = preferred(seed) - kFirst;
+  for (uint32_t i = 0; i < kCount; ++i) {
+    const uint32_t uid = kFirst + (start + i) % kCount;
+    if (contains(reserved, uid)) continue;
+    const auto owner = read_state_file(uids->get(), std::to_string(uid));
+    if (!owner) return owner.error();
+    if (!owner->has_value() && (uid_runs(uid) || has_account(uid))) continue;
+    auto ours = take(uids->get(), uid, sandbox_id);
+    if (!ours) return ours.error();
+    if (*ours) return uid;
+    // What an open that failed has left, and another gateway has taken since.
+    if (owner->has_value() && **owner == sandbox_id) (void)release(sandbox_id, uid).ok();
+  }
+  return Error{ISOGATE_RESOURCE_EXHAUSTED, 0, "every uid from 10000 to 69999 is taken: purge sandboxes"};
+}
+
+Result<void> UidRegistry::hand_over(uint32_t uid, const std::string& from, const std::string& to) const {
+  auto uids = open_state_directory(options_.uids_dir);
+  if (!uids) return uids.error();
+  auto owner = read_state_file(uids->get(), std::to_string(uid));
+  if (!owner) return owner.error();
+  if (!owner->has_value() || **owner != from)
+    return Error{ISOGATE_INTERNAL, 0, "uid " + std::to_string(uid) + " is not registered to " + from};
+  return replace_state_file(uids->get(), std::to_string(uid), to);
+}
+
+Result<void> UidRegistry::release(const std::string& sandbox_id, uint32_t uid) const {
+  auto uids = open_state_directory(options_.uids_dir);
+  if (!uids) return uids.error();
+  auto owner = read_state_file(uids->get(), std::to_string(uid));
+  if (!owner) return owner.error();
+  if (!owner->has_value() || **owner != sandbox_id) return {};
+  auto sandboxes = open_state_directory(options_.sandboxes_dir);
+  if (!sandboxes) return sandboxes.error();
+  const auto files = open_sandbox_directory(sandboxes->get(), sandbox_id);
+  if (files || files.error().os_errno != ENOENT)
+    return Error{ISOGATE_UNAVAILABLE, 0,
+                 "cannot release uid " + std::to_string(uid) + ": its files are there"};
+  const auto running = count_processes(uid);
+  if (!running) return running.error();
+  if (*running > 0)
+    return Error{ISOGATE_UNAVAILABLE, 0,
+                 "cannot release uid " + std::to_string(uid) + ": processes still have it"};
+  claims_.withdraw(uid);
+  if (::unlinkat(uids->get(), std::to_string(uid).c_str(), 0) != 0 && errno != ENOENT)
+    return os_error("cannot release uid " + std::to_string(uid), errno);
+  return {};
+}
+
+namespace {
+
+constexpr int kRounds = 100;
+constexpr long kRoundNs = 10'000'000;
+
+bool lists_uid(const char* line, uint32_t uid) {
+  for (int i = 0; i < 4; ++i) {
+    char* end = nullptr;
+    const unsigned long id = std::strtoul(line, &end, 10);
+    if (end == line) return false;
+    if (id == uid) return true;
+    line = end;
+  }
+  return false;
+}
+
+// Alive and with this uid, by /proc/<pid>/status.
+bool has_uid(int proc, const std::string& pid, uint32_t uid) {
+  const Fd status(::openat(proc, (pid + "/status").c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> text{};
+  if (!status || ::read(status.get(), text.data(), text.size() - 1) <= 0) return false;
+  const char* state = std::strstr(text.data(), "\nState:\t");
+  const char* uids = std::strstr(text.data(), "\nUid:\t");
+  if (state == nullptr || uids == nullptr) return false;
+  const char letter = state[std::strlen("\nState:\t")];
+  return letter != 'Z' && letter != 'X' && lists_uid(uids + std::strlen("\nUid:\t"), uid);
+}
+
+Result<std::vector<std::string>> pids_of(int proc, uint32_t uid) {
+  std::vector<std::string> found;
+  if (::lseek(proc, 0, SEEK_SET) < 0) return os_error("cannot list the processes", errno);
+  for (DirReader reader; !reader.end();) {
+    std::vector<DirReader::Name> names;
+    if (const int code = reader.next(proc, names); code < 0)
+      return os_error("cannot list the processes", -code);
+    for (const auto& name : names)
+      if (name.text[0] >= '1' && name.text[0] <= '9' && has_uid(proc, name.text, uid))
+        found.push_back(name.text);
+  }
+  return found;
+}
+
+Result<Fd> open_proc() {
+  Fd proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!proc) return os_error("cannot list the processes", errno);
+  return proc;
+}
+
+// The pidfd is taken before the uid is looked at again, so that a reused pid is never hit.
+void kill_if(int proc, const std::string& pid, uint32_t uid) {
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, std::atoi(pid.c_str()), 0)));
+  if (process && has_uid(proc, pid, uid))
+    ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
+}
+
+}  // namespace
+
+Result<uint32_t> count_processes(uint32_t uid) {
+  auto proc = open_proc();
+  if (!proc) return proc.error();
+  auto pids = pids_of(proc->get(), uid);
+  if (!pids) return pids.error();
+  return static_cast<uint32_t>(pids->size());
+}
+
+bool uid_runs(uint32_t uid) {
+  errno = 0;
+  return ::getpriority(PRIO_USER, uid) != -1 || errno != ESRCH;
+}
+
+Result<void> end_processes(uint32_t uid) {
+  if (uid == 0 || uid == ::geteuid())
+    return invalid("refusing to end every process of the gateway's own user");
+  auto proc = open_proc();
+  if (!proc) return proc.error();
+  for (int round = 0; round < kRounds; ++round) {
+    auto pids = pids_of(proc->get(), uid);
+    if (!pids) return pids.error();
+    if (pids->empty()) return {};
+    for (const std::string& pid : *pids) kill_if(proc->get(), pid, uid);
+    const timespec pause{0, kRoundNs};
+    ::nanosleep(&pause, nullptr);
+  }
+  return Error{ISOGATE_UNAVAILABLE, 0, "processes of the sandbox could not be ended"};
+}
+
+}  // namespace isogate
