@@ -1,5 +1,5 @@
 // How long each part of the gateway waits for the one below it. Who waits for another waits longer than that
-// one may take, so that what is late is said by the one that knows what it is:
+// one may take, so that a delay is reported by the part that knows its cause:
 // tests/supervisor/budgets_test.cc holds the order.
 #pragma once
 
@@ -13,7 +13,7 @@ using std::chrono::seconds;
 inline constexpr seconds kKill{10};     // a runner, from SIGKILL to what the kernel holds back
 inline constexpr seconds kLetGo{15};    // a plugin, from a call's cancellation to its return
 inline constexpr seconds kProbe{20};    // a probe, a ping
-inline constexpr seconds kMeasure{30};  // evidence, an enumeration, a sandbox that is taken up
+inline constexpr seconds kMeasure{30};  // evidence, an enumeration, a sandbox that is re-attached
 inline constexpr seconds kClose{60};
 inline constexpr seconds kOpen{600};  // an image to pull, a large tree to remove
 

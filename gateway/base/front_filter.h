@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 

@@ -1,16 +1,50 @@
 #include "gateway/base/privileges.h"
 
 #include <grp.h>
+#include <linux/capability.h>
+#include <linux/securebits.h>
 #include <pwd.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "gateway/base/privileges_steps.h"
+#include "gateway/base/front_filter.h"
 #include "gateway/base/process_status.h"
+#include "lib/error.h"
+
+// The single steps that privileges.h puts in order. Each returns the kernel's result.
+namespace isogate::privileges {
+
+// A credential is per thread: giving one up in one thread leaves it in the others.
+Result<void> require_single_thread();
+
+Result<void> reduce_bounding_set(uint64_t keep);
+Result<void> clear_ambient_set();
+// Sets permitted and effective to `keep`, inheritable to nothing.
+Result<void> set_capabilities(uint64_t keep);
+// uid 0 means nothing any more, and none of it can be taken back. Left out, with no error, without
+// CAP_SETPCAP.
+Result<void> lock_securebits();
+Result<void> forbid_new_privileges();
+Result<void> forbid_dumps();
+Result<void> set_ids(uid_t uid, gid_t gid, const std::vector<gid_t>& groups);
+
+// No capability in any of the five sets, no_new_privs, not dumpable, and no way back to uid 0.
+Result<void> verify_powerless();
+
+}  // namespace isogate::privileges
 
 namespace isogate {
 namespace {
@@ -22,8 +56,6 @@ struct Account {
   gid_t gid = 0;
   std::vector<gid_t> groups;  // sorted, without repetition
 };
-
-Error refused(std::string message) { return {ISOGATE_PERMISSION_DENIED, 0, std::move(message)}; }
 
 Result<gid_t> find_group(const std::string& name) {
   gid_t number = 0;
@@ -92,11 +124,11 @@ bool started_by_root() { return ::geteuid() == 0; }
 
 Result<void> become_user(const std::string& user, const std::vector<std::string>& groups) {
   if (!started_by_root())
-    return refused("cannot become user `" + user + "`: this process runs as uid " +
-                   std::to_string(::geteuid()) + ", and only root may change users");
+    return denied("cannot become user `" + user + "`: this process runs as uid " +
+                  std::to_string(::geteuid()) + ", and only root may change users");
   auto account = find_account(user, groups);
   if (!account) return account.error();
-  if (account->uid == 0) return refused("cannot drop privileges by becoming `" + user + "`: that is uid 0");
+  if (account->uid == 0) return denied("cannot drop privileges by becoming `" + user + "`: that is uid 0");
   return in_order(
       require_single_thread, [] { return reduce_bounding_set(0); }, clear_ambient_set, lock_securebits,
       [&] { return set_ids(account->uid, account->gid, account->groups); },
@@ -105,7 +137,7 @@ Result<void> become_user(const std::string& user, const std::vector<std::string>
 }
 
 Result<void> stay_same_user() {
-  if (started_by_root()) return refused("cannot drop privileges and stay uid 0; become a user instead");
+  if (started_by_root()) return denied("cannot drop privileges and stay uid 0; become a user instead");
   // Without CAP_SETPCAP the bounding set stays: no_new_privs makes it unreachable.
   return in_order(
       require_single_thread, clear_ambient_set, [] { return set_capabilities(0); }, forbid_new_privileges,
@@ -113,7 +145,7 @@ Result<void> stay_same_user() {
 }
 
 Result<void> keep_capabilities(uint64_t linux_capabilities) {
-  if (!started_by_root()) return refused("cannot keep root's capabilities: this process is not root");
+  if (!started_by_root()) return denied("cannot keep root's capabilities: this process is not root");
   auto before = read_process_status();
   if (!before) return before.error();
   const uint64_t kept = before->permitted & linux_capabilities;
@@ -134,10 +166,197 @@ Result<void> check_loader_environment() {
     const std::string_view text(*variable);
     if (!text.starts_with("LD_")) continue;
     const std::string name(text.substr(0, text.find('=')));
-    return refused("refusing to start with " + name + " in the environment: it decides which code this " +
-                   "program loads. Start it with: env -u " + name + " isogate …");
+    return denied("refusing to start with " + name + " in the environment: it decides which code this " +
+                  "program loads. Start it with: env -u " + name + " isogate …");
   }
   return {};
+}
+
+}  // namespace isogate
+
+namespace isogate::privileges {
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kHelperThread = true;  // ThreadSanitizer runs one of its own
+#else
+constexpr bool kHelperThread = false;
+#endif
+
+std::string hex_mask(uint64_t mask) {
+  static const char digits[] = "0123456789abcdef";
+  std::string text;
+  do {
+    text.insert(text.begin(), digits[mask & 15]);
+    mask >>= 4;
+  } while (mask != 0);
+  return "0x" + text;
+}
+
+Error still_has(const std::string& what) {
+  return {ISOGATE_INTERNAL, 0, "privileges were dropped, but the process still has " + what};
+}
+
+}  // namespace
+
+Result<void> require_single_thread() {
+  auto status = read_process_status();
+  if (!status) return status.error();
+  if (status->threads != 1 && !kHelperThread)
+    return Error{ISOGATE_INTERNAL, 0,
+                 "cannot drop privileges: " + std::to_string(status->threads) +
+                     " threads run already, and each has privileges of its own"};
+  return {};
+}
+
+Result<void> reduce_bounding_set(uint64_t keep) {
+  for (int cap = 0; cap < 64; ++cap) {
+    const int present = ::prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
+    if (present < 0) break;  // EINVAL: beyond the last capability of this kernel
+    if (present == 0 || (keep >> cap & 1) != 0) continue;
+    if (::prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
+      return os_error("cannot drop capability " + std::to_string(cap) + " from the bounding set", errno);
+  }
+  return {};
+}
+
+Result<void> clear_ambient_set() {
+  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
+    return os_error("cannot clear the ambient capabilities", errno);
+  return {};
+}
+
+Result<void> set_capabilities(uint64_t keep) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  for (int half = 0; half < 2; ++half)
+    data[half].effective = data[half].permitted = static_cast<uint32_t>(keep >> (32 * half));
+  if (::syscall(SYS_capset, &header, data) != 0)
+    return os_error("cannot set the capabilities to " + hex_mask(keep), errno);
+  return {};
+}
+
+Result<void> lock_securebits() {
+  const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
+                             SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
+                             SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+  if (::prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) != 0 && errno != EPERM)
+    return os_error("cannot lock the securebits", errno);
+  return {};
+}
+
+Result<void> forbid_new_privileges() {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return os_error("cannot set no_new_privs", errno);
+  return {};
+}
+
+Result<void> forbid_dumps() {
+  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return os_error("cannot make the process undumpable", errno);
+  return {};
+}
+
+Result<void> set_ids(uid_t uid, gid_t gid, const std::vector<gid_t>& groups) {
+  if (::setgroups(groups.size(), groups.data()) != 0)
+    return os_error("cannot set the supplementary groups", errno);
+  if (::setresgid(gid, gid, gid) != 0) return os_error("cannot become gid " + std::to_string(gid), errno);
+  if (::setresuid(uid, uid, uid) != 0) return os_error("cannot become uid " + std::to_string(uid), errno);
+  return {};
+}
+
+Result<void> verify_powerless() {
+  auto status = read_process_status();
+  if (!status) return status.error();
+  const uint64_t all = status->inheritable | status->permitted | status->effective | status->ambient;
+  if (all != 0) return still_has("capabilities " + hex_mask(all));
+  if (!status->no_new_privs) return still_has("no no_new_privs");
+  if (::prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0) return still_has("the right to be dumped");
+  if (::setresuid(static_cast<uid_t>(-1), 0, static_cast<uid_t>(-1)) == 0) return still_has("a way to uid 0");
+  return {};
+}
+
+}  // namespace isogate::privileges
+
+namespace isogate {
+namespace {
+
+using namespace privileges;
+
+constexpr uid_t kNobody = 65534;
+
+// Beyond the front's rules. A network namespace does not keep Unix sockets of the file system away.
+constexpr FilterRule kNoSockets[] = {
+    {"socket", FilterAction::kRefuse, "no network, no Engine, no bus"},
+    {"socketpair", FilterAction::kRefuse, "nobody to talk to"},
+};
+
+struct Limit {
+  int resource;
+  const char* name;
+  rlim_t soft, hard;
+};
+
+constexpr Limit kLimits[] = {
+    {RLIMIT_CORE, "RLIMIT_CORE", 0, 0},
+    {RLIMIT_CPU, "RLIMIT_CPU", 5, 6},
+    {RLIMIT_FSIZE, "RLIMIT_FSIZE", 0, 0},
+    {RLIMIT_MEMLOCK, "RLIMIT_MEMLOCK", 0, 0},
+    {RLIMIT_NOFILE, "RLIMIT_NOFILE", 256, 256},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow memory is terabytes
+    {RLIMIT_AS, "RLIMIT_AS", rlim_t{4} << 30, rlim_t{4} << 30},
+#endif
+};
+
+Result<void> set_limits() {
+  for (const Limit& limit : kLimits) {
+    rlimit now{};
+    if (::getrlimit(limit.resource, &now) != 0)
+      return os_error(std::string("cannot read ") + limit.name, errno);
+    const rlimit wanted{std::min(limit.soft, now.rlim_max), std::min(limit.hard, now.rlim_max)};
+    if (::setrlimit(limit.resource, &wanted) != 0)
+      return os_error(std::string("cannot set ") + limit.name, errno);
+  }
+  return {};
+}
+
+// Where neither may be made, the filter alone stands in the way. In a user namespace root could not become
+// nobody.
+void leave_network(bool root) {
+  if (::unshare(CLONE_NEWNET) != 0 && !root) (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET);
+}
+
+Result<void> verify_no_network() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return {};
+  ::close(fd);
+  return Error{ISOGATE_INTERNAL, 0, "the quarantine still has a network"};
+}
+
+}  // namespace
+
+Result<void> enter_quarantine() {
+  if (auto alone = require_single_thread(); !alone) return alone;
+  const bool root = started_by_root();
+  leave_network(root);
+  // Without uid 0 and without a user namespace this may fail; no_new_privs then makes the set unreachable.
+  if (auto reduced = reduce_bounding_set(0); !reduced && root) return reduced;
+  if (auto cleared = clear_ambient_set(); !cleared) return cleared;
+  if (auto locked = lock_securebits(); !locked) return locked;
+  if (root) {
+    if (auto changed = set_ids(kNobody, kNobody, {}); !changed) return changed;
+  }
+  if (auto limited = set_limits(); !limited) return limited;
+  if (auto emptied = set_capabilities(0); !emptied) return emptied;
+  if (auto forbidden = forbid_new_privileges(); !forbidden) return forbidden;
+  if (auto forbidden = forbid_dumps(); !forbidden) return forbidden;
+  std::vector<FilterRule> rules(front_filter_rules().begin(), front_filter_rules().end());
+  std::erase_if(rules, [](const FilterRule& rule) {
+    return std::string_view(rule.system_call) == "socket" ||
+           std::string_view(rule.system_call) == "rt_sigaction";
+  });
+  rules.insert(rules.end(), std::begin(kNoSockets), std::end(kNoSockets));
+  if (auto filtered = install_filter(rules); !filtered) return filtered;
+  if (auto verified = verify_no_network(); !verified) return verified;
+  return verify_powerless();
 }
 
 }  // namespace isogate

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 
@@ -33,8 +33,8 @@ Result<void> keep_capabilities(uint64_t linux_capabilities);
 // process, small limits.
 Result<void> enter_quarantine();
 
-// Who is told of the call that a process is about to die of: one datagram, `record_of(name)`, is sent to
-// `socket` first. The records are made beforehand; a signal handler only sends.
+// Where a process reports the call that its filter is about to kill it for: one datagram, `record_of(name)`,
+// is sent to `socket` first. The records are made beforehand; a signal handler only sends.
 struct ViolationReport {
   int socket = -1;  // -1: nobody
   std::string (*record_of)(const char* system_call) = nullptr;

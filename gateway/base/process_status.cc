@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate {
 namespace {
@@ -98,7 +98,7 @@ Result<ProcessStatus> read_process_status() {
   status.threads = static_cast<uint32_t>(lines.number("Threads", 10));
   if (!lines.missing().empty())
     return Error{ISOGATE_INTERNAL, 0,
-                 "cannot tell the privileges of this process: /proc/self/status has no readable line `" +
+                 "cannot determine the privileges of this process: /proc/self/status has no readable line `" +
                      std::string(lines.missing()) + "`"};
   return status;
 }

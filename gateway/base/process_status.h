@@ -1,11 +1,11 @@
-// What the kernel says about this process: /proc/self/status, the part that privileges are about.
+// The part of /proc/self/status that describes the privileges of this process.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 

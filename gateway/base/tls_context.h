@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 struct ssl_ctx_st;
 

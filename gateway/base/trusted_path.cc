@@ -14,8 +14,6 @@ namespace {
 
 constexpr int kMaxLinks = 40;
 
-Error refused(std::string message) { return {ISOGATE_PERMISSION_DENIED, 0, std::move(message)}; }
-
 std::string in_quotes(const std::string& text) { return "`" + text + "`"; }
 
 bool is_trusted(uid_t uid) { return uid == 0 || uid == ::geteuid(); }
@@ -35,19 +33,19 @@ std::string or_chmod(const char* change, const struct stat& info, const std::str
 Result<void> check_writers(const struct stat& info, const std::string& path) {
   const uid_t own = ::geteuid();
   if (!is_trusted(info.st_uid))
-    return refused(in_quotes(path) + " belongs to uid " + std::to_string(info.st_uid) +
-                   ", which could change " + "what this gateway loads; it must belong to root" +
-                   (own == 0 ? "" : " or to uid " + std::to_string(own)) + ": chown root " + path);
+    return denied(in_quotes(path) + " belongs to uid " + std::to_string(info.st_uid) +
+                  ", which could change " + "what this gateway loads; it must belong to root" +
+                  (own == 0 ? "" : " or to uid " + std::to_string(own)) + ": chown root " + path);
   if ((info.st_mode & S_IWOTH) != 0)
-    return refused(
+    return denied(
         in_quotes(path) + " is writable by everybody" +
         ((info.st_mode & S_ISVTX) != 0 ? " (its sticky bit does not help: anybody may put a file there first)"
                                        : "") +
         "; use a place that only root or the gateway's user can write" + or_chmod("o-w", info, path));
   if ((info.st_mode & S_IWGRP) != 0)
-    return refused(in_quotes(path) +
-                   " is writable by its group; use a place that only root or the gateway's user" +
-                   " can write" + or_chmod("g-w", info, path));
+    return denied(in_quotes(path) +
+                  " is writable by its group; use a place that only root or the gateway's user" +
+                  " can write" + or_chmod("g-w", info, path));
   return {};
 }
 
@@ -91,7 +89,7 @@ class Walk {
 
   // All that is above has been checked.
   Result<void> leave(const std::string& path) {
-    if (!kind_.links) return refused(in_quotes(path) + " has `..` in it; write the path out");
+    if (!kind_.links) return denied(in_quotes(path) + " has `..` in it; write the path out");
     Fd above(::openat(here_.get(), "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
     struct stat info {};
     if (!above || ::fstat(above.get(), &info) != 0)
@@ -106,18 +104,18 @@ class Walk {
     std::string path = seen_ + "/" + part;
     Fd next(::openat(here_.get(), part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     if (!next && errno == ENOENT && sticky_ && !kind_.links)
-      return refused(in_quotes(path) + " is not there, and everybody may put something there");
+      return denied(in_quotes(path) + " is not there, and everybody may put something there");
     if (!next) return os_error("cannot open " + in_quotes(path), errno);
     struct stat info {};
     if (::fstat(next.get(), &info) != 0) return os_error("cannot look at " + in_quotes(path), errno);
     bool last = parts_.empty();
     if (S_ISLNK(info.st_mode)) {
       if (last && !kind_.directory && !kind_.links)
-        return refused(in_quotes(path) + " is a symbolic link; name the file it points to");
+        return denied(in_quotes(path) + " is a symbolic link; name the file it points to");
       return follow(next, info, path);
     }
     if ((!last || kind_.directory) && !S_ISDIR(info.st_mode))
-      return refused(in_quotes(path) + " is not a directory");
+      return denied(in_quotes(path) + " is not a directory");
     const bool on_the_way = parts_.size() > (kind_.directory || kind_.links ? 0u : 1u);
     const bool sticky = on_the_way && is_sticky(info);
     if (auto checked = sticky ? Result<void>() : check_writers(info, path); !checked) return checked;
@@ -130,21 +128,21 @@ class Walk {
 
   // Nobody else can put another file here: the directory has been checked.
   Result<void> open_file(const std::string& part, const struct stat& info, const std::string& path) {
-    if (!S_ISREG(info.st_mode)) return refused(in_quotes(path) + " is not a regular file");
+    if (!S_ISREG(info.st_mode)) return denied(in_quotes(path) + " is not a regular file");
     Fd file(::openat(here_.get(), part.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct stat opened {};
     if (!file || ::fstat(file.get(), &opened) != 0) return os_error("cannot open " + in_quotes(path), errno);
     if (opened.st_ino != info.st_ino || opened.st_dev != info.st_dev)
-      return refused(in_quotes(path) + " was replaced while it was checked; try again");
+      return denied(in_quotes(path) + " was replaced while it was checked; try again");
     here_ = std::move(file);
     return {};
   }
 
   // The directory that holds the link is checked already: nobody else can point it elsewhere.
   Result<void> follow(const Fd& link, const struct stat& info, const std::string& path) {
-    if (++links_ > kMaxLinks) return refused(in_quotes(path) + ": too many symbolic links");
+    if (++links_ > kMaxLinks) return denied(in_quotes(path) + ": too many symbolic links");
     if (!is_trusted(info.st_uid))
-      return refused(in_quotes(path) + " is a symbolic link of uid " + std::to_string(info.st_uid));
+      return denied(in_quotes(path) + " is a symbolic link of uid " + std::to_string(info.st_uid));
     std::string target(4096, '\0');
     ssize_t size = ::readlinkat(link.get(), "", target.data(), target.size());
     if (size <= 0 || static_cast<size_t>(size) == target.size())

@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "runner/error.h"
-#include "runner/fd.h"
+#include "lib/error.h"
+#include "lib/fd.h"
 
 namespace isogate {
 
@@ -22,7 +22,7 @@ struct TrustedPath {
 
 // The directory (O_PATH) or regular file (for reading) at an absolute path, if nobody but root and this
 // process's user can change what is found there. Symbolic links above it are followed where they are as safe.
-// A missing last part is not found, if what would hold it is safe. An error says whose it is and what to do:
+// A missing last part is not found, if what would hold it is safe. An error names the owner and the remedy:
 // chown, chmod.
 Result<Fd> open_trusted(const std::string& path, TrustedPath kind = {});
 

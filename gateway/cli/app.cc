@@ -2,15 +2,14 @@
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/declare.h"
-#include "gateway/cli/exit_code.h"
 #include "gateway/cli/output.h"
+#include "gateway/config/problems.h"
 
 namespace isogate::cli {
 namespace {
 
 // The command that was typed, as far as it is one, and the first word that is none.
-std::string unknown_command(const CLI::App& app, const std::vector<std::string>& words,
-                            std::string& nearest) {
+std::string unknown_command(const CLI::App& app, const std::vector<std::string>& words, std::string& near) {
   const CLI::App* at = &app;
   for (const std::string& word : words) {
     CommandInfo here = command_info(at);
@@ -18,7 +17,7 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
     std::vector<std::string> names = {"man"};
     for (const CommandInfo& inner : here.commands) names.push_back(inner.name);
     if (std::find(names.begin(), names.end(), word) == names.end()) {
-      nearest = nearest_of(word, names);
+      near = nearest(word, names);
       return word;
     }
     at = at->get_subcommand(word);
@@ -42,7 +41,7 @@ std::string nearest_option(const CLI::App* command, const std::vector<std::strin
   for (std::string word : words) {
     word = word.substr(0, word.find('='));
     if (word.starts_with("--") && std::find(names.begin(), names.end(), word) == names.end())
-      return nearest_of(word, names);
+      return nearest(word, names);
   }
   return "";
 }
@@ -61,9 +60,9 @@ std::string program_among(const CLI::App* command, const std::vector<std::string
   return "";
 }
 
-int usage_error(const std::string& message, const std::string& nearest, const std::string& command) {
+int usage_error(const std::string& message, const std::string& near, const std::string& command) {
   complain(message);
-  if (!nearest.empty()) advise("Did you mean `" + nearest + "`?");
+  if (!near.empty()) advise("Did you mean `" + near + "`?");
   advise("`isogate " + (command.empty() ? "" : command + " ") + "--help` shows what there is.");
   return kUsage;
 }
@@ -95,8 +94,8 @@ std::string exec_mistake(const ExecOptions& exec, const std::vector<std::string>
 int parse_and_run(CLI::App& app, Parsed& parsed, std::vector<std::string> words) {
   std::vector<std::string> program;
   if (!split_program(words, program)) return usage_error("nothing follows --", "", "exec");
-  std::string nearest, unknown = unknown_command(app, words, nearest);
-  if (!unknown.empty()) return usage_error("`" + unknown + "` is no command", nearest, "");
+  std::string meant, unknown = unknown_command(app, words, meant);
+  if (!unknown.empty()) return usage_error("`" + unknown + "` is no command", meant, "");
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::Success& done) {

@@ -9,8 +9,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "gateway/cli/exit_code.h"
+#include "gateway/cli/cli.h"
 #include "gateway/cli/output.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -23,7 +24,9 @@ std::string environment(const char* name) {
 }
 
 std::string state_dir_of(const ClientOptions& options) {
-  return options.state_dir.empty() ? default_state_dir() : options.state_dir;
+  if (!options.state_dir.empty()) return options.state_dir;
+  const std::string named = environment("ISOGATE_STATE_DIR");
+  return named.empty() ? default_state_dir(process_environment()) : named;
 }
 
 Result<std::string> read_key(const std::string& path, bool must_be_there) {
@@ -93,9 +96,9 @@ const char* advice_for(const std::string& code) {
       {"is_directory", "`isogate ls PATH` shows what is in it."},
       {"outcome_unknown", "The program may have run, wholly or in part: look before you run it again."},
       {"permission_denied",
-       "The sandbox may not do that, or the configuration does not allow it to this tenant."},
+       "The sandbox may not do that, or the configuration does not allow it to this tenant or key."},
       {"rate_limited", "Try again in a moment."},
-      {"sandbox_not_found", "`isogate sandbox ls` shows which there are."},
+      {"sandbox_not_found", "`isogate sandbox ls`, or `ls --orphans`, shows which there are."},
       {"sandbox_lost", "Its workspace is gone. `isogate sandbox rm AGENT` lets a new one begin."},
       {"unauthenticated",
        "Set ISOGATE_KEY or give --key-file; on the gateway's own machine its user and root\n"
@@ -126,13 +129,6 @@ void print_error_object(const Json& object) {
 
 }  // namespace
 
-std::string default_state_dir() {
-  if (std::string dir = environment("ISOGATE_STATE_DIR"); !dir.empty()) return dir;
-  if (::geteuid() == 0) return "/var/lib/isogate";
-  if (std::string dir = environment("XDG_STATE_HOME"); !dir.empty() && dir[0] == '/') return dir + "/isogate";
-  return environment("HOME") + "/.local/state/isogate";
-}
-
 Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& options) {
   if (named_url(options).empty() && !names_state_dir(options) && !is_there(state_dir_of(options)))
     return std::optional<HttpClient>();
@@ -152,15 +148,9 @@ Result<HttpClient> find_gateway(const ClientOptions& options) {
   return client_of(options, Endpoint{"127.0.0.1", 9090, ""}, false);
 }
 
-Result<HttpAnswer> post_json(const ClientOptions& options, const std::string& path, const std::string& body) {
+Result<HttpAnswer> call_gateway(const ClientOptions& options, const HttpRequest& request) {
   auto client = find_gateway(options);
   if (!client.ok()) return client.error();
-  HttpRequest request;
-  request.method = "POST";
-  request.target = path;
-  request.content_type = "application/json";
-  request.body = body;
-  request.wait_sec = 600;
   return client->call(request);
 }
 
@@ -211,6 +201,17 @@ int report_refusal(const HttpAnswer& answer, bool json) {
     advise(advice);
   if (!answer.retry_after.empty()) advise("Retry after " + answer.retry_after + " s.");
   return kFailed;
+}
+
+std::string raw_target(const FileOptions& options, std::string query) {
+  std::string agent = options.agent.empty() ? "default" : options.agent;
+  auto add = [&](const char* name, const std::string& value) {
+    if (!value.empty()) query += (query.empty() ? "" : "&") + std::string(name) + "=" + percent_encode(value);
+  };
+  add("scope", options.scope);
+  add("user", options.user);
+  std::string target = "/workspace/files/" + percent_encode(agent) + "/" + escape_path(options.path);
+  return query.empty() ? target : target + "?" + query;
 }
 
 }  // namespace isogate::cli

@@ -1,4 +1,4 @@
-// The gateway a command talks to: found, with its key; its refusals told to a person or a program.
+// The gateway a command talks to: found, with its key; its refusals reported to a person or a program.
 #pragma once
 
 #include <optional>
@@ -19,17 +19,17 @@ Result<HttpClient> find_gateway(const ClientOptions& options);
 // state directory.
 Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& options);
 
-// A JSON call; the answer as it came.
-Result<HttpAnswer> post_json(const ClientOptions& options, const std::string& path, const std::string& body);
+// One call to the gateway that find_gateway() finds; the answer as it came.
+Result<HttpAnswer> call_gateway(const ClientOptions& options, const HttpRequest& request);
 
-// Tells stderr what went wrong and what to do, or with json one error object. Answers the exit code:
-// kUsage for what the caller can mend before asking, else kGateway.
+// /workspace/files/{agent_id}/{path}, with scope and user.
+std::string raw_target(const FileOptions& options, std::string query);
+
+// Prints to stderr what went wrong and what to do, or with json one error object. Returns the exit code:
+// kUsage for what the caller can correct first, else kGateway.
 int report(const Error& error, bool json);
 
 // The same for an answer that refuses. kFailed, or kGateway when it is not one of this contract.
 int report_refusal(const HttpAnswer& answer, bool json);
-
-// $ISOGATE_STATE_DIR, else /var/lib/isogate for root, else $XDG_STATE_HOME or ~/.local/state, /isogate.
-std::string default_state_dir();
 
 }  // namespace isogate::cli

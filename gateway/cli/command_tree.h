@@ -26,7 +26,4 @@ std::string completion_for_zsh(const CommandInfo& app);
 std::string completion_for_fish(const CommandInfo& app);
 std::string man_page(const CommandInfo& app);  // roff, man(7)
 
-// The candidate that `word` was most likely meant to be; empty: none is near.
-std::string nearest_of(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace isogate::cli

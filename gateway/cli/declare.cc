@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "gateway/cli/exit_code.h"
+#include "gateway/cli/cli.h"
 #include "gateway/cli/output.h"
 #include "gateway/config/settings.h"
 
@@ -139,11 +139,18 @@ void declare_serve(CLI::App& app, Parsed& parsed) {
   serve->callback([&parsed] { parsed.run = [&parsed] { return run_serve(parsed.serve); }; });
 }
 
+std::string flag_of(std::string setting) {
+  std::ranges::replace(setting, '_', '-');
+  return "--" + setting;
+}
+
 void declare_exec_limits(CLI::App* exec, ExecOptions& options) {
-  count(exec->add_option("--memory-mb", options.memory_mb, "Limit of RAM and swap together, MiB"), "MIB", 1);
-  count(exec->add_option("--cpu-percent", options.cpu_percent, "Limit of CPU time; 100 is one CPU"),
-        "PERCENT", 1);
-  count(exec->add_option("--max-pids", options.max_pids, "Limit of processes and threads"), "COUNT", 1);
+  for (size_t row = 0; row < kLimitKindCount; ++row) {
+    const LimitKind& kind = kLimitKinds[row];
+    if (kind.most_of_exec == 0) continue;
+    count(exec->add_option(flag_of(kind.setting), options.limits[row], kind.brief), kind.unit,
+          kind.least_of_exec);
+  }
   exec->add_option("--backend", options.backend, "This backend or an error")->type_name("NAME");
   choice(exec->add_option("--min-isolation", options.min_isolation, "The least isolation to accept"),
          "none|namespace|container|vm");
@@ -212,10 +219,16 @@ void declare_sandbox(CLI::App& app, Parsed& parsed) {
   SandboxOptions& options = parsed.sandbox;
   CLI::App* list = sandbox->add_subcommand("ls", "This tenant's sandboxes, the last used first");
   add_client(list, options.client);
+  list->add_flag("--orphans", options.orphans,
+                 "What lost sandboxes have left on an engine; over the gateway's Unix socket");
   list->callback([&parsed] { parsed.run = [&parsed] { return run_sandbox_list(parsed.sandbox); }; });
   CLI::App* remove = sandbox->add_subcommand("rm", "End what runs in a sandbox; its workspace stays");
   add_client(remove, options.client);
-  remove->add_flag("--purge", options.purge, "Its workspace goes as well");
+  CLI::Option* purge = remove->add_flag("--purge", options.purge, "Its workspace goes as well");
+  CLI::Option* orphan = remove->add_flag(
+      "--orphan", options.orphans, "All that a lost sandbox has left, named by its id of `ls --orphans`");
+  orphan->excludes(purge);
+  remove->add_flag("--running", options.running, "With --orphan: also where it still runs")->needs(orphan);
   remove->add_option("agent", options.agents, "The agent whose sandbox it is; several may be named")
       ->type_name("AGENT")
       ->required();
@@ -237,8 +250,7 @@ void declare_probe(CLI::App& app, Parsed& parsed) {
 void declare_plugin(CLI::App& app, Parsed& parsed) {
   CLI::App* plugin = app.add_subcommand("plugin", "Look at plugins");
   plugin->require_subcommand(1);
-  CLI::App* describe =
-      plugin->add_subcommand("describe", "Check a plugin file and show what it says of itself");
+  CLI::App* describe = plugin->add_subcommand("describe", "Check a plugin file and show its descriptor");
   describe->add_option("file", parsed.plugin.file, "The .so file")->type_name("FILE")->required();
   describe->add_flag("--json", parsed.plugin.json, "Print JSON");
   describe->callback([&parsed] { parsed.run = [&parsed] { return run_plugin_describe(parsed.plugin); }; });
@@ -251,7 +263,8 @@ void declare_plugin(CLI::App& app, Parsed& parsed) {
 void declare_config(CLI::App& app, Parsed& parsed) {
   CLI::App* config = app.add_subcommand("config", "Check and explain the configuration");
   config->require_subcommand(1);
-  CLI::App* check = config->add_subcommand("check", "Say what is wrong with it, or that nothing is");
+  CLI::App* check =
+      config->add_subcommand("check", "List the mistakes in it, or confirm that there are none");
   check->add_option("file", parsed.config.file, "YAML or JSON; none: ISOGATE_CONFIG")->type_name("FILE");
   check->callback([&parsed] { parsed.run = [&parsed] { return run_config_check(parsed.config); }; });
   CLI::App* show = config->add_subcommand("show", "The effective configuration as JSON, secrets hidden");

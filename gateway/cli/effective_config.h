@@ -7,7 +7,7 @@ namespace isogate::cli {
 
 LoadOptions load_options(const ConfigOptions& options);
 
-// Tells stderr every mistake; kFailed.
+// Prints every mistake to stderr; kFailed.
 int report_config(const Error& error);
 
 }  // namespace isogate::cli

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate::cli {
 

@@ -4,10 +4,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
 #include "gateway/cli/event_stream.h"
-#include "gateway/cli/exit_code.h"
 #include "gateway/cli/output.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -18,14 +19,6 @@ constexpr size_t kMaxStdinBytes = 64u << 20;
 constexpr double kMarginSec = 120;         // queueing, and the opening of a sandbox
 constexpr double kLongestExecSec = 86400;  // without --timeout the gateway's own default holds
 constexpr double kStreamSilenceSec = 60;   // a ping comes every 15 s
-
-bool is_utf8_text(const std::string& bytes) {
-  try {
-    return !Json(bytes).dump().empty();
-  } catch (const Json::exception&) {
-    return false;
-  }
-}
 
 Result<std::string> read_stdin() {
   std::string all;
@@ -54,8 +47,8 @@ Result<void> add_stdin(const ExecOptions& options, Json& body) {
   if (!options.read_stdin) return {};
   auto bytes = read_stdin();
   if (!bytes.ok()) return bytes.error();
-  bool text = is_utf8_text(*bytes);
-  body["stdin"] = text ? *bytes : base64(*bytes);
+  const bool text = is_utf8(*bytes);
+  body["stdin"] = text ? *bytes : base64_encode(*bytes);
   body["stdin_encoding"] = text ? "utf-8" : "base64";
   return {};
 }
@@ -83,9 +76,8 @@ Result<std::string> request_body(const ExecOptions& options) {
   add_optional(body, "artifact_dir", options.artifact_dir);
   add_optional(body, "backend", options.backend);
   add_optional(body, "min_isolation", options.min_isolation);
-  add_optional(cgroup, "memory_mb", options.memory_mb);
-  add_optional(cgroup, "cpu_percent", options.cpu_percent);
-  add_optional(cgroup, "max_pids", options.max_pids);
+  for (size_t row = 0; row < kLimitKindCount; ++row)
+    add_optional(cgroup, kLimitKinds[row].setting, options.limits[row]);
   if (!cgroup.empty()) body["cgroup"] = cgroup;
   if (options.lines) body["lines"] = true;
   if (auto added = add_env(options, body); !added.ok()) return added.error();
@@ -98,7 +90,7 @@ Result<std::string> request_body(const ExecOptions& options) {
   }
 }
 
-// Its exit code could be the program's own, so what else ended it is told.
+// Its exit code could be the program's own, so any other ending is reported.
 void tell_what_ended_it(const ExecEnd& end) {
   char after[40] = "";
   if (end.duration_sec)
@@ -144,7 +136,7 @@ int failed(const Error& error, bool json) {
   return kGateway;
 }
 
-// A refusal of an exec is never the program's own exit code; what it had said before is shown.
+// A refusal of an exec is never the program's own exit code; its output until then is shown.
 int refused(const HttpAnswer& answer, bool json) {
   Json body = Json::parse(answer.body, nullptr, false);
   if (!json && body.is_object() && body.contains("error") && body["error"].is_object()) {

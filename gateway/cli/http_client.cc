@@ -1,9 +1,12 @@
 #include "gateway/cli/http_client.h"
 
+#include <Poco/Net/Context.h>
 #include <Poco/Net/HTTPClientSession.h>
 #include <Poco/Net/HTTPRequest.h>
 #include <Poco/Net/HTTPResponse.h>
 #include <Poco/Net/NetException.h>
+#include <Poco/Net/SSLManager.h>
+#include <Poco/Net/SecureStreamSocket.h>
 #include <Poco/Net/SocketAddress.h>
 #include <Poco/Net/StreamSocket.h>
 #include <sys/socket.h>
@@ -18,8 +21,8 @@
 #include <ostream>
 #include <sstream>
 
-#include "gateway/cli/tls_client.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -32,6 +35,24 @@ using Poco::Net::HTTPClientSession;
 using Poco::Net::SocketAddress;
 
 Error lost(const std::string& what) { return {ISOGATE_LOST, 0, what}; }
+
+// A TLS handshake over a connected socket. The other side's certificate must be valid for `host`, a name or
+// an address, and lead to an authority of ca_file (PEM), or of the system where that is empty. Throws
+// Poco::Exception, also for a file that cannot be read.
+Poco::Net::StreamSocket secured(const Poco::Net::StreamSocket& plain, const std::string& host,
+                                const std::string& ca_file) {
+  using Poco::Net::Context;
+  Context::Params params;
+  params.verificationMode = Context::VERIFY_STRICT;
+  params.caLocation = ca_file;
+  params.loadDefaultCAs = ca_file.empty();
+  Context::Ptr context = new Context(Context::TLS_CLIENT_USE, params);
+  context->requireMinimumProtocol(Context::PROTO_TLSV1_2);
+  auto socket = Poco::Net::SecureStreamSocket::attach(plain, host, context);
+  socket.completeHandshake();
+  socket.verifyPeerCertificate(host);
+  return socket;
+}
 
 Poco::Net::StreamSocket connect(const Endpoint& endpoint, double wait_sec) {
   Poco::Net::StreamSocket socket;
@@ -96,7 +117,7 @@ Poco::Net::HTTPRequest head_of(const HttpRequest& request, const Endpoint& endpo
   return head;
 }
 
-// Sends what body_fd brings; false: the gateway has stopped listening, its answer may tell why.
+// Sends what body_fd brings; false: the gateway has stopped reading, its answer may give the reason.
 Result<bool> send_from(int fd, std::optional<uint64_t> expected, std::ostream& out) {
   std::string piece(kPiece, '\0');
   uint64_t sent = 0;
@@ -125,7 +146,7 @@ Result<bool> send(HTTPClientSession& session, Poco::Net::HTTPRequest& head, cons
   return sent;
 }
 
-// What a gateway said before it closed its side in the middle of a request: mostly why.
+// The answer of a gateway that closed its side in the middle of a request: mostly the reason.
 Result<HttpAnswer> early_answer(Poco::Net::StreamSocket& socket, const std::string& broken) {
   std::string bytes, piece(kPiece, '\0');
   socket.setReceiveTimeout(Poco::Timespan(2, 0));
@@ -144,17 +165,7 @@ Result<HttpAnswer> early_answer(Poco::Net::StreamSocket& socket, const std::stri
   return answer;
 }
 
-struct BodyRules {
-  bool length_known = false;
-  uint64_t length = 0;
-};
-
-BodyRules body_rules(const Poco::Net::HTTPResponse& head) {
-  if (!head.hasContentLength()) return {};
-  return {true, static_cast<uint64_t>(head.getContentLength64())};
-}
-
-Result<void> receive(std::istream& in, const BodyRules& rules, const BodySink& sink) {
+Result<void> receive(std::istream& in, std::optional<uint64_t> length, const BodySink& sink) {
   std::string piece(kPiece, '\0');
   uint64_t received = 0;
   while (in.good()) {
@@ -165,9 +176,9 @@ Result<void> receive(std::istream& in, const BodyRules& rules, const BodySink& s
     received += count;
     if (auto taken = sink(std::string_view(piece.data(), count)); !taken.ok()) return taken;
   }
-  if (rules.length_known && received != rules.length)
+  if (length && received != *length)
     return lost("the gateway's answer was cut short: " + std::to_string(received) + " of " +
-                std::to_string(rules.length) + " bytes came");
+                std::to_string(*length) + " bytes came");
   return {};
 }
 
@@ -180,15 +191,16 @@ Result<HttpAnswer> read_answer(HTTPClientSession& session, const HttpRequest& re
   if (request.method == Poco::Net::HTTPRequest::HTTP_HEAD) return answer;
   bool to_sink = sink && answer.ok();
   bool events = head.getContentType().rfind("application/x-ndjson", 0) == 0;
-  BodyRules rules = body_rules(head);
-  if (to_sink && !events && !rules.length_known)
-    return lost("the gateway's answer does not say how long it is, so a cut could not be seen");
+  std::optional<uint64_t> length;
+  if (head.hasContentLength()) length = static_cast<uint64_t>(head.getContentLength64());
+  if (to_sink && !events && !length)
+    return lost("the gateway's answer has no length, so that a cut could not be noticed");
   auto collect = [&](std::string_view bytes) -> Result<void> {
     if (answer.body.size() + bytes.size() > kMaxBodyBytes) return lost("the gateway's answer is over 1 GiB");
     answer.body += bytes;
     return {};
   };
-  auto received = receive(in, rules, to_sink ? sink : BodySink(collect));
+  auto received = receive(in, length, to_sink ? sink : BodySink(collect));
   if (!received.ok()) return received.error();
   if (const Poco::Exception* broken = session.networkException())
     return lost("the connection to the gateway broke: " + broken->displayText());
@@ -274,7 +286,7 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
                           "the gateway at " + endpoint_.text() + " closed the connection during the request");
     return read_answer(session, request, sink);
   } catch (const Poco::TimeoutException&) {
-    return lost("the gateway at " + endpoint_.text() + " said nothing for " +
+    return lost("the gateway at " + endpoint_.text() + " sent nothing for " +
                 std::to_string(static_cast<int64_t>(request.wait_sec)) + " s");
   } catch (const Poco::Exception& error) {
     return lost("the connection to the gateway at " + endpoint_.text() + " broke: " + one_line(error) +
@@ -284,26 +296,11 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
   }
 }
 
-std::string escape_value(std::string_view value) {
-  static constexpr char kDigits[] = "0123456789ABCDEF";
-  std::string text;
-  for (unsigned char c : value) {
-    if (std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_' || c == '~') {
-      text += static_cast<char>(c);
-    } else {
-      text += '%';
-      text += kDigits[c >> 4];
-      text += kDigits[c & 15];
-    }
-  }
-  return text;
-}
-
 std::string escape_path(std::string_view path) {
   std::string text;
   for (size_t begin = 0; begin <= path.size();) {
     size_t end = std::min(path.find('/', begin), path.size());
-    text += escape_value(path.substr(begin, end - begin));
+    text += percent_encode(path.substr(begin, end - begin));
     if (end < path.size()) text += begin == end ? "%2F" : "/";
     begin = end + 1;
   }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate::cli {
 
@@ -57,7 +57,7 @@ class HttpClient {
 
   // ISOGATE_UNAVAILABLE: no connection, or to somebody unproven, so nothing was asked. ISOGATE_LOST: contact
   // ended later, or the answer is cut short. An answer that refuses is not an error. With a sink, an answer
-  // whose end cannot be told from a cut is refused, unless it is a stream of events, which says its end
+  // whose end cannot be told from a cut is refused, unless it is a stream of events, which marks its end
   // itself.
   Result<HttpAnswer> call(const HttpRequest& request, const BodySink& sink = {});
 
@@ -72,6 +72,5 @@ class HttpClient {
 
 // Everything but unreserved characters and single inner slashes as %XX.
 std::string escape_path(std::string_view path);
-std::string escape_value(std::string_view value);  // '/' too
 
 }  // namespace isogate::cli

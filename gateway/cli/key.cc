@@ -5,11 +5,11 @@
 
 #include <cerrno>
 
-#include "gateway/base/hash.h"
-#include "gateway/cli/exit_code.h"
+#include "gateway/cli/cli.h"
 #include "gateway/cli/options.h"
 #include "gateway/cli/output.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "lib/hash.h"
 
 namespace isogate::cli {
 namespace {

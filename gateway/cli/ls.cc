@@ -1,12 +1,10 @@
 // isogate ls
 #include <unistd.h>
 
-#include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
-#include "gateway/cli/exit_code.h"
-#include "gateway/cli/file_call.h"
 #include "gateway/cli/output.h"
 
 namespace isogate::cli {
@@ -28,18 +26,15 @@ std::string name_of(const Json& entry) {
 
 std::string details_of(const Json& entry) {
   std::string type = entry.at("type").get<std::string>();
-  time_t seconds = static_cast<time_t>(entry.at("mtime_ms").get<int64_t>() / 1000);
-  struct tm broken_down {};
-  ::gmtime_r(&seconds, &broken_down);
-  char when[32], line[128];
-  ::strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &broken_down);
+  char line[128];
   char letter = type == "file" ? '-' : type == "directory" ? 'd' : type == "symlink" ? 'l' : '?';
   ::snprintf(line, sizeof line, "%c%-5.5s %12llu  %s  ", letter, entry.at("mode").get<std::string>().c_str(),
-             static_cast<unsigned long long>(entry.at("size").get<uint64_t>()), when);
+             static_cast<unsigned long long>(entry.at("size").get<uint64_t>()),
+             utc_text(entry.at("mtime_ms").get<int64_t>()).c_str());
   return line;
 }
 
-int show(const std::string& body, bool with_details) try {
+int show_listing(const std::string& body, bool with_details) try {
   Json answer = Json::parse(body);
   std::string text;
   for (const Json& entry : answer.at("entries")) {
@@ -68,11 +63,13 @@ int run_list(const ListOptions& options) {
   if (!options.scope.empty()) body["scope"] = options.scope;
   if (!options.user.empty()) body["user"] = options.user;
   if (options.recursive) body["recursive"] = true;
-  auto answer =
-      post_json(options.client, "/workspace/list", body.dump(-1, ' ', false, Json::error_handler_t::replace));
+  HttpRequest request{.method = "POST", .target = "/workspace/list", .content_type = "application/json"};
+  request.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  request.wait_sec = 600;
+  auto answer = call_gateway(options.client, request);
   if (!answer.ok()) return report(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
-  if (!json) return show(answer->body, options.with_details);
+  if (!json) return show_listing(answer->body, options.with_details);
   print(answer->body);
   return kDone;
 }

@@ -116,7 +116,7 @@ Refused, not found, not valid; no backend may serve; the gateway could not start
 The command line makes no sense.
 .TP
 .B 125
-No gateway, or no usable answer: the message says which.
+No gateway, or no usable answer: the message names which.
 .BR "isogate exec" :
 also when the gateway refused, or lost contact with the program, whose outcome is then unknown.
 .TP

@@ -1,12 +1,14 @@
-// What the command line says, one struct per command. Filled by declare.cc, read by the commands.
+// The options of the command line, one struct per command. Filled by declare.cc, read by the commands.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "gateway/config/load.h"
+#include "lib/limits.h"
 
 namespace isogate::cli {
 
@@ -28,7 +30,8 @@ struct ExecOptions {
   std::string agent, cwd, user, backend, min_isolation, artifact_dir, command;
   std::vector<std::string> env, argv;
   std::optional<double> timeout_sec;
-  std::optional<uint64_t> memory_mb, cpu_percent, max_pids, max_output_bytes;
+  std::optional<uint64_t> max_output_bytes;
+  std::array<std::optional<uint64_t>, kLimitKindCount> limits;  // by row
   bool read_stdin = false, stream = false, lines = false;
 };
 
@@ -60,7 +63,7 @@ struct RemoveOptions : FileOptions {
 struct SandboxOptions {
   ClientOptions client;
   std::vector<std::string> agents;
-  bool purge = false;
+  bool purge = false, orphans = false, running = false;
 };
 
 struct ProbeOptions {

@@ -8,7 +8,8 @@
 #include <array>
 #include <cerrno>
 
-#include "gateway/cli/exit_code.h"
+#include "gateway/cli/cli.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -21,18 +22,6 @@ void interrupted(int) {
   [[maybe_unused]] ssize_t n = ::write(2, kMessage, sizeof kMessage - 1);
   ::_exit(kInterrupted);
 }
-
-constexpr char kAlphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-// The value of each character, -1 for those that are none.
-constexpr auto kValues = [] {
-  std::array<signed char, 256> values{};
-  values.fill(-1);
-  for (signed char i = 0; i < 64; ++i) values[static_cast<unsigned char>(kAlphabet[i])] = i;
-  return values;
-}();
-
-int value_of(char c) { return kValues[static_cast<unsigned char>(c)]; }
 
 }  // namespace
 
@@ -63,35 +52,10 @@ void advise(std::string_view what_to_do) {
   [[maybe_unused]] auto ignored = write_all(2, "  " + std::string(what_to_do) + "\n");
 }
 
-std::string base64(std::string_view bytes) {
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    unsigned group = 0;
-    for (size_t k = 0; k < 3; ++k)
-      group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0u);
-    for (size_t k = 0; k < 4; ++k)
-      text += i + k <= bytes.size() ? kAlphabet[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
-}
-
 Result<std::string> from_base64(std::string_view text) {
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3);
-  if (text.size() % 4 != 0) return Error{ISOGATE_LOST, 0, "the gateway sent base64 of a wrong length"};
-  for (size_t i = 0; i < text.size(); i += 4) {
-    bool last = i + 4 == text.size();
-    size_t padding = !last ? 0 : text[i + 3] != '=' ? 0 : text[i + 2] != '=' ? 1 : 2;
-    unsigned group = 0;
-    for (size_t k = 0; k < 4; ++k) {
-      int value = k < 4 - padding ? value_of(text[i + k]) : 0;
-      if (value < 0) return Error{ISOGATE_LOST, 0, "the gateway sent base64 that is none"};
-      group = group << 6 | static_cast<unsigned>(value);
-    }
-    for (size_t k = 0; k < 3 - padding; ++k) bytes += static_cast<char>(group >> (16 - 8 * k) & 255);
-  }
-  return bytes;
+  auto bytes = base64_decode(text);
+  if (!bytes) return Error{ISOGATE_LOST, 0, "the gateway sent base64 that is none"};
+  return std::move(*bytes);
 }
 
 std::string for_terminal(std::string_view text) {
@@ -99,6 +63,21 @@ std::string for_terminal(std::string_view text) {
   for (char& c : safe)
     if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f) c = '?';
   return safe;
+}
+
+std::string utc_text(int64_t ms) {
+  const time_t seconds = static_cast<time_t>(ms / 1000);
+  struct tm broken_down {};
+  ::gmtime_r(&seconds, &broken_down);
+  char text[32];
+  ::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &broken_down);
+  return text;
+}
+
+std::string listed(const nlohmann::ordered_json& texts) {
+  std::string list;
+  for (const auto& text : texts) list += (list.empty() ? "" : ", ") + text.get<std::string>();
+  return list.empty() ? "none" : list;
 }
 
 void end_on_signals() {

@@ -1,22 +1,25 @@
 // Bytes to stdout and messages to stderr.
 #pragma once
 
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate::cli {
 
 // All bytes or an error. A reader that has gone ends this process with kPipeClosed, without a word.
 Result<void> write_all(int fd, std::string_view bytes);
-void print(std::string_view text);         // to stdout; ends the process when that fails
-void complain(std::string_view message);   // "isogate: <message>\n" to stderr
-void advise(std::string_view what_to_do);  // "  <line>\n", indented below it
-std::string base64(std::string_view bytes);
+void print(std::string_view text);                       // to stdout; ends the process when that fails
+void complain(std::string_view message);                 // "isogate: <message>\n" to stderr
+void advise(std::string_view what_to_do);                // "  <line>\n", indented below it
 Result<std::string> from_base64(std::string_view text);  // what a gateway sent; strict, ISOGATE_LOST
 // Control characters as '?', where a terminal would act on them.
 std::string for_terminal(std::string_view text);
+std::string utc_text(int64_t ms);                         // since 1970: "2026-01-02T03:04:05Z"
+std::string listed(const nlohmann::ordered_json& texts);  // "a, b", or "none"
 
 // A command that can be interrupted: Ctrl-C and SIGTERM end it with kInterrupted at once, which closes
 // its connection, and the gateway then kills what it ran. `unfinished`, if any, is unlinked first.

@@ -1,37 +1,29 @@
 // isogate plugin describe, list
-#include <dirent.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "gateway/cli/cli.h"
 #include "gateway/cli/effective_config.h"
-#include "gateway/cli/exit_code.h"
 #include "gateway/cli/output.h"
 #include "gateway/host/describe.h"
 
 namespace isogate::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-std::string joined(const Json& list) {
-  std::string text;
-  for (const auto& item : list) text += (text.empty() ? "" : ", ") + item.get<std::string>();
-  return text.empty() ? "none" : text;
-}
+using OrderedJson = nlohmann::ordered_json;
 
 // `key  value` for what the JSON form holds, in its order.
-std::string for_people(const Json& description) {
+std::string description_text(const OrderedJson& description) {
   std::string text;
   for (const auto& [key, value] : description.items()) {
     if (value.is_object() || key == "config_schema" || key == "warnings") continue;
-    std::string shown = value.is_array()    ? joined(value)
+    std::string shown = value.is_array()    ? listed(value)
                         : value.is_string() ? value.get<std::string>()
                                             : value.dump();
     text += key + std::string(key.size() < 20 ? 20 - key.size() : 1, ' ') + shown + "\n";
   }
-  for (const auto& warning : description.value("warnings", Json::array()))
+  for (const auto& warning : description.value("warnings", OrderedJson::array()))
     text += "warning             " + warning.get<std::string>() + "\n";
   if (description.contains("config_schema") && !description["config_schema"].is_null())
     text += "config_schema\n" + description["config_schema"].dump(2) + "\n";
@@ -39,37 +31,28 @@ std::string for_people(const Json& description) {
 }
 
 Result<std::vector<std::string>> plugin_files(const std::string& folder) {
-  DIR* dir = ::opendir(folder.c_str());
-  if (dir == nullptr) return os_error("cannot list the plugins in `" + folder + "`", errno);
+  std::error_code failed;
   std::vector<std::string> files;
-  while (const dirent* entry = ::readdir(dir)) {
-    std::string name = entry->d_name;
-    if (name.size() > 3 && name.ends_with(".so")) files.push_back(folder + "/" + name);
-  }
-  ::closedir(dir);
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failed))
+    if (entry.path().extension() == ".so") files.push_back(entry.path().string());
+  if (failed) return os_error("cannot list the plugins in `" + folder + "`", failed.value());
   std::sort(files.begin(), files.end());
   return files;
-}
-
-std::string absolute(const std::string& path) {
-  if (path.starts_with('/')) return path;
-  char* here = ::realpath(".", nullptr);
-  std::string text = here == nullptr ? path : std::string(here) + "/" + path;
-  ::free(here);
-  return text;
 }
 
 }  // namespace
 
 int run_plugin_describe(const PluginOptions& options) {
-  auto description = describe_plugin(absolute(options.file), "", "");
+  std::error_code nowhere;
+  const std::filesystem::path file = std::filesystem::absolute(options.file, nowhere);
+  auto description = describe_plugin(nowhere ? options.file : file.string(), "", "");
   if (!description.ok()) {
     complain(description.error().message);
     return kFailed;
   }
   std::string json = to_json(*description);
   if (!json.ends_with('\n')) json += '\n';
-  print(options.json ? json : for_people(Json::parse(json)));
+  print(options.json ? json : description_text(OrderedJson::parse(json)));
   return kDone;
 }
 
@@ -82,20 +65,21 @@ int run_plugin_list(const PluginOptions& options) {
     return kFailed;
   }
   bool all_good = true;
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const std::string& file : *files) {
     auto description = describe_plugin(file, "", "");
     all_good = all_good && description.ok();
     if (options.json)
-      list.push_back(description.ok() ? Json::parse(to_json(*description))
-                                      : Json{{"path", file}, {"refused", description.error().message}});
+      list.push_back(description.ok()
+                         ? OrderedJson::parse(to_json(*description))
+                         : OrderedJson{{"path", file}, {"refused", description.error().message}});
     else if (description.ok())
       print(for_terminal(description->id + " " + description->version + "  " + description->summary + "\n  " +
                          file + "\n"));
     else
       print(for_terminal("refused: " + description.error().message + "\n  " + file + "\n"));
   }
-  if (options.json) print(Json{{"plugins", list}}.dump(2) + "\n");
+  if (options.json) print(OrderedJson{{"plugins", list}}.dump(2) + "\n");
   return all_good ? kDone : kFailed;
 }
 

@@ -1,72 +1,33 @@
 // isogate probe
 #include <nlohmann/json.hpp>
 
+#include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
 #include "gateway/cli/effective_config.h"
-#include "gateway/cli/exit_code.h"
 #include "gateway/cli/output.h"
 #include "gateway/cli/probe_hosts.h"
+#include "gateway/front/sandboxes/backend_report.h"
 
 namespace isogate::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string verdict_of(const front::Candidate& candidate) {
-  if (!candidate.probe) return "down";
-  if (candidate.probe->verdict == ISOGATE_PROBE_AVAILABLE) return "available";
-  return candidate.probe->verdict == ISOGATE_PROBE_DEGRADED ? "degraded" : "unavailable";
-}
-
-std::string reason_of(const front::CandidateVerdict& verdict, bool chosen) {
-  if (!verdict.eligible) return verdict.reason;
-  return chosen ? "first eligible in the configured order"
-                : "eligible, but another comes first in the configured order";
-}
-
-// One element of `backends`, as GET /backends has it.
-Json describe(const ProbedBackend& backend, const front::CandidateVerdict& verdict, bool chosen) {
-  const auto& probe = backend.candidate.probe;
-  const auto& hello = backend.hello;
-  uint32_t isolation = probe ? probe->isolation : hello ? hello->isolation : UINT32_MAX;
-  uint32_t locality = probe ? probe->locality : hello ? hello->locality : 0;
-  return {{"name", backend.config.name},
-          {"plugin", hello ? hello->plugin_id : backend.config.plugin},
-          {"version", hello ? hello->plugin_version : ""},
-          {"verdict", verdict_of(backend.candidate)},
-          {"isolation", front::isolation_name(isolation)},
-          {"locality", front::locality_name(locality)},
-          {"capabilities", front::capability_names(probe ? probe->capabilities : 0)},
-          {"eligible", verdict.eligible},
-          {"chosen", chosen},
-          {"reason", reason_of(verdict, chosen)},
-          {"detail", probe ? probe->detail : backend.candidate.reason},
-          {"generation", 1},
-          {"restarts", 0}};
-}
-
-Json report_of(const Config& config, const std::vector<ProbedBackend>& backends) {
+OrderedJson report_of(const Config& config, const std::vector<ProbedBackend>& backends) {
   front::Policy policy{config.require_remote, config.min_isolation, config.allow_unisolated};
   std::vector<front::Candidate> candidates;
   for (const ProbedBackend& backend : backends) candidates.push_back(backend.candidate);
   front::Decision decision = front::select(candidates, policy, {});
-  Json list = Json::array();
-  for (size_t i = 0; i < backends.size(); ++i)
-    list.push_back(describe(backends[i], decision.verdicts[i], decision.chosen == backends[i].config.name));
-  return {{"backends", list},
-          {"policy",
-           {{"require_remote", policy.require_remote},
-            {"min_isolation", front::isolation_name(policy.min_isolation)},
-            {"allow_unisolated", policy.allow_unisolated}}}};
+  OrderedJson list = OrderedJson::array();
+  for (size_t i = 0; i < backends.size(); ++i) {
+    const auto& [config_of, hello, candidate, setting] = backends[i];
+    list.push_back(front::backend_json({config_of, hello, candidate.probe, candidate.state, candidate.reason},
+                                       decision.verdicts[i], decision));
+  }
+  return {{"backends", list}, {"policy", front::policy_json(policy)}};
 }
 
-std::string joined(const Json& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name.get<std::string>();
-  return text.empty() ? "none" : text;
-}
-
-std::string for_people(const Json& report) {
+std::string report_text(const OrderedJson& report) {
   std::string text;
   for (const auto& backend : report.at("backends")) {
     std::string mark = backend.at("chosen").get<bool>()     ? "* "
@@ -79,11 +40,11 @@ std::string for_people(const Json& report) {
             "\n";
     text += "    reason        " + backend.at("reason").get<std::string>() + "\n";
     if (auto detail = backend.at("detail").get<std::string>();
-        !detail.empty() && detail != backend.at("reason"))
+        !detail.empty() && detail != backend.at("reason").get<std::string>())
       text += "    detail        " + detail + "\n";
     text += "    isolation     " + backend.at("isolation").get<std::string>() + ", locality " +
             backend.at("locality").get<std::string>() + "\n";
-    text += "    capabilities  " + joined(backend.at("capabilities")) + "\n";
+    text += "    capabilities  " + listed(backend.at("capabilities")) + "\n";
     text += "    plugin        " + backend.at("plugin").get<std::string>() + " " +
             backend.at("version").get<std::string>() + "\n";
   }
@@ -96,14 +57,14 @@ std::string for_people(const Json& report) {
          "\n";
 }
 
-int show(const Json& report, bool json) try {
+int show_report(const OrderedJson& report, bool json) try {
   bool any = false;
   for (const auto& backend : report.at("backends")) any = any || backend.at("eligible").get<bool>();
-  print(json ? report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
-             : for_terminal(for_people(report)));
+  print(json ? report.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"
+             : for_terminal(report_text(report)));
   if (!any && !json) complain("no backend may serve: every exec would be refused");
   return any ? kDone : kFailed;
-} catch (const Json::exception& error) {
+} catch (const OrderedJson::exception& error) {
   complain(std::string("the gateway's answer makes no sense: ") + error.what());
   return kGateway;
 }
@@ -115,15 +76,15 @@ int ask_gateway(HttpClient& client, bool json) {
   auto answer = client.call(request);
   if (!answer.ok()) return report(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
-  Json parsed = Json::parse(answer->body, nullptr, false);
-  return show(parsed, json);
+  OrderedJson parsed = OrderedJson::parse(answer->body, nullptr, false);
+  return show_report(parsed, json);
 }
 
 int probe_here(const ProbeOptions& options) {
   auto loaded = load_config(load_options(options.config));
   if (!loaded.ok()) return report_config(loaded.error());
   auto backends = probe_backends(loaded->config);
-  if (backends.ok()) return show(report_of(loaded->config, *backends), options.client.json);
+  if (backends.ok()) return show_report(report_of(loaded->config, *backends), options.client.json);
   if (backends.error().status == ISOGATE_CANCELLED) return kInterrupted;
   complain(backends.error().message);
   return kFailed;

@@ -108,24 +108,24 @@ class Host {
     return host;
   }
 
-  // Waits for ready; an error is what the host said, or how it ended.
+  // Waits for ready; an error is its message, or how it ended.
   Result<void> await_ready() {
     if (!readable(child_.control.get(), Clock::now() + kReadyLimit))
       return Error{ISOGATE_UNAVAILABLE, 0, "its host does not get ready"};
     auto record = ipc::receive_record(child_.control.get(), ipc::Wait::kDont);
     if (!record.ok()) return Error{ISOGATE_UNAVAILABLE, 0, "its host ended at the start (" + end() + ")"};
-    auto said = supervisor::parse_from_child(record->bytes);
-    if (!said.ok()) return said.error();
-    if (said->type == "ready") return {};
-    setting_ = said->setting;
-    return Error{ISOGATE_UNAVAILABLE, 0, said->message};
+    auto sent = supervisor::parse_from_child(record->bytes);
+    if (!sent.ok()) return sent.error();
+    if (sent->type == "ready") return {};
+    setting_ = sent->setting;
+    return Error{ISOGATE_UNAVAILABLE, 0, sent->message};
   }
 
   Result<ipc::Hello> hello() {
     auto record = receive(Clock::now() + kProbeLimit);
     if (!record.ok()) return record.error();
     if (auto* hello = std::get_if<ipc::Hello>(&*record)) return *hello;
-    return Error{ISOGATE_INTERNAL, 0, "its host answers before it says hello"};
+    return Error{ISOGATE_INTERNAL, 0, "its backend host answers before it sends hello"};
   }
 
   Result<ipc::Probe> probe() {
@@ -148,9 +148,9 @@ class Host {
     return *found;
   }
 
-  [[nodiscard]] const std::optional<std::string>& setting() const { return setting_; }  // told with a failure
+  [[nodiscard]] const std::optional<std::string>& setting() const { return setting_; }  // sent with a failure
 
-  // Tells it to go, and kills it when it does not. How it ended.
+  // Stops it, and kills it when it does not end. How it ended.
   std::string end() {
     if (child_.pid < 0) return "";
     front_.reset();
@@ -183,7 +183,7 @@ class Host {
   std::optional<std::string> setting_;
 };
 
-// Asks until the probe says that the backend can serve, at most `attempts` times.
+// Probes until the backend can serve, at most `attempts` times.
 Result<ipc::Probe> ask(Host& host, int attempts) {
   for (;;) {
     auto probe = host.probe();
@@ -222,7 +222,8 @@ Result<std::unique_ptr<Host>> start_host(const Config& config, Scratch& scratch,
 ProbedBackend not_asked_yet(const BackendConfig& config) {
   ProbedBackend backend{config, {}, {}, {}};
   backend.candidate.name = config.name;
-  backend.candidate.wanted = {config.sandbox_limits, config.limits_best_effort, config.egress};
+  backend.candidate.wanted = {config.sandbox_limits, config.limits_best_effort, config.exec_limits_sampled,
+                              config.egress};
   backend.candidate.state = front::BackendState::kDown;
   return backend;
 }

@@ -5,11 +5,10 @@
 
 #include <cstdlib>
 
+#include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
-#include "gateway/cli/exit_code.h"
-#include "gateway/cli/file_call.h"
 #include "gateway/cli/output.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::cli {
 namespace {
@@ -70,7 +69,7 @@ std::string range_of(const ReadOptions& options) {
   return range;
 }
 
-int failed(const Error& error, bool json) {
+int read_failed(const Error& error, bool json) {
   bool answered = error.status == ISOGATE_UNAVAILABLE || error.status == ISOGATE_LOST ||
                   error.status == ISOGATE_INVALID_ARGUMENT;
   int code = report(error, json);
@@ -87,18 +86,18 @@ int run_read(const ReadOptions& options) {
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), json);
   auto to = Destination::open(options.output);
-  if (!to.ok()) return failed(to.error(), json);
+  if (!to.ok()) return read_failed(to.error(), json);
   HttpRequest request;
   request.method = "GET";
   request.target = raw_target(options, "");
   if (std::string range = range_of(options); !range.empty()) request.headers.emplace_back("Range", range);
   auto answer = client->call(request, [&](std::string_view bytes) { return write_all(to->fd(), bytes); });
-  if (!answer.ok()) return failed(answer.error(), json);
+  if (!answer.ok()) return read_failed(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
   if (!request.headers.empty() && answer->status != 206)
     return report(Error{ISOGATE_LOST, 0, "the gateway answered the whole file in place of a part"}, json);
   auto completed = to->complete();
-  return completed.ok() ? kDone : failed(completed.error(), json);
+  return completed.ok() ? kDone : read_failed(completed.error(), json);
 }
 
 }  // namespace isogate::cli

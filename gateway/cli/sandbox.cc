@@ -1,25 +1,18 @@
 // isogate sandbox
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
-#include "gateway/cli/exit_code.h"
 #include "gateway/cli/output.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
 
 using Json = nlohmann::json;
 
-std::string time_text(int64_t ms) {
-  const time_t seconds = static_cast<time_t>(ms / 1000);
-  struct tm broken_down {};
-  ::gmtime_r(&seconds, &broken_down);
-  char text[32];
-  ::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &broken_down);
-  return text;
-}
+constexpr double kOrphansSec = 600;  // each backend's engine is asked in turn
 
 using Row = std::vector<std::string>;
 
@@ -36,7 +29,7 @@ std::string aligned(const std::vector<Row>& rows) {
   return text;
 }
 
-int show(const std::string& body) try {
+int show_sandboxes(const std::string& body) {
   Json sandboxes = Json::parse(body).at("sandboxes");
   std::stable_sort(sandboxes.begin(), sandboxes.end(), [](const Json& a, const Json& b) {
     return a.at("last_used_ms").get<int64_t>() > b.at("last_used_ms").get<int64_t>();
@@ -45,42 +38,71 @@ int show(const std::string& body) try {
   for (const Json& one : sandboxes)
     rows.push_back({one.at("agent_id"), one.at("backend"), one.at("isolation"), one.at("state"),
                     std::to_string(one.at("running_execs").get<uint64_t>()),
-                    time_text(one.at("last_used_ms").get<int64_t>()), one.at("sandbox_id")});
+                    utc_text(one.at("last_used_ms").get<int64_t>()), one.at("sandbox_id")});
   print(for_terminal(aligned(rows)));
   return kDone;
-} catch (const Json::exception& error) {
+}
+
+// What could not be looked at makes it no whole answer.
+int whole(const Json& answer) {
+  for (const Json& one : answer.at("unknown"))
+    complain(for_terminal("backend `" + one.at("backend").get<std::string>() +
+                          "` cannot be asked: " + one.at("reason").get<std::string>()));
+  return answer.at("unknown").empty() ? kDone : kFailed;
+}
+
+int show_orphans(const std::string& body) {
+  const Json answer = Json::parse(body);
+  std::vector<Row> rows = {{"BACKEND", "SANDBOX", "RUNS", "AGENT", "OBJECT"}};
+  for (const Json& one : answer.at("orphans"))
+    rows.push_back({one.at("backend"), one.at("sandbox_id"), one.at("running").get<bool>() ? "yes" : "no",
+                    one.value("agent_id", "-"), one.at("object")});
+  print(for_terminal(aligned(rows)));
+  return whole(answer);
+}
+
+int makes_no_sense(const Json::exception& error) {
   complain(std::string("the gateway's answer makes no sense: ") + error.what());
   return kGateway;
 }
 
-int end_one(HttpClient& client, const std::string& agent, const SandboxOptions& options) {
+std::string target_of(const std::string& name, const SandboxOptions& options) {
+  if (!options.orphans) return "/sandboxes/" + percent_encode(name) + (options.purge ? "?purge=true" : "");
+  return "/orphans/" + percent_encode(name) + (options.running ? "?running=true" : "");
+}
+
+int end_one(HttpClient& client, const std::string& agent, const SandboxOptions& options) try {
   const bool json = options.client.json;
   HttpRequest request;
   request.method = "DELETE";
-  request.target = "/sandboxes/" + escape_value(agent) + (options.purge ? "?purge=true" : "");
+  request.target = target_of(agent, options);
+  if (options.orphans) request.wait_sec = kOrphansSec;
   auto answer = client.call(request);
   if (!answer.ok()) return report(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
   if (json) print(answer->body);
-  return kDone;
+  return options.orphans ? whole(Json::parse(answer->body)) : kDone;
+} catch (const Json::exception& error) {
+  return makes_no_sense(error);
 }
 
 }  // namespace
 
-int run_sandbox_list(const SandboxOptions& options) {
+int run_sandbox_list(const SandboxOptions& options) try {
   end_on_signals();
   const bool json = options.client.json;
-  auto client = find_gateway(options.client);
-  if (!client.ok()) return report(client.error(), json);
   HttpRequest request;
   request.method = "GET";
-  request.target = "/sandboxes";
-  auto answer = client->call(request);
+  request.target = options.orphans ? "/orphans" : "/sandboxes";
+  if (options.orphans) request.wait_sec = kOrphansSec;
+  auto answer = call_gateway(options.client, request);
   if (!answer.ok()) return report(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
-  if (!json) return show(answer->body);
+  if (!json) return options.orphans ? show_orphans(answer->body) : show_sandboxes(answer->body);
   print(answer->body);
-  return kDone;
+  return options.orphans ? whole(Json::parse(answer->body)) : kDone;
+} catch (const Json::exception& error) {
+  return makes_no_sense(error);
 }
 
 // All are tried; the first failure is the exit code.

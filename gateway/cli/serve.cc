@@ -1,10 +1,10 @@
 // isogate serve
 #include "gateway/supervisor/supervisor.h"
 
-#include "gateway/base/log.h"
+#include "gateway/cli/cli.h"
 #include "gateway/cli/effective_config.h"
-#include "gateway/cli/exit_code.h"
 #include "gateway/cli/output.h"
+#include "lib/log.h"
 
 namespace isogate::cli {
 

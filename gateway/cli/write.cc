@@ -3,11 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
-#include "gateway/cli/exit_code.h"
-#include "gateway/cli/file_call.h"
 #include "gateway/cli/output.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -17,7 +17,7 @@ std::string query_of(const WriteOptions& options) {
   auto add = [&](const std::string& pair) { query += (query.empty() ? "" : "&") + pair; };
   if (options.append) add("append=true");
   if (options.durable) add("durable=true");
-  if (!options.mode.empty()) add("mode=" + escape_value(options.mode));
+  if (!options.mode.empty()) add("mode=" + percent_encode(options.mode));
   return query;
 }
 

@@ -14,34 +14,30 @@ std::string item(std::string_view list, size_t i, std::string_view field = "") {
   return std::string(list) + "[" + std::to_string(i) + "]" + (field.empty() ? "" : "." + std::string(field));
 }
 
-template <typename Item, typename Name>
-void check_unique(const std::vector<Item>& items, std::string_view list, std::string_view field, Name name,
-                  const std::string& text, Problems& problems) {
+template <typename Item>
+void check_unique(const std::vector<Item>& items, std::string_view list, std::string_view field,
+                  std::string Item::*value, const std::string& text, Problems& problems) {
   std::set<std::string> seen;
-  for (size_t i = 0; i < items.size(); ++i) {
-    std::string value = name(items[i]);
-    if (!value.empty() && !seen.insert(value).second) problems.at(item(list, i, field), text);
-  }
+  for (size_t i = 0; i < items.size(); ++i)
+    if (!(items[i].*value).empty() && !seen.insert(items[i].*value).second)
+      problems.at(item(list, i, field), text);
 }
 
 void check_keys(const Config& config, Problems& problems) {
-  check_unique(
-      config.keys, "keys", "name", [](const KeyConfig& key) { return key.name; },
-      "another key has this name; names tell keys apart in the log", problems);
-  check_unique(
-      config.keys, "keys", "sha256", [](const KeyConfig& key) { return key.sha256; },
-      "another entry has the same key; make one key per entry with `isogate key hash`", problems);
+  check_unique(config.keys, "keys", "name", &KeyConfig::name,
+               "another key has this name; a key is known in the log by its name", problems);
+  check_unique(config.keys, "keys", "sha256", &KeyConfig::sha256,
+               "another entry has the same key; make one key per entry with `isogate key hash`", problems);
 }
 
 void check_backends(const Config& config, Problems& problems) {
-  check_unique(
-      config.backends, "backends", "name", [](const BackendConfig& backend) { return backend.name; },
-      "another backend has this name; give each its own `name`, `plugin` may be the same", problems);
+  check_unique(config.backends, "backends", "name", &BackendConfig::name,
+               "another backend has this name; give each its own `name`, `plugin` may be the same", problems);
   for (size_t i = 0; i < config.backends.size(); ++i)
     if (config.backends[i].run_as == "root" || config.backends[i].run_as == "0")
-      problems.at(
-          item("backends", i, "run_as"),
-          "a backend that needs root says so itself, and keeps what it names of root; leave this out");
+      problems.at(item("backends", i, "run_as"),
+                  "a backend that needs root declares it, and keeps the capabilities that it declares; leave "
+                  "this out");
 }
 
 void check_listeners(const Config& config, Problems& problems) {
@@ -49,7 +45,7 @@ void check_listeners(const Config& config, Problems& problems) {
   std::set<std::string> seen;
   for (size_t i = 0; i < config.listen.size(); ++i) {
     ListenAddress address;
-    if (!parse_listen_address(config.listen[i], address)) continue;  // told when it was read
+    if (!parse_listen_address(config.listen[i], address)) continue;  // reported when it was read
     if (!seen.insert(config.listen[i]).second && address.port != 0)
       problems.at(item("listen", i), "`" + config.listen[i] + "` is there twice");
     if (address.loopback || config.names_callers()) continue;
@@ -78,12 +74,10 @@ void check_tls(const Config& config, Problems& problems) {
     problems.at("tls.client_ca", "client certificates need TLS; add `tls.cert` and `tls.key`");
   if (!tls.clients.empty() && tls.client_ca.empty())
     problems.at("tls.clients", "nothing would verify these certificates; add `tls.client_ca`");
-  check_unique(
-      tls.clients, "tls.clients", "name", [](const TlsClientConfig& client) { return client.name; },
-      "another entry has this name; names tell certificates apart in the log", problems);
-  check_unique(
-      tls.clients, "tls.clients", "san", [](const TlsClientConfig& client) { return client.san; },
-      "another entry has this name of a certificate; only the first would ever count", problems);
+  check_unique(tls.clients, "tls.clients", "name", &TlsClientConfig::name,
+               "another entry has this name; a certificate is known in the log by its name", problems);
+  check_unique(tls.clients, "tls.clients", "san", &TlsClientConfig::san,
+               "another entry has this name of a certificate; only the first would ever count", problems);
 }
 
 void check_metrics(const Config& config, Problems& problems) {
@@ -208,12 +202,8 @@ void check_directories(const Config& config, bool follow_links, Problems& proble
   DirectoryCheck directories(config, follow_links, problems);
   for (size_t i = 0; i < config.shared_dirs.size(); ++i)
     directories.check(item("shared_dirs", i, "path"), config.shared_dirs[i].path);
-  const std::string& paths = config.toolchain_path;
-  for (size_t at = 0; at < paths.size();) {
-    size_t end = std::min(paths.find(':', at), paths.size());
-    directories.check("toolchain_path", paths.substr(at, end - at));
-    at = end + 1;
-  }
+  for (const std::string_view path : split(config.toolchain_path, ':'))
+    directories.check("toolchain_path", std::string(path));
 }
 
 std::vector<std::string> warnings_of(const Config& config) {
@@ -247,6 +237,10 @@ std::vector<std::string> relaxations_of(const Config& config) {
     std::string name = "backend `" + backend.name + "`: ";
     if (backend.limits_best_effort)
       list.push_back(name + "limits: best_effort — limits that cannot be enforced are left out");
+    if (backend.exec_limits_sampled)
+      list.push_back(
+          name +
+          "limits.exec: sampled — the limits of one exec are sampled where the kernel's cannot be had");
     if (backend.egress == ISOGATE_EGRESS_ALLOW)
       list.push_back(name + "egress: allow — its programs reach every network this host reaches");
     if (std::find(backend.users.begin(), backend.users.end(), "root") != backend.users.end())

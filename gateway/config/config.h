@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "isogate/backend.h"
+#include "lib/limits.h"
 
 namespace isogate {
 
@@ -27,10 +28,11 @@ struct BackendConfig {
   std::string plugin;                   // a file name without .so in plugin_dir, or an absolute path
   std::string sha256;                   // pin of the plugin file; empty: none
   std::string run_as = "isogate-host";  // user of a backend host that needs no root, when started by root
-  std::vector<std::string> groups;      // supplementary groups of that host (docker's socket, …)
+  std::vector<std::string> groups;      // supplementary groups of that host (an engine's socket, …)
   std::vector<std::string> users;       // names or numbers a request's `user` may ask for
   bool limits_best_effort = false;
-  isogate_limits sandbox_limits{};  // per sandbox; 0: not asked for
+  bool exec_limits_sampled = false;  // those of one exec, where its backend can only sample them
+  Limits sandbox_limits;
   uint32_t egress = ISOGATE_EGRESS_UNSET;
   std::string config_json = "{}";  // the plugin's own, validated by its schema
 };

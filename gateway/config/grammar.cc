@@ -37,22 +37,9 @@ bool tenant(std::string_view text) {
          all(text, [](char c) { return alnum(c) || c == '_' || c == '-' || c == '.' || c == '@'; });
 }
 
-bool no_dot_dot(std::string_view path) {
-  for (size_t at = 0; at <= path.size();) {
-    size_t end = std::min(path.find('/', at), path.size());
-    if (path.substr(at, end - at) == "..") return false;
-    at = end + 1;
-  }
-  return true;
-}
-
 bool search_path(std::string_view text) {
-  for (size_t at = 0; at <= text.size();) {
-    size_t end = std::min(text.find(':', at), text.size());
-    if (!is_absolute_path(text.substr(at, end - at))) return false;
-    at = end + 1;
-  }
-  return true;
+  const auto parts = split(text, ':');
+  return std::all_of(parts.begin(), parts.end(), is_absolute_path);
 }
 
 bool listen_address(std::string_view text) {
@@ -94,12 +81,8 @@ bool plugin_name(std::string_view text) { return name(text) || is_absolute_path(
 bool prefix(std::string_view text) {
   if (text.empty() || text.front() == '/' || text.back() == '/' || text.size() > 255) return false;
   if (text == "workspace" || text.substr(0, 10) == "workspace/") return false;
-  for (size_t at = 0; at <= text.size();) {
-    size_t end = std::min(text.find('/', at), text.size());
-    std::string_view part = text.substr(at, end - at);
+  for (const std::string_view part : split(text, '/'))
     if (part.empty() || part == "." || part == "..") return false;
-    at = end + 1;
-  }
   return all(text, [](char c) { return alnum(c) || c == '_' || c == '-' || c == '.' || c == '/'; });
 }
 
@@ -140,8 +123,20 @@ bool loopback_v6(const in6_addr& address) {
 
 }  // namespace
 
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(separator, at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
 bool is_absolute_path(std::string_view text) {
-  return !text.empty() && text[0] == '/' && text.size() < 4096 && any_text(text) && no_dot_dot(text);
+  if (text.empty() || text[0] != '/' || text.size() >= 4096 || !any_text(text)) return false;
+  const auto parts = split(text, '/');
+  return std::find(parts.begin(), parts.end(), "..") == parts.end();
 }
 
 bool parse_listen_address(std::string_view text, ListenAddress& out) {
@@ -167,7 +162,6 @@ bool parse_listen_address(std::string_view text, ListenAddress& out) {
   return ::inet_pton(AF_INET6, out.host.c_str(), &v6) == 1;
 }
 
-const Grammar kAnyText = {"a text without control characters", "", any_text};
 const Grammar kName = {"a name of 1 to 63 letters, digits, `_` and `-`, a letter or digit first",
                        "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", name};
 const Grammar kTenant = {"a name of 1 to 63 letters, digits, `_`, `-`, `.` and `@`, a letter or digit first",

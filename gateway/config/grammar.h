@@ -1,8 +1,9 @@
-// What a text in the configuration may look like: one table. Inside gateway/config only.
+// What a text in the configuration may look like: one table. Inside gateway/config only, but for split().
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace isogate {
 
@@ -14,8 +15,8 @@ struct Grammar {
   bool secret = false;         // the value never appears in a message
 };
 
-extern const Grammar kAnyText, kName, kTenant, kAbsolutePath, kSearchPath, kListenAddress, kHostName,
-    kHostPort, kKeyHash, kSha256, kUserName, kRequestUser, kPluginName, kPrefix, kVariableName, kOrigin, kSan;
+extern const Grammar kName, kTenant, kAbsolutePath, kSearchPath, kListenAddress, kHostName, kHostPort,
+    kKeyHash, kSha256, kUserName, kRequestUser, kPluginName, kPrefix, kVariableName, kOrigin, kSan;
 
 struct ListenAddress {
   std::string host;  // literal address or "localhost"; of a Unix socket its path
@@ -26,5 +27,8 @@ struct ListenAddress {
 bool parse_listen_address(std::string_view text, ListenAddress& out);
 
 bool is_absolute_path(std::string_view text);  // no `..`, no control characters
+
+// What stands between the separators; of an empty text one empty part.
+std::vector<std::string_view> split(std::string_view text, char separator);
 
 }  // namespace isogate

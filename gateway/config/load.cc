@@ -11,9 +11,9 @@
 #include <set>
 
 #include "gateway/base/trusted_path.h"
-#include "gateway/base/utf8.h"
 #include "gateway/config/checks.h"
 #include "gateway/config/document.h"
+#include "lib/text.h"
 
 extern char** environ;
 
@@ -49,6 +49,12 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
+std::string variable_of(const TextPairs& environment, std::string_view name) {
+  for (const auto& [key, value] : environment)
+    if (key == name) return value;
+  return {};
+}
+
 // One load: the sources are laid over each other in `document_`, weakest first.
 class Loader {
  public:
@@ -76,9 +82,7 @@ class Loader {
 
  private:
   [[nodiscard]] std::string variable(std::string_view name) const {
-    for (const auto& [key, value] : options_.environment)
-      if (key == name) return value;
-    return {};
+    return variable_of(options_.environment, name);
   }
 
   Result<void> lay_file() {
@@ -232,7 +236,7 @@ class Loader {
     if (options_.port < 0) return;
     if (options_.port > 65535) return problems_.plain("flag --port: expected 0 … 65535");
     Json listen = document_.value("listen", Json(Config().listen));
-    if (!listen.is_array()) return;  // told by parse_config
+    if (!listen.is_array()) return;  // reported by parse_config
     for (Json& one : listen) {
       if (!one.is_string() || one.get_ref<const std::string&>().rfind("unix:", 0) == 0) continue;
       auto text = one.get<std::string>();
@@ -245,18 +249,11 @@ class Loader {
 
   void fill_places() {
     Config& config = loaded_.config;
-    if (config.state_dir.empty()) config.state_dir = default_state_dir();
+    if (config.state_dir.empty()) config.state_dir = default_state_dir(options_.environment);
     if (config.plugin_dir.empty() && places_.of("plugin_dir").empty())
       config.plugin_dir = default_plugin_dir();
     if (config.state_dir.empty() && problems_.none())
       problems_.plain("`state_dir`: there is no HOME to put it in; set `state_dir` to an absolute path");
-  }
-
-  [[nodiscard]] std::string default_state_dir() const {
-    if (::geteuid() == 0) return "/var/lib/isogate";
-    if (std::string state = variable("XDG_STATE_HOME"); is_absolute_path(state)) return state + "/isogate";
-    std::string home = variable("HOME");
-    return is_absolute_path(home) ? home + "/.local/state/isogate" : "";
   }
 
   [[nodiscard]] std::string default_plugin_dir() const {
@@ -311,6 +308,14 @@ TextPairs process_environment() {
       pairs.emplace_back(text.substr(0, sign), text.substr(sign + 1));
   }
   return pairs;
+}
+
+std::string default_state_dir(const TextPairs& environment) {
+  if (::geteuid() == 0) return "/var/lib/isogate";
+  const std::string state = variable_of(environment, "XDG_STATE_HOME"),
+                    home = variable_of(environment, "HOME");
+  if (is_absolute_path(state)) return state + "/isogate";
+  return is_absolute_path(home) ? home + "/.local/state/isogate" : "";
 }
 
 std::string setting_prefix(const SettingPlaces& places, std::string_view path) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gateway/config/config.h"
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 
@@ -28,7 +28,7 @@ struct LoadOptions {
   TextPairs flags;                    // dotted path → text, "limits.max_execs" → "10"
   std::vector<std::string> backends;  // --backend: just these, in this order
   int port = -1;                      // --port: of the first TCP listener
-  std::string binary_dir;             // of this program, for the default plugin_dir
+  std::string binary_dir;             // for the default plugin_dir; empty: this program's
   std::vector<std::string> known_environment;  // ISOGATE_* variables that are no settings but known
 };
 
@@ -42,6 +42,9 @@ struct Loaded {
 };
 
 TextPairs process_environment();
+
+// /var/lib/isogate for root, else $XDG_STATE_HOME/isogate or ~/.local/state/isogate; empty: there is no HOME.
+std::string default_state_dir(const TextPairs& environment);
 
 // "isogate.yaml:3:12: `backends[0].config`: ", with the place of the value or of what is around it.
 std::string setting_prefix(const SettingPlaces& places, std::string_view path);

@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <nlohmann/json.hpp>
 
-#include "gateway/base/redact.h"
-#include "gateway/base/utf8.h"
 #include "gateway/config/document.h"
+#include "lib/redact.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -71,10 +72,8 @@ class ObjectReader {
   }
 
   [[nodiscard]] bool is_group(const std::string& path) const {
-    return std::any_of(table_.begin(), table_.end(), [&](const Setting& s) {
-      return s.path.size() > path.size() && s.path.substr(0, path.size()) == path &&
-             s.path[path.size()] == '.';
-    });
+    return std::any_of(table_.begin(), table_.end(),
+                       [&](const Setting& s) { return s.path.starts_with(path + "."); });
   }
 
   // `cpus` and `cpu` for `cpu_percent`.
@@ -100,13 +99,16 @@ class ObjectReader {
     }
     std::string near = nearest(key, here);
     if (near.empty()) near = same_first_word(key, here);
+    std::string meant = did_you_mean(near);
     for (const Setting& setting : top_settings())
-      if (near.empty() && setting.path.substr(setting.path.rfind('.') + 1) == key) near = setting.path;
+      if (meant.empty() && setting.path.substr(setting.path.rfind('.') + 1) == key)
+        meant = setting.path == key ? "; `" + key + "` stands at the top level"
+                                    : did_you_mean(std::string(setting.path));
     std::string clean = shown(Json(key));
     problems_.unknown_key(joined(at_, joined(group, key)),
                           "unknown key `" + clean.substr(1, clean.size() - 2) + "`" +
                               (at_.empty() && group.empty() ? "" : " in `" + joined(at_, group) + "`") +
-                              did_you_mean(near));
+                              meant);
   }
 
   void wrong(const Setting& setting, const Json& value, const std::string& path,
@@ -153,18 +155,12 @@ class ObjectReader {
     return value.is_boolean();
   }
 
-  template <typename Integer>
-  bool take_integer(const Setting& setting, const Json& value, Integer* target) {
+  template <std::unsigned_integral Integer>
+  bool take(const Setting& setting, const Json& value, const std::string&, Integer* target) {
     double number = 0;
     if (!integral(value, number) || number < setting.least || number > setting.most) return false;
     *target = static_cast<Integer>(value.get<uint64_t>() * setting.scale);
     return true;
-  }
-  bool take(const Setting& setting, const Json& value, const std::string&, uint32_t* target) {
-    return take_integer(setting, value, target);
-  }
-  bool take(const Setting& setting, const Json& value, const std::string&, uint64_t* target) {
-    return take_integer(setting, value, target);
   }
 
   bool take(const Setting& setting, const Json& value, const std::string&, double* target) {

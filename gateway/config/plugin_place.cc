@@ -1,10 +1,9 @@
 #include "gateway/config/plugin_place.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <memory>
+#include <filesystem>
 
 #include "gateway/config/problems.h"
 
@@ -16,18 +15,11 @@ bool is_there(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0 || errno != ENOENT;
 }
 
-struct Close {
-  void operator()(DIR* listing) const { ::closedir(listing); }
-};
-
 std::vector<std::string> installed(const std::string& plugin_dir) {
   std::vector<std::string> names;
-  const std::unique_ptr<DIR, Close> listing(::opendir(plugin_dir.c_str()));
-  if (listing == nullptr) return names;
-  while (const dirent* entry = ::readdir(listing.get())) {
-    const std::string name = entry->d_name;
-    if (name.ends_with(".so")) names.push_back(name.substr(0, name.size() - 3));
-  }
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(plugin_dir, ignored))
+    if (entry.path().extension() == ".so") names.push_back(entry.path().stem().string());
   return names;
 }
 

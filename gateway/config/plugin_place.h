@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gateway/config/config.h"
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 

@@ -1,4 +1,5 @@
-// Mistakes of a configuration, gathered while it is read, each with its place. Inside gateway/config only.
+// Mistakes of a configuration, gathered while it is read, each with its place. Inside gateway/config only,
+// but for nearest().
 #pragma once
 
 #include <map>
@@ -22,7 +23,7 @@ class Problems {
   explicit Problems(const Places& places) : places_(places) {}
   void at(std::string_view path, const std::string& text);           // place: `path`: text
   void unknown_key(std::string_view path, const std::string& text);  // place of the key: text
-  // From here on what is said about a path that already has a mistake, in it or below it, is dropped.
+  // From here on a mistake in or below a path that already has one is dropped.
   void values_read() { first_ = said_; }
   void plain(const std::string& text) { lines_.push_back(text); }
   [[nodiscard]] bool none() const { return lines_.empty(); }

@@ -13,9 +13,9 @@
 #include <valijson/validator.hpp>
 #include <vector>
 
-#include "gateway/base/redact.h"
-#include "gateway/base/utf8.h"
 #include "gateway/config/problems.h"
+#include "lib/redact.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -46,7 +46,7 @@ Path path_of(const valijson::ValidationResults::Error& error) {
   return path;
 }
 
-std::string shown(const Path& path) {
+std::string shown_path(const Path& path) {
   std::string text;
   for (const std::string& part : path) text += (text.empty() ? "" : ".") + part;
   return text;
@@ -66,7 +66,7 @@ const Plain* value_at(const Plain& document, const Path& path) {
   return at;
 }
 
-// The rules for what stands at `path`, as far as they can be told apart; nullptr: not found.
+// The rules for the value at `path`, where they are unambiguous; nullptr: not found.
 class RuleFinder {
  public:
   explicit RuleFinder(const Plain& schema) : schema_(schema) {}
@@ -177,17 +177,17 @@ bool echo(const std::string& misfit) {
 
 std::string misfits(valijson::ValidationResults& results, const Plain& schema, const Plain& document) {
   std::string text;
-  std::set<std::string> told;
+  std::set<std::string> listed;
   valijson::ValidationResults::Error error;
   while (results.popError(error)) {
     if (echo(error.description)) continue;
     Path path = path_of(error);
-    std::string where = shown(path);
+    std::string where = shown_path(path);
     std::string line =
         (where.empty() ? "" : "`" + where + "`: ") +
         describe(error.description, path, RuleFinder(schema).find(path), value_at(document, path));
-    if (!told.insert(line).second) continue;
-    if (told.size() > kMaxMisfits) return text + "; and more";
+    if (!listed.insert(line).second) continue;
+    if (listed.size() > kMaxMisfits) return text + "; and more";
     text += (text.empty() ? " " : "; ") + line;
   }
   return text;

@@ -15,11 +15,7 @@ std::string_view trimmed(std::string_view text) {
 std::vector<std::string> parts(std::string_view text) {
   std::vector<std::string> list;
   if (trimmed(text).empty()) return list;
-  for (size_t at = 0; at <= text.size();) {
-    size_t end = std::min(text.find(',', at), text.size());
-    list.emplace_back(trimmed(text.substr(at, end - at)));
-    at = end + 1;
-  }
+  for (const std::string_view part : split(text, ',')) list.emplace_back(trimmed(part));
   return list;
 }
 
@@ -29,7 +25,7 @@ Json boolean(std::string_view text) {
                  [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
   if (word == "true" || word == "1" || word == "yes" || word == "on") return true;
   if (word == "false" || word == "0" || word == "no" || word == "off") return false;
-  return std::string(text);  // the parser tells what was expected
+  return std::string(text);  // the parser reports what was expected
 }
 
 Json number(std::string_view text) {

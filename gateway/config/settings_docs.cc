@@ -7,7 +7,7 @@ constexpr std::string_view kIntroduction = R"(# Configuration
 
 <!-- Made from the table of settings, gateway/config/settings_*.cc. Do not edit. -->
 
-`isogate serve --config FILE` reads YAML; JSON is accepted too. `isogate config check` tells every mistake with its
+`isogate serve --config FILE` reads YAML; JSON is accepted too. `isogate config check` lists every mistake with its
 place and what was meant. `configs/local-dev.yaml`, `configs/single-host.yaml`, `configs/production.yaml` and
 `configs/k8s.yaml` are annotated line by line, and `configs/isogate.schema.json` lets an editor complete and check:
 
@@ -17,7 +17,7 @@ place and what was meant. `configs/local-dev.yaml`, `configs/single-host.yaml`, 
 
 ## Where a value comes from
 
-Flags beat the environment, the environment beats the file, the file beats the defaults. A setting that says "the
+Flags beat the environment, the environment beats the file, the file beats the defaults. A setting marked "the
 strictest source wins" is the exception: of the sources that name it the strictest value is taken, and a warning at
 start names what was ignored. The other settings that bear on security are lists and addresses, of which none is the
 strictest (`keys`, `tls.clients`, `hosts`, `cors.origins`, `listen`, `metrics.listen`, `backends`), and amounts: there the
@@ -32,7 +32,7 @@ stronger source replaces the weaker one's value.
 ## Relaxations
 
 What weakens the defaults is spelled out, reported by `isogate config check` and logged at every start:
-`allow_unisolated: true`, `fallback: allowed`, `anonymous: loopback`, `metrics.listen` beyond loopback, and of a backend `limits: best_effort`, `egress: allow`
+`allow_unisolated: true`, `fallback: allowed`, `anonymous: loopback`, `metrics.listen` beyond loopback, and of a backend `limits: best_effort`, `limits.exec: sampled`, `egress: allow`
 and `root` among its `users`. What a plugin's own `config` relaxes is named by `isogate probe` and in the log.
 
 ## Settings

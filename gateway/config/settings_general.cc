@@ -13,7 +13,7 @@ constexpr Choice kClientAuth[] = {{"required"}, {"optional"}};
 constexpr Choice kOnShutdown[] = {{"remove", 0}, {"keep", 1}};
 constexpr Choice kLogLevels[] = {{"debug"}, {"info"}, {"warn"}, {"error"}};
 
-const Setting kRows[] = {
+const Setting kGeneralRows[] = {
     {.path = "listen",
      .field = FIELD(Config, listen),
      .brief = "Where the gateway listens.",
@@ -62,8 +62,9 @@ const Setting kRows[] = {
     {.path = "toolchain_path",
      .field = FIELD(Config, toolchain_path),
      .brief = "Directories in front of PATH for every exec, separated by `:`.",
-     .details = "They must not overlap the gateway's own directories, nor lie in /proc, /sys, /dev or /run; "
-                "with `namespace` not in /tmp or /var/tmp either, where a sandbox has its own files.",
+     .details =
+         "They must not overlap the gateway's own directories, nor lie in /proc, /sys, /dev or /run; "
+         "with isolation `namespace` not in /tmp or /var/tmp either, where a sandbox has its own files.",
      .grammar = &kSearchPath,
      .may_be_empty = true,
      .historical = "TOOLCHAIN_PATH"},
@@ -126,14 +127,15 @@ const Setting kRows[] = {
      .grammar = &kHostName},
     {.path = "keys",
      .field = FIELD(Config, keys),
-     .brief = "The API keys that are let in, as hashes.",
+     .brief = "The API keys that are accepted, as hashes.",
      .details = "Without any, the gateway makes one key for this machine at its first start, `local.key` in "
                 "`state_dir`, and listens on loopback and Unix sockets only."},
     {.path = "tls.cert",
      .field = FIELD(Config, tls.cert),
      .brief = "The certificate, PEM, with its chain after it; empty: no TLS.",
      .details =
-         "Read anew on SIGHUP: open connections stay, new ones get the new one; one that does not fit is "
+         "Read again on SIGHUP: open connections keep the old one, new ones get the new one; one that does "
+         "not fit is "
          "logged and the old one stays. TLS 1.2 and 1.3, ALPN `http/1.1`. Every TCP address of `listen` then "
          "speaks TLS.",
      .grammar = &kAbsolutePath,
@@ -161,7 +163,7 @@ const Setting kRows[] = {
      .strictest = Strictest::kFirst},
     {.path = "tls.clients",
      .field = FIELD(Config, tls.clients),
-     .brief = "Whom client certificates stand for; the first entry that a certificate has decides.",
+     .brief = "The tenants of client certificates; the first entry that matches a certificate decides.",
      .details = "A certificate without an entry opens the connection and nothing else: its requests need a "
                 "key. A key that is sent wins over the certificate."},
     {.path = "tls.handshake_timeout_sec",
@@ -193,7 +195,7 @@ const Setting kRows[] = {
      .field = FIELD(Config, sandbox_idle_timeout_sec),
      .brief = "Seconds after its last call until a sandbox is stopped; 0: never.",
      .details = "Its container, or what else it keeps running, ends; its workspace stays, and the next call "
-                "starts it anew. Up to a quarter of that time later, 30 s at most.",
+                "starts it again. Up to a quarter of that time later, 30 s at most.",
      .least = 0,
      .most = 31536000},
     {.path = "drain_timeout_sec",
@@ -204,7 +206,7 @@ const Setting kRows[] = {
      .most = 3600},
     {.path = "on_shutdown",
      .field = FIELD(Config, keep_on_shutdown),
-     .brief = "What becomes of the sandboxes when the gateway stops: `remove` or `keep`.",
+     .brief = "What happens to the sandboxes when the gateway stops: `remove` or `keep`.",
      .details = "Workspaces stay either way.",
      .choices = kOnShutdown},
     {.path = "wait_for_sidecar",
@@ -230,7 +232,7 @@ const Setting kRows[] = {
      .field = FIELD(Config, log.file),
      .brief = "The log file; empty: stderr.",
      .details =
-         "A regular file, opened for appending, and anew on SIGUSR1, after a rotation. Nothing waits for "
+         "A regular file, opened for appending, and reopened on SIGUSR1, after a rotation. Nothing waits for "
          "it: beyond 4 MiB that it does not take lines are dropped and counted.",
      .grammar = &kAbsolutePath,
      .may_be_empty = true},
@@ -242,6 +244,6 @@ const Setting kRows[] = {
 
 }  // namespace
 
-std::span<const Setting> general_rows() { return kRows; }
+std::span<const Setting> general_rows() { return kGeneralRows; }
 
 }  // namespace isogate

@@ -3,12 +3,12 @@
 namespace isogate {
 namespace {
 
-const Setting kRows[] = {
+const Setting kLimitRows[] = {
     {.path = "limits.max_connections",
      .field = FIELD(Config, limits.max_connections),
      .brief = "Connections at a time.",
      .details = "The next is answered 429 and closed. A quarter of the descriptors that RLIMIT_NOFILE allows "
-                "is kept for execs, so that limit may bind first; the log says so at the start.",
+                "is kept for execs, so that limit may bind first; the log reports that at the start.",
      .least = 1,
      .most = 1000000},
     {.path = "limits.max_connections_per_peer",
@@ -22,7 +22,7 @@ const Setting kRows[] = {
     {.path = "limits.max_requests_per_connection",
      .field = FIELD(Config, limits.max_requests_per_connection),
      .brief = "Requests in one connection.",
-     .details = "The last one's answer says `Connection: close`.",
+     .details = "The answer to the last one has `Connection: close`.",
      .least = 1,
      .most = 1000000000},
     {.path = "limits.max_header_bytes",
@@ -151,7 +151,7 @@ const Setting kRows[] = {
     {.path = "exec.max_output_bytes",
      .field = FIELD(Config, exec.max_output_bytes),
      .brief = "Bytes of stdout, and of stderr, in an answer whose request names none.",
-     .details = "What exceeds them is read and counted, not kept; the answer says `truncated`.",
+     .details = "What exceeds them is read and counted, not kept; the answer has `truncated: true`.",
      .least = 1,
      .most = 64 * kMiB},
     {.path = "exec.max_max_output_bytes",
@@ -171,6 +171,6 @@ const Setting kRows[] = {
 
 }  // namespace
 
-std::span<const Setting> limit_rows() { return kRows; }
+std::span<const Setting> limit_rows() { return kLimitRows; }
 
 }  // namespace isogate

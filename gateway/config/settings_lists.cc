@@ -1,9 +1,17 @@
+#include <iterator>
+#include <utility>
+
 #include "gateway/config/settings_rows.h"
 
 namespace isogate {
+
+// The only backends that gateway/config names, here and in the row's `fallback`.
+const std::vector<std::string> kDefaultBackends = {"namespace", "local"};
+
 namespace {
 
 constexpr Choice kLimitModes[] = {{"enforce", 0}, {kBestEffort, 1}};
+constexpr Choice kExecLimitModes[] = {{"enforce", 0}, {"sampled", 1}};
 constexpr Choice kEgress[] = {{"default", ISOGATE_EGRESS_UNSET},
                               {"deny", ISOGATE_EGRESS_DENY},
                               {"proxy", ISOGATE_EGRESS_PROXY},
@@ -29,7 +37,7 @@ const Setting kKey[] = {
      .required = true},
     {.path = "tenant",
      .field = FIELD(KeyConfig, tenant),
-     .brief = "Whom the key stands for: tenants never see each other's sandboxes.",
+     .brief = "The tenant of the key: tenants never see each other's sandboxes.",
      .details = "",
      .grammar = &kTenant,
      .required = true},
@@ -50,7 +58,7 @@ const Setting kTlsClient[] = {
      .required = true},
     {.path = "tenant",
      .field = FIELD(TlsClientConfig, tenant),
-     .brief = "Whom it stands for.",
+     .brief = "The tenant of the certificate.",
      .details = "",
      .grammar = &kTenant,
      .required = true},
@@ -78,7 +86,7 @@ const Setting kSharedDir[] = {
      .required = true},
 };
 
-const Setting kBackend[] = {
+const Setting kBackendNames[] = {
     {.path = "name",
      .field = FIELD(BackendConfig, name),
      .brief = "Unique; what a request's `backend` names.",
@@ -101,7 +109,7 @@ const Setting kBackend[] = {
     {.path = "run_as",
      .field = FIELD(BackendConfig, run_as),
      .brief = "The user that this backend's host becomes when the gateway was started by root.",
-     .details = "Never root: a backend that needs root's capabilities says so itself, and keeps those and "
+     .details = "Never root: a backend that needs root's capabilities declares them, and keeps those and "
                 "nothing else.",
      .grammar = &kUserName},
     {.path = "groups",
@@ -116,48 +124,52 @@ const Setting kBackend[] = {
                 "is named "
                 "here; that is a relaxation.",
      .grammar = &kRequestUser},
-    {.path = "limits.memory_mb",
-     .field = FIELD(BackendConfig, sandbox_limits.memory_bytes),
-     .brief = "Memory of a sandbox in MiB, swap included; 0: not limited.",
-     .details = "",
-     .most = 1 << 24,
-     .scale = 1 << 20},
-    {.path = "limits.cpu_percent",
-     .field = FIELD(BackendConfig, sandbox_limits.cpu_millis),
-     .brief = "CPU of a sandbox, 100 is one processor; 0: not limited.",
-     .details = "",
-     .most = 1000000,
-     .scale = 10},
-    {.path = "limits.max_pids",
-     .field = FIELD(BackendConfig, sandbox_limits.pids),
-     .brief = "Processes and threads of a sandbox; 0: not limited.",
-     .details = "An init that the backend runs beside each exec counts.",
-     .most = 4194304},
-    {.path = "limits.disk_mb",
-     .field = FIELD(BackendConfig, sandbox_limits.disk_bytes),
-     .brief = "Workspace and scratch of a sandbox in MiB; 0: not limited.",
-     .details =
-         "No backend enforces it today: one that is asked for it is not chosen, or, with `best_effort`, "
-         "leaves it out.",
-     .most = 1 << 30,
-     .scale = 1 << 20},
+};
+
+const Setting kBackendModes[] = {
     {.path = "limits.mode",
      .field = FIELD(BackendConfig, limits_best_effort),
      .brief = "`enforce`: a backend that cannot enforce them is not chosen. `best_effort`: it is.",
      .details = "A relaxation. `limits: best_effort` is short for `limits: {mode: best_effort}`.",
      .choices = kLimitModes},
+    {.path = "limits.exec",
+     .field = FIELD(BackendConfig, exec_limits_sampled),
+     .brief =
+         "The limits of one exec (`cgroup` in a request). `enforce`: the kernel's, or the request is refused "
+         "with 501. `sampled`: where the backend cannot have the kernel's, its runner measures what the exec "
+         "uses every 10 ms, and ends it or slows it down.",
+     .details =
+         "A relaxation: between two looks a program may use more, up to what its sandbox has. Backends that "
+         "run commands in containers or pods can only sample, and so can one on this host without cgroups.",
+     .choices = kExecLimitModes},
     {.path = "egress",
      .field = FIELD(BackendConfig, egress),
      .brief = "Outbound network: `deny`, `proxy`, `allow`, or the backend's own `default`.",
-     .details =
-         "A backend that cannot give it is not chosen, and `GET /backends` says why. None of those that "
-         "come with the gateway has a proxy.",
+     .details = "A backend that cannot give it is not chosen, and `GET /backends` gives the reason. None of "
+                "those that "
+                "come with the gateway has a proxy.",
      .choices = kEgress},
     {.path = "config",
      .field = [](void* owner) -> Field { return AnyJson{&static_cast<BackendConfig*>(owner)->config_json}; },
-     .brief = "The plugin's own settings; its JSON Schema rules them.",
+     .brief = "The plugin's own settings; they must fit its JSON Schema.",
      .details = "`isogate plugin describe` shows that schema."},
 };
+
+template <size_t Row>
+Field limit_field(void* owner) {
+  return &static_cast<BackendConfig*>(owner)->sandbox_limits.at_row(Row);
+}
+
+template <size_t... Row>
+std::vector<Setting> limit_settings(std::index_sequence<Row...>) {
+  static const std::string paths[] = {std::string("limits.") + kLimitKinds[Row].setting...};
+  return {Setting{.path = paths[Row],
+                  .field = limit_field<Row>,
+                  .brief = kLimitKinds[Row].sandbox_brief,
+                  .details = kLimitKinds[Row].sandbox_details,
+                  .most = static_cast<double>(kLimitKinds[Row].most),
+                  .scale = kLimitKinds[Row].scale}...};
+}
 
 }  // namespace
 
@@ -165,6 +177,16 @@ std::span<const Setting> backends_row() { return kBackends; }
 std::span<const Setting> key_settings() { return kKey; }
 std::span<const Setting> tls_client_settings() { return kTlsClient; }
 std::span<const Setting> shared_dir_settings() { return kSharedDir; }
-std::span<const Setting> backend_settings() { return kBackend; }
+
+std::span<const Setting> backend_settings() {
+  static const std::vector<Setting> all = [] {
+    std::vector<Setting> rows(std::begin(kBackendNames), std::end(kBackendNames));
+    const auto limits = limit_settings(std::make_index_sequence<kLimitKindCount>());
+    rows.insert(rows.end(), limits.begin(), limits.end());
+    rows.insert(rows.end(), std::begin(kBackendModes), std::end(kBackendModes));
+    return rows;
+  }();
+  return all;
+}
 
 }  // namespace isogate

@@ -4,8 +4,6 @@
 
 namespace isogate {
 
-const std::vector<std::string> kDefaultBackends = {"namespace", "local"};
-
 std::span<const Setting> top_settings() {
   static const std::vector<Setting> all = [] {
     std::vector<Setting> rows;

@@ -65,7 +65,7 @@ const Setting* find_top_setting(std::string_view path);
 std::string environment_name(std::string_view path);  // ISOGATE_LIMITS_MAX_EXECS
 std::string flag_name(std::string_view path);         // --limits-max-execs
 
-// Backends where the configuration names none, in this order. The one place that names any.
+// Backends where the configuration names none, in this order (settings_lists.cc).
 extern const std::vector<std::string> kDefaultBackends;
 
 inline constexpr std::string_view kBestEffort = "best_effort";  // limits: best_effort

@@ -10,9 +10,9 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "gateway/base/redact.h"
-#include "gateway/base/utf8.h"
 #include "gateway/config/document.h"
+#include "lib/redact.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {

@@ -1,4 +1,4 @@
-// What the handlers of the front share. One of each, made by front_main, on the front's one thread.
+// What exec and the handlers of the front share. One of each, made by front_main, on the front's one thread.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -7,15 +7,15 @@
 #include <string>
 
 #include "gateway/config/config.h"
-#include "gateway/front/admission.h"
-#include "gateway/front/auth.h"
-#include "gateway/front/backends.h"
-#include "gateway/front/elsewhere.h"
-#include "gateway/front/memory_budget.h"
-#include "gateway/front/metrics.h"
-#include "gateway/front/peer_lines.h"
-#include "gateway/front/sandboxes.h"
-#include "gateway/front/state.h"
+#include "gateway/front/base/elsewhere.h"
+#include "gateway/front/base/memory_budget.h"
+#include "gateway/front/base/metrics.h"
+#include "gateway/front/exec/admission.h"
+#include "gateway/front/http/auth.h"
+#include "gateway/front/http/peer_lines.h"
+#include "gateway/front/sandboxes/backends.h"
+#include "gateway/front/sandboxes/sandboxes.h"
+#include "gateway/front/state/state.h"
 
 namespace isogate::front {
 

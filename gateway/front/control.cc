@@ -5,9 +5,10 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "gateway/base/log.h"
 #include "gateway/config/load.h"
 #include "gateway/ipc/channel.h"
+#include "lib/json_depth.h"
+#include "lib/log.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -15,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-void send(int control, const json& record) {
+void send_json_record(int control, const json& record) {
   const std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
   const auto sent = ipc::send_record(control, text, {}, ipc::Wait::kDont);
   if (!sent) log::error("control_send_failed", {{"reason", sent.error().message}});
@@ -32,7 +33,7 @@ Result<StartOrder> receive_start(int control) {
   auto received = ipc::receive_record(control, ipc::Wait::kBlock);
   if (!received) return received.error();
   try {
-    const json record = json::parse(received->bytes);
+    const json record = json::parse(is_shallow(received->bytes) ? received->bytes : "");
     if (record.at("type") != "start") return invalid("the supervisor's first record is not `start`");
     StartOrder order;
     auto config = config_from_json(record.at("config").dump());
@@ -58,29 +59,30 @@ Control::Control(asio::any_io_executor executor, int control, ControlHooks hooks
   socket_.native_non_blocking(true);
 }
 
-void Control::say(const char* type, const std::string& message) {
+void Control::send(const char* type, const std::string& message) {
   json record{{"type", type}};
   if (!message.empty()) record["message"] = message;
-  send(socket_.native_handle(), record);
+  send_json_record(socket_.native_handle(), record);
 }
 
-void Control::say_stuck(const std::string& backend, uint64_t generation) {
-  send(socket_.native_handle(), {{"type", "stuck"}, {"message", backend}, {"generation", generation}});
+void Control::send_stuck(const std::string& backend, uint64_t generation) {
+  send_json_record(socket_.native_handle(),
+                   {{"type", "stuck"}, {"message", backend}, {"generation", generation}});
 }
 
 std::string violation_record(const char* system_call) {
   return ipc::inline_record(json{{"type", "violation"}, {"message", system_call}}.dump());
 }
 
-void say_fatal(int control, const std::string& message) {
-  send(control, {{"type", "fatal"}, {"message", message}});
+void send_fatal(int control, const std::string& message) {
+  send_json_record(control, {{"type", "fatal"}, {"message", message}});
 }
 
 asio::awaitable<void> Control::run() {
   for (;;) {
     auto received = ipc::receive_record(socket_.native_handle(), ipc::Wait::kDont);
     if (received) {
-      obey(received->bytes, std::move(received->fds));
+      take(received->bytes, std::move(received->fds));
       continue;
     }
     if (received.error().os_errno != EAGAIN) break;
@@ -92,16 +94,16 @@ asio::awaitable<void> Control::run() {
   hooks_.ended();
 }
 
-void Control::obey(const std::string& text, std::vector<Fd> fds) {
+void Control::take(const std::string& text, std::vector<Fd> fds) {
   try {
-    const json record = json::parse(text);
+    const json record = json::parse(is_shallow(text) ? text : "");
     const std::string type = record.at("type");
     if (type == "backend" && record.at("state") == "up") {
       if (fds.size() == 1)
         hooks_.host_up(record.at("name"), {record.at("generation"), record.at("settings")},
                        std::move(fds[0]));
       else  // out of descriptors: this one cannot be talked to, the next one may
-        say_stuck(record.at("name"), record.at("generation"));
+        send_stuck(record.at("name"), record.at("generation"));
     } else if (type == "backend") {
       hooks_.host_down(record.at("name"), record.at("generation"), record.at("reason"),
                        record.value("quarantined", false), record.value("restarting", false));

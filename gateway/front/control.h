@@ -11,8 +11,8 @@
 
 #include "gateway/base/tls_context.h"
 #include "gateway/config/config.h"
-#include "gateway/front/backend_channel.h"
-#include "runner/fd.h"
+#include "gateway/front/sandboxes/backend_channel.h"
+#include "lib/fd.h"
 
 namespace isogate::front {
 
@@ -44,20 +44,20 @@ class Control {
   Control(boost::asio::any_io_executor executor, int control, ControlHooks hooks);
 
   boost::asio::awaitable<void> run();
-  void say(const char* type, const std::string& message = {});
-  void say_stuck(const std::string& backend, uint64_t generation);
+  void send(const char* type, const std::string& message = {});
+  void send_stuck(const std::string& backend, uint64_t generation);
 
  private:
-  void obey(const std::string& text, std::vector<Fd> fds);
+  void take(const std::string& text, std::vector<Fd> fds);
 
   boost::asio::posix::stream_descriptor socket_;
   ControlHooks hooks_;
 };
 
 // The same before there is an executor.
-void say_fatal(int control, const std::string& message);
+void send_fatal(int control, const std::string& message);
 
-// Says which system call this process is about to die of. For install_front_filter().
+// The record that reports which system call this process is about to die of. For install_front_filter().
 std::string violation_record(const char* system_call);
 
 }  // namespace isogate::front

@@ -12,17 +12,17 @@
 #include <optional>
 
 #include "gateway/base/budgets.h"
-#include "gateway/base/log.h"
 #include "gateway/base/privileges.h"
-#include "gateway/front/access.h"
-#include "gateway/front/access_log.h"
+#include "gateway/front/api/access.h"
+#include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
 #include "gateway/front/control.h"
-#include "gateway/front/cors.h"
-#include "gateway/front/handlers.h"
-#include "gateway/front/router.h"
-#include "gateway/front/server.h"
+#include "gateway/front/http/access_log.h"
+#include "gateway/front/http/cors.h"
+#include "gateway/front/http/server.h"
 #include "gateway/front/sidecar.h"
+#include "lib/clock.h"
+#include "lib/log.h"
 
 namespace isogate {
 namespace asio = boost::asio;
@@ -34,11 +34,6 @@ constexpr int kControl = 3;
 constexpr const char* kUser = "isogate";
 constexpr std::chrono::seconds kSettleWithin{15};
 constexpr std::chrono::milliseconds kDrainPoll{20};
-
-int64_t now_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
 
 Result<void> give_up_privileges(bool root) {
   if (auto became = root ? become_user(kUser, {}) : stay_same_user(); !became) return became;
@@ -56,7 +51,7 @@ Result<std::unique_ptr<State>> open_state(const std::string& state_dir) {
   };
   auto state = State::open(state_dir + "/front/state.db", options);
   if (!state) return state;
-  const auto open = (*state)->close_open_execs("gateway_crash", now_ms());
+  const auto open = (*state)->close_open_execs("gateway_crash", wall_clock_ms());
   if (!open) return open.error();
   for (const ExecRow& exec : *open) {
     log::warn("exec_outcome_unknown",
@@ -109,15 +104,15 @@ class Front {
 
   int run() {
     if (auto loaded = app_.sandboxes.load(); !loaded) {
-      control_.say("fatal", loaded.error().message);
+      control_.send("fatal", loaded.error().message);
       return 1;
     }
     app_.backends.on_hello([this] { set_exec_limits(); });
     app_.backends.on_probed([this](std::shared_ptr<Backend> backend) {
-      asio::co_spawn(io_, app_.sandboxes.take_up(std::move(backend)), asio::detached);
+      asio::co_spawn(io_, app_.sandboxes.reattach(std::move(backend)), asio::detached);
     });
     app_.backends.on_stuck(
-        [this](const std::string& name, uint64_t generation) { control_.say_stuck(name, generation); });
+        [this](const std::string& name, uint64_t generation) { control_.send_stuck(name, generation); });
     set_limits();
     for (const std::string& listener : order_.listeners) {
       if (listener.starts_with("unix:")) continue;
@@ -169,7 +164,7 @@ class Front {
       const auto waited = co_await wait_for_sidecar(
           app_.executor, config.wait_for_sidecar, std::chrono::seconds(config.wait_for_sidecar_timeout_sec));
       if (!waited) {
-        control_.say("fatal", waited.error().message);
+        control_.send("fatal", waited.error().message);
         stop(1);
         co_return;
       }
@@ -179,14 +174,16 @@ class Front {
         ServerHooks{
             .look_at_origin =
                 [this](Exchange& exchange) { look_at_origin(exchange, app_.config.cors.origins); },
+            .route = route_exchange,
             .authenticate =
                 [this](Exchange& exchange, const ListenerInfo& listener, int uid, const std::string& peer) {
                   authenticate(app_, exchange, listener, uid, peer);
                 },
             .handle =
                 [this](Exchange& exchange) {
+                  check_query(*exchange.route, exchange.query);
                   exchange.memory = MemoryShare(app_.memory, exchange.principal.tenant);
-                  return handle(app_, exchange);
+                  return exchange.route->handle(app_, exchange);
                 },
             .finished = [this](const Exchange& exchange, const std::string& peer,
                                const RequestEnd& end) { finished(exchange, peer, end); },
@@ -197,7 +194,7 @@ class Front {
             .swept = [this] { app_.peer_lines.tick(std::chrono::steady_clock::now()); }});
     app_.connections = [this] { return server_->connections(); };
     if (auto set = set_tls(order_.tls, app_.config.tls); !set) {
-      control_.say("fatal", set.error().message);
+      control_.send("fatal", set.error().message);
       stop(1);
       co_return;
     }
@@ -207,11 +204,11 @@ class Front {
                       {address, address.starts_with("unix:"), address == order_.metrics_listener});
     }
     co_await app_.backends.settled(kSettleWithin);
-    control_.say("ready");
+    control_.send("ready");
   }
 
   void finished(const Exchange& exchange, const std::string& peer, const RequestEnd& end) {
-    const std::string_view operation = exchange.routed ? row_of(exchange.route).operation_id : "none";
+    const std::string_view operation = exchange.route != nullptr ? exchange.route->operation_id : "none";
     app_.metrics.request_ended(operation, end.status,
                                std::chrono::duration<double>(end.ended - end.asked).count());
     if (app_.config.log.access) log_request(app_.peer_lines, exchange, operation, peer, end);
@@ -246,12 +243,12 @@ class Front {
     }
     if (config.log.level != app_.config.log.level)
       if (auto set = log::start("front", config.log.level, ""); !set)
-        log::error("cannot change the log level", {{"reason", set.error().message}});
+        log::error("log_level_not_changed", {{"reason", set.error().message}});
     order_.tls = std::move(tls);
     app_.authenticator = std::move(*made);
     app_.config = std::move(config);
     app_.backends.reconfigure(app_.config);
-    app_.sandboxes.let_go_of_removed();
+    app_.sandboxes.release_removed();
     set_limits();
   }
 
@@ -293,9 +290,9 @@ class Front {
     log::info("draining", {{"running_execs", app_.admission.running()}, {"deadline_sec", deadline.count()}});
     if (server_) server_->drain();
     auto until = std::chrono::steady_clock::now() + deadline;
-    // What is not taken up is not removed either.
+    // A sandbox that is not re-attached is not removed either.
     const auto waited_for = [this] {
-      return busy() || (app_.sandboxes.taking_up() && !app_.config.keep_on_shutdown);
+      return busy() || (app_.sandboxes.reattaching() && !app_.config.keep_on_shutdown);
     };
     while (waited_for() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
     if (busy()) app_.sandboxes.kill_all();
@@ -306,7 +303,7 @@ class Front {
     // Its end is the supervisor's: hosts that see it go first do not know that it was no crash.
     drained_ = true;
     if (server_) server_->close_all();
-    control_.say("drained");
+    control_.send("drained");
   }
 
   [[nodiscard]] bool busy() const { return app_.admission.running() > 0 || (server_ && server_->busy() > 0); }
@@ -328,7 +325,7 @@ class Front {
 
 int fatal(const std::string& message) {
   log::error("front_cannot_start", {{"reason", message}});
-  say_fatal(kControl, message);
+  send_fatal(kControl, message);
   return 1;
 }
 

@@ -8,8 +8,8 @@
 #include <boost/asio/write.hpp>
 #include <string_view>
 
-#include "gateway/base/log.h"
-#include "gateway/front/alarm.h"
+#include "gateway/front/base/alarm.h"
+#include "lib/log.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;

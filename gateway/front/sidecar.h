@@ -6,7 +6,7 @@
 #include <chrono>
 #include <string>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate::front {
 

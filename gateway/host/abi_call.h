@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 

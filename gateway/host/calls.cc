@@ -6,6 +6,7 @@
 #include "gateway/host/item_sink.h"
 #include "gateway/host/requests.h"
 #include "gateway/host/text.h"
+#include "isogate/orphans.h"
 
 namespace isogate {
 namespace {
@@ -25,7 +26,7 @@ ipc::Entry entry_of(const isogate_entry& entry) {
   return {known ? entry.type : ISOGATE_ENTRY_OTHER, entry.mode & 07777, entry.size, entry.mtime_ns, {}};
 }
 
-// What probe() claims is believed up to what the descriptor said was its best.
+// probe() may claim no more than the descriptor does.
 Result<Value> take_probe(const isogate_probe& probe, const Description& description) {
   if (probe.verdict < ISOGATE_PROBE_AVAILABLE || probe.verdict > ISOGATE_PROBE_UNAVAILABLE)
     return plugin_defect("probe() answered with an unknown verdict");
@@ -44,7 +45,8 @@ Result<Value> take_result(const isogate_exec_result& result) {
              : result.term_signal < 0 || result.term_signal > 64)
     return plugin_defect("exec() answered with an end that no program can have");
   constexpr uint32_t kKnown = ISOGATE_RESULT_OOM_KILLED | ISOGATE_RESULT_KILLED | ISOGATE_RESULT_NOT_STARTED |
-                              ISOGATE_RESULT_PROVEN | ISOGATE_RESULT_LEFT_BEHIND;
+                              ISOGATE_RESULT_PROVEN | ISOGATE_RESULT_LEFT_BEHIND |
+                              ISOGATE_RESULT_PIDS_EXCEEDED;
   const bool proven = (result.flags & ISOGATE_RESULT_PROVEN) != 0;
   if (proven && isolation_name(result.isolation) == nullptr)
     return plugin_defect("exec() answered with an unknown isolation");
@@ -71,7 +73,7 @@ isogate_file_request request_of(const ipc::FileCall& call) {
 
 // The strings stay the record's; only their addresses are gathered.
 struct ExecArguments {
-  explicit ExecArguments(const ipc::ExecCall& call) {
+  explicit ExecArguments(const ipc::ExecCall& call) : limits(call.limits.list()) {
     argv.reserve(call.argv.size());
     for (const std::string& argument : call.argv) argv.push_back(abi_str(argument));
     env.reserve(call.env.size());
@@ -79,7 +81,20 @@ struct ExecArguments {
   }
   std::vector<isogate_str> argv;
   std::vector<isogate_pair> env;
+  LimitList limits;
 };
+
+// Ids that this gateway does not know are left out.
+Result<Value> take_evidence(isogate_evidence found) {
+  if (found.limit_count > ISOGATE_EVIDENCE_LIMITS_MAX)
+    return plugin_defect("evidence() answered with more limits than there is room for");
+  for (isogate_limit& each : found.limits) each.reserved = 0;
+  const auto limits = Limits::take(found.limits, found.limit_count, UnknownLimit::kSkip);
+  if (!limits) return plugin_defect("evidence() answered with a limit that is malformed or there twice");
+  limits->put(found);
+  found.struct_size = sizeof found;
+  return Value(found);
+}
 
 isogate_exec_request request_of(const ipc::ExecCall& call, const ExecArguments& arguments) {
   isogate_exec_request request{};
@@ -96,7 +111,8 @@ isogate_exec_request request_of(const ipc::ExecCall& call, const ExecArguments& 
   request.stdout_fd = call.std_out.get();
   request.stderr_fd = call.std_err.get();
   request.control_fd = call.control.get();
-  request.limits = call.limits;
+  request.limits = arguments.limits.items.data();
+  request.limit_count = arguments.limits.count;
   request.rows = call.rows;
   request.cols = call.cols;
   return request;
@@ -148,7 +164,8 @@ Result<Value> Calls::serve(const ipc::PingCall&) { return Value(); }
 Result<Value> Calls::serve(const ipc::OpenCall& call) {
   auto egress = admitted_egress(call.egress, instance_.settings().egress);
   if (!egress) return egress.error();
-  auto opened = sandboxes_.open(call, stricter(call.limits, instance_.settings().sandbox_limits), *egress);
+  const Limits limits = Limits::stricter(call.limits, instance_.settings().sandbox_limits);
+  auto opened = sandboxes_.open(call, limits, *egress);
   if (!opened) return opened.error();
   return Value(std::move(*opened));
 }
@@ -168,6 +185,28 @@ Result<Value> Calls::serve(const ipc::EnumerateCall& call) {
   return Value();
 }
 
+Result<Value> Calls::serve(const ipc::OrphansCall& call) {
+  const auto get = instance_.api().get_extension;
+  const auto* orphans = static_cast<const isogate_orphans*>(
+      get == nullptr ? nullptr : get(instance_.get(), ISOGATE_ORPHANS_EXTENSION));
+  if (orphans == nullptr && call.sandbox_id.empty()) return Value();  // it leaves nothing behind
+  if (orphans == nullptr) return left_out(instance_.description(), "remove what lost sandboxes have left");
+  if (orphans->struct_size < sizeof *orphans || orphans->list == nullptr || orphans->remove == nullptr)
+    return plugin_defect("its isogate_orphans lacks a function");
+  AbiCall abi = abi_of(call.call);
+  if (!call.sandbox_id.empty()) {
+    auto removed = taken(
+        orphans->remove(instance_.get(), &abi.call, abi_str(call.sandbox_id), call.flags, &abi.error), abi);
+    if (!removed) return removed.error();
+    return Value();
+  }
+  ItemSink items(call.out.get(), call.call.cancel.get());
+  isogate_record_sink sink = items.records();
+  auto listed = items.finish(taken(orphans->list(instance_.get(), &abi.call, &sink, &abi.error), abi));
+  if (!listed) return listed.error();
+  return Value();
+}
+
 Result<Value> Calls::serve(const ipc::ExecCall& call) {
   return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return exec(call, sandbox); });
 }
@@ -180,7 +219,7 @@ Result<Value> Calls::serve(const ipc::EvidenceCall& call) {
   return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return evidence(call, sandbox); });
 }
 
-// When the plugin says that the sandbox is there no more, the next open begins anew.
+// When the plugin reports that the sandbox is gone, the next open creates it again.
 template <typename Verb>
 Result<Value> Calls::in_sandbox(const std::string& sandbox_id, Verb verb) {
   auto lease = sandboxes_.lease(sandbox_id);
@@ -264,8 +303,7 @@ Result<Value> Calls::evidence(const ipc::EvidenceCall& call, isogate_sandbox* sa
   found.struct_size = sizeof found;
   isogate_status status = instance_.api().evidence(sandbox, &abi.call, &request, &found, &abi.error);
   if (auto measured = taken(status, abi); !measured) return measured.error();
-  found.struct_size = sizeof found;
-  return Value(found);
+  return take_evidence(found);
 }
 
 }  // namespace isogate

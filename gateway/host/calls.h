@@ -25,6 +25,7 @@ class Calls {
   Result<Value> serve(const ipc::OpenCall& call);
   Result<Value> serve(const ipc::CloseCall& call);
   Result<Value> serve(const ipc::EnumerateCall& call);
+  Result<Value> serve(const ipc::OrphansCall& call);
   Result<Value> serve(const ipc::ExecCall& call);
   Result<Value> serve(const ipc::FileCall& call);
   Result<Value> serve(const ipc::EvidenceCall& call);

@@ -53,17 +53,17 @@ struct Child {
   Fd out;
 };
 
-// The child is told the plugin's name for its messages on stdin.
+// The child reads the plugin's name, for its messages, from stdin.
 Result<Child> start_child(const std::string& executable, int directory, const std::string& name) {
   auto pipe = make_pipe();
   if (!pipe) return pipe.error();
-  auto told = make_pipe();
-  if (!told) return told.error();
-  if (::write(told->write.get(), name.data(), name.size()) < 0)
+  auto name_pipe = make_pipe();
+  if (!name_pipe) return name_pipe.error();
+  if (::write(name_pipe->write.get(), name.data(), name.size()) < 0)
     return os_error("cannot write to a pipe", errno);
   pid_t pid = ::fork();
   if (pid < 0) return os_error("cannot start a process to describe the plugin", errno);
-  if (pid == 0) become_child(executable.c_str(), directory, told->read.get(), pipe->write.get());
+  if (pid == 0) become_child(executable.c_str(), directory, name_pipe->read.get(), pipe->write.get());
   return Child{pid, std::move(pipe->read)};
 }
 
@@ -205,7 +205,7 @@ int describe_child_main() {
     if (n <= 0) ::_exit(1);
     rest.remove_prefix(static_cast<size_t>(n));
   }
-  ::_exit(0);  // no exit handler of the plugin has anything to say
+  ::_exit(0);  // no exit handler of the plugin runs
 }
 
 }  // namespace isogate

@@ -1,4 +1,4 @@
-// What a plugin says of itself, learnt without trusting it: `isogate plugin describe FILE`, and what a
+// The descriptor of a plugin, read without trusting the plugin: `isogate plugin describe FILE`, and what a
 // backend host asks before it decides which privileges to keep.
 //
 // The checks of plugin_file.h are made first. Then a child, quarantined (base/privileges.h), with an
@@ -10,7 +10,7 @@
 
 #include "gateway/host/description.h"
 #include "gateway/host/plugin_file.h"
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 

@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "gateway/base/utf8.h"
 #include "gateway/host/text.h"
+#include "lib/capabilities.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -17,10 +18,6 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMaxTextBytes = 1024;
 constexpr size_t kMaxSchemaBytes = 512u << 10;
-
-constexpr std::array<std::string_view, 12> kCapabilities = {
-    "pty",           "user",        "limit_memory",    "limit_cpu",  "limit_pids", "limit_disk",
-    "scope_sandbox", "egress_deny", "uid_per_sandbox", "persistent", "evidence",   "proven_execs"};
 
 // capabilities(7), by bit.
 constexpr std::array<std::string_view, 41> kLinuxCapabilities = {"chown",
@@ -65,17 +62,25 @@ constexpr std::array<std::string_view, 41> kLinuxCapabilities = {"chown",
                                                                  "bpf",
                                                                  "checkpoint_restore"};
 
-template <size_t N>
-ordered_json names_of(uint64_t bits, const std::array<std::string_view, N>& names) {
+// `name_of`: of a bit; empty where it has none.
+template <typename NameOf>
+ordered_json names_of(uint64_t bits, NameOf name_of) {
   ordered_json list = ordered_json::array();
   for (size_t i = 0; i < 64; ++i) {
     if ((bits >> i & 1) == 0) continue;
-    if (i < N)
-      list.push_back(std::string(names[i]));
-    else
-      list.push_back("bit " + std::to_string(i));
+    const std::string name(name_of(i));
+    list.push_back(name.empty() ? "bit " + std::to_string(i) : name);
   }
   return list;
+}
+
+std::string_view capability_name(size_t bit) {
+  const auto names = capability_names(1ull << bit);
+  return names.empty() ? "" : names.front();
+}
+
+std::string_view linux_capability_name(size_t bit) {
+  return bit < kLinuxCapabilities.size() ? kLinuxCapabilities[bit] : "";
 }
 
 bool id_is_sane(std::string_view id) {
@@ -159,9 +164,9 @@ std::string to_json(const Description& d) {
   out["abi"] = std::to_string(d.abi_major) + "." + std::to_string(d.abi_minor);
   out["isolation"] = isolation_name(d.isolation) != nullptr ? isolation_name(d.isolation) : "?";
   out["locality"] = locality_name(d.locality) != nullptr ? locality_name(d.locality) : "?";
-  out["capabilities"] = names_of(d.capabilities, kCapabilities);
+  out["capabilities"] = names_of(d.capabilities, capability_name);
   out["runs_as_root"] = (d.flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0;
-  out["linux_capabilities"] = names_of(d.linux_capabilities, kLinuxCapabilities);
+  out["linux_capabilities"] = names_of(d.linux_capabilities, linux_capability_name);
   out["leaves_out"] = d.absent;
   out["config_schema"] =
       d.takes_config ? ordered_json::parse(d.config_schema_json, nullptr, false) : ordered_json(nullptr);

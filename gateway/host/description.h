@@ -1,11 +1,11 @@
-// What a plugin's descriptor says, copied out of it and checked. Plain values.
+// The descriptor of a plugin, copied and checked. Plain values.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 

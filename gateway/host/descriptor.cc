@@ -42,6 +42,8 @@ constexpr Function kFunctions[] = {
 #undef ISOGATE_API_ENTRY
 
 Result<void> check_functions(const isogate_backend_api& api, Description& description) {
+  if (api.reserved != 0)
+    return invalid("plugin `" + description.id + "`: `reserved` of its isogate_backend_api must be 0");
   std::string missing;
   for (const Function& function : kFunctions) {
     void* pointer = nullptr;

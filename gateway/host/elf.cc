@@ -21,7 +21,7 @@ constexpr unsigned kMachine = EM_RISCV;
 constexpr size_t kMaxHeaders = 512;
 constexpr size_t kMaxDynamic = 4096;
 constexpr size_t kMaxSymbols = 1u << 20;
-constexpr size_t kMaxNamed = 256;  // search paths, libraries, exports that are told
+constexpr size_t kMaxNamed = 256;  // search paths, libraries, exports that are listed
 
 Error not_elf(const char* why) {
   return invalid(std::string("it is not a shared library for this machine: ") + why);
@@ -169,7 +169,7 @@ class Parser {
     }
   }
 
-  // From the section headers, which strip leaves; without them nothing is said of exports.
+  // From the section headers, which strip leaves; without them exports are not checked.
   Result<void> read_exports() {
     if (header_.e_shnum == 0 || header_.e_shentsize != sizeof(Elf64_Shdr)) return {};
     for (size_t i = 0; i < header_.e_shnum; ++i) {

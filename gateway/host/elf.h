@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 

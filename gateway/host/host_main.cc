@@ -10,16 +10,16 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "gateway/base/log.h"
 #include "gateway/base/privileges.h"
-#include "gateway/config/load.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/host/describe.h"
+#include "gateway/host/orders.h"
 #include "gateway/host/plugin_loader.h"
 #include "gateway/host/server.h"
 #include "gateway/ipc/channel.h"
 #include "gateway/ipc/codec.h"
-#include "runner/kept_capabilities.h"
+#include "lib/log.h"
+#include "runner/exec/kept_capabilities.h"
 
 namespace isogate {
 namespace {
@@ -29,12 +29,7 @@ using nlohmann::json;
 constexpr int kControl = 3;
 constexpr int kExitFailed = 3;  // permanent until a reload
 
-struct Start {
-  Config config;
-  BackendConfig backend;
-  uint64_t generation = 0;
-  HostPaths places;
-  std::string copy_dir;
+struct Start : HostOrder {
   Fd front;
 };
 
@@ -68,42 +63,14 @@ Result<void> settle_process() {
   return {};
 }
 
-Result<Start> read_start(const std::string& bytes) {
-  Start start;
-  std::string name;
-  std::string document;
-  try {
-    json message = json::parse(bytes);
-    if (message.at("type") != "start") return invalid("the supervisor's first message is not `start`");
-    document = message.at("config").dump();
-    message.at("backend").get_to(name);
-    message.at("generation").get_to(start.generation);
-    message.at("sandboxes_dir").get_to(start.places.sandboxes_dir);
-    message.at("uids_dir").get_to(start.places.uids_dir);
-    message.at("plugin_copy_dir").get_to(start.copy_dir);
-    message.at("probe_only").get_to(start.places.probe_only);
-    message.at("many_tenants").get_to(start.places.many_tenants);
-  } catch (const json::exception& e) {
-    return invalid(std::string("the supervisor's start message is malformed: ") + e.what());
-  }
-  auto config = config_from_json(document);
-  if (!config) return config.error();
-  start.config = std::move(*config);
-  auto& all = start.config.backends;
-  auto own = std::find_if(all.begin(), all.end(), [&](const BackendConfig& b) { return b.name == name; });
-  if (own == all.end()) return invalid("the configuration has no backend `" + name + "`");
-  start.backend = *own;
-  return start;
-}
-
 Result<Start> receive_start() {
   auto received = ipc::receive_record(kControl, ipc::Wait::kBlock);
   if (!received) return received.error();
   if (received->fds.size() != 1)
     return invalid("the supervisor's start message brings no socket to the front");
-  auto start = read_start(received->bytes);
-  if (start) start->front = std::move(received->fds[0]);
-  return start;
+  auto order = parse_start(received->bytes);
+  if (!order) return order.error();
+  return Start{std::move(*order), std::move(received->fds[0])};
 }
 
 Result<void> drop_privileges(const Description& description, const BackendConfig& backend) {
@@ -113,7 +80,7 @@ Result<void> drop_privileges(const Description& description, const BackendConfig
   return become_user(backend.run_as, backend.groups);
 }
 
-// What it said in quarantine decided about privileges; the same file must say the same again.
+// Its descriptor, read in quarantine, decided about privileges; the same file must give the same one again.
 bool says_the_same(const Description& a, const Description& b) {
   return a.id == b.id && a.version == b.version && a.flags == b.flags && a.isolation == b.isolation &&
          a.locality == b.locality && a.capabilities == b.capabilities &&
@@ -127,7 +94,7 @@ struct Failure {
   std::optional<std::string> setting;
 };
 
-// What was refused by its own look, not by what the kernel had to say about it.
+// Refused by a check of ours, not by an error of the kernel.
 bool is_refusal(const Error& error) {
   return error.status == ISOGATE_INVALID_ARGUMENT ||
          (error.os_errno == 0 &&
@@ -168,7 +135,7 @@ std::optional<Failure> prepare(const Start& start, std::unique_ptr<Instance>& in
     return Failure{described.error(), broken ? std::optional<std::string>("plugin") : std::nullopt};
   }
   for (const std::string& warning : described->warnings)
-    log::warn("plugin warning", {{"plugin", described->id}, {"message", warning}});
+    log::warn("plugin_warning", {{"plugin", described->id}, {"message", warning}});
   if (auto dropped = drop_privileges(*described, start.backend); !dropped)
     return blame("run_as", dropped.error());
   image->bytes = {};
@@ -191,11 +158,11 @@ std::optional<Failure> prepare(const Start& start, std::unique_ptr<Instance>& in
 void tell_supervisor(const json& message) {
   auto text = message.dump(-1, ' ', false, json::error_handler_t::replace);
   auto sent = ipc::send_record(kControl, text, {}, ipc::Wait::kBlock);
-  if (!sent) log::warn("supervisor not reached", {{"message", sent.error().message}});
+  if (!sent) log::warn("supervisor_unreachable", {{"reason", sent.error().message}});
 }
 
 int fail(const std::string& backend, const Failure& failure) {
-  log::error("backend cannot be served", {{"backend", backend}, {"message", failure.error.message}});
+  log::error("backend_start_failed", {{"backend", backend}, {"reason", failure.error.message}});
   json message = {{"type", "failed"}, {"message", failure.error.message}};
   if (failure.setting) message["setting"] = *failure.setting;
   tell_supervisor(message);
@@ -224,12 +191,11 @@ Capacity capacity_of(const LimitsConfig& limits) {
   const rlim_t left = all - std::min<rlim_t>(all, most.calls * kPerCall);
   most.sandboxes = std::clamp<size_t>(left / kPerSandbox, 1, wanted.sandboxes);
   if (most.calls < wanted.calls || most.sandboxes < wanted.sandboxes)
-    log::warn("fewer at once than configured: raise the hard limit of open files",
-              {{"calls", most.calls},
-               {"wanted", wanted.calls},
-               {"sandboxes", most.sandboxes},
-               {"wanted_sandboxes", wanted.sandboxes},
-               {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
+    log::warn("open_files_limit_too_low", {{"calls", most.calls},
+                                           {"wanted", wanted.calls},
+                                           {"sandboxes", most.sandboxes},
+                                           {"wanted_sandboxes", wanted.sandboxes},
+                                           {"open_files", static_cast<uint64_t>(files.rlim_cur)}});
   return most;
 }
 
@@ -248,15 +214,15 @@ int serve(Start start) {
   const Capacity capacity = capacity_of(start.config.limits);
   auto greeted = ipc::send_record(start.front.get(), ipc::encode(hello_of(*instance, capacity)).bytes, {},
                                   ipc::Wait::kBlock);
-  if (!greeted) log::warn("front not reached", {{"message", greeted.error().message}});
+  if (!greeted) log::warn("front_unreachable", {{"reason", greeted.error().message}});
   tell_supervisor({{"type", "ready"}});
-  log::info("backend ready", {{"backend", start.backend.name},
+  log::info("backend_ready", {{"backend", start.backend.name},
                               {"plugin", plugin.id},
                               {"version", plugin.version},
                               {"generation", start.generation}});
   Server server(*instance, std::move(start.front), kControl, capacity.calls);
   int code = server.run();
-  log::info("backend host ends", {{"backend", start.backend.name}, {"code", code}});
+  log::info("backend_host_exiting", {{"backend", start.backend.name}, {"code", code}});
   return code;
 }
 
@@ -264,12 +230,12 @@ int serve(Start start) {
 
 int host_main() {
   if (auto settled = settle_process(); !settled) {
-    log::error("host cannot start", {{"message", settled.error().message}});
+    log::error("backend_host_start_failed", {{"reason", settled.error().message}});
     return 1;
   }
   auto start = receive_start();
   if (!start) {
-    log::error("host cannot start", {{"message", start.error().message}});
+    log::error("backend_host_start_failed", {{"reason", start.error().message}});
     return 1;
   }
   ::prctl(PR_SET_NAME, ("host:" + start->backend.name).substr(0, 15).c_str());

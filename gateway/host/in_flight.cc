@@ -1,7 +1,7 @@
 #include "gateway/host/in_flight.h"
 
 #include "gateway/host/abi_call.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate {
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "gateway/base/log.h"
 #include "gateway/base/privileges.h"
 #include "gateway/config/schema.h"
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
+#include "lib/log.h"
 
 namespace isogate {
 namespace {
@@ -34,7 +34,7 @@ void write_log(void* ctx, uint32_t level, isogate_str message) noexcept {
   if (message.ptr == nullptr || !log::enabled(level_of(level))) return;
   std::string text =
       clean_text({message.ptr, std::min<size_t>(message.len, kMaxLogBytes)}, size_t{kMaxLogBytes});
-  log::write(level_of(level), "plugin says", {{"backend", backend->name}, {"message", text}});
+  log::write(level_of(level), "plugin_message", {{"backend", backend->name}, {"message", text}});
 }
 
 const void* no_extension(void*, const char*) noexcept { return nullptr; }

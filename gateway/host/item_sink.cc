@@ -47,14 +47,14 @@ Result<std::string> encode_entry(const isogate_entry* given) {
 }
 
 Result<std::string> encode_record(const isogate_record* given) {
-  if (given == nullptr) return plugin_defect("enumerate() added no record");
+  if (given == nullptr) return plugin_defect("it listed no record");
   isogate_record record = import_struct(given);
   auto id = copy_str(record.sandbox_id, 64);
   auto handle = copy_str(record.handle, sizeof(isogate_sandbox_info::handle) - 1);
   if (!id) return id.error();
   if (!handle) return handle.error();
   if (id->size() != 30 || !id->starts_with("isg-"))
-    return plugin_defect("enumerate() added something that is not one of this gateway's sandboxes");
+    return plugin_defect("it listed something that is not one of this gateway's sandboxes");
   return ipc::encode_item(
       ipc::Found{std::move(*id), clean_text(*handle, handle->size()), record.flags & ISOGATE_SANDBOX_RUNS});
 }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gateway/ipc/messages.h"
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 
@@ -15,7 +15,7 @@ class ItemSink {
   ItemSink(int out, int cancel_fd);  // sets O_NONBLOCK on `out`
 
   // For the plugin; ctx is the sink. Items are checked: a name is a relative path without `..`, a sandbox
-  // has an id of ours. A failure is kept, and told again to the next call.
+  // has an id of ours. A failure is kept, and returned to the next call.
   isogate_entry_sink entries();
   isogate_record_sink records();
 

@@ -12,15 +12,13 @@
 #include <cstring>
 #include <memory>
 
-#include "gateway/base/hash.h"
 #include "gateway/base/trusted_path.h"
+#include "lib/hash.h"
 
 namespace isogate {
 namespace {
 
 constexpr off_t kMaxPluginBytes = 512 << 20;
-
-Error refused(std::string message) { return {ISOGATE_PERMISSION_DENIED, 0, std::move(message)}; }
 
 std::string quoted(const std::string& text) { return "`" + text + "`"; }
 
@@ -52,15 +50,15 @@ Result<void> check_search_path(const std::string& entry, const std::string& plug
   std::string what =
       "the library search path (RUNPATH) of " + quoted(plugin) + " has " + quoted(entry) + ": ";
   if (entry.find('$') != std::string::npos)
-    return refused(what +
-                   "it is relative to the file, and the file is loaded from a private copy elsewhere; " +
-                   "link that library statically, or give an absolute directory");
+    return denied(what +
+                  "it is relative to the file, and the file is loaded from a private copy elsewhere; " +
+                  "link that library statically, or give an absolute directory");
   if (entry.empty() || entry[0] != '/')
-    return refused(what +
-                   "a relative entry is looked up in whatever directory the gateway was started; link " +
-                   "without -rpath (CMake: set CMAKE_SKIP_RPATH), or give an absolute directory");
+    return denied(what +
+                  "a relative entry is looked up in whatever directory the gateway was started; link " +
+                  "without -rpath (CMake: set CMAKE_SKIP_RPATH), or give an absolute directory");
   auto opened = open_trusted(entry, {.directory = true});
-  if (!opened && !missing(opened.error())) return refused(what + opened.error().message);
+  if (!opened && !missing(opened.error())) return denied(what + opened.error().message);
   return {};
 }
 
@@ -68,15 +66,15 @@ Result<void> check_needed(const std::string& name, const std::string& plugin) {
   if (name.find('/') == std::string::npos) return {};
   std::string what = quoted(plugin) + " is linked with " + quoted(name) + ": ";
   if (name[0] != '/' || name.find('$') != std::string::npos)
-    return refused(what + "a relative path; link it by name or by an absolute path");
+    return denied(what + "a relative path; link it by name or by an absolute path");
   auto opened = open_trusted(name);
-  if (!opened) return refused(what + opened.error().message);
+  if (!opened) return denied(what + opened.error().message);
   return {};
 }
 
 Result<void> check_libraries(const ElfFacts& elf, const std::string& plugin) {
   if (elf.loads_more)
-    return refused(quoted(plugin) + " asks the loader for audit or filter libraries; link it without");
+    return denied(quoted(plugin) + " asks the loader for audit or filter libraries; link it without");
   for (const std::string& entry : elf.search_paths)
     if (auto checked = check_search_path(entry, plugin); !checked) return checked;
   for (const std::string& name : elf.needed)
@@ -119,8 +117,8 @@ Result<Fd> open_copy_dir(const std::string& path) {
   struct stat info {};
   if (::fstat(dir.get(), &info) != 0) return os_error("cannot look at " + quoted(path), errno);
   if (info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)
-    return refused("the directory for plugin copies " + quoted(path) + " must belong to uid " +
-                   std::to_string(::geteuid()) + " with mode 0700");
+    return denied("the directory for plugin copies " + quoted(path) + " must belong to uid " +
+                  std::to_string(::geteuid()) + " with mode 0700");
   return dir;
 }
 
@@ -149,13 +147,13 @@ Result<PluginImage> inspect_plugin(const std::string& path, const std::string& p
   }
   PluginImage image{path, sha256_hex(*bytes), std::move(*bytes), {}};
   if (!pin.empty() && lower(pin) != image.sha256)
-    return refused("plugin " + quoted(path) + " refused: its SHA-256 is " + image.sha256 + ", pinned is " +
-                   pin + "; if the new file is the one you want, pin that");
+    return denied("plugin " + quoted(path) + " refused: its SHA-256 is " + image.sha256 + ", pinned is " +
+                  pin + "; if the new file is the one you want, pin that");
   auto elf = read_elf(image.bytes);
   if (!elf) return invalid("plugin " + quoted(path) + " refused: " + elf.error().message);
   image.elf = std::move(*elf);
   if (auto checked = check_libraries(image.elf, path); !checked)
-    return refused("plugin refused: " + checked.error().message);
+    return denied("plugin refused: " + checked.error().message);
   return image;
 }
 

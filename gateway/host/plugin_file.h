@@ -11,7 +11,7 @@
 #include <string>
 
 #include "gateway/host/elf.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate {
 
@@ -22,7 +22,7 @@ struct PluginImage {
   ElfFacts elf;
 };
 
-// Every check that needs no code of the plugin to run. The message says which one failed, on what, and
+// Every check that needs no code of the plugin to run. The message names the check that failed, the file, and
 // what to do.
 Result<PluginImage> inspect_plugin(const std::string& path, const std::string& pin);
 

@@ -10,7 +10,7 @@
 
 #include "gateway/host/plugin_file.h"
 #include "gateway/host/text.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate {
 namespace {

@@ -7,16 +7,17 @@
 #include <cerrno>
 #include <string_view>
 
+#include "isogate/orphans.h"
+#include "runner/files/workspace_path.h"
+
 namespace isogate {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 256;
-constexpr uint32_t kOpenFlags =
-    ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_AS_IT_IS;
+constexpr uint32_t kOpenFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT |
+                                ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_RUNNING_ONLY;
 constexpr uint32_t kFileFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISOGATE_FILE_EXCLUSIVE |
                                 ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN;
-
-Error refused(std::string message) { return {ISOGATE_PERMISSION_DENIED, 0, std::move(message)}; }
 
 bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
@@ -67,7 +68,7 @@ Result<void> flags_known(uint32_t flags, uint32_t known) {
 Result<void> user_admitted(const std::string& user, const BackendConfig& settings) {
   if (user.empty()) return {};
   if (std::find(settings.users.begin(), settings.users.end(), user) != settings.users.end()) return {};
-  return refused("user `" + user + "` is not admitted: add it to the backend's `users`");
+  return denied("user " + quote_path(user) + " is not admitted: add it to the backend's `users`");
 }
 
 // A path that is absolute leaves the workspace, unless it is the workspace's own name.
@@ -79,8 +80,8 @@ Result<void> path_stays(const std::string& path, uint32_t scope, const char* fie
     return invalid(std::string("`") + field + "` must be absolute with `scope: sandbox`");
   }
   if (!absolute || path == "/workspace" || path.starts_with("/workspace/")) return {};
-  return refused(std::string("`") + field + "` is absolute and not below /workspace; with `scope: sandbox` " +
-                 "(--scope sandbox) it is a path of the sandbox's own file system");
+  return denied(std::string("`") + field + "` is absolute and not below /workspace; with `scope: sandbox` " +
+                "(--scope sandbox) it is a path of the sandbox's own file system");
 }
 
 Result<void> kind_of_event(int fd, bool required, const char* field) {
@@ -127,11 +128,6 @@ Result<void> env_fits(const std::vector<std::pair<std::string, std::string>>& en
   return {};
 }
 
-uint64_t stricter_limit(uint64_t asked, uint64_t configured) {
-  if (asked == 0 || configured == 0) return std::max(asked, configured);
-  return std::min(asked, configured);
-}
-
 Result<void> body_fits(const ipc::FileCall& call) {
   using ipc::FileVerb;
   bool reads = call.verb == FileVerb::kWrite;
@@ -154,7 +150,7 @@ Result<void> check(const ipc::PingCall& call, const BackendConfig&) { return hea
 
 Result<void> check(const ipc::OpenCall& call, const BackendConfig& settings) {
   if ((call.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0 && !settings.limits_best_effort)
-    return refused("limits are enforced or the sandbox is refused: `limits: best_effort` is not configured");
+    return denied("limits are enforced or the sandbox is refused: `limits: best_effort` is not configured");
   return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
              [&] { return agent_id_fits(call.agent_id); }, [&] { return text_fits(call.tenant, "tenant"); },
              [&] { return text_fits(call.handle, "handle"); },
@@ -171,10 +167,19 @@ Result<void> check(const ipc::EnumerateCall& call, const BackendConfig&) {
              [&] { return kind_of_stream(call.out.get(), Direction::kWrite, true, "out"); });
 }
 
+Result<void> check(const ipc::OrphansCall& call, const BackendConfig&) {
+  if (auto fits = header_fits(call.call); !fits) return fits;
+  if (call.sandbox_id.empty()) return kind_of_stream(call.out.get(), Direction::kWrite, true, "out");
+  return all([&] { return sandbox_id_fits(call.sandbox_id); },
+             [&] { return flags_known(call.flags, ISOGATE_ORPHANS_RUNNING); });
+}
+
 Result<void> check(const ipc::ExecCall& call, const BackendConfig& settings) {
+  if ((call.flags & ISOGATE_EXEC_LIMITS_SAMPLED) != 0 && !settings.exec_limits_sampled)
+    return denied("limits are enforced or the exec is refused: `limits.exec: sampled` is not configured");
   return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
              [&] { return exec_id_fits(call.exec_id); }, [&] { return user_admitted(call.user, settings); },
-             [&] { return flags_known(call.flags, ISOGATE_EXEC_PTY); },
+             [&] { return flags_known(call.flags, ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED); },
              [&] { return text_fits(call.cwd, "cwd"); }, [&] { return argv_fits(call.argv); },
              [&] { return env_fits(call.env); },
              [&] { return kind_of_stream(call.std_in.get(), Direction::kRead, false, "stdin"); },
@@ -204,20 +209,13 @@ Result<void> check(const ipc::EvidenceCall& call, const BackendConfig&) {
              [&] { return text_fits(call.gateway_listeners, "gateway_listeners"); });
 }
 
-isogate_limits stricter(const isogate_limits& asked, const isogate_limits& configured) {
-  return {stricter_limit(asked.memory_bytes, configured.memory_bytes),
-          stricter_limit(asked.cpu_millis, configured.cpu_millis),
-          stricter_limit(asked.pids, configured.pids),
-          stricter_limit(asked.disk_bytes, configured.disk_bytes)};
-}
-
 Result<uint32_t> admitted_egress(uint32_t asked, uint32_t configured) {
   if (asked > ISOGATE_EGRESS_ALLOW) return invalid("a record has an unknown egress");
   if (asked == ISOGATE_EGRESS_UNSET || asked == configured) return configured;
   // deny < proxy < allow; what is unset is the backend's own, which only `deny` is surely not above.
   if (asked == ISOGATE_EGRESS_DENY || (configured != ISOGATE_EGRESS_UNSET && asked < configured))
     return asked;
-  return refused("a record asks for more egress than the backend's configuration gives");
+  return denied("a record asks for more egress than the backend's configuration gives");
 }
 
 }  // namespace isogate

@@ -13,12 +13,10 @@ Result<void> check(const ipc::PingCall& call, const BackendConfig& settings);
 Result<void> check(const ipc::OpenCall& call, const BackendConfig& settings);
 Result<void> check(const ipc::CloseCall& call, const BackendConfig& settings);
 Result<void> check(const ipc::EnumerateCall& call, const BackendConfig& settings);
+Result<void> check(const ipc::OrphansCall& call, const BackendConfig& settings);
 Result<void> check(const ipc::ExecCall& call, const BackendConfig& settings);
 Result<void> check(const ipc::FileCall& call, const BackendConfig& settings);
 Result<void> check(const ipc::EvidenceCall& call, const BackendConfig& settings);
-
-// The stricter of what the front asks and what the configuration says, each limit by itself.
-isogate_limits stricter(const isogate_limits& asked, const isogate_limits& configured);
 
 // The configured egress, or a stricter one if the front asks for it.
 Result<uint32_t> admitted_egress(uint32_t asked, uint32_t configured);

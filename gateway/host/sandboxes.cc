@@ -15,19 +15,19 @@
 #include <vector>
 
 #include "gateway/base/budgets.h"
-#include "gateway/base/log.h"
 #include "gateway/host/abi_call.h"
 #include "gateway/host/text.h"
+#include "lib/log.h"
 
 namespace isogate {
 namespace {
 
 constexpr auto kLookAtCancel = std::chrono::milliseconds(20);
-constexpr size_t kClosers = 16;
+constexpr size_t kClosers = 64;
 
 Error not_open(const std::string& id) { return {ISOGATE_NO_SANDBOX, 0, "sandbox `" + id + "` is not open"}; }
 
-isogate_sandbox_spec spec_of(const ipc::OpenCall& call, const isogate_limits& limits, uint32_t egress) {
+isogate_sandbox_spec spec_of(const ipc::OpenCall& call, const LimitList& limits, uint32_t egress) {
   isogate_sandbox_spec spec{};
   spec.struct_size = sizeof spec;
   spec.flags = call.flags;
@@ -36,11 +36,12 @@ isogate_sandbox_spec spec_of(const ipc::OpenCall& call, const isogate_limits& li
   spec.tenant = abi_str(call.tenant);
   spec.agent_id = abi_str(call.agent_id);
   spec.handle = abi_str(call.handle);
-  spec.limits = limits;
+  spec.limits = limits.items.data();
+  spec.limit_count = limits.count;
   return spec;
 }
 
-// What a plugin claims of a sandbox is never more than what its descriptor said was its best.
+// A plugin may claim no more for a sandbox than its descriptor does.
 const char* implausible(const isogate_sandbox_info& info, const Description& description) {
   if (isolation_name(info.isolation) == nullptr) return "open() answered with an unknown isolation";
   if (info.isolation > description.isolation)
@@ -59,8 +60,7 @@ Fd timer(std::chrono::seconds limit) {
 
 }  // namespace
 
-Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const isogate_limits& limits,
-                                    uint32_t egress) {
+Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress) {
   Lock lock(mutex_);
   for (auto found = boxes_.find(call.sandbox_id); found != boxes_.end();
        found = boxes_.find(call.sandbox_id)) {
@@ -98,10 +98,11 @@ Result<ipc::Opened> Sandboxes::open(const ipc::OpenCall& call, const isogate_lim
   return opened;
 }
 
-Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const isogate_limits& limits,
-                                         uint32_t egress, isogate_sandbox*& sandbox) {
+Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress,
+                                         isogate_sandbox*& sandbox) {
   AbiCall abi(call.call.cancel.get(), call.call.deadline_ns, call.call.request_id);
-  isogate_sandbox_spec spec = spec_of(call, limits, egress);
+  const LimitList list = limits.list();
+  isogate_sandbox_spec spec = spec_of(call, list, egress);
   isogate_sandbox_info info{};
   info.struct_size = sizeof info;
   info.uid = UINT32_MAX;
@@ -203,7 +204,7 @@ std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
       Lock lock(mutex_);
       auto closed = close_box(lock, ids[i], boxes_.at(ids[i]), abi.call, mode);
       if (!closed)
-        log::warn("sandbox not closed", {{"sandbox", ids[i]}, {"message", closed.error().message}});
+        log::warn("sandbox_close_failed", {{"sandbox", ids[i]}, {"reason", closed.error().message}});
     }
   };
   std::vector<std::jthread> helpers;
@@ -212,7 +213,7 @@ std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
       pollfd ended{over.get(), POLLIN, 0};
       const std::chrono::milliseconds patience = budget::kCloseAll + budget::kCloseLate;
       if (::poll(&ended, 1, static_cast<int>(patience.count())) != 0) return;
-      log_left(this->ids(), "the plugin did not let go of their close");
+      log_left(this->ids(), "the plugin did not return from their close");
       log::flush();
       ::_exit(1);
     });
@@ -228,7 +229,7 @@ std::vector<std::string> Sandboxes::close_all(uint32_t mode) {
 void log_left(const std::vector<std::string>& ids, const std::string& reason) {
   std::string names;
   for (const std::string& id : ids) names += (names.empty() ? "" : " ") + id;
-  log::error("sandboxes left", {{"count", ids.size()}, {"sandboxes", names}, {"reason", reason}});
+  log::error("sandboxes_left_open", {{"count", ids.size()}, {"sandboxes", names}, {"reason", reason}});
 }
 
 }  // namespace isogate

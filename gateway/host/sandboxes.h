@@ -25,7 +25,7 @@ class Sandboxes {
     isogate_sandbox* sandbox = nullptr;
     ipc::Opened opened;
     uint32_t calls = 0;
-    bool ended = false;  // the plugin said so: the next open begins anew
+    bool ended = false;  // as the plugin reported: the next open creates it again
   };
 
  public:
@@ -33,7 +33,7 @@ class Sandboxes {
 
   // Of a sandbox that is open already: what the first open answered, ATTACHED and no longer FRESH. One whose
   // close failed is attached to, to be closed, and not opened: ISOGATE_UNAVAILABLE.
-  Result<ipc::Opened> open(const ipc::OpenCall& call, const isogate_limits& limits, uint32_t egress);
+  Result<ipc::Opened> open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress);
 
   // Waits for the calls of that sandbox to end; new ones are refused from its begin on, and for ever unless
   // it succeeds.
@@ -67,7 +67,7 @@ class Sandboxes {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  Result<ipc::Opened> call_open(const ipc::OpenCall& call, const isogate_limits& limits, uint32_t egress,
+  Result<ipc::Opened> call_open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress,
                                 isogate_sandbox*& sandbox);
   Result<void> close_box(Lock& lock, const std::string& id, Box& box, const isogate_call& call,
                          uint32_t mode);

@@ -4,11 +4,11 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <nlohmann/json.hpp>
 
 #include "gateway/base/budgets.h"
-#include "gateway/base/log.h"
+#include "gateway/host/orders.h"
 #include "gateway/ipc/codec.h"
+#include "lib/log.h"
 
 namespace isogate {
 namespace {
@@ -31,8 +31,7 @@ ipc::Reply refusal(uint64_t id, Error error) {
 }  // namespace
 
 Server::Server(Instance& instance, Fd front, int control, size_t most_calls)
-    : instance_(instance),
-      front_(std::move(front)),
+    : front_(std::move(front)),
       control_(control),
       sandboxes_(instance),
       calls_(instance, sandboxes_),
@@ -43,12 +42,12 @@ Server::Server(Instance& instance, Fd front, int control, size_t most_calls)
 int Server::run() {
   auto wake = make_event();
   if (!wake) {
-    log::error("host cannot start", {{"message", wake.error().message}});
+    log::error("backend_host_start_failed", {{"reason", wake.error().message}});
     return 1;
   }
   wake_ = std::move(*wake);
   if (auto started = workers_.start(); !started) {
-    log::error("host cannot start", {{"message", started.error().message}});
+    log::error("backend_host_start_failed", {{"reason", started.error().message}});
     return 1;
   }
   wait_for_end();
@@ -68,7 +67,7 @@ bool Server::serve(ipc::Received received) {
   }
   auto sent = ipc::send_record(front_.get(), ipc::encode(reply).bytes, {}, ipc::Wait::kBlock);
   if (!sent && sent.error().os_errno != EPIPE)
-    log::warn("reply not sent", {{"call", reply.id}, {"message", sent.error().message}});
+    log::warn("reply_not_sent", {{"call", reply.id}, {"reason", sent.error().message}});
   return true;
 }
 
@@ -112,21 +111,21 @@ void Server::wait_for_end() {
 bool Server::read_control() {
   auto received = ipc::receive_record(control_, ipc::Wait::kDont);
   if (!received) return received.error().os_errno != EAGAIN;
-  auto message = nlohmann::json::parse(received->bytes, nullptr, false);
-  if (!message.is_object() || message.value("type", "") != "stop") {
-    log::warn("unknown message from the supervisor", {{"bytes", received->bytes.size()}});
+  const auto mode = parse_stop(received->bytes);
+  if (!mode) {
+    log::warn("unknown_supervisor_message", {{"bytes", received->bytes.size()}});
     return false;
   }
-  if (message.value("mode", "detach") == "stop") close_mode_ = ISOGATE_CLOSE_STOP;
+  close_mode_ = *mode;
   return true;
 }
 
 int Server::stop() {
-  if (broken_) log::error("the front's channel is broken, ending", {{"message", reason_}});
+  if (broken_) log::error("front_channel_broken", {{"reason", reason_}});
   in_flight_.cancel_all();
   ::shutdown(front_.get(), SHUT_RD);  // wakes the idle workers; what is queued is still answered
   if (!workers_.wait(Clock::now() + budget::kCallsEnd)) {
-    log::error("calls did not end after they were cancelled, ending", {{"threads", workers_.count()}});
+    log::error("cancelled_calls_stuck", {{"threads", workers_.count()}});
     if (close_mode_ == ISOGATE_CLOSE_STOP) log_left(sandboxes_.ids(), "calls of this host did not end");
     log::flush();
     ::_exit(1);

@@ -18,7 +18,7 @@ class Server {
   // `most_calls` at once; further ones wait in the socket.
   Server(Instance& instance, Fd front, int control, size_t most_calls);
 
-  // The exit code of the process. Does not return, but ends the process, when a plugin does not let go of
+  // The exit code of the process. Does not return, but ends the process, when a plugin does not return from
   // a call that was cancelled.
   int run();
 
@@ -30,7 +30,6 @@ class Server {
   bool read_control();
   int stop();
 
-  Instance& instance_;
   Fd front_;
   int control_;
   Fd wake_;

@@ -1,6 +1,6 @@
 #include "gateway/host/text.h"
 
-#include "gateway/base/utf8.h"
+#include "lib/text.h"
 
 namespace isogate {
 

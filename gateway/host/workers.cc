@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "gateway/base/log.h"
+#include "lib/log.h"
 
 namespace isogate {
 namespace {
@@ -41,8 +41,8 @@ bool Workers::start_one() {
   int failed = ::pthread_create(&thread, &attributes, &enter, this);
   ::pthread_attr_destroy(&attributes);
   if (failed != 0) {
-    log::warn("no further worker",
-              {{"threads", threads_}, {"message", os_error("pthread_create", failed).message}});
+    log::warn("worker_start_failed",
+              {{"threads", threads_}, {"reason", os_error("pthread_create", failed).message}});
     return false;
   }
   ++threads_;

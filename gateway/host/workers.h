@@ -20,7 +20,7 @@ class Workers {
   struct Work {
     // On a worker's thread; must not throw. False: the record was malformed.
     std::function<bool(ipc::Received)> serve;
-    // Once or more, from any worker: the channel has ended, or is broken (then `why` says how).
+    // Once or more, from any worker: the channel has ended, or is broken (for the reason `why`).
     std::function<void(const Error& why)> ended;
   };
   // `socket` gets a receive timeout, kIdleTime.

@@ -14,7 +14,7 @@
 namespace isogate::ipc {
 namespace {
 
-// Each record starts with one byte that says where its payload is; with kMemfd its length follows.
+// Each record starts with one byte that encodes where its payload is; with kMemfd its length follows.
 constexpr char kInline = 1;
 constexpr char kMemfd = 2;
 constexpr size_t kMemfdRecordBytes = 1 + sizeof(uint64_t);
@@ -107,7 +107,7 @@ Result<Received> open_sealed(std::string_view head, std::vector<Fd> fds, bool lo
   if (seals < 0 || (seals & kSeals) != kSeals) return invalid("a record in a memfd that is not sealed");
   if (::fstat(memfd.get(), &info) != 0) return os_error("cannot look at the memfd of a record", errno);
   if (size == 0 || size > kMaxPayloadBytes || static_cast<uint64_t>(info.st_size) != size)
-    return invalid("a record in a memfd of another size than it says");
+    return invalid("a record in a memfd of another size than announced");
   Received received{std::string(size, '\0'), std::move(fds), lost};
   for (size_t done = 0; done < size;) {
     ssize_t n = ::pread(memfd.get(), received.bytes.data() + done, size - done, static_cast<off_t>(done));
@@ -174,7 +174,7 @@ Result<Received> receive_record(int socket, Wait wait) {
 Result<std::string> receive_bytes(int socket, Wait wait) {
   std::array<char, kMaxInlineBytes + 1> buffer;
   iovec part{buffer.data(), buffer.size()};
-  msghdr message{};  // without room for control data the kernel drops it, and says so
+  msghdr message{};  // without room for control data the kernel drops it and sets MSG_CTRUNC
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   ssize_t n = 0;

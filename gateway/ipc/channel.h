@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::ipc {
 

@@ -1,12 +1,93 @@
 #include "gateway/ipc/codec.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
-
-#include "gateway/ipc/wire.h"
+#include <type_traits>
 
 namespace isogate::ipc {
 namespace {
+
+// Little-endian integers and length-prefixed strings. Writer and Reader remember the first failure, so that a
+// message is one straight list of fields.
+class Writer {
+ public:
+  template <typename Integer>
+  void number(Integer value) {
+    auto bits = static_cast<std::make_unsigned_t<Integer>>(value);
+    char raw[sizeof bits];
+    for (size_t i = 0; i < sizeof bits; ++i)
+      raw[i] = static_cast<char>(static_cast<uint64_t>(bits) >> (8 * i));
+    out_.append(raw, sizeof raw);
+  }
+
+  void text(std::string_view value, size_t cap) {
+    if (value.size() > cap) ok_ = false;
+    if (!ok_) return;
+    number(static_cast<uint32_t>(value.size()));
+    out_.append(value);
+  }
+
+  void refuse() { ok_ = false; }
+  void reserve(size_t bytes) { out_.reserve(bytes); }
+  [[nodiscard]] size_t size() const { return out_.size(); }
+  std::string take(size_t cap) { return ok_ && out_.size() <= cap ? std::move(out_) : std::string(); }
+
+ private:
+  std::string out_;
+  bool ok_ = true;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view in) : in_(in) {}
+
+  template <typename Integer>
+  void number(Integer& value) {
+    using Bits = std::make_unsigned_t<Integer>;
+    std::string_view raw = take(sizeof(Bits));
+    uint64_t bits = 0;
+    for (size_t i = 0; i < raw.size(); ++i) bits |= uint64_t{static_cast<unsigned char>(raw[i])} << (8 * i);
+    value = static_cast<Integer>(static_cast<Bits>(bits));
+  }
+
+  void text(std::string& value, size_t cap) {
+    uint32_t size = 0;
+    number(size);
+    if (size > cap) refuse("a string over its cap");
+    value.assign(take(size));
+  }
+
+  void refuse(const char* why) {
+    if (why_ == nullptr) why_ = why;
+    in_ = {};
+  }
+
+  // nullptr: everything was there and nothing is left over.
+  [[nodiscard]] const char* failure() const {
+    if (why_ != nullptr) return why_;
+    return in_.empty() ? nullptr : "bytes after its end";
+  }
+  [[nodiscard]] bool ok() const { return why_ == nullptr; }
+  [[nodiscard]] bool short_of_bytes() const { return why_ == kShort; }
+  [[nodiscard]] std::string_view rest() const { return in_; }
+
+ private:
+  static constexpr const char* kShort = "it ends too early";
+
+  std::string_view take(size_t bytes) {
+    if (why_ != nullptr || bytes > in_.size()) {
+      refuse(kShort);
+      return {};
+    }
+    std::string_view taken = in_.substr(0, bytes);
+    in_.remove_prefix(bytes);
+    return taken;
+  }
+
+  std::string_view in_;
+  const char* why_ = nullptr;
+};
 
 constexpr uint8_t kVersion = 1;
 
@@ -19,6 +100,7 @@ enum class Type : uint8_t {
   kFile,
   kEvidence,
   kPing,
+  kOrphans,
   kHello = 64,
   kReply,
 };
@@ -34,9 +116,27 @@ void names(Wire& wire, Strings&... values) {
   (wire.text(values, kMaxNameBytes), ...);
 }
 
-template <typename Wire, typename Limits>
-void fields_of_limits(Wire& wire, Limits& limits) {
-  numbers(wire, limits.memory_bytes, limits.cpu_millis, limits.pids, limits.disk_bytes);
+void fields_of_limits(Writer& wire, const Limits& limits) {
+  const LimitList list = limits.list();
+  wire.number(list.count);
+  for (uint32_t i = 0; i < list.count; ++i) numbers(wire, list.items[i].id, list.items[i].value);
+}
+
+void fields_of_limits(Reader& wire, Limits& limits) {
+  LimitList list;
+  wire.number(list.count);
+  if (list.count > list.items.size()) return wire.refuse("a count over its cap");
+  for (uint32_t i = 0; i < list.count; ++i) numbers(wire, list.items[i].id, list.items[i].value);
+  if (!wire.ok()) return;
+  const auto taken = Limits::take(list.items.data(), list.count);
+  const auto same = [](const isogate_limit& a, const isogate_limit& b) {
+    return a.id == b.id && a.value == b.value;
+  };
+  // One encoding for one set: in the order of the table.
+  if (!taken ||
+      !std::equal(list.items.begin(), list.items.begin() + list.count, taken->list().items.begin(), same))
+    return wire.refuse("limits that are unknown, 0 or out of order");
+  limits = *taken;
 }
 
 template <typename Wire, typename Message>
@@ -97,6 +197,13 @@ void fields(Wire& wire, M& ping) {
 template <typename Wire, Is<EnumerateCall> M>
 void fields(Wire& wire, M& enumerate) {
   header(wire, enumerate);
+}
+
+template <typename Wire, Is<OrphansCall> M>
+void fields(Wire& wire, M& orphans) {
+  header(wire, orphans);
+  names(wire, orphans.sandbox_id);
+  numbers(wire, orphans.flags);
 }
 
 template <typename Wire, Is<OpenCall> M>
@@ -198,7 +305,9 @@ void fields(Wire& wire, M& e) {
   numbers(wire, e.flags, e.uid, e.gid, e.no_new_privs, e.seccomp_mode, e.cap_inheritable, e.cap_permitted,
           e.cap_effective, e.cap_bounding, e.cap_ambient, e.ns_mnt, e.ns_pid, e.ns_net, e.ns_ipc, e.ns_uts,
           e.ns_user, e.ns_cgroup, e.visible_processes);
-  fields_of_limits(wire, e.limits);
+  Limits limits = Limits::of(e);
+  fields_of_limits(wire, limits);
+  if constexpr (std::is_same_v<Wire, Reader>) limits.put(e);
 }
 
 using Slots = std::array<Fd*, kMaxRecordFds>;  // in the order of messages.h; nullptr: not in this struct
@@ -208,6 +317,7 @@ Slots slots(PingCall& m) { return {&m.call.cancel}; }
 Slots slots(OpenCall& m) { return {&m.call.cancel}; }
 Slots slots(CloseCall& m) { return {&m.call.cancel}; }
 Slots slots(EnumerateCall& m) { return {&m.call.cancel, &m.out}; }
+Slots slots(OrphansCall& m) { return {&m.call.cancel, &m.out}; }
 Slots slots(ExecCall& m) { return {&m.call.cancel, &m.std_in, &m.std_out, &m.std_err, &m.control}; }
 Slots slots(FileCall& m) { return {&m.call.cancel, &m.body, &m.complete}; }
 Slots slots(EvidenceCall& m) { return {&m.call.cancel}; }
@@ -228,6 +338,8 @@ template <>
 constexpr Type kTypeOf<EvidenceCall> = Type::kEvidence;
 template <>
 constexpr Type kTypeOf<PingCall> = Type::kPing;
+template <>
+constexpr Type kTypeOf<OrphansCall> = Type::kOrphans;
 
 void begin(Writer& wire, Type type) {
   wire.reserve(512);
@@ -247,10 +359,10 @@ Result<Call> read_call(Reader& wire, std::span<Fd> fds) {
   for (size_t i = 0; i < 8; ++i) {
     if ((present >> i & 1) == 0) continue;
     if (i >= all.size() || all[i] == nullptr) return malformed("a descriptor that its type has not");
-    if (next == fds.size()) return malformed("fewer descriptors than it says");
+    if (next == fds.size()) return malformed("fewer descriptors than announced");
     *all[i] = std::move(fds[next++]);
   }
-  if (next != fds.size()) return malformed("more descriptors than it says");
+  if (next != fds.size()) return malformed("more descriptors than announced");
   fields(wire, message);
   if (const char* why = wire.failure()) return malformed(why);
   return Call(std::move(message));
@@ -394,6 +506,8 @@ Result<Call> decode_call(std::string_view bytes, std::vector<Fd> fds) {
       return read_call<EvidenceCall>(wire, fds);
     case Type::kPing:
       return read_call<PingCall>(wire, fds);
+    case Type::kOrphans:
+      return read_call<OrphansCall>(wire, fds);
     default:
       return malformed("an unknown type");
   }

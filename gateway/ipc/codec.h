@@ -42,7 +42,7 @@ uint64_t call_id(std::string_view bytes);
 using FromHost = std::variant<Hello, Reply>;
 Result<FromHost> decode_from_host(std::string_view bytes);
 
-// Items written one after the other to the body descriptor of list and enumerate.
+// Items written one after the other to the body descriptor of list, enumerate and orphans.
 std::string encode_item(const Entry& entry);
 std::string encode_item(const Found& found);
 

@@ -1,4 +1,4 @@
-// What front and backend host say to each other: one C++ struct per record, the ABI's fields with
+// The records between front and backend host: one C++ struct per record, the ABI's fields with
 // owned strings. Encoded by codec.h, carried by channel.h.
 //
 // The front asks, the host answers each call once with a Reply that repeats its id. A host's first
@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "isogate/backend.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "lib/limits.h"
 
 namespace isogate::ipc {
 
@@ -45,7 +46,7 @@ struct OpenCall {
   CallHeader call;
   uint32_t flags = 0, egress = 0;
   std::string sandbox_id, tenant, agent_id, handle;
-  isogate_limits limits{};
+  Limits limits;
 };
 
 struct CloseCall {
@@ -59,6 +60,14 @@ struct EnumerateCall {
   Fd out;  // descriptor 2: Found records, each encoded with encode_item()
 };
 
+// Of what no sandbox claims any more (isogate/orphans.h).
+struct OrphansCall {
+  CallHeader call;
+  std::string sandbox_id;  // all of it is removed; empty: all orphans are listed
+  uint32_t flags = 0;      // ISOGATE_ORPHANS_*
+  Fd out;                  // descriptor 2, of a listing: Found records, each encoded with encode_item()
+};
+
 struct ExecCall {
   CallHeader call;
   std::string sandbox_id, exec_id, cwd, user;
@@ -66,7 +75,7 @@ struct ExecCall {
   uint16_t rows = 0, cols = 0;
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> env;
-  isogate_limits limits{};
+  Limits limits;
   Fd std_in, std_out, std_err, control;  // descriptors 2 to 5
 };
 
@@ -89,8 +98,8 @@ struct EvidenceCall {
   std::string gateway_listeners;
 };
 
-using Call =
-    std::variant<ProbeCall, OpenCall, CloseCall, EnumerateCall, ExecCall, FileCall, EvidenceCall, PingCall>;
+using Call = std::variant<ProbeCall, OpenCall, CloseCall, EnumerateCall, ExecCall, FileCall, EvidenceCall,
+                          PingCall, OrphansCall>;
 
 struct Probe {
   uint32_t verdict = ISOGATE_PROBE_UNAVAILABLE, isolation = 0, locality = 0;
@@ -120,7 +129,7 @@ struct Written {
   uint64_t bytes = 0;
 };
 
-struct Found {  // the item of an enumeration
+struct Found {  // the item of an enumeration, and of orphans
   std::string sandbox_id, handle;
   uint32_t flags = 0;
 };
@@ -130,7 +139,7 @@ struct Reply {
   isogate_status status = ISOGATE_INTERNAL;
   int32_t os_errno = 0;
   std::string message;  // empty when status is ISOGATE_OK
-  // What the call asked for; monostate after a failure and where there is nothing to say.
+  // What the call asked for; monostate after a failure and where there is no result.
   std::variant<std::monostate, Probe, Opened, ExecEnd, Entry, Written, isogate_evidence> value;
 };
 

@@ -4,7 +4,7 @@
 #include <sys/types.h>
 
 #include "gateway/config/config.h"
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate::supervisor {
 
@@ -14,8 +14,8 @@ struct Accounts {
   gid_t front_gid = 0;
 };
 
-// As root: `isogate`, `isogate-host` and each backend's run_as must exist; the message says how to make the
-// one that is missing. Otherwise this process's own ids.
+// As root: `isogate`, `isogate-host` and each backend's run_as must exist; the message names the
+// command that creates the missing one. Otherwise this process's own ids.
 Result<Accounts> find_accounts(const Config& config);
 
 }  // namespace isogate::supervisor

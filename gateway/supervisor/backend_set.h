@@ -1,4 +1,4 @@
-// All configured backends: one slot each, and the reload that tells them apart.
+// All configured backends: one slot each, and the reload that compares them.
 #pragma once
 
 #include <memory>

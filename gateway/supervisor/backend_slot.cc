@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <utility>
 
-#include "gateway/base/log.h"
 #include "gateway/config/load.h"
 #include "gateway/config/plugin_place.h"
 #include "gateway/ipc/channel.h"
+#include "lib/log.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -41,7 +41,7 @@ void BackendSlot::start() {
     return not_installed(there.error());
   auto process = launch(context_.config, config_);
   if (!process) return crashed(generation_, process.error().message);
-  log::info("backend host started",
+  log::info("backend_host_started",
             {{"backend", name()}, {"generation", generation_}, {"host_pid", (*process)->child.pid}});
   processes_.push_back(std::move(*process));
 }
@@ -56,9 +56,9 @@ void BackendSlot::not_installed(const Error& error) {
   std::string next;  // whatever it isolates
   if (own != all.end())
     for (auto each = own + 1; each != all.end(); ++each) next += (next.empty() ? "" : ", ") + each->name;
-  log::write(next.empty() ? log::Level::kInfo : log::Level::kWarn, "backend not installed",
+  log::write(next.empty() ? log::Level::kInfo : log::Level::kWarn, "backend_not_installed",
              {{"backend", name()}, {"reason", error.message}, {"next", next}});
-  tell_down({name(), generation_, error.message, false, false});
+  report_down({name(), generation_, error.message, false, false});
 }
 
 Result<std::unique_ptr<HostProcess>> BackendSlot::launch(const Config& config, const BackendConfig& backend) {
@@ -119,7 +119,7 @@ void BackendSlot::front_lost() {
 }
 
 void BackendSlot::announce() {
-  if (down_) tell_down(*down_);
+  if (down_) report_down(*down_);
   if (HostProcess* process = find(HostRole::kServing); process != nullptr) hand_over(*process);
 }
 
@@ -154,28 +154,28 @@ void BackendSlot::attend(int fd) {
   for (const auto& process : processes_)
     if (process->control.fd() == fd) {
       process->control.flush();
-      return hear(*process);
+      return receive(*process);
     }
 }
 
-void BackendSlot::hear(HostProcess& process) {
+void BackendSlot::receive(HostProcess& process) {
   for (int i = 0; i < ControlChannel::kRecordsPerTurn && process.control.fd() >= 0; ++i) {
-    auto said = process.control.receive();
-    if (!said && said.error().os_errno != ECONNRESET)
-      return process.kill_now("broke the control protocol: " + said.error().message);
-    if (!said)
+    auto received = process.control.receive();
+    if (!received && received.error().os_errno != ECONNRESET)
+      return process.kill_now("broke the control protocol: " + received.error().message);
+    if (!received)
       return process.kill_later(Clock::now() + context_.timings.leave,
                                 "closed its control socket and did not end");
-    if (!*said) return;
-    if ((*said)->type == "ready" && !std::exchange(process.said_ready, true)) {
+    if (!*received) return;
+    if ((*received)->type == "ready" && !std::exchange(process.reported_ready, true)) {
       became_ready(process);
-    } else if ((*said)->type == "failed") {
-      process.failed = (*said)->message;
-      process.setting = (*said)->setting;
+    } else if ((*received)->type == "failed") {
+      process.failed = (*received)->message;
+      process.setting = (*received)->setting;
       process.kill_later(Clock::now() + context_.timings.leave,
                          "did not end after it failed: " + *process.failed);
     } else {
-      return process.kill_now("said `" + (*said)->type + "`, which is not for a host to say now");
+      return process.kill_now("sent `" + (*received)->type + "` out of turn");
     }
   }
 }
@@ -191,7 +191,7 @@ void BackendSlot::became_ready(HostProcess& process) {
   process.role = HostRole::kServing;
   process.kill_at.reset();
   down_.reset();
-  log::info("backend up", {{"backend", name()}, {"generation", process.generation}});
+  log::info("backend_up", {{"backend", name()}, {"generation", process.generation}});
   hand_over(process);
 }
 
@@ -206,7 +206,7 @@ void BackendSlot::hand_over(HostProcess& process) {
   front_.send(backend_up_message(name(), process.generation, settings_since_), std::move(fds));
 }
 
-void BackendSlot::tell_down(BackendDown down) {
+void BackendSlot::report_down(BackendDown down) {
   down_ = std::move(down);
   if (front_.running()) front_.send(backend_down_message(*down_), {});
 }
@@ -215,7 +215,7 @@ bool BackendSlot::ended(pid_t pid, int wait_status) {
   const auto found = std::find_if(processes_.begin(), processes_.end(),
                                   [pid](const auto& process) { return process->child.pid == pid; });
   if (found == processes_.end()) return false;
-  hear(**found);  // what it said last
+  receive(**found);  // its last records
   const std::unique_ptr<HostProcess> process = std::move(*found);
   processes_.erase(found);
   remove_plugin_copy_dir(context_.state, process->copy_dir_name);
@@ -229,10 +229,10 @@ void BackendSlot::conclude(const HostProcess& process, int wait_status) {
   if (stopping_ || process.role == HostRole::kLeaving) {
     if (ended_with(wait_status, 0)) return;
     if (stopping_) context_.had_to_kill = true;
-    log::warn("backend host did not leave in order",
+    log::warn("backend_host_exit_unclean",
               {{"backend", name()}, {"generation", process.generation}, {"reason", reason}});
     if (stopping_ && process.role == HostRole::kServing)
-      tell_down({name(), process.generation, reason, false, false});
+      report_down({name(), process.generation, reason, false, false});
     return;
   }
   if (process.role == HostRole::kTrial) return conclude_trial(process, wait_status, reason);
@@ -249,27 +249,27 @@ void BackendSlot::conclude(const HostProcess& process, int wait_status) {
 
 void BackendSlot::crashed(uint64_t generation, const std::string& reason) {
   if (retired_) {
-    log::warn("backend down", {{"backend", name()}, {"generation", generation}, {"reason", reason}});
-    return tell_down({name(), generation, reason, false, false});
+    log::warn("backend_down", {{"backend", name()}, {"generation", generation}, {"reason", reason}});
+    return report_down({name(), generation, reason, false, false});
   }
   const auto delay = policy_.crashed(Clock::now());
   if (!delay) return give_up(generation, reason, true);
   start_at_ = Clock::now() + *delay;
-  log::warn("backend down", {{"backend", name()},
+  log::warn("backend_down", {{"backend", name()},
                              {"generation", generation},
                              {"reason", reason},
                              {"restart_in_ms", delay->count()}});
-  if (find(HostRole::kServing) == nullptr) tell_down({name(), generation, reason, false, true});
+  if (find(HostRole::kServing) == nullptr) report_down({name(), generation, reason, false, true});
 }
 
 void BackendSlot::give_up(uint64_t generation, const std::string& reason, bool quarantined) {
-  log::error(quarantined ? "backend quarantined" : "backend failed",
+  log::error(quarantined ? "backend_quarantined" : "backend_failed",
              {{"backend", name()},
               {"generation", generation},
               {"reason", reason},
               {"until", "reload (SIGHUP) or restart"}});
   leave(HostRole::kServing);
-  tell_down({name(), generation, reason, quarantined, false});
+  report_down({name(), generation, reason, quarantined, false});
 }
 
 void BackendSlot::restart_when_alone() {
@@ -282,7 +282,7 @@ void BackendSlot::tick(TimePoint now) {
   for (const auto& process : processes_) {
     if (!process->kill_at || *process->kill_at > now) continue;
     if (stopping_) context_.had_to_kill = true;
-    log::warn("backend host killed",
+    log::warn("backend_host_killed",
               {{"backend", name()}, {"generation", process->generation}, {"reason", process->kill_reason}});
     process->kill_now(process->kill_reason);
   }
@@ -318,6 +318,69 @@ std::string host_settings(const Config& config, const BackendConfig& backend) {
 
 std::string host_fingerprint(const Config& config, const BackendConfig& backend) {
   return host_settings(config, backend) + config.log.level + (has_many_tenants(config) ? "+" : "");
+}
+
+void BackendSlot::try_out(const Config& wanted, const BackendConfig& backend) {
+  const bool serves = !removed_ && find(HostRole::kServing) != nullptr;
+  const bool lives = serves || (!removed_ && find(HostRole::kStarting) != nullptr);
+  trial_ = Trial{};
+  trial_->fingerprint = host_fingerprint(wanted, backend);
+  if (lives && !start_at_ && trial_->fingerprint == fingerprint_) return decide(Outcome::kUnchanged, "");
+  ++generation_;
+  if (auto there = check_plugin_there(wanted, backend); !there) {
+    if (serves || there.error().status == ISOGATE_INVALID_ARGUMENT)
+      trial_->mistake = Mistake{"plugin", there.error().message};
+    return decide(Outcome::kAbsent, there.error().message);
+  }
+  auto process = launch(wanted, backend);
+  if (!process) return decide(Outcome::kCrashed, process.error().message);
+  (*process)->role = HostRole::kTrial;
+  log::info("backend_host_started",
+            {{"backend", name()}, {"generation", generation_}, {"host_pid", (*process)->child.pid}});
+  processes_.push_back(std::move(*process));
+}
+
+void BackendSlot::decide(Outcome outcome, std::string reason) {
+  trial_->outcome = outcome;
+  trial_->reason = std::move(reason);
+}
+
+void BackendSlot::conclude_trial(const HostProcess& process, int wait_status, const std::string& reason) {
+  if (!trial_) return;
+  if (!process.failed || !ended_with(wait_status, kPermanent)) return decide(Outcome::kCrashed, reason);
+  if (process.setting) trial_->mistake = Mistake{*process.setting, *process.failed};
+  decide(Outcome::kFailed, *process.failed);
+}
+
+void BackendSlot::drop_trial() {
+  leave(HostRole::kTrial);
+  trial_.reset();
+}
+
+void BackendSlot::take_over(BackendConfig config) {
+  config_ = std::move(config);
+  removed_ = false;
+  settled_ = true;
+  const Trial trial = std::move(*trial_);
+  trial_.reset();
+  if (trial.outcome == Outcome::kUnchanged) return;
+  fingerprint_ = trial.fingerprint;
+  start_at_.reset();
+  restart_when_alone_ = false;
+  policy_.forget();
+  leave(HostRole::kStarting);
+  HostProcess* process = find(HostRole::kTrial);
+  if (process != nullptr) process->role = HostRole::kStarting;
+  switch (trial.outcome) {
+    case Outcome::kReady:
+      return became_ready(*process);
+    case Outcome::kAbsent:
+      return not_installed({ISOGATE_NOT_FOUND, 0, trial.reason});
+    case Outcome::kFailed:
+      return give_up(generation_, trial.reason, false);
+    default:
+      return crashed(generation_, trial.reason);
+  }
 }
 
 }  // namespace isogate::supervisor

@@ -1,5 +1,5 @@
-// One configured backend over time: its host now, the one that is taking over, those that still leave,
-// and what became of the last.
+// One configured backend over time: its serving backend host, the one that replaces it, those that still end,
+// and how the last one ended.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace isogate::supervisor {
 
-// Where a slot speaks to the front; does nothing while there is none.
+// How a slot sends to the front; does nothing while there is none.
 struct FrontLink {
   std::function<bool()> running;
   std::function<void(std::string record, std::vector<Fd> fds)> send;
@@ -29,27 +29,28 @@ class BackendSlot {
  public:
   BackendSlot(Context& context, const FrontLink& front, BackendConfig config);
 
-  void start();   // a host, now
-  void remove();  // the host leaves; no other comes until a reload
+  void start();   // starts a backend host
+  void remove();  // ends it; no other starts until a reload
 
-  // A reload has two halves, so that a mistake costs nothing. First a host by the settings to come is tried
-  // beside the one that serves, unless nothing has changed and it is well; then, when all are settled, each
-  // takes over or each is dropped.
+  // A reload has two steps, so that a mistake costs nothing. First a backend host with the new settings
+  // starts beside the serving one, unless nothing has changed and that one is up. Then, once all are settled,
+  // all of them take over or all are dropped.
   void try_out(const Config& wanted, const BackendConfig& backend);
-  void take_over(BackendConfig config);  // context.config is what was wanted
+  void take_over(BackendConfig config);  // context.config is the new configuration
   void drop_trial();
   [[nodiscard]] bool on_trial() const { return trial_.has_value(); }
 
-  // Whether the first host, or the one on trial, has come to something; and what is wrong if it cannot.
+  // Whether the first backend host, or the one on trial, is ready or has failed; and the mistake in its
+  // settings.
   [[nodiscard]] bool settled() const { return trial_ ? trial_->outcome != Outcome::kOpen : settled_; }
   [[nodiscard]] const std::optional<Mistake>& mistake() const { return trial_ ? trial_->mistake : mistake_; }
-  void front_lost();               // hosts end with their front; start anew after that
-  void announce();                 // all that a new front has to know
+  void front_lost();               // hosts end with their front, and are started again
+  void announce();                 // reports all backends to a new front
   void retire();                   // hosts go on, but none is started any more
   void stop(bool keep_sandboxes);  // every host, for good
   void kill_all();
 
-  void stuck(uint64_t generation);  // the front has given that host up: it ends, or is killed
+  void stuck(uint64_t generation);  // the front has abandoned that host: it ends, or is killed
 
   void attend(int fd);                     // its control socket is ready
   bool ended(pid_t pid, int wait_status);  // false: not one of ours
@@ -74,7 +75,7 @@ class BackendSlot {
   Result<std::unique_ptr<HostProcess>> launch(const Config& config, const BackendConfig& backend);
   void conclude_trial(const HostProcess& process, int wait_status, const std::string& reason);
   void decide(Outcome outcome, std::string reason);
-  void hear(HostProcess& process);
+  void receive(HostProcess& process);
   void became_ready(HostProcess& process);
   void hand_over(HostProcess& process);
   void leave(HostRole role);
@@ -83,7 +84,7 @@ class BackendSlot {
   void give_up(uint64_t generation, const std::string& reason, bool quarantined);
   void crashed(uint64_t generation, const std::string& reason);
   void restart_when_alone();
-  void tell_down(BackendDown down);
+  void report_down(BackendDown down);
 
   Context& context_;
   const FrontLink& front_;
@@ -94,7 +95,7 @@ class BackendSlot {
   RestartPolicy policy_;
   std::vector<std::unique_ptr<HostProcess>> processes_;
   std::optional<TimePoint> start_at_;
-  std::optional<BackendDown> down_;  // what the front was told last; nullopt: up, or never up yet
+  std::optional<BackendDown> down_;  // last report to the front; nullopt: up, or never up yet
   std::optional<Trial> trial_;
   std::optional<Mistake> mistake_;  // of the first host
   bool settled_ = false;

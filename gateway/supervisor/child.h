@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::supervisor {
 

@@ -40,14 +40,14 @@ std::string string_member(const Json& json, const char* name) {
 Result<FromChild> parse_from_child(const std::string& record) {
   const Json json = Json::parse(record, nullptr, false);
   if (!json.is_object()) return invalid("a control record that is no JSON object");
-  FromChild said{string_member(json, "type"), string_member(json, "message"), 0, std::nullopt};
-  if (json.contains("setting")) said.setting = string_member(json, "setting");
+  FromChild parsed{string_member(json, "type"), string_member(json, "message"), 0, std::nullopt};
+  if (json.contains("setting")) parsed.setting = string_member(json, "setting");
   if (const auto found = json.find("generation"); found != json.end() && found->is_number_unsigned())
-    said.generation = found->get<uint64_t>();
-  if (said.type != "ready" && said.type != "drained" && said.type != "fatal" && said.type != "failed" &&
-      said.type != "stuck" && said.type != "violation")
-    return invalid("a control record of unknown type `" + said.type.substr(0, 32) + "`");
-  return said;
+    parsed.generation = found->get<uint64_t>();
+  if (parsed.type != "ready" && parsed.type != "drained" && parsed.type != "fatal" &&
+      parsed.type != "failed" && parsed.type != "stuck" && parsed.type != "violation")
+    return invalid("a control record of unknown type `" + parsed.type.substr(0, 32) + "`");
+  return parsed;
 }
 
 std::string front_document(const Config& config) {
@@ -149,16 +149,16 @@ Result<std::optional<FromChild>> ControlChannel::receive() {
   if (!socket_) return os_error("the control socket is closed", ECONNRESET);
   auto received = ipc::receive_bytes(socket_.get(), ipc::Wait::kDont);
   if (!received && received.error().os_errno == EAGAIN) return std::optional<FromChild>();
-  if (received && has_said_too_much()) received = invalid("it sends more records than it has to say");
-  auto said = received ? parse_from_child(*received) : Result<FromChild>(received.error());
-  if (!said) {
+  if (received && is_over_rate()) received = invalid("it sends records too fast");
+  auto record = received ? parse_from_child(*received) : Result<FromChild>(received.error());
+  if (!record) {
     close();
-    return said.error();
+    return record.error();
   }
-  return std::optional<FromChild>(std::move(*said));
+  return std::optional<FromChild>(std::move(*record));
 }
 
-bool ControlChannel::has_said_too_much() {
+bool ControlChannel::is_over_rate() {
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::duration<double> passed = now - std::exchange(counted_, now);
   allowance_ = std::min<double>(kBurst, allowance_ + passed.count() * kPerSecond) - 1;

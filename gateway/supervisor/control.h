@@ -1,5 +1,5 @@
-// The supervisor's end of a control socket: what is said over it, and a queue so that a child that
-// does not listen never makes the supervisor wait. The child may be hostile: it sends small records without
+// The supervisor's end of a control socket: its records, and a queue so that a child that
+// does not read never makes the supervisor wait. The child may be hostile: it sends small records without
 // descriptors, and few of them.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 #include "gateway/base/tls_context.h"
 #include "gateway/config/config.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::supervisor {
 
-// What a child says: {"type":"ready"}, "drained", "fatal" and "failed" with a message; of the front also
-// "stuck" with a backend's name and the generation of its host, which it has given up, and "violation" with
-// the system call that its filter is about to kill it for. A host whose configuration is wrong says with
-// "failed" which "setting" of its backend an operator has to mend: "config", "plugin", …, or "" for the
-// backend itself.
+// A record of a child: {"type":"ready"}, "drained", "fatal" and "failed" with a message; of the front also
+// "stuck" with a backend's name and the generation of its host, which it has abandoned, and "violation" with
+// the system call that its filter is about to kill it for. With "failed", a backend host whose
+// configuration is wrong names the "setting" of its backend that the operator has to correct: "config",
+// "plugin", …, or "" for the backend itself.
 struct FromChild {
   std::string type, message;
   uint64_t generation = 0;
@@ -44,7 +44,7 @@ struct FrontStart {
 std::string front_start_message(const FrontStart& start);
 std::string front_reload_message(const Config& config, const std::string& local_key_sha256,
                                  const TlsMaterial& tls);
-// `settings`: the first generation that had the same ones; of them the front learns no more.
+// `settings`: the first generation that had the same ones; the front learns nothing else of them.
 std::string backend_up_message(const std::string& name, uint64_t generation, uint64_t settings);
 
 struct BackendDown {
@@ -94,7 +94,7 @@ class ControlChannel {
     std::vector<int> fds;
     std::vector<Fd> owned;
   };
-  bool has_said_too_much();
+  bool is_over_rate();
 
   Fd socket_;
   std::deque<Outgoing> queue_;

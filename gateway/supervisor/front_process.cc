@@ -8,7 +8,7 @@
 #include <csignal>
 #include <utility>
 
-#include "gateway/base/log.h"
+#include "lib/log.h"
 
 namespace isogate::supervisor {
 
@@ -41,14 +41,14 @@ void FrontProcess::start() {
     sockets.push_back(listener.socket.get());
   }
   control_.send(front_start_message(message), std::move(sockets));
-  log::info("front started", {{"front_pid", child_.pid}});
+  log::info("front_started", {{"front_pid", child_.pid}});
   events_.started();
 }
 
 void FrontProcess::close() {
   control_.close();
   kill_later(std::min<std::chrono::milliseconds>(context_.timings.stop / 2, budget::kFrontEnds),
-             "did not end when told to");
+             "did not end when asked to");
 }
 
 void FrontProcess::kill_later(std::chrono::milliseconds delay, const std::string& why) {
@@ -60,7 +60,7 @@ void FrontProcess::kill_later(std::chrono::milliseconds delay, const std::string
 
 void FrontProcess::kill(const std::string& why) {
   if (!running() || !killed_.empty()) return;
-  log::warn("front killed", {{"reason", why}});
+  log::warn("front_killed", {{"reason", why}});
   killed_ = why;
   kill_at_.reset();
   kill_child(child_);
@@ -68,37 +68,37 @@ void FrontProcess::kill(const std::string& why) {
 
 void FrontProcess::attend() {
   control_.flush();
-  hear();
+  receive();
 }
 
-void FrontProcess::hear() {
+void FrontProcess::receive() {
   for (int i = 0; i < ControlChannel::kRecordsPerTurn && control_.fd() >= 0; ++i) {
-    auto said = control_.receive();
-    if (!said && said.error().os_errno != ECONNRESET)
-      return kill("broke the control protocol: " + said.error().message);
-    if (!said) return kill_later(context_.timings.leave, "closed its control socket and did not end");
-    if (!*said) return;
-    const FromChild& what = **said;
-    if (what.type == "ready") {
-      if (std::exchange(ready_, true)) return kill("said `ready` twice");
+    auto received = control_.receive();
+    if (!received && received.error().os_errno != ECONNRESET)
+      return kill("broke the control protocol: " + received.error().message);
+    if (!received) return kill_later(context_.timings.leave, "closed its control socket and did not end");
+    if (!*received) return;
+    const FromChild& record = **received;
+    if (record.type == "ready") {
+      if (std::exchange(ready_, true)) return kill("sent `ready` twice");
       kill_at_.reset();
       events_.ready();
-    } else if (what.type == "drained") {
+    } else if (record.type == "drained") {
       events_.drained();
-    } else if (what.type == "stuck") {
-      events_.stuck(what.message, what.generation);
-    } else if (what.type == "violation") {
-      forbidden_call_ = what.message.substr(0, 64);
-    } else if (what.type == "fatal") {
-      if (!ready_ && !retired_) return events_.hopeless(what.message);
-      log::error("front failed", {{"reason", what.message}});
+    } else if (record.type == "stuck") {
+      events_.stuck(record.message, record.generation);
+    } else if (record.type == "violation") {
+      forbidden_call_ = record.message.substr(0, 64);
+    } else if (record.type == "fatal") {
+      if (!ready_ && !retired_) return events_.hopeless(record.message);
+      log::error("front_failed", {{"reason", record.message}});
     }
   }
 }
 
 bool FrontProcess::ended(pid_t pid, int wait_status) {
   if (!running() || child_.pid != pid) return false;
-  hear();  // what it said last
+  receive();  // its last records
   child_ = Child();
   control_.close();
   kill_at_.reset();
@@ -106,12 +106,12 @@ bool FrontProcess::ended(pid_t pid, int wait_status) {
   std::string how = describe_end(wait_status) + (killed_.empty() ? "" : ", because it " + killed_);
   if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGSYS) {
     const std::string name = forbidden_call_.empty() ? "unknown" : forbidden_call_;
-    log::error("front made a forbidden system call", {{"system_call", name}, {"front_pid", pid}});
+    log::error("front_forbidden_system_call", {{"system_call", name}, {"front_pid", pid}});
     how += ", for the forbidden system call `" + name + "`";
   }
   if (!retired_) crashed(how);
   if (retired_ && WIFSIGNALED(wait_status) && killed_.empty())
-    log::error("front crashed while it stopped", {{"reason", how}});
+    log::error("front_crashed_while_stopping", {{"reason", how}});
   return true;
 }
 
@@ -121,7 +121,7 @@ void FrontProcess::crashed(const std::string& reason) {
   if (!delay)
     return events_.hopeless("the front crashed " + std::to_string(context_.timings.crash_limit) +
                             " times before it was ready, the last time with " + reason);
-  log::error("front crashed", {{"reason", reason}, {"restart_in_ms", delay->count()}});
+  log::error("front_crashed", {{"reason", reason}, {"restart_in_ms", delay->count()}});
   ready_ = false;
   start_at_ = Clock::now() + *delay;
 }

@@ -16,7 +16,7 @@ namespace isogate::supervisor {
 class FrontProcess {
  public:
   struct Events {
-    std::function<void()> started;  // it runs and has its start message: it can be told of backends
+    std::function<void()> started;  // it runs and has its start message: backends can be announced to it
     std::function<void()> ready;
     std::function<void()> lost;
     std::function<void()> drained;
@@ -44,7 +44,7 @@ class FrontProcess {
   [[nodiscard]] const ControlChannel& control() const { return control_; }
 
  private:
-  void hear();
+  void receive();
   void kill_later(std::chrono::milliseconds delay, const std::string& why);
   void crashed(const std::string& reason);
 
@@ -56,8 +56,8 @@ class FrontProcess {
   RestartPolicy early_, late_;  // crashes before and after ready
   std::optional<TimePoint> start_at_, kill_at_;
   std::string kill_reason_;     // of kill_at_
-  std::string killed_;          // why it was; empty: it was not
-  std::string forbidden_call_;  // that it says it died of
+  std::string killed_;          // the reason it was killed; empty: it was not
+  std::string forbidden_call_;  // that it reported before its filter killed it
   bool ready_ = false, retired_ = false;
 };
 

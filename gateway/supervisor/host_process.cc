@@ -15,7 +15,7 @@ void HostProcess::kill_now(std::string why) {
   killed = true;
   kill_at.reset();
   kill_reason = std::move(why);
-  control.close();  // what it says from now on is nobody's concern
+  control.close();  // its further records are ignored
   kill_child(child);
 }
 
@@ -26,7 +26,7 @@ bool ended_with(int wait_status, int code) {
 std::string reason_of_end(const HostProcess& process, int wait_status) {
   if (process.killed) return "backend host was killed: it " + process.kill_reason;
   std::string reason = "backend host crashed: " + describe_end(wait_status);
-  if (process.failed) reason += ", after it said: " + *process.failed;
+  if (process.failed) reason += "; its last message: " + *process.failed;
   return reason;
 }
 

@@ -11,8 +11,8 @@
 namespace isogate::supervisor {
 
 enum class HostRole {
-  kStarting,  // has not said ready
-  kTrial,     // of a reload that is not decided: ready or not, nobody is told of it
+  kStarting,  // not ready yet
+  kTrial,     // of a reload that is not decided: the front does not learn of it
   kServing,   // the front has its socket, or will get it as soon as there is a front
   kLeaving,   // replaced, removed or without a front: its end is no crash
 };
@@ -26,20 +26,20 @@ struct HostProcess {
   Fd front_end;  // of the socket to the front, until the front has it
   std::optional<TimePoint> kill_at;
   std::string kill_reason;
-  bool said_ready = false;
+  bool reported_ready = false;
   bool killed = false;                 // for that reason
-  std::optional<std::string> failed;   // what it said
-  std::optional<std::string> setting;  // with that: the one that an operator has to mend
+  std::optional<std::string> failed;   // its message
+  std::optional<std::string> setting;  // with that: the one that the operator has to correct
   std::string copy_dir_name;
 
   void kill_later(TimePoint when, std::string why);  // unless it is to be killed sooner already
   void kill_now(std::string why);
 };
 
-inline constexpr int kPermanent = 3;  // exit code of a host that said `failed`
+inline constexpr int kPermanent = 3;  // exit code of a host that sent `failed`
 bool ended_with(int wait_status, int code);
 
-// How the end of a host reads in a log and in the front's answers.
+// The end of a host in words, for the log and for the front's answers.
 std::string reason_of_end(const HostProcess& process, int wait_status);
 
 }  // namespace isogate::supervisor

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gateway/config/config.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::supervisor {
 

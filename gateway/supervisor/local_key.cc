@@ -10,9 +10,9 @@
 #include <cstdio>
 #include <string_view>
 
-#include "gateway/base/hash.h"
-#include "gateway/base/redact.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "lib/hash.h"
+#include "lib/redact.h"
 
 namespace isogate::supervisor {
 namespace {

@@ -11,7 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "gateway/base/log.h"
+#include "lib/log.h"
+#include "lib/thread.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -57,11 +58,7 @@ Result<void> LogFile::open(const std::string& path) {
 
 void LogFile::use(Fd file) {
   shared_->file = std::move(file);
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread(serve, shared_).detach();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  start_thread([shared = shared_] { serve(shared); }).detach();
 }
 
 void LogFile::serve(std::shared_ptr<Shared> shared) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gateway/supervisor/log_file.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::supervisor {
 

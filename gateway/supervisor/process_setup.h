@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::supervisor {
 

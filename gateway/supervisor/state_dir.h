@@ -13,7 +13,7 @@
 #include <string>
 
 #include "gateway/supervisor/accounts.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::supervisor {
 
@@ -24,7 +24,7 @@ struct StateDir {
 };
 
 // An existing directory that is a symlink, belongs to somebody else or has another mode is refused; the
-// message ends with the command that mends it. A second gateway is told the pid of the first.
+// message ends with the command that corrects it. The error of a second gateway names the pid of the first.
 Result<StateDir> prepare_state_dir(const Config& config, const Accounts& accounts);
 
 // Makes <run>/<name> for one backend host and answers its path; what an earlier one left there goes.

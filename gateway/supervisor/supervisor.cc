@@ -2,32 +2,99 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "gateway/base/log.h"
 #include "gateway/supervisor/backend_set.h"
 #include "gateway/supervisor/context.h"
 #include "gateway/supervisor/front_process.h"
 #include "gateway/supervisor/listeners.h"
 #include "gateway/supervisor/local_key.h"
-#include "gateway/supervisor/notify.h"
 #include "gateway/supervisor/process_setup.h"
-#include "gateway/supervisor/reload.h"
 #include "gateway/supervisor/tls_files.h"
+#include "lib/log.h"
 
 namespace isogate::supervisor {
 namespace {
 
 constexpr int kLogPipeBytes = 1 << 20;  // of lines that one turn of the loop may write
+
+std::string monotonic_usec() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::to_string(now.tv_sec * 1000000LL + now.tv_nsec / 1000);
+}
+
+// sd_notify(3): "READY=1", "STOPPING=1", "RELOADING=1". Without NOTIFY_SOCKET in the environment, or when
+// nobody listens there, nothing happens.
+void notify_service_manager(const std::string& state) {
+  const char* path = std::getenv("NOTIFY_SOCKET");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const size_t length = path == nullptr ? 0 : std::strlen(path);
+  if (length < 2 || length >= sizeof address.sun_path) return;
+  std::memcpy(address.sun_path, path, length);
+  if (path[0] == '@') address.sun_path[0] = '\0';  // an abstract address
+  const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) return;
+  std::string text = state;
+  if (state == "RELOADING=1") text += "\nMONOTONIC_USEC=" + monotonic_usec();
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
+  (void)::sendto(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
+                 reinterpret_cast<const sockaddr*>(&address), size);
+}
+
+struct ReloadSecrets {
+  std::string local_key_sha256;  // empty when keys or client certificates are configured
+  TlsMaterial tls;               // read again
+};
+
+// What else this configuration needs; or why a gateway with these listeners must not adopt it.
+Result<ReloadSecrets> check_reload(const Config& config, const Context& context,
+                                   const std::vector<Listener>& listeners) {
+  if (auto served = check_listener_keys(listeners, config); !served) return served.error();
+  if (auto accounts = find_accounts(config); !accounts) return accounts.error();
+  if (config.tls.enabled() != context.config.tls.enabled())
+    return invalid("tls: it is switched on and off at a start alone; restart the gateway");
+  ReloadSecrets secrets;
+  auto tls = read_tls_files(config.tls);
+  if (!tls) return tls.error();
+  secrets.tls = std::move(*tls);
+  if (config.names_callers()) return secrets;
+  auto key = local_key_sha256(context.state.root.get(), context.state.path);
+  if (!key) return key.error();
+  secrets.local_key_sha256 = std::move(*key);
+  return secrets;
+}
+
+// `config` with the settings of `running` that only a start can change; each that differs is logged.
+Config with_fixed_settings(Config config, const Config& running) {
+  const auto keep = [](const char* name, auto& to, const auto& from) {
+    if (to != from) log::warn("setting_needs_restart", {{"setting", name}});
+    to = from;
+  };
+  keep("listen", config.listen, running.listen);
+  keep("state_dir", config.state_dir, running.state_dir);
+  keep("workdir", config.workdir, running.workdir);
+  keep("metrics.listen", config.metrics.listen, running.metrics.listen);
+  keep("instance", config.instance, running.instance);
+  keep("log.file", config.log.file, running.log.file);
+  return config;
+}
 
 enum class Phase {
   kRunning,
@@ -56,7 +123,7 @@ class Supervisor {
   void terminate();
   void stop_hosts();
   void close_front();
-  void give_up(const std::string& reason, const char* event = "cannot go on");
+  void give_up(const std::string& reason, const char* event = "gave_up");
   void kill_everything();
   void settle_start(TimePoint now);
   void reload();
@@ -142,7 +209,7 @@ Result<void> Supervisor::prepare() {
   return {};
 }
 
-// Its own lines go the way of its children's: the loop never waits for the file.
+// Its own lines take the same way as its children's: the loop never waits for the file.
 Result<void> Supervisor::start_log() {
   if (!context_.log.relays()) return log::start("supervisor", context_.config.log.level, "");
   auto writer = context_.log.new_writer();
@@ -169,7 +236,7 @@ void Supervisor::log_start() {
 int Supervisor::run() {
   if (auto prepared = prepare(); !prepared) {
     remove_socket_files(listeners_);
-    log::error("cannot start", {{"reason", prepared.error().message}});
+    log::error("start_failed", {{"reason", prepared.error().message}});
     end_log();
     if (!context_.config.log.file.empty())
       std::fprintf(stderr, "isogate: cannot start: %s\n", prepared.error().message.c_str());
@@ -181,7 +248,7 @@ int Supervisor::run() {
   settle_start(Clock::now());
   while (phase_ != Phase::kDone) turn();
   const int orphans = end_orphans();
-  if (orphans > 0) log::error("processes were left over and had to be killed", {{"count", orphans}});
+  if (orphans > 0) log::error("leftover_processes_killed", {{"count", orphans}});
   remove_socket_files(listeners_);
   if (exit_code_ == 0 && (context_.had_to_kill || orphans > 0)) exit_code_ = 1;
   log::info("stopped", {{"exit_code", exit_code_}});
@@ -220,7 +287,7 @@ void Supervisor::attend(int fd) {
 void Supervisor::handle(int signal_number) {
   switch (signal_number) {
     case SIGCHLD:
-      // The front first: the ends of its hosts may be consequences of its own.
+      // The front first: backend hosts end because their front did.
       for (const std::vector<Ended> all = reap(); const bool front_turn : {true, false})
         for (const Ended& end : all)
           if (front_->is(end.pid) == front_turn) child_ended(end);
@@ -229,7 +296,7 @@ void Supervisor::handle(int signal_number) {
       return reload();
     case SIGUSR1:
       if (const auto reopened = context_.log.reopen(); !reopened)
-        log::error("cannot reopen the log", {{"reason", reopened.error().message}});
+        log::error("log_reopen_failed", {{"reason", reopened.error().message}});
       return;
     default:
       return terminate();
@@ -241,14 +308,14 @@ void Supervisor::child_ended(const Ended& end) {
   backends_.ended(end.pid, end.wait_status);
 }
 
-// Deadlines, and the steps of the end that follow from nobody being left.
+// Handles deadlines and moves to the next phase once the processes of this one have ended.
 void Supervisor::advance(TimePoint now) {
   front_->tick(now);
   backends_.tick(now);
   if (phase_ == Phase::kRunning && starting_) settle_start(now);
   if (phase_ == Phase::kRunning && pending_) settle_reload();
   if (phase_ == Phase::kDraining && (now >= phase_deadline_ || !front_->running())) {
-    if (front_->running()) log::warn("the front did not drain in time", {});
+    if (front_->running()) log::warn("front_drain_timed_out", {});
     stop_hosts();
   }
   if (phase_ == Phase::kStopping && backends_.hosts_gone()) close_front();
@@ -264,12 +331,12 @@ int Supervisor::poll_timeout() const {
   return static_cast<int>(std::clamp<long long>(left, 0, 60000));
 }
 
-// Nobody is served before it is known that no backend is configured wrongly: what comes after it in the order
-// may isolate less. One that takes long holds up the others for a while only.
+// The front starts once no backend is known to be configured wrongly: a later backend in the order may
+// isolate less. A slow backend delays the start until front_deadline_ at most.
 void Supervisor::settle_start(TimePoint now) {
   if (const auto mistake = backends_.mistake(context_.config.backends)) {
     const std::string reason = setting_prefix(options_.places, mistake->setting) + mistake->reason;
-    return give_up(reason, "cannot start");
+    return give_up(reason, "start_failed");
   }
   starting_ = !backends_.settled();
   if (!front_started_ && (!starting_ || now >= front_deadline_)) {
@@ -312,7 +379,7 @@ void Supervisor::give_up(const std::string& reason, const char* event) {
 }
 
 void Supervisor::kill_everything() {
-  log::warn("stopping at once", {});
+  log::warn("stopping_at_once", {});
   context_.had_to_kill = true;
   backends_.kill_all();
   front_->kill("had to end at once");
@@ -322,7 +389,8 @@ void Supervisor::kill_everything() {
 void Supervisor::reload() {
   if (phase_ != Phase::kRunning) return;
   if (!options_.reload)
-    return log::warn("reload refused", {{"reason", "this gateway has nothing to read again"}});
+    return log::warn("reload_refused",
+                     {{"reason", "this gateway was started without a configuration to reload"}});
   reload_again_ = starting_ || pending_;
   if (reload_again_) return;
   notify_service_manager("RELOADING=1");
@@ -339,11 +407,11 @@ void Supervisor::reload() {
 }
 
 void Supervisor::refuse_reload(const std::string& reason) {
-  log::error("reload refused, the old configuration stays", {{"reason", reason}});
+  log::error("reload_refused", {{"reason", reason}});
   notify_service_manager("READY=1");
 }
 
-// When every host on trial has come to something: all is taken over, or nothing.
+// Once every backend host on trial is decided: all of the new configuration is adopted, or none of it.
 void Supervisor::settle_reload() {
   if (const auto mistake = backends_.mistake(pending_->config.backends)) {
     const std::string reason = setting_prefix(pending_->places, mistake->setting) + mistake->reason;
@@ -366,7 +434,7 @@ void Supervisor::apply(const Config& config) {
   context_.config = config;
   if (level != context_.config.log.level)
     if (auto started = start_log(); !started)
-      log::error("cannot change the log level", {{"reason", started.error().message}});
+      log::error("log_level_change_failed", {{"reason", started.error().message}});
   if (front_->running())
     front_->send(front_reload_message(context_.config, context_.local_key_sha256, context_.tls), {});
   backends_.take_over(context_.config.backends);

@@ -17,7 +17,7 @@
 #include "gateway/base/budgets.h"
 #include "gateway/config/config.h"
 #include "gateway/config/load.h"
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate {
 
@@ -41,13 +41,13 @@ struct ServeOptions {
   std::vector<std::string> warnings;       // of loading, logged at every start
   std::vector<std::string> relaxations;    // logged at every start, as warnings
   SettingPlaces places;                    // of the configuration, for messages
-  std::function<Result<Loaded>()> reload;  // SIGHUP: loads everything anew; unset: not supported
+  std::function<Result<Loaded>()> reload;  // SIGHUP: loads everything again; unset: not supported
   std::string child_executable = "/proc/self/exe";
   SupervisorTimings timings;
 };
 
-// Runs until told to stop; the process's exit code. [main] Takes over signal mask, subreaper and umask of
-// the process. The log has been started, with process name "supervisor".
+// Runs until a signal stops it; the process's exit code. [main] Takes over signal mask, subreaper and umask
+// of the process. The log has been started, with process name "supervisor".
 int supervisor_main(const Config& config, const ServeOptions& options);
 
 }  // namespace isogate

@@ -5,8 +5,8 @@
 
 #include <cerrno>
 
-#include "gateway/base/log.h"
 #include "gateway/base/trusted_path.h"
+#include "lib/log.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -50,10 +50,10 @@ Result<std::string> read_file(const std::string& setting, const std::string& pat
 
 void log_certificate(const TlsContext& context) {
   const CertificateInfo info = describe_certificate(context);
-  log::info("tls certificate", {{"subject", info.subject}, {"not_after", info.not_after}});
+  log::info("tls_certificate", {{"subject", info.subject}, {"not_after", info.not_after}});
   if (info.expired || info.not_yet_valid)
     log::warn(
-        "tls certificate is not valid now",
+        "tls_certificate_invalid",
         {{"subject", info.subject}, {"reason", info.expired ? "it has expired" : "it is not valid yet"}});
 }
 

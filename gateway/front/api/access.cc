@@ -1,0 +1,158 @@
+#include "gateway/front/api/access.h"
+
+#include <charconv>
+
+#include "gateway/front/api/router.h"
+#include "gateway/front/base/names.h"
+#include "gateway/front/http/certificate_names.h"
+#include "gateway/front/http/http_text.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace {
+
+std::optional<std::string_view> optional_header(const Exchange& exchange, std::string_view name) {
+  const auto value = exchange.header(name);
+  if (value.empty()) return std::nullopt;
+  return value;
+}
+
+bool is_loopback_text(std::string_view ip) { return ip.starts_with("127.") || ip == "::1"; }
+
+Principal by_key(App& app, std::string_view authorization, const std::string& peer) {
+  const auto token = bearer_token(authorization);
+  if (token) {
+    if (auto principal = app.authenticator.by_key(*token)) return std::move(*principal);
+  }
+  const auto wait = app.wrong_keys.wrong(peer, std::chrono::steady_clock::now());
+  if (app.peer_lines.admit(peer, "key_refused", std::chrono::steady_clock::now()))
+    log::warn("key_refused", {{"peer", peer}});
+  if (wait) {
+    throw ApiError{.code = Code::kRateLimited,
+                   .message = "too many wrong keys from this address",
+                   .retry_after_sec = static_cast<unsigned>(wait->count())};
+  }
+  throw ApiError{.code = Code::kUnauthenticated,
+                 .message = "this key is not known; send `Authorization: Bearer KEY`"};
+}
+
+// A browser sends its client certificate with whatever a page asks for, so the page has to be a listed one.
+std::optional<Principal> by_certificate(const App& app, const Exchange& exchange) {
+  const TlsClientConfig* client = client_of(app.config.tls.clients, exchange.certificate_names);
+  if (client == nullptr) return std::nullopt;
+  if (!origin_allowed(optional_header(exchange, "Origin"), optional_header(exchange, "Sec-Fetch-Site"),
+                      app.config.cors.origins)) {
+    throw ApiError{.code = Code::kPermissionDenied,
+                   .message = "requests from web pages need a key, or their origin in `cors.origins`"};
+  }
+  return Principal{client->tenant, client->name};
+}
+
+// Who connected is a proxy, and somebody else asks.
+void refuse_forwarded(const Exchange& exchange) {
+  if (!exchange.forwarded()) return;
+  throw ApiError{
+      .code = Code::kUnauthenticated,
+      .message = "a proxy sent this request on, so it needs a key: send `Authorization: Bearer KEY`"};
+}
+
+// anonymous: loopback, under its conditions.
+std::optional<Principal> by_loopback(const App& app, const Exchange& exchange, const ListenerInfo& listener,
+                                     const std::string& peer) {
+  auto principal = app.authenticator.by_loopback();
+  const BoundAddress bound = bound_address(listener.address);
+  if (!principal || !is_loopback_text(bound.ip) || !is_loopback_text(peer)) return std::nullopt;
+  refuse_forwarded(exchange);
+  if (!host_allowed(exchange.header("Host"), bound, app.config.hosts)) {
+    throw ApiError{.code = Code::kMisdirectedRequest,
+                   .message = "this Host is not served without a key; add it to `hosts`"};
+  }
+  if (!origin_allowed(optional_header(exchange, "Origin"), optional_header(exchange, "Sec-Fetch-Site"),
+                      app.config.cors.origins)) {
+    throw ApiError{.code = Code::kPermissionDenied,
+                   .message = "requests from web pages need a key, or their origin in `cors.origins`"};
+  }
+  return principal;
+}
+
+void only_metrics(const Exchange& exchange) {
+  if (exchange.route->needs != Needs::kKey) return;
+  throw ApiError{.code = Code::kNotFound,
+                 .message = "this listener serves /metrics, /livez, /readyz and /healthz alone"};
+}
+
+}  // namespace
+
+BoundAddress bound_address(std::string_view listener) {
+  BoundAddress bound;
+  const size_t colon = listener.rfind(':');
+  std::string_view ip = listener.substr(0, colon);
+  if (ip.starts_with('[') && ip.ends_with(']')) ip = ip.substr(1, ip.size() - 2);
+  bound.ip = ip;
+  const std::string_view port =
+      colon == std::string_view::npos ? std::string_view{} : listener.substr(colon + 1);
+  std::from_chars(port.data(), port.data() + port.size(), bound.port);
+  return bound;
+}
+
+Authenticator::Options authenticator_options(const Config& config, const std::string& local_key_sha256,
+                                             const std::vector<uint32_t>& peer_uids) {
+  return {.keys = config.keys,
+          .local_key_sha256 = local_key_sha256,
+          .peer_uids = peer_uids,
+          .anonymous_loopback = config.anonymous == "loopback" && !config.require_remote};
+}
+
+void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
+                  const std::string& peer) {
+  if (listener.metrics_only) return only_metrics(exchange);
+  if (exchange.route->needs == Needs::kNothing) return;
+  if (const auto authorization = exchange.header("Authorization"); !authorization.empty()) {
+    exchange.principal = by_key(app, authorization, peer);
+    return;
+  }
+  std::optional<Principal> principal;
+  if (listener.unix_socket) {
+    refuse_forwarded(exchange);
+    if (peer_uid >= 0) principal = app.authenticator.by_peer_uid(static_cast<uint32_t>(peer_uid));
+    if (!principal) {
+      throw ApiError{.code = Code::kUnauthenticated,
+                     .message =
+                         "over the Unix socket the gateway's own user and root are admitted; others send "
+                         "`Authorization: Bearer KEY`"};
+    }
+  } else {
+    principal = by_certificate(app, exchange);
+    if (!principal) principal = by_loopback(app, exchange, listener, peer);
+    if (!principal)
+      throw ApiError{.code = Code::kUnauthenticated,
+                     .message = "a key is needed: send `Authorization: Bearer KEY`"};
+  }
+  exchange.principal = std::move(*principal);
+}
+
+std::string agent_of(const Exchange& exchange, bool multi_agent, const std::optional<std::string>& in_body,
+                     const std::optional<std::string>& in_env) {
+  std::optional<std::string> agent;
+  const auto take = [&agent](const std::string& next, const char* where) {
+    if (!valid_agent_id(next)) {
+      throw invalid_request(
+          std::string(where) + " `" + printable(next, 80) +
+          "` is not an agent id: a letter or digit, then at most 62 letters, digits, - or _");
+    }
+    if (agent && *agent != next) {
+      throw invalid_request("the request names two agents, `" + *agent + "` and `" + next + "`; give one");
+    }
+    agent = next;
+  };
+  if (in_body) take(*in_body, "agent_id");
+  if (!exchange.agent_param.empty()) take(exchange.agent_param, "the path's agent");
+  if (exchange.has_header("X-Agent-Id")) take(std::string(exchange.header("X-Agent-Id")), "X-Agent-Id");
+  if (in_env) take(*in_env, "env.AGENT_ID");
+  if (agent) return *agent;
+  if (multi_agent) throw invalid_request("agent_id is missing, and this gateway runs with multi_agent");
+  return "default";
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,31 @@
+// Who makes this request, and for which agent: the key, the Unix peer, or the one relaxation.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gateway/front/app.h"
+#include "gateway/front/http/exchange.h"
+#include "gateway/front/http/server.h"
+
+namespace isogate::front {
+
+Authenticator::Options authenticator_options(const Config& config, const std::string& local_key_sha256,
+                                             const std::vector<uint32_t>& peer_uids);
+
+// "127.0.0.1:9090" and "[::1]:9090" in their parts.
+BoundAddress bound_address(std::string_view listener);
+
+// Sets exchange.principal or throws ApiError. The metrics listener asks nobody. `peer_uid` is -1 unless the
+// listener is a Unix socket.
+void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
+                  const std::string& peer);
+
+// The agent of a request: what body and path name, X-Agent-Id and env.AGENT_ID agree, or invalid_request.
+// Where none names one it is `default`, but not under `multi_agent`.
+std::string agent_of(const Exchange& exchange, bool multi_agent,
+                     const std::optional<std::string>& in_body = std::nullopt,
+                     const std::optional<std::string>& in_env = std::nullopt);
+
+}  // namespace isogate::front

@@ -1,0 +1,561 @@
+#include "gateway/front/api/execs.h"
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "gateway/front/api/access.h"
+#include "gateway/front/api/files.h"
+#include "gateway/front/api/json_body.h"
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/api/mime.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/exec/ndjson.h"
+#include "gateway/front/http/json_answer.h"
+#include "gateway/front/sandboxes/select.h"
+#include "lib/log.h"
+#include "lib/redact.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxArgument = 131071;  // MAX_ARG_STRLEN less its NUL
+constexpr size_t kMaxArguments =
+    1500 * 1024;  // all of argv and env: below what execve takes with its default stack
+constexpr size_t kMaxArgumentCount = 100000;
+constexpr size_t kMaxEnv = 4096;
+constexpr size_t kShown = 200;
+constexpr size_t kLookedAt = 4096;  // of an argv, whole arguments
+
+// What follows the name of a secret in an argv is one value, whatever spaces are in it.
+std::string without_value(std::span<const std::string> arguments, size_t at) {
+  const std::string& argument = arguments[at];
+  const bool after_name = at > 0 && arguments[at - 1].starts_with('-') &&
+                          arguments[at - 1].find('=') == std::string::npos &&
+                          is_secret_name(arguments[at - 1]);
+  if (after_name) return "redacted";
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos || !is_secret_name(std::string_view(argument).substr(0, equals)))
+    return argument;
+  return argument.substr(0, equals) + "=redacted";
+}
+
+void read_program(const json& body, const std::string& shell, ExecSpec& spec) {
+  const auto command = text_field(body, "command");
+  const auto argv = body.find("argv");
+  const bool has_argv = argv != body.end() && !argv->is_null();
+  if (command.has_value() == has_argv)
+    throw invalid_request("give either `command` (run by the shell) or `argv`");
+  if (command) {
+    if (command->empty()) throw invalid_request("`command` is empty");
+    spec.call.argv = {shell, "-c", *command};
+    spec.shown = journal_text({&*command, 1});
+    return;
+  }
+  if (!argv->is_array() || argv->empty())
+    throw invalid_request("`argv` must be a non-empty array of strings");
+  for (const auto& each : *argv) {
+    if (!each.is_string()) throw invalid_request("`argv` must be a non-empty array of strings");
+    spec.call.argv.push_back(each.get<std::string>());
+  }
+  spec.shown = journal_text(spec.call.argv);
+  if (spec.call.argv.front().empty()) throw invalid_request("`argv[0]` is empty");
+}
+
+void read_env(const json& body, const ExecConfig& rules, ExecSpec& spec) {
+  const auto env = body.find("env");
+  const bool none = env == body.end() || env->is_null();
+  for (const auto& configured : rules.env) {
+    if (none || !env->is_object() || !env->contains(configured.first)) spec.call.env.push_back(configured);
+  }
+  if (none) return;
+  if (!env->is_object()) throw invalid_request("`env` must be an object of strings");
+  if (env->size() > kMaxEnv)
+    throw invalid_request("`env` has over " + std::to_string(kMaxEnv) + " variables");
+  for (const auto& item : env->items()) {
+    if (item.key().empty() || item.key().find('=') != std::string::npos) {
+      throw invalid_request("`" + printable(item.key(), 80) +
+                            "` is not a variable's name: it must not be empty or hold `=`");
+    }
+    if (!item.value().is_string())
+      throw invalid_request("env." + printable(item.key(), 80) + " must be a string");
+    spec.call.env.emplace_back(item.key(), item.value().get<std::string>());
+  }
+}
+
+void check_names(const ExecSpec& spec) {
+  if (spec.call.cwd.size() > kMaxPath)
+    throw invalid_request("`cwd` is longer than " + std::to_string(kMaxPath) + " bytes");
+  if (spec.call.user.size() > kMaxUser)
+    throw invalid_request("`user` is longer than " + std::to_string(kMaxUser) + " bytes");
+}
+
+void check_sizes(const ExecSpec& spec) {
+  if (spec.call.argv.size() > kMaxArgumentCount)
+    throw invalid_request("`argv` has over " + std::to_string(kMaxArgumentCount) + " arguments");
+  size_t total = 0;
+  const auto add = [&total](size_t size, const std::string& what) {
+    if (size > kMaxArgument) {
+      throw invalid_request(
+          what + " is " + std::to_string(size) + " bytes; a program takes at most " +
+          std::to_string(kMaxArgument) +
+          " in one argument or variable: write it to a file in the workspace, or send it as stdin");
+    }
+    total += size + 1 + sizeof(char*);
+  };
+  for (size_t i = 0; i < spec.call.argv.size(); ++i)
+    add(spec.call.argv[i].size(), i == 2 ? "the command" : "argv[" + std::to_string(i) + "]");
+  for (const auto& [name, value] : spec.call.env)
+    add(name.size() + value.size() + 1, "env." + printable(name, 80));
+  if (total > kMaxArguments) {
+    throw invalid_request("argv and env are " + std::to_string(total) +
+                          " bytes together; a program takes at most " + std::to_string(kMaxArguments));
+  }
+}
+
+void read_stdin(json& body, ParsedExec& parsed) {
+  parsed.stdin_encoding = text_field(body, "stdin_encoding").value_or("utf-8");
+  if (parsed.stdin_encoding != "utf-8" && parsed.stdin_encoding != "base64")
+    throw invalid_request("`stdin_encoding` must be utf-8 or base64");
+  parsed.stdin_text = take_text_field(body, "stdin");
+}
+
+void read_limits(const json& body, ExecSpec& spec) {
+  const auto cgroup = body.find("cgroup");
+  if (cgroup == body.end() || cgroup->is_null()) return;
+  if (!cgroup->is_object()) throw invalid_request("`cgroup` must be an object");
+  size_t found = 0;
+  std::string known;
+  for (const LimitKind& kind : kLimitKinds) {
+    if (kind.most_of_exec == 0) continue;
+    known += (known.empty() ? "" : ", ") + std::string(kind.setting);
+    found += cgroup->contains(kind.setting) ? 1 : 0;
+    if (const auto value = count_field(*cgroup, kind.setting, kind.least_of_exec, kind.most_of_exec))
+      spec.call.limits.set(kind.id, *value * kind.scale);
+  }
+  if (found == cgroup->size()) return;
+  for (const auto& item : cgroup->items()) {
+    const bool is_limit = std::ranges::any_of(kLimitKinds, [&](const LimitKind& kind) {
+      return kind.most_of_exec != 0 && item.key() == kind.setting;
+    });
+    if (!is_limit)
+      throw invalid_request("unknown field `cgroup." + printable(item.key(), 80) + "`; cgroup knows " +
+                            known);
+  }
+}
+
+double read_timeout(const json& body, const ExecConfig& rules) {
+  const double timeout = number_field(body, "timeout_sec").value_or(rules.timeout_sec);
+  if (!std::isfinite(timeout) || timeout <= 0 || timeout > rules.max_timeout_sec) {
+    throw invalid_request("`timeout_sec` must be above 0 and at most " +
+                          std::to_string(static_cast<long>(rules.max_timeout_sec)));
+  }
+  return timeout;
+}
+
+}  // namespace
+
+std::string journal_text(std::span<const std::string> arguments) {
+  std::string text;
+  for (size_t i = 0; i < arguments.size() && text.size() < kLookedAt; ++i) {
+    if (i > 0) text += ' ';
+    text += arguments.size() == 1 ? arguments[i] : without_value(arguments, i);
+  }
+  return printable(redact(text), kShown);
+}
+
+ParsedExec parse_exec(json& body, const ExecConfig& rules, const std::string& shell) {
+  ParsedExec parsed;
+  ExecSpec& spec = parsed.spec;
+  if (bool_field(body, "background").value_or(false)) {
+    throw ApiError{
+        .code = Code::kUnsupported,
+        .message = "`background` is not supported: run the program in the foreground with POST /exec-stream"};
+  }
+  read_program(body, shell, spec);
+  read_env(body, rules, spec);
+  check_sizes(spec);
+  read_stdin(body, parsed);
+  read_limits(body, spec);
+  spec.timeout_sec = read_timeout(body, rules);
+  spec.call.cwd = text_field(body, "cwd").value_or("");
+  spec.call.user = text_field(body, "user").value_or("");
+  check_names(spec);
+  spec.artifact_dir = text_field(body, "artifact_dir");
+  spec.backend = text_field(body, "backend");
+  if (const auto floor = text_field(body, "min_isolation")) {
+    spec.min_isolation = parse_isolation(*floor);
+    if (!spec.min_isolation)
+      throw invalid_request("`min_isolation` must be none, namespace, container or vm");
+  }
+  parsed.agent_in_body = text_field(body, "agent_id");
+  for (const auto& [name, value] : spec.call.env) {
+    if (name == "AGENT_ID") parsed.agent_in_env = value;
+  }
+  parsed.max_output_bytes = count_field(body, "max_output_bytes", 0, rules.max_max_output_bytes);
+  parsed.lines = bool_field(body, "lines").value_or(false);
+  return parsed;
+}
+
+namespace {
+
+// Keeps the first `cap` bytes of each stream. They are claimed before the program starts: afterwards it is
+// too late to refuse.
+class Captured : public Output {
+ public:
+  Captured(uint64_t cap, MemoryShare& memory) : cap_(cap), memory_(memory) {}
+  asio::awaitable<void> started(const ExecAnswer&) override {
+    memory_.add(2 * cap_);
+    co_return;
+  }
+  asio::awaitable<void> bytes(bool error, std::string_view data) override {
+    std::string& to = error ? standard_error : standard_out;
+    to.append(data.substr(0, cap_ - to.size()));
+    co_return;
+  }
+  [[nodiscard]] bool full(bool error) const override {
+    return (error ? standard_error : standard_out).size() >= cap_;
+  }
+
+  // Gives back what was claimed and not used.
+  void ended() { memory_.hold(memory_.bytes() - 2 * cap_ + standard_out.size() + standard_error.size()); }
+
+  std::string standard_out, standard_error;
+
+ private:
+  uint64_t cap_;
+  MemoryShare& memory_;
+};
+
+void append_number(std::string& out, std::string_view key, uint64_t value) {
+  out.append(",\"").append(key).append("\":").append(std::to_string(value));
+}
+
+void append_ms(std::string& out, std::string_view key, double ms) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), ms, std::chars_format::fixed, 3).ptr;
+  out.append(",\"").append(key).append("\":").append(text.data(), end);
+}
+
+void append_text(std::string& out, std::string_view key, std::string_view value) {
+  out.append(",\"").append(key).append("\":");
+  append_json_string(out, value);
+}
+
+// As text or as base64, with a member that names which.
+Task<void> write_bytes(JsonAnswer& answer, std::string_view name, std::string_view bytes) {
+  const bool as_text = goes_as_text(bytes);
+  answer.text.append(",\"").append(name).append("\":");
+  co_await answer.string(bytes, as_text);
+  answer.text.append(",\"").append(name).append(as_text ? "_encoding\":\"utf-8\"" : "_encoding\":\"base64\"");
+}
+
+// A cap may have cut a character: what is left of it goes, so that text stays text.
+void trim_cut(std::string& kept, uint64_t total) {
+  if (kept.size() >= total) return;
+  const size_t whole = utf8_boundary(kept);
+  if (is_utf8(std::string_view(kept).substr(0, whole))) kept.resize(whole);
+}
+
+void append_artifact(std::string& out, const std::string& path, uint64_t size) {
+  out += "{\"path\":";
+  append_json_string(out, is_utf8(path) ? path : printable(path, 4096));
+  append_number(out, "size", size);
+  append_text(out, "mime_type", mime_type(path));
+  out += '}';
+}
+
+Task<void> write_artifacts(JsonAnswer& out, const ExecAnswer& answer) {
+  out.text += R"(,"artifacts":[)";
+  for (size_t i = 0; i < answer.artifacts.size(); ++i) {
+    if (i > 0) out.text += ',';
+    append_artifact(out.text, answer.artifact_prefix + answer.artifacts[i].name, answer.artifacts[i].size);
+    co_await out.write_if_much();
+  }
+  out.text += ']';
+}
+
+// The members of how it ended, without the braces.
+Task<void> write_end(JsonAnswer& out, const ExecAnswer& answer, bool truncated) {
+  std::string& text = out.text;
+  append_text(text, "outcome", outcome_name(answer.outcome));
+  text.append(",\"exit_code\":").append(answer.exit_code ? std::to_string(*answer.exit_code) : "null");
+  text.append(",\"signal\":");
+  if (answer.signal == 0) {
+    text += "null";
+  } else {
+    append_json_string(text, signal_name(answer.signal));
+  }
+  append_number(text, "stdout_bytes", answer.stdout_bytes);
+  append_number(text, "stderr_bytes", answer.stderr_bytes);
+  text += truncated ? ",\"truncated\":true" : ",\"truncated\":false";
+  append_ms(text, "duration_ms", answer.duration_ms);
+  append_ms(text, "cpu_ms", answer.cpu_ms);
+  append_number(text, "max_rss_bytes", answer.max_rss_bytes);
+  if (answer.left_behind) text += ",\"left_behind\":true";
+  co_await write_artifacts(out, answer);
+  append_text(text, "backend", answer.backend);
+  if (answer.isolation_known) {
+    append_text(text, "isolation", isolation_name(answer.isolation));
+  } else {
+    text += ",\"isolation\":null";
+  }
+  if (!answer.message.empty()) append_text(text, "reason", answer.message);
+}
+
+Task<void> write_answer(JsonAnswer& out, const ExecAnswer& answer, Captured& captured) {
+  trim_cut(captured.standard_out, answer.stdout_bytes);
+  trim_cut(captured.standard_error, answer.stderr_bytes);
+  const bool truncated = captured.standard_out.size() < answer.stdout_bytes ||
+                         captured.standard_error.size() < answer.stderr_bytes;
+  out.text += "{\"exec_id\":";
+  append_json_string(out.text, answer.exec_id);
+  co_await write_bytes(out, "stdout", captured.standard_out);
+  co_await write_bytes(out, "stderr", captured.standard_error);
+  co_await write_end(out, answer, truncated);
+  out.text += '}';
+}
+
+// The partial result of an exec with which contact was lost, in the error's details.
+Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, Captured& captured) {
+  const ApiError error{
+      .code = Code::kOutcomeUnknown,
+      .message = "contact with the program was lost, so its outcome is not known: " + answer.message};
+  JsonAnswer out(exchange, error.http_status());
+  out.text = error.opening();
+  co_await write_answer(out, answer, captured);
+  out.text += ApiError::closing(exchange.request_id);
+  co_await out.end();
+}
+
+void log_exec(const Exchange& exchange, const ExecSpec& spec, const ExecAnswer& answer) {
+  log::info("exec_ended", {{"request_id", exchange.request_id},
+                           {"exec_id", answer.exec_id},
+                           {"tenant", spec.tenant},
+                           {"agent_id", spec.agent},
+                           {"backend", answer.backend},
+                           {"outcome", outcome_name(answer.outcome)},
+                           {"exit_code", answer.exit_code.value_or(-1)},
+                           {"ms", answer.duration_ms}});
+}
+
+// NDJSON events to the client, one at a time. What they take at the most is claimed before the program
+// starts. The status and `start` wait until the backend has taken the call, so that what it refuses is
+// answered as for /exec: for the first byte of output, the end, or kTakenAfter without a refusal.
+class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
+ public:
+  Streamed(Exchange& exchange, const asio::any_io_executor& executor, const ParsedExec& parsed)
+      : exchange_(exchange),
+        framer_(parsed.lines),
+        cap_(parsed.max_output_bytes.value_or(UINT64_MAX)),
+        free_(executor, std::chrono::steady_clock::time_point::max()),
+        silence_(executor) {}
+
+  asio::awaitable<void> started(const ExecAnswer& so_far) override {
+    exchange_.memory.add(framer_.most_bytes());
+    start_ = "{\"event\":\"start\",\"exec_id\":";
+    append_json_string(start_, so_far.exec_id);
+    append_text(start_, "backend", so_far.backend);
+    append_text(start_, "isolation", isolation_name(so_far.isolation));
+    start_ += "}\n";
+    if (alive_) keep_alive();
+    co_return;
+  }
+
+  asio::awaitable<void> bytes(bool error, std::string_view data) override {
+    uint64_t& used = error ? error_bytes_ : out_bytes_;
+    data = data.substr(0, std::min<uint64_t>(data.size(), cap_ - used));
+    used += data.size();
+    framer_.add(error, data);
+    if (!start_.empty()) co_await in_turn([&] { return announce(); });
+    co_await send_kept(error);
+  }
+  [[nodiscard]] size_t at_a_time() const override { return framer_.at_a_time(); }
+
+  [[nodiscard]] bool full(bool error) const override { return (error ? error_bytes_ : out_bytes_) >= cap_; }
+
+  asio::awaitable<void> end(const ExecAnswer& answer) {
+    framer_.finish();
+    co_await in_turn([&] { return announce(); });
+    for (const bool error : {false, true}) co_await send_kept(error);
+    JsonAnswer last(exchange_);
+    last.text += "{\"event\":\"exit\"";
+    co_await write_end(last, answer, answer.stdout_bytes > out_bytes_ || answer.stderr_bytes > error_bytes_);
+    last.text += "}\n";
+    co_await last.end();
+  }
+
+  // Announces what was taken, and pings after silence, from now to quiet().
+  void keep_alive() {
+    alive_ = true;
+    silence_.set(start_.empty() ? kPingAfter : kTakenAfter,
+                 [this] { asio::co_spawn(free_.get_executor(), ping(shared_from_this()), asio::detached); });
+  }
+
+  // Until no event is on its way.
+  asio::awaitable<void> quiet() {
+    silence_.cancel();
+    alive_ = false;
+    boost::system::error_code ignored;
+    while (busy_) {
+      co_await free_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kPingAfter{15000};
+  static constexpr std::chrono::milliseconds kTakenAfter{150};
+
+  static asio::awaitable<void> ping(std::shared_ptr<Streamed> self) {
+    if (!self->alive_) co_return;
+    const bool waits = self->start_.empty() && !self->exchange_.begun();
+    if (self->busy_ || waits) {
+      self->keep_alive();
+      co_return;
+    }
+    try {
+      if (self->start_.empty()) {
+        co_await self->send("{\"event\":\"ping\"}\n");
+      } else {
+        co_await self->in_turn([&self] { return self->announce(); });
+        if (self->alive_) self->keep_alive();
+      }
+    } catch (const ClientGone&) {
+      if (self->alive_) self->exchange_.watch_client().kill();
+    }
+  }
+
+  // The head and the first event, once.
+  asio::awaitable<void> announce() {
+    if (start_.empty()) co_return;
+    Headers headers;
+    headers.emplace_back("X-Accel-Buffering", "no");
+    if (!exchange_.begun()) co_await exchange_.begin(200, "application/x-ndjson", std::nullopt, headers);
+    const std::string event = std::exchange(start_, {});
+    co_await exchange_.write(event);
+  }
+
+  // The events of what the framer keeps: made in turn, so that there is one part of them at a time.
+  asio::awaitable<void> send_kept(bool error) {
+    bool more = true;
+    while (more) co_await in_turn([&] { return send_part(error, more); });
+    if (alive_) keep_alive();
+  }
+
+  asio::awaitable<void> send_part(bool error, bool& more) {
+    std::string events;
+    more = framer_.next(error, events);
+    if (!events.empty()) co_await exchange_.write(events);
+  }
+
+  asio::awaitable<void> send(std::string events) {
+    if (events.empty()) co_return;
+    co_await in_turn([&] { return exchange_.write(events); });
+    if (alive_) keep_alive();
+  }
+
+  // One writes at a time: the head, stdout, stderr, a ping.
+  template <typename Write>
+  asio::awaitable<void> in_turn(Write write) {
+    boost::system::error_code ignored;
+    while (busy_) {
+      co_await free_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+    busy_ = true;
+    std::exception_ptr failure;
+    try {
+      co_await write();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    busy_ = false;
+    free_.cancel();
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  Exchange& exchange_;
+  EventFramer framer_;
+  uint64_t cap_, out_bytes_ = 0, error_bytes_ = 0;
+  std::string start_;  // until it is sent
+  bool busy_ = false;
+  asio::steady_timer free_;
+  Alarm silence_;
+  bool alive_ = false;
+};
+
+// The body's text is gone when this is done; what is kept of it stays held.
+Task<ParsedExec> read_exec(App& app, Exchange& exchange) {
+  json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
+  ParsedExec parsed = parse_exec(body, app.config.exec, app.config.shell);
+  body = nullptr;
+  parsed.spec.tenant = exchange.principal.tenant;
+  parsed.spec.agent = agent_of(exchange, app.config.multi_agent, parsed.agent_in_body, parsed.agent_in_env);
+  parsed.spec.call.call.request_id = exchange.request_id;
+  if (parsed.stdin_text) {
+    exchange.memory.hold(parsed.spec.bytes() + parsed.stdin_text->size());
+    std::string bytes = co_await decode_field(app.elsewhere, exchange, "stdin", std::move(*parsed.stdin_text),
+                                              parsed.stdin_encoding);
+    parsed.stdin_text.reset();
+    parsed.spec.stdin_bytes = std::make_shared<const std::string>(std::move(bytes));
+  }
+  exchange.memory.hold(parsed.spec.bytes());
+  co_return parsed;
+}
+
+Task<void> handle_exec(App& app, Exchange& exchange) {
+  ParsedExec parsed = co_await read_exec(app, exchange);
+  Captured captured(parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes), exchange.memory);
+  Killer& killer = exchange.watch_client();
+  const ExecAnswer answer = co_await run_exec(app, parsed.spec, captured, killer, exchange.memory);
+  captured.ended();
+  log_exec(exchange, parsed.spec, answer);
+  if (answer.outcome == Outcome::kUnknown) co_return co_await write_unknown(exchange, answer, captured);
+  JsonAnswer out(exchange);
+  co_await write_answer(out, answer, captured);
+  out.text += '\n';
+  co_await out.end();
+}
+
+Task<void> handle_exec_stream(App& app, Exchange& exchange) {
+  ParsedExec parsed = co_await read_exec(app, exchange);
+  const auto stream = std::make_shared<Streamed>(exchange, app.executor, parsed);
+  Streamed& streamed = *stream;
+  Killer& killer = exchange.watch_client();
+  streamed.keep_alive();
+  std::exception_ptr failure;
+  std::optional<ExecAnswer> answer;
+  try {
+    answer = co_await run_exec(app, parsed.spec, streamed, killer, exchange.memory);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  co_await streamed.quiet();
+  if (failure) std::rethrow_exception(failure);
+  log_exec(exchange, parsed.spec, *answer);
+  co_await streamed.end(*answer);
+}
+
+// /exec knows all but the last.
+constexpr std::array<std::string_view, 16> kExecFields = {
+    "agent_id", "argv", "artifact_dir",     "backend",       "background", "cgroup",         "command",
+    "cwd",      "env",  "max_output_bytes", "min_isolation", "stdin",      "stdin_encoding", "timeout_sec",
+    "user",     "lines"};
+
+constexpr Route kExecRoutes[] = {
+    {"POST", "/exec", "exec", handle_exec, std::span(kExecFields).first(15)},
+    {"POST", "/exec-stream", "execStream", handle_exec_stream, kExecFields},
+};
+
+}  // namespace
+
+std::span<const Route> exec_routes() { return kExecRoutes; }
+
+}  // namespace isogate::front

@@ -1,0 +1,341 @@
+#include "gateway/front/api/files.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/write.hpp>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "gateway/front/api/access.h"
+#include "gateway/front/api/json_body.h"
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/http/json_answer.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace {
+
+using ipc::FileVerb;
+using nlohmann::json;
+
+constexpr size_t kWriteAtOnce = 64 * 1024;
+
+std::string_view type_name(uint32_t type) {
+  switch (type) {
+    case ISOGATE_ENTRY_REGULAR:
+      return "file";
+    case ISOGATE_ENTRY_DIRECTORY:
+      return "directory";
+    case ISOGATE_ENTRY_SYMLINK:
+      return "symlink";
+    default:
+      return "other";
+  }
+}
+
+// A name that is not UTF-8 is base64, with `name_encoding`.
+void append_entry(std::string& out, const ipc::Entry& entry) {
+  out += '{';
+  if (is_utf8(entry.name)) {
+    out += "\"name\":";
+    append_json_string(out, entry.name);
+    out += ',';
+  } else {
+    out += "\"name\":\"";
+    append_base64(out, entry.name);
+    out += "\",\"name_encoding\":\"base64\",";
+  }
+  std::array<char, 8> mode{};
+  const auto end = std::to_chars(mode.data(), mode.data() + mode.size(), entry.mode & 07777, 8).ptr;
+  out.append("\"type\":\"")
+      .append(type_name(entry.type))
+      .append("\",\"size\":")
+      .append(std::to_string(entry.size));
+  out.append(",\"mode\":\"0")
+      .append(mode.data(), end)
+      .append("\",\"mtime_ms\":")
+      .append(std::to_string(entry.mtime_ns / 1000000))
+      .append("}");
+}
+
+struct FileBody : FileRequest {
+  json body;
+};
+
+enum class Path { kNeeded, kOptional };
+
+FileTarget parse_target(const json& body, Path path) {
+  FileTarget target;
+  const auto given = text_field(body, "path");
+  if (!given && path == Path::kNeeded) throw invalid_request("`path` is missing");
+  target.path = given.value_or("");
+  check_path("path", target.path);
+  target.scope = parse_scope(text_field(body, "scope").value_or("workspace"));
+  target.user = text_field(body, "user").value_or("");
+  return target;
+}
+
+// Keeps the parsed body alone, which has the size of its text.
+Task<FileBody> read_file_body(App& app, Exchange& exchange, Path path = Path::kNeeded) {
+  FileBody file;
+  file.body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes * 3 / 2);
+  const auto agent = text_field(file.body, "agent_id");
+  static_cast<FileRequest&>(file) = request_for(app.config, exchange, parse_target(file.body, path), agent);
+  co_return file;
+}
+
+void set_flag(FileBody& file, std::string_view field, uint32_t flag, bool otherwise = false) {
+  if (bool_field(file.body, field).value_or(otherwise)) file.target.flags |= flag;
+}
+
+Task<std::string> gather(Transfer& transfer, uint64_t cap, MemoryShare& memory) {
+  std::string bytes;
+  std::string chunk(65536, '\0');
+  for (;;) {
+    boost::system::error_code error;
+    const size_t n = co_await transfer.pipe.async_read_some(
+        boost::asio::buffer(chunk), boost::asio::redirect_error(boost::asio::use_awaitable, error));
+    if (error || n == 0) break;
+    if (bytes.size() + n > cap) {
+      transfer.cancel();
+      throw ApiError{
+          .code = Code::kFileTooLarge,
+          .message = "the file is over " + std::to_string(cap) +
+                     " bytes; read it in parts with offset and limit, or with GET /workspace/files"};
+    }
+    transfer.moved(n);
+    memory.add(n);
+    bytes.append(chunk, 0, n);
+  }
+  co_return bytes;
+}
+
+Task<void> handle_read(App& app, Exchange& exchange) {
+  FileBody file = co_await read_file_body(app, exchange);
+  const auto encoding = text_field(file.body, "encoding").value_or("auto");
+  if (encoding != "auto" && encoding != "utf-8" && encoding != "base64")
+    throw invalid_request("`encoding` must be auto, utf-8 or base64");
+  const uint64_t cap = app.config.limits.max_json_bytes;
+  file.target.offset = count_field(file.body, "offset", 0, INT64_MAX).value_or(0);
+  file.target.limit = count_field(file.body, "limit", 0, cap).value_or(cap + 1);
+  Lease lease = co_await app.sandboxes.acquire(file.wanted);
+  Transfer transfer(lease, FileVerb::kRead, file.target);
+  Killer& killer = exchange.watch_client();
+  const TransferKill kill(killer, transfer);
+  const std::string bytes = co_await gather(transfer, cap, exchange.memory);
+  const ipc::Reply reply = co_await transfer.reply();
+  throw_unless_ok(app, lease, reply, killer.killed());
+  const bool as_text = encoding == "auto" ? goes_as_text(bytes) : encoding == "utf-8";
+  if (encoding == "utf-8" && !is_utf8(bytes))
+    throw invalid_request("the file is not UTF-8; ask for encoding base64");
+  JsonAnswer out(exchange);
+  out.text = "{\"content\":";
+  co_await out.string(bytes, as_text);
+  out.text.append(",\"encoding\":\"").append(as_text ? "utf-8" : "base64");
+  out.text.append("\",\"bytes\":").append(std::to_string(bytes.size()));
+  const uint64_t size = std::get<ipc::Entry>(reply.value).size;
+  out.text.append(",\"size\":");
+  out.text.append(size == ISOGATE_SIZE_UNKNOWN ? "null" : std::to_string(size)).append("}\n");
+  co_await out.end();
+}
+
+Task<void> write_all(Transfer& transfer, std::string_view bytes) {
+  boost::system::error_code error;
+  while (!error && !bytes.empty()) {
+    const std::string_view piece = bytes.substr(0, kWriteAtOnce);
+    const size_t done =
+        co_await boost::asio::async_write(transfer.pipe, boost::asio::buffer(piece.data(), piece.size()),
+                                          boost::asio::redirect_error(boost::asio::use_awaitable, error));
+    transfer.moved(done);
+    bytes.remove_prefix(done);
+  }
+  if (error) {
+    transfer.cancel();
+  } else {
+    transfer.complete();
+  }
+}
+
+Task<void> handle_write(App& app, Exchange& exchange) {
+  FileBody file = co_await read_file_body(app, exchange);
+  auto text = take_text_field(file.body, "content");
+  if (!text) throw invalid_request("`content` is missing");
+  const auto encoding = text_field(file.body, "encoding").value_or("utf-8");
+  if (encoding != "utf-8" && encoding != "base64")
+    throw invalid_request("`encoding` must be utf-8 or base64");
+  if (const auto mode = text_field(file.body, "mode")) {
+    file.target.mode = parse_mode(*mode);
+    file.target.flags |= ISOGATE_FILE_MODE_GIVEN;
+  }
+  set_flag(file, "append", ISOGATE_FILE_APPEND);
+  set_flag(file, "durable", ISOGATE_FILE_DURABLE);
+  set_flag(file, "exclusive", ISOGATE_FILE_EXCLUSIVE);
+  set_flag(file, "parents", ISOGATE_FILE_PARENTS, true);
+  file.body = nullptr;
+  exchange.memory.hold(text->size());
+  const std::string content =
+      co_await decode_field(app.elsewhere, exchange, "content", std::move(*text), encoding);
+  Lease lease = co_await app.sandboxes.acquire(file.wanted);
+  Transfer transfer(lease, FileVerb::kWrite, file.target);
+  co_await write_all(transfer, content);
+  const ipc::Reply reply = co_await transfer.reply();
+  throw_unless_ok(app, lease, reply);
+  nlohmann::ordered_json answer{{"bytes_written", std::get<ipc::Written>(reply.value).bytes}};
+  co_await send_json(exchange, std::move(answer));
+}
+
+Task<void> handle_list(App& app, Exchange& exchange) {
+  FileBody file = co_await read_file_body(app, exchange, Path::kOptional);
+  const uint64_t most = app.config.limits.list_max_entries;
+  ListRequest request{.target = file.target,
+                      .recursive = bool_field(file.body, "recursive").value_or(false),
+                      .limit = count_field(file.body, "limit", 1, most).value_or(most)};
+  Lease lease = co_await app.sandboxes.acquire(file.wanted);
+  Killer& killer = exchange.watch_client();
+  const Listing listing = co_await list_files(lease, std::move(request), exchange.memory, killer);
+  if (killer.killed()) throw ClientGone{};
+  if (listing.error.status != ISOGATE_OK && !listing.truncated) throw from_backend(listing.error);
+  JsonAnswer out(exchange);
+  out.text = "{\"entries\":[";
+  for (size_t i = 0; i < listing.entries.size(); ++i) {
+    if (i > 0) out.text += ',';
+    append_entry(out.text, listing.entries[i]);
+    co_await out.write_if_much();
+  }
+  out.text += listing.truncated ? "],\"truncated\":true}\n" : "],\"truncated\":false}\n";
+  co_await out.end();
+}
+
+Task<void> handle_stat(App& app, Exchange& exchange) {
+  const FileBody file = co_await read_file_body(app, exchange);
+  const ipc::Reply reply = co_await plain_call(app, exchange, FileVerb::kStat, file);
+  ipc::Entry entry = std::get<ipc::Entry>(reply.value);
+  entry.name = file.target.path;
+  std::string out;
+  append_entry(out, entry);
+  co_await exchange.send(200, "application/json", out + "\n");
+}
+
+Task<void> handle_mkdir(App& app, Exchange& exchange) {
+  FileBody file = co_await read_file_body(app, exchange);
+  if (const auto mode = text_field(file.body, "mode")) file.target.mode = parse_mode(*mode);
+  set_flag(file, "parents", ISOGATE_FILE_PARENTS, true);
+  set_flag(file, "exclusive", ISOGATE_FILE_EXCLUSIVE);
+  co_await plain_call(app, exchange, FileVerb::kMkdir, std::move(file));
+  co_await send_json(exchange);
+}
+
+Task<void> handle_move(App& app, Exchange& exchange) {
+  FileBody file = co_await read_file_body(app, exchange);
+  const auto to = text_field(file.body, "to");
+  if (!to) throw invalid_request("`to` is missing");
+  check_path("to", *to);
+  file.target.path_to = *to;
+  set_flag(file, "parents", ISOGATE_FILE_PARENTS, true);
+  set_flag(file, "exclusive", ISOGATE_FILE_EXCLUSIVE);
+  co_await plain_call(app, exchange, FileVerb::kMove, std::move(file));
+  co_await send_json(exchange);
+}
+
+Task<void> handle_remove(App& app, Exchange& exchange) {
+  FileBody file = co_await read_file_body(app, exchange);
+  set_flag(file, "recursive", ISOGATE_FILE_RECURSIVE);
+  co_await plain_call(app, exchange, FileVerb::kRemove, std::move(file));
+  co_await send_json(exchange);
+}
+
+constexpr std::string_view kReadFields[] = {"agent_id", "encoding", "limit", "offset",
+                                            "path",     "scope",    "user"};
+constexpr std::string_view kWriteFields[] = {"agent_id", "append",    "content", "durable",
+                                             "encoding", "exclusive", "mode",    "parents",
+                                             "path",     "scope",     "user"};
+constexpr std::string_view kListFields[] = {"agent_id", "limit", "path", "recursive", "scope", "user"};
+constexpr std::string_view kStatFields[] = {"agent_id", "path", "scope", "user"};
+constexpr std::string_view kMkdirFields[] = {"agent_id", "exclusive", "mode", "parents",
+                                             "path",     "scope",     "user"};
+constexpr std::string_view kMoveFields[] = {"agent_id", "exclusive", "parents", "path",
+                                            "scope",    "to",        "user"};
+constexpr std::string_view kRemoveFields[] = {"agent_id", "path", "recursive", "scope", "user"};
+
+constexpr Route kFileRoutes[] = {
+    {"POST", "/workspace/read", "readFile", handle_read, kReadFields},
+    {"POST", "/workspace/write", "writeFile", handle_write, kWriteFields},
+    {"POST", "/workspace/list", "listDirectory", handle_list, kListFields},
+    {"POST", "/workspace/stat", "statFile", handle_stat, kStatFields},
+    {"POST", "/workspace/mkdir", "makeDirectory", handle_mkdir, kMkdirFields},
+    {"POST", "/workspace/move", "moveFile", handle_move, kMoveFields},
+    {"POST", "/workspace/remove", "removeFile", handle_remove, kRemoveFields},
+};
+
+}  // namespace
+
+std::span<const Route> file_routes() { return kFileRoutes; }
+
+void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool client_gone) {
+  app.backends.judge(*lease.backend, lease.sandbox->row, reply);
+  if (client_gone) throw ClientGone{};
+  if (reply.status == ISOGATE_OK) return;
+  if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST)
+    app.sandboxes.lost(lease, reply.status);
+  ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
+  if (reply.status == ISOGATE_LOST)
+    error.message = "contact with the backend was lost during the call: " + reply.message;
+  throw error;
+}
+
+uint32_t parse_scope(std::string_view scope) {
+  if (scope == "workspace") return ISOGATE_SCOPE_WORKSPACE;
+  if (scope == "sandbox") return ISOGATE_SCOPE_SANDBOX;
+  throw invalid_request("`scope` must be workspace or sandbox");
+}
+
+uint32_t parse_mode(std::string_view text) {
+  uint32_t mode = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+  if (error != std::errc() || end != text.data() + text.size() || mode > 0777 || text.empty()) {
+    throw invalid_request("`mode` must be octal permission bits like \"0644\", at most 0777");
+  }
+  return mode;
+}
+
+void check_path(std::string_view name, std::string_view path) {
+  if (path.size() > kMaxPath)
+    throw invalid_request("`" + std::string(name) + "` is longer than " + std::to_string(kMaxPath) +
+                          " bytes");
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      throw invalid_request("`" + std::string(name) + "` holds a control character: " + printable(path, 200));
+    }
+  }
+}
+
+FileRequest request_for(const Config& config, const Exchange& exchange, FileTarget target,
+                        const std::optional<std::string>& agent_in_body) {
+  if (target.user.size() > kMaxUser)
+    throw invalid_request("`user` is longer than " + std::to_string(kMaxUser) + " bytes");
+  target.request_id = exchange.request_id;
+  target.idle = std::chrono::seconds(config.limits.body_idle_timeout_sec);
+  uint64_t needed = 0;
+  if (target.scope == ISOGATE_SCOPE_SANDBOX) needed |= ISOGATE_CAP_SCOPE_SANDBOX;
+  if (!target.user.empty()) needed |= ISOGATE_CAP_USER;
+  Wanted wanted{.tenant = exchange.principal.tenant,
+                .agent = agent_of(exchange, config.multi_agent, agent_in_body),
+                .backend = {},
+                .min_isolation = {},
+                .capabilities = needed,
+                .request_id = exchange.request_id};
+  return {std::move(target), std::move(wanted)};
+}
+
+Task<ipc::Reply> plain_call(App& app, Exchange& exchange, FileVerb verb, FileRequest request) {
+  Lease lease = co_await app.sandboxes.acquire(request.wanted);
+  Killer& killer = exchange.watch_client();
+  ipc::Reply reply = co_await plain_file_call(lease, verb, std::move(request.target), killer);
+  throw_unless_ok(app, lease, reply, killer.killed());
+  co_return reply;
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,37 @@
+// What the file calls have in common, as JSON (files.cc) and as raw bytes (raw_files.cc): their parameters
+// checked, and what came of them. Throws ApiError.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gateway/front/app.h"
+#include "gateway/front/http/exchange.h"
+#include "gateway/front/sandboxes/file_calls.h"
+
+namespace isogate::front {
+
+inline constexpr size_t kMaxPath = 4095;  // PATH_MAX less its NUL
+inline constexpr size_t kMaxUser = 255;
+
+uint32_t parse_scope(std::string_view scope);
+uint32_t parse_mode(std::string_view text);  // octal
+// Names that a terminal or a log would act on are refused; an exec may still make them.
+void check_path(std::string_view name, std::string_view path);
+
+// A call, and the sandbox that it goes to.
+struct FileRequest {
+  FileTarget target;
+  Wanted wanted;
+};
+FileRequest request_for(const Config& config, const Exchange& exchange, FileTarget target,
+                        const std::optional<std::string>& agent_in_body = std::nullopt);
+
+// A call without a body of a file: its reply, which is a success. A client that leaves cancels it.
+Task<ipc::Reply> plain_call(App& app, Exchange& exchange, ipc::FileVerb verb, FileRequest request);
+
+// Judges the backend by the reply. A client that has gone is ClientGone, whatever the reply.
+void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool client_gone = false);
+
+}  // namespace isogate::front

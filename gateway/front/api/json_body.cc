@@ -1,0 +1,68 @@
+#include "gateway/front/api/json_body.h"
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/base/api_error.h"
+#include "gateway/front/http/http_text.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace {
+
+constexpr size_t kLarge = 256 * 1024;
+
+void require_json(const Exchange& exchange) {
+  std::string_view type = exchange.header("Content-Type");
+  type = type.substr(0, type.find(';'));
+  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
+  if (!equal_no_case(type, "application/json")) {
+    throw ApiError{.code = Code::kUnsupportedMediaType,
+                   .message = "send the body as Content-Type: application/json"};
+  }
+}
+
+}  // namespace
+
+Task<nlohmann::json> read_json_body(Elsewhere& elsewhere, Exchange& exchange, uint64_t cap) {
+  require_json(exchange);
+  std::string text = co_await exchange.read_body(cap);
+  const auto fields = exchange.route->fields;
+  const auto body = std::make_shared<nlohmann::json>();
+  const auto kept = std::make_shared<uint64_t>(0);
+  const bool large = text.size() >= kLarge;
+  std::function<void()> parse = [body, kept, text = std::move(text), fields] {
+    *body = parse_body(text, fields);
+    *kept = kept_bytes(*body);
+  };
+  if (large) {
+    co_await elsewhere.run(exchange.principal.tenant, exchange.watch_client(), std::move(parse));
+  } else {
+    parse();
+    parse = {};
+  }
+  exchange.memory.hold(*kept);
+  co_return std::move(*body);
+}
+
+Task<std::string> decode_field(Elsewhere& elsewhere, Exchange& exchange, std::string_view name,
+                               std::string text, std::string_view encoding) {
+  if (encoding != "base64") co_return text;
+  const bool large = text.size() >= kLarge;
+  const auto bytes = std::make_shared<std::optional<std::string>>();
+  std::function<void()> decode = [bytes, text = std::move(text)] { *bytes = base64_decode(text); };
+  if (large) {
+    co_await elsewhere.run(exchange.principal.tenant, exchange.watch_client(), std::move(decode));
+  } else {
+    decode();
+  }
+  if (!*bytes) throw invalid_request("`" + std::string(name) + "` is not valid base64");
+  co_return std::move(**bytes);
+}
+
+}  // namespace isogate::front

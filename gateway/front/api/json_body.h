@@ -1,0 +1,22 @@
+// A JSON body of a request, read and checked; what is large is worked on elsewhere (elsewhere.h). Throws
+// ApiError.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "gateway/front/base/elsewhere.h"
+#include "gateway/front/http/exchange.h"
+
+namespace isogate::front {
+
+// parse_body() of at most `cap` bytes, with the fields of the exchange's route; what it keeps is held in
+// exchange.memory.
+Task<nlohmann::json> read_json_body(Elsewhere& elsewhere, Exchange& exchange, uint64_t cap);
+
+// The bytes of a text field `name`, which is base64 if that is its `encoding`.
+Task<std::string> decode_field(Elsewhere& elsewhere, Exchange& exchange, std::string_view name,
+                               std::string text, std::string_view encoding);
+
+}  // namespace isogate::front

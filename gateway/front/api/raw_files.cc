@@ -1,0 +1,222 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "gateway/front/api/byte_range.h"
+#include "gateway/front/api/files.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/http/json_answer.h"
+
+namespace isogate::front {
+namespace {
+
+using ipc::FileVerb;
+
+constexpr size_t kSpliceStep = 1 << 20;
+constexpr int kMostTries = 8;  // of a download whose file is changed meanwhile
+
+FileTarget parse_raw_target(const std::string& path, std::string_view query) {
+  FileTarget target{.path = path};
+  check_path("path", target.path);
+  target.scope = parse_scope(query_parameter(query, "scope").value_or("workspace"));
+  if (target.scope == ISOGATE_SCOPE_SANDBOX && !target.path.starts_with('/')) target.path.insert(0, 1, '/');
+  target.user = query_parameter(query, "user").value_or("");
+  if (const auto mode = query_parameter(query, "mode")) {
+    target.mode = parse_mode(*mode);
+    target.flags |= ISOGATE_FILE_MODE_GIVEN;
+  }
+  if (query_flag(query, "append")) target.flags |= ISOGATE_FILE_APPEND;
+  if (query_flag(query, "durable")) target.flags |= ISOGATE_FILE_DURABLE;
+  if (query_flag(query, "exclusive")) target.flags |= ISOGATE_FILE_EXCLUSIVE;
+  if (query_flag(query, "recursive")) target.flags |= ISOGATE_FILE_RECURSIVE;
+  if (query_flag(query, "parents", true)) target.flags |= ISOGATE_FILE_PARENTS;
+  return target;
+}
+
+FileRequest raw_request(const Config& config, const Exchange& exchange) {
+  return request_for(config, exchange, parse_raw_target(exchange.path_param, exchange.query));
+}
+
+constexpr std::string_view kType = "application/octet-stream";
+
+Headers download_headers(const ipc::Entry& entry) {
+  Headers headers = {{"Content-Disposition", "attachment"}, {"Content-Security-Policy", "sandbox"}};
+  if (entry.size == ISOGATE_SIZE_UNKNOWN) return headers;
+  headers.emplace_back("Accept-Ranges", "bytes");
+  headers.emplace_back("ETag",
+                       "\"" + std::to_string(entry.mtime_ns) + "-" + std::to_string(entry.size) + "\"");
+  return headers;
+}
+
+// One file on its way to the client. Its length and ETag come from an empty read, its bytes from another one:
+// they are sent as long as both answers are of the same file.
+class Download {
+ public:
+  Download(App& app, Exchange& exchange, Lease& lease, FileTarget target)
+      : app_(app), exchange_(exchange), lease_(lease), target_(std::move(target)) {}
+
+  // False: the file was changed before a byte of it was sent.
+  Task<bool> run() {
+    const ipc::Entry entry = co_await look();
+    if (entry.size == ISOGATE_SIZE_UNKNOWN) {
+      co_await send_to_its_end(entry);
+      co_return true;
+    }
+    co_return co_await send(entry);
+  }
+
+ private:
+  // An empty read fails as a read would: at a symlink out of the workspace, a FIFO, a directory.
+  Task<ipc::Entry> look() {
+    FileTarget peek = target_;
+    peek.limit = 0;
+    Transfer transfer(lease_, FileVerb::kRead, std::move(peek));
+    const TransferKill kill(killer_, transfer);
+    co_return co_await entry_of(transfer);
+  }
+
+  Task<ipc::Entry> entry_of(Transfer& transfer) {
+    const ipc::Reply reply = co_await transfer.reply();
+    throw_unless_ok(app_, lease_, reply, killer_.killed());
+    co_return std::get<ipc::Entry>(reply.value);
+  }
+
+  static bool are_same(const ipc::Entry& one, const ipc::Entry& other) {
+    return one.size == other.size && one.mtime_ns == other.mtime_ns && one.mode == other.mode;
+  }
+
+  [[nodiscard]] bool head_only() const { return exchange_.route->method == "HEAD"; }
+
+  Task<bool> send(const ipc::Entry& entry) {
+    const auto range = parse_range(exchange_.header("Range"), entry.size);
+    if (!range) {
+      throw ApiError{
+          .code = Code::kRangeNotSatisfiable,
+          .message = "the file has " + std::to_string(entry.size) + " bytes; the Range lies outside"};
+    }
+    Headers headers = download_headers(entry);
+    if (range->partial) {
+      headers.emplace_back("Content-Range", "bytes " + std::to_string(range->offset) + "-" +
+                                                std::to_string(range->offset + range->length - 1) + "/" +
+                                                std::to_string(entry.size));
+    }
+    const unsigned status = range->partial ? 206 : 200;
+    if (head_only() || range->length == 0) {
+      co_await exchange_.begin(status, kType, range->length, headers);
+      co_await exchange_.finish();
+      co_return true;
+    }
+    FileTarget target = target_;
+    target.offset = range->offset;
+    target.limit = range->length;
+    Transfer transfer(lease_, FileVerb::kRead, std::move(target));
+    const TransferKill kill(killer_, transfer);
+    if (range->length > transfer.room()) co_await transfer.ready();
+    bool proven = range->length <= transfer.room() || transfer.answered();
+    if (proven) {
+      const ipc::Entry read = co_await entry_of(transfer);
+      if (!are_same(read, entry)) co_return false;
+    }
+    co_await exchange_.begin(status, kType, range->length, headers);
+    // The last byte of what does not fit into the pipe waits for the answer.
+    for (uint64_t left = range->length; left > 0;) {
+      if (left == 1 && !proven) {
+        const ipc::Entry read = co_await entry_of(transfer);
+        if (!are_same(read, entry)) throw ClientGone{};
+        proven = true;
+      }
+      const uint64_t most = std::min<uint64_t>(proven ? left : left - 1, kSpliceStep);
+      const size_t n = co_await exchange_.write_from_pipe(transfer.pipe, most);
+      if (n == 0) break;
+      transfer.moved(n);
+      left -= n;
+    }
+    co_await exchange_.finish();
+    co_return true;
+  }
+
+  // A file that the kernel makes as it is read: its length is not known before.
+  Task<void> send_to_its_end(const ipc::Entry& entry) {
+    FileTarget target = target_;
+    target.limit = UINT64_MAX;
+    Transfer transfer(lease_, FileVerb::kRead, std::move(target));
+    const TransferKill kill(killer_, transfer);
+    co_await transfer.ready();
+    if (transfer.answered()) co_await entry_of(transfer);
+    co_await exchange_.begin(200, kType, std::nullopt, download_headers(entry));
+    std::string chunk(head_only() ? 0 : 65536, '\0');
+    boost::system::error_code error;
+    while (!head_only()) {
+      const size_t n = co_await transfer.pipe.async_read_some(
+          boost::asio::buffer(chunk), boost::asio::redirect_error(boost::asio::use_awaitable, error));
+      if (error || n == 0) break;
+      transfer.moved(n);
+      co_await exchange_.write(std::string_view(chunk).substr(0, n));
+    }
+    if (!head_only()) co_await entry_of(transfer);
+    co_await exchange_.finish();
+  }
+
+  App& app_;
+  Exchange& exchange_;
+  Lease& lease_;
+  const FileTarget target_;
+  Killer& killer_ = exchange_.watch_client();
+};
+
+// GET and HEAD.
+Task<void> handle_download(App& app, Exchange& exchange) {
+  FileRequest request = raw_request(app.config, exchange);
+  Lease lease = co_await app.sandboxes.acquire(request.wanted);
+  Download download(app, exchange, lease, std::move(request.target));
+  for (int i = 0; i < kMostTries; ++i)
+    if (co_await download.run()) co_return;
+  throw ApiError{.code = Code::kFileBusy,
+                 .message = "the file is changed all the time; copy it with an exec and read the copy",
+                 .retry_after_sec = 1};
+}
+
+Task<void> handle_upload(App& app, Exchange& exchange) {
+  FileRequest request = raw_request(app.config, exchange);
+  Lease lease = co_await app.sandboxes.acquire(request.wanted);
+  Transfer transfer(lease, FileVerb::kWrite, std::move(request.target));
+  try {
+    for (;;) {
+      const size_t n = co_await exchange.read_body_to_pipe(transfer.pipe);
+      if (n == 0) break;
+      transfer.moved(n);
+    }
+    transfer.complete();
+  } catch (const PipeClosed&) {  // the backend refused early, and its reply has the reason
+    transfer.cancel();
+  }
+  const ipc::Reply reply = co_await transfer.reply();
+  throw_unless_ok(app, lease, reply);
+  nlohmann::ordered_json answer{{"bytes_written", std::get<ipc::Written>(reply.value).bytes}};
+  co_await send_json(exchange, std::move(answer));
+}
+
+Task<void> handle_delete(App& app, Exchange& exchange) {
+  FileRequest request = raw_request(app.config, exchange);
+  co_await plain_call(app, exchange, FileVerb::kRemove, std::move(request));
+  co_await send_json(exchange);
+}
+
+constexpr std::string_view kRawPath = "/workspace/files/{agent_id}/{path}";
+constexpr std::string_view kDownloadParameters[] = {"scope", "user"};
+constexpr std::string_view kUploadParameters[] = {"append",  "durable", "exclusive", "mode",
+                                                  "parents", "scope",   "user"};
+constexpr std::string_view kDeleteParameters[] = {"recursive", "scope", "user"};
+
+constexpr Route kRawFileRoutes[] = {
+    {"GET", kRawPath, "downloadFile", handle_download, {}, kDownloadParameters},
+    {"HEAD", kRawPath, "headFile", handle_download, {}, kDownloadParameters},
+    {"PUT", kRawPath, "uploadFile", handle_upload, {}, kUploadParameters},
+    {"DELETE", kRawPath, "deleteFile", handle_delete, {}, kDeleteParameters},
+};
+
+}  // namespace
+
+std::span<const Route> raw_file_routes() { return kRawFileRoutes; }
+
+}  // namespace isogate::front

@@ -1,0 +1,134 @@
+#include "gateway/front/api/router.h"
+
+#include <algorithm>
+#include <set>
+
+#include "gateway/front/base/api_error.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace {
+
+struct Parameters {
+  std::string_view agent, path;
+};
+
+// Matches a template of the table against a raw path.
+std::optional<Parameters> match(std::string_view pattern, std::string_view path) {
+  Parameters found;
+  while (!pattern.empty()) {
+    if (pattern.front() != '{') {
+      if (path.empty() || path.front() != pattern.front()) return std::nullopt;
+      pattern.remove_prefix(1);
+      path.remove_prefix(1);
+      continue;
+    }
+    const bool is_path = pattern.starts_with("{path}");
+    const size_t end = is_path ? path.size() : std::min(path.find('/'), path.size());
+    if (end == 0 && !is_path) return std::nullopt;
+    (is_path ? found.path : found.agent) = path.substr(0, end);
+    path.remove_prefix(end);
+    pattern.remove_prefix(pattern.find('}') + 1);
+  }
+  if (!path.empty()) return std::nullopt;
+  return found;
+}
+
+std::string decoded(std::string_view raw) {
+  auto text = percent_decode(raw);
+  if (!text) throw invalid_request("the request's path has a malformed %-escape");
+  return std::move(*text);
+}
+
+std::string listed(std::span<const std::string_view> names) {
+  std::string list;
+  for (const std::string_view name : names) list.append(list.empty() ? "" : ", ").append(name);
+  return list;
+}
+
+}  // namespace
+
+const std::vector<Route>& routes() {
+  static const std::vector<Route> all = [] {
+    std::vector<Route> made;
+    for (const auto& rows : {exec_routes(), file_routes(), raw_file_routes(), sandbox_routes(),
+                             orphan_routes(), operation_routes()})
+      made.insert(made.end(), rows.begin(), rows.end());
+    return made;
+  }();
+  return all;
+}
+
+Routed route_target(std::string_view method, std::string_view target) {
+  if (target.empty() || target.front() != '/' || target.find('#') != std::string_view::npos)
+    throw invalid_request("the request target must be a path that starts with /");
+  const size_t mark = target.find('?');
+  const std::string_view path = target.substr(0, mark);
+  std::string allow;
+  for (const Route& row : routes()) {
+    const auto found = match(row.path, path);
+    if (!found) continue;
+    if (row.method == method) {
+      const auto query = mark == std::string_view::npos ? std::string_view{} : target.substr(mark + 1);
+      return {&row, decoded(found->agent), decoded(found->path), query};
+    }
+    allow.append(allow.empty() ? "" : ", ").append(row.method);
+  }
+  if (!allow.empty()) {
+    throw ApiError{.code = Code::kMethodNotAllowed, .message = "this path takes " + allow, .allow = allow};
+  }
+  throw ApiError{.code = Code::kNotFound,
+                 .message = "no such call: " + printable(path, 200) + "; GET /openapi.json lists them"};
+}
+
+void route_exchange(Exchange& exchange, std::string_view method, std::string_view target) {
+  Routed found = route_target(method, target);
+  exchange.route = found.route;
+  exchange.agent_param = std::move(found.agent);
+  exchange.path_param = std::move(found.path);
+  exchange.query = found.query;
+}
+
+// A misspelled `purge` must not keep the files. Health checks may add parameters of their own.
+void check_query(const Route& route, std::string_view query) {
+  if (route.needs == Needs::kNothing) return;
+  std::set<std::string_view> seen;
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const std::string_view name = pair.substr(0, pair.find('='));
+    if (pair.empty()) continue;
+    std::string problem;
+    if (std::find(route.parameters.begin(), route.parameters.end(), name) == route.parameters.end())
+      problem =
+          "is unknown; this call takes " + (route.parameters.empty() ? "none" : listed(route.parameters));
+    else if (!seen.insert(name).second)
+      problem = "is there twice";
+    else if (!percent_decode(pair.substr(std::min(pair.size(), name.size() + 1))))
+      problem = "has a malformed %-escape";
+    if (!problem.empty())
+      throw invalid_request("the query parameter `" + printable(name, 80) + "` " + problem);
+  }
+}
+
+std::optional<std::string> query_parameter(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const size_t equals = pair.find('=');
+    if (pair.substr(0, equals) != name) continue;
+    return percent_decode(equals == std::string_view::npos ? std::string_view{} : pair.substr(equals + 1))
+        .value_or("");
+  }
+  return std::nullopt;
+}
+
+bool query_flag(std::string_view query, std::string_view name, bool otherwise) {
+  const auto value = query_parameter(query, name);
+  if (!value) return otherwise;
+  if (*value != "true" && *value != "false")
+    throw invalid_request("`" + std::string(name) + "` must be true or false");
+  return *value == "true";
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,67 @@
+// Every call of the HTTP API: its row, and how a request line comes to it. Each resource has its rows beside
+// their handlers (execs.cc, files.cc, …); the router, the check of a body's fields and the comparison with
+// docs/openapi.yaml read them. The front's one thread; but for the handlers all is pure.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/front/http/exchange.h"
+
+namespace isogate::front {
+
+struct App;
+
+enum class Needs {
+  kKey,            // a principal
+  kKeyOrListener,  // a principal, but on `metrics.listen`, where nobody is asked for one
+  kNothing,        // served on every listener, with any query string
+};
+
+struct Route {
+  std::string_view method;
+  std::string_view path;  // as in docs/openapi.yaml; {path} may hold slashes, other parameters none
+  std::string_view operation_id;
+  // Takes the exchange to its answer, or throws ApiError.
+  Task<void> (*handle)(App& app, Exchange& exchange);
+  std::span<const std::string_view> fields = {};      // of the JSON body; empty: no JSON body
+  std::span<const std::string_view> parameters = {};  // of the query string
+  Needs needs = Needs::kKey;
+};
+
+// All of them; they live as long as the process.
+const std::vector<Route>& routes();
+
+// Those of one resource, in the source of its name.
+std::span<const Route> exec_routes();
+std::span<const Route> file_routes();
+std::span<const Route> raw_file_routes();
+std::span<const Route> sandbox_routes();
+std::span<const Route> orphan_routes();
+std::span<const Route> operation_routes();
+
+struct Routed {
+  const Route* route = nullptr;
+  std::string agent, path;  // {path}, and any other parameter; decoded exactly once
+  std::string_view query;
+};
+
+// Throws ApiError: not_found, method_not_allowed with Allow, invalid_request.
+Routed route_target(std::string_view method, std::string_view target);
+
+// Fills in the exchange's route, and what its target holds. Throws the same.
+void route_exchange(Exchange& exchange, std::string_view method, std::string_view target);
+
+// Throws ApiError invalid_request for a parameter that this call does not know, or that is there twice. Calls
+// that need nothing take any.
+void check_query(const Route& route, std::string_view query);
+
+// One parameter of a query string, decoded; nullopt when absent.
+std::optional<std::string> query_parameter(std::string_view query, std::string_view name);
+// One that is true or false, and `otherwise` when absent. Throws ApiError invalid_request.
+bool query_flag(std::string_view query, std::string_view name, bool otherwise = false);
+
+}  // namespace isogate::front

@@ -1,0 +1,129 @@
+#include "gateway/front/base/api_error.h"
+
+#include <array>
+#include <cerrno>
+
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace {
+
+struct CodeRow {
+  std::string_view text;
+  unsigned status;
+  bool retryable;
+};
+
+// In the order of enum Code.
+constexpr std::array kCodes = {
+    CodeRow{"invalid_request", 400, false},
+    CodeRow{"unauthenticated", 401, false},
+    CodeRow{"permission_denied", 403, false},
+    CodeRow{"file_not_found", 404, false},
+    CodeRow{"sandbox_not_found", 404, false},
+    CodeRow{"not_found", 404, false},
+    CodeRow{"method_not_allowed", 405, false},
+    CodeRow{"request_timeout", 408, true},
+    CodeRow{"is_directory", 409, false},
+    CodeRow{"already_exists", 409, false},
+    CodeRow{"file_busy", 409, true},
+    CodeRow{"sandbox_lost", 410, false},
+    CodeRow{"file_too_large", 413, false},
+    CodeRow{"unsupported_media_type", 415, false},
+    CodeRow{"range_not_satisfiable", 416, false},
+    CodeRow{"misdirected_request", 421, false},
+    CodeRow{"rate_limited", 429, true},
+    CodeRow{"internal", 500, false},
+    CodeRow{"unsupported", 501, false},
+    CodeRow{"outcome_unknown", 502, false},
+    CodeRow{"backend_unavailable", 503, true},
+    CodeRow{"draining", 503, true},
+    CodeRow{"quota_exceeded", 507, false},
+};
+static_assert(kCodes.size() == kCodeCount);
+
+const CodeRow& row(Code code) { return kCodes[static_cast<size_t>(code)]; }
+
+Code code_of(isogate_status status) {
+  switch (status) {
+    case ISOGATE_INVALID_ARGUMENT:
+    case ISOGATE_NOT_REGULAR:
+      return Code::kInvalidRequest;
+    case ISOGATE_NOT_FOUND:
+      return Code::kFileNotFound;
+    case ISOGATE_ALREADY_EXISTS:
+      return Code::kAlreadyExists;
+    case ISOGATE_PERMISSION_DENIED:
+      return Code::kPermissionDenied;
+    case ISOGATE_UNSUPPORTED:
+      return Code::kUnsupported;
+    case ISOGATE_UNAVAILABLE:
+    case ISOGATE_NO_SANDBOX:
+    case ISOGATE_CANCELLED:
+      return Code::kBackendUnavailable;
+    case ISOGATE_LOST:
+      return Code::kOutcomeUnknown;
+    case ISOGATE_SANDBOX_LOST:
+      return Code::kSandboxLost;
+    case ISOGATE_IS_DIRECTORY:
+      return Code::kIsDirectory;
+    default:
+      return Code::kInternal;
+  }
+}
+
+// What is there again when something ends is worth another try: processes, descriptors, memory. Room on a
+// disk is not.
+ApiError exhausted(const Error& error) {
+  switch (error.os_errno) {
+    case EAGAIN:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return {.code = Code::kRateLimited, .message = error.message, .retry_after_sec = 1};
+    case EBUSY:
+      return {.code = Code::kFileBusy, .message = error.message, .retry_after_sec = 1};
+    case EFBIG:
+      return {.code = Code::kFileTooLarge, .message = error.message};
+    default:
+      return {.code = Code::kQuotaExceeded, .message = error.message};
+  }
+}
+
+}  // namespace
+
+unsigned ApiError::http_status() const { return row(code).status; }
+
+std::string_view ApiError::code_text() const { return row(code).text; }
+
+std::string ApiError::body(std::string_view request_id) const {
+  return opening() + (details_json.empty() ? "{}" : details_json) + closing(request_id);
+}
+
+std::string ApiError::opening() const {
+  std::string out = R"({"error":{"code":")";
+  out += code_text();
+  out += R"(","message":)";
+  append_json_string(out, is_utf8(message) ? message : printable(message, 1000));
+  out += row(code).retryable && !permanent ? R"(,"retryable":true,"details":)"
+                                           : R"(,"retryable":false,"details":)";
+  return out;
+}
+
+std::string ApiError::closing(std::string_view request_id) {
+  std::string out = R"(},"request_id":)";
+  append_json_string(out, request_id);
+  out += "}\n";
+  return out;
+}
+
+ApiError invalid_request(std::string message) {
+  return {.code = Code::kInvalidRequest, .message = std::move(message)};
+}
+
+ApiError from_backend(const Error& error) {
+  if (error.status == ISOGATE_RESOURCE_EXHAUSTED) return exhausted(error);
+  return {.code = code_of(error.status), .message = error.message};
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,62 @@
+// A refusal as the caller sees it: the error object of the contract, with its HTTP status.
+//
+// Thrown by whatever refuses a request, from its head to its exec; the connection turns it into an answer.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lib/error.h"
+
+namespace isogate::front {
+
+// The stable codes of the contract. `kCodes` in the source gives each its text, status and retryable.
+enum class Code {
+  kInvalidRequest,
+  kUnauthenticated,
+  kPermissionDenied,
+  kFileNotFound,
+  kSandboxNotFound,
+  kNotFound,
+  kMethodNotAllowed,
+  kRequestTimeout,
+  kIsDirectory,
+  kAlreadyExists,
+  kFileBusy,
+  kSandboxLost,
+  kFileTooLarge,
+  kUnsupportedMediaType,
+  kRangeNotSatisfiable,
+  kMisdirectedRequest,
+  kRateLimited,
+  kInternal,
+  kUnsupported,
+  kOutcomeUnknown,
+  kBackendUnavailable,
+  kDraining,
+  kQuotaExceeded,
+};
+inline constexpr size_t kCodeCount = static_cast<size_t>(Code::kQuotaExceeded) + 1;
+
+struct ApiError {
+  Code code = Code::kInternal;
+  std::string message;
+  std::string details_json;      // an object, or empty
+  unsigned retry_after_sec = 0;  // Retry-After; 0: none
+  std::string allow;             // Allow, with kMethodNotAllowed
+  bool permanent = false;        // retryable: false, although the code's answers are so as a rule
+
+  [[nodiscard]] unsigned http_status() const;
+  [[nodiscard]] std::string_view code_text() const;
+  [[nodiscard]] std::string body(std::string_view request_id) const;
+  // The same in two parts, between which `details` belong.
+  [[nodiscard]] std::string opening() const;
+  [[nodiscard]] static std::string closing(std::string_view request_id);
+};
+
+ApiError invalid_request(std::string message);
+
+// What a status of the ABI means to the caller of a file call or of an exec.
+ApiError from_backend(const Error& error);
+
+}  // namespace isogate::front

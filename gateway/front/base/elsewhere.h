@@ -1,0 +1,40 @@
+// Work that would hold the front's one thread up (the JSON of a large body), done on another one: one piece
+// after the other, tenants taking turns.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "gateway/front/base/killer.h"
+
+namespace isogate::front {
+
+class Elsewhere {
+ public:
+  explicit Elsewhere(boost::asio::any_io_executor executor);
+  ~Elsewhere();  // waits for what is at work
+
+  // Returns when `work` has ended, and throws what it has thrown. It must own all that it uses, and wait for
+  // nothing. ClientGone once the killer, which outlives the call, kills: what has not begun is dropped then,
+  // what has begun is not waited for. On the front's thread.
+  boost::asio::awaitable<void> run(const std::string& tenant, Killer& killer, std::function<void()> work);
+
+ private:
+  struct Thread;
+  struct Piece;
+  void begin_next();
+
+  boost::asio::any_io_executor executor_;
+  std::unordered_map<std::string, std::deque<std::shared_ptr<Piece>>> waiting_;  // by tenant; none is empty
+  std::list<std::string> turn_;                                                  // those tenants
+  bool busy_ = false;
+  std::unique_ptr<Thread> thread_;  // the last member: it ends first
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,52 @@
+#include "gateway/front/base/memory_budget.h"
+
+#include "gateway/front/base/api_error.h"
+
+namespace isogate::front {
+namespace {
+
+ApiError no_memory(const std::string& what, uint64_t most) {
+  return {
+      .code = Code::kRateLimited,
+      .message = what + " hold " + std::to_string(most) +
+                 " bytes of bodies and answers, or would with this one (limits.max_held_bytes); try again "
+                 "when some have ended, or ask for less",
+      .retry_after_sec = 1};
+}
+
+}  // namespace
+
+MemoryShare& MemoryShare::operator=(MemoryShare&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  budget_ = std::exchange(other.budget_, nullptr);
+  tenant_ = std::move(other.tenant_);
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
+}
+
+void MemoryShare::hold(uint64_t bytes) {
+  if (budget_ == nullptr || bytes == bytes_) return;
+  uint64_t& own = budget_->of_[tenant_];
+  if (bytes > bytes_) {
+    const uint64_t more = bytes - bytes_;
+    if (more > budget_->most_per_tenant_ || own > budget_->most_per_tenant_ - more)
+      throw no_memory("this tenant's requests", budget_->most_per_tenant_);
+    if (more > budget_->most_ || budget_->held_ > budget_->most_ - more)
+      throw no_memory("all requests", budget_->most_);
+  }
+  own += bytes - bytes_;
+  budget_->held_ += bytes - bytes_;
+  bytes_ = bytes;
+}
+
+void MemoryShare::release() noexcept {
+  if (budget_ == nullptr || bytes_ == 0) return;
+  const auto own = budget_->of_.find(tenant_);
+  own->second -= bytes_;
+  budget_->held_ -= bytes_;
+  if (own->second == 0) budget_->of_.erase(own);
+  bytes_ = 0;
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,72 @@
+#include "gateway/front/base/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <map>
+#include <utility>
+
+namespace isogate::front {
+namespace {
+const prometheus::Histogram::BucketBoundaries kSeconds = {
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
+}  // namespace
+
+struct Metrics::Families {
+  prometheus::Registry registry;
+  prometheus::Family<prometheus::Counter>& requests =
+      prometheus::BuildCounter().Name("isogate_requests_total").Help("Answered requests").Register(registry);
+  prometheus::Family<prometheus::Histogram>& request_seconds =
+      prometheus::BuildHistogram()
+          .Name("isogate_request_duration_seconds")
+          .Help("From the end of the header to the end of the answer")
+          .Register(registry);
+  prometheus::Family<prometheus::Counter>& execs =
+      prometheus::BuildCounter().Name("isogate_execs_total").Help("Ended execs").Register(registry);
+  prometheus::Family<prometheus::Histogram>& exec_seconds = prometheus::BuildHistogram()
+                                                                .Name("isogate_exec_duration_seconds")
+                                                                .Help("From the program's start to its end")
+                                                                .Register(registry);
+  prometheus::Family<prometheus::Gauge>& now =
+      prometheus::BuildGauge().Name("isogate_current").Help("How many there are now").Register(registry);
+  std::map<std::pair<std::string_view, unsigned>, prometheus::Counter*> request_counters;
+  std::map<std::string_view, prometheus::Histogram*> request_histograms;
+};
+
+Metrics::Metrics() : families_(std::make_unique<Families>()) {}
+Metrics::~Metrics() = default;
+
+void Metrics::request_ended(std::string_view operation, unsigned status, double seconds) {
+  auto& counter = families_->request_counters[{operation, status}];
+  if (counter == nullptr) {
+    counter =
+        &families_->requests.Add({{"operation", std::string(operation)}, {"status", std::to_string(status)}});
+  }
+  counter->Increment();
+  auto& histogram = families_->request_histograms[operation];
+  if (histogram == nullptr)
+    histogram = &families_->request_seconds.Add({{"operation", std::string(operation)}}, kSeconds);
+  histogram->Observe(seconds);
+}
+
+void Metrics::exec_ended(const std::string& backend, std::string_view outcome, double seconds) {
+  families_->execs.Add({{"backend", backend}, {"outcome", std::string(outcome)}}).Increment();
+  families_->exec_seconds.Add({{"backend", backend}}, kSeconds).Observe(seconds);
+}
+
+std::string Metrics::text(const Gauges& gauges) {
+  const auto set = [this](const char* what, size_t value) {
+    families_->now.Add({{"what", what}}).Set(static_cast<double>(value));
+  };
+  set("connections", gauges.connections);
+  set("sandboxes", gauges.sandboxes);
+  set("execs_running", gauges.execs_running);
+  set("execs_waiting", gauges.execs_waiting);
+  set("held_bytes", gauges.held_bytes);
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+}
+
+}  // namespace isogate::front

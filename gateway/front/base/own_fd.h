@@ -1,0 +1,36 @@
+// Descriptors of the front's own, or an ApiError when there are none left.
+#pragma once
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "gateway/front/base/api_error.h"
+#include "lib/fd.h"
+
+namespace isogate::front {
+
+inline ApiError no_descriptor(const Error& error) {
+  if (error.os_errno != EMFILE && error.os_errno != ENFILE)
+    return {.code = Code::kInternal, .message = error.message};
+  return {.code = Code::kRateLimited,
+          .message =
+              "the gateway is out of file descriptors; try again when some calls have ended, or raise "
+              "its RLIMIT_NOFILE",
+          .retry_after_sec = 1};
+}
+
+template <typename T>
+T or_throw(Result<T> result) {
+  if (!result) throw no_descriptor(result.error());
+  return std::move(*result);
+}
+
+inline Fd duplicate(const Fd& fd) {
+  Fd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw no_descriptor(os_error("cannot duplicate a descriptor", errno));
+  return copy;
+}
+
+}  // namespace isogate::front

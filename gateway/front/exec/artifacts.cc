@@ -1,0 +1,72 @@
+#include "gateway/front/exec/artifacts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+constexpr uint64_t kMostEntries = 100000;
+
+std::string too_many() {
+  return "artifact_dir holds over " + std::to_string(kMostEntries) +
+         " entries, over 16 MiB of names, or directories deeper than a path of 4,095 bytes";
+}
+
+}  // namespace
+
+ArtifactWatch::ArtifactWatch(Lease& lease, const ExecSpec& spec, MemoryShare& memory)
+    : lease_(lease),
+      request_{.target = {.path = spec.artifact_dir.value_or(""),
+                          .user = spec.call.user,
+                          .request_id = spec.call.call.request_id},
+               .recursive = true,
+               .limit = kMostEntries},
+      memory_(memory) {}
+
+asio::awaitable<void> ArtifactWatch::before(Killer& killer) {
+  Listing listing = co_await list_files(lease_, request_, memory_, killer);
+  if (killer.killed()) co_return;
+  if (listing.error.status == ISOGATE_NOT_FOUND) co_return;
+  if (listing.error.status != ISOGATE_OK)
+    throw from_backend(
+        {listing.error.status, listing.error.os_errno, "artifact_dir: " + listing.error.message});
+  if (listing.truncated) {
+    throw invalid_request(too_many() + ": too many to see what is new");
+  }
+  for (auto& entry : listing.entries) {
+    if (entry.type == ISOGATE_ENTRY_REGULAR) known_.insert(std::move(entry.name));
+  }
+}
+
+asio::awaitable<void> ArtifactWatch::after(ExecAnswer& answer, Killer& killer) {
+  Listing listing = co_await list_files(lease_, request_, memory_, killer);
+  if (killer.killed()) {
+    answer.message = "its artifacts could not be listed in the time that it had";
+    co_return;
+  }
+  if (listing.error.status == ISOGATE_NOT_FOUND) co_return;
+  if (listing.error.status != ISOGATE_OK) {
+    answer.message = "its artifacts could not be listed: " + listing.error.message;
+    co_return;
+  }
+  if (listing.truncated) answer.message = "not all of its artifacts are listed: " + too_many();
+  answer.artifact_prefix = artifact_prefix(request_.target.path);
+  for (auto& entry : listing.entries) {
+    if (entry.type != ISOGATE_ENTRY_REGULAR || known_.contains(entry.name)) continue;
+    answer.artifacts.push_back({std::move(entry.name), entry.size});
+  }
+}
+
+std::string artifact_prefix(std::string_view dir) {
+  std::string prefix = dir.starts_with('/') ? "/" : "";
+  while (!dir.empty()) {
+    const std::string_view part = dir.substr(0, dir.find('/'));
+    dir.remove_prefix(std::min(dir.size(), part.size() + 1));
+    if (!part.empty() && part != ".") prefix.append(part).append(1, '/');
+  }
+  return prefix;
+}
+
+}  // namespace isogate::front

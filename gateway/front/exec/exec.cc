@@ -1,0 +1,499 @@
+#include "gateway/front/exec/exec.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/write.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "gateway/front/app.h"
+#include "gateway/front/base/names.h"
+#include "gateway/front/base/own_fd.h"
+#include "gateway/front/exec/artifacts.h"
+#include "gateway/front/http/exchange.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+constexpr size_t kChunk = 65536;
+constexpr int kTimeoutExit = 124;
+constexpr int kKilledExit = 137;
+constexpr std::chrono::seconds kListWithin{5};  // of artifacts, after the deadline
+
+// Takes at most `most` bytes of what a non-blocking pipe holds, and copies none of them. As read(2).
+ssize_t discard_from_pipe(int pipe, size_t most) {
+  static const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  constexpr size_t kAtOnce = 1 << 20;
+  if (null >= 0)
+    return ::splice(pipe, nullptr, null, nullptr, std::min(most, kAtOnce), SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+  std::array<char, 65536> scratch;  // NOLINT: filled by read
+  return ::read(pipe, scratch.data(), std::min(most, scratch.size()));
+}
+
+// One output pipe, read to its end; after the program's end, what is in it then.
+struct Stream {
+  Stream(const asio::any_io_executor& executor, Fd read_end, bool is_error)
+      : pipe(executor, read_end.release()), done(executor), error(is_error) {
+    pipe.native_non_blocking(true);
+  }
+
+  asio::posix::stream_descriptor pipe;
+  Event done;
+  bool error;
+  bool ended = false;  // the program's tree is dead
+  bool gave_up = false;
+  size_t left = SIZE_MAX;  // to read after the end
+  uint64_t total = 0;
+
+  // What the tree wrote is in the pipe by now; what somebody else adds later is not its output.
+  void program_ended() {
+    ended = true;
+    int waiting = 0;
+    if (::ioctl(pipe.native_handle(), FIONREAD, &waiting) == 0) left = static_cast<size_t>(waiting);
+    boost::system::error_code ignored;
+    pipe.cancel(ignored);
+  }
+
+  asio::awaitable<void> drain(Output& output, const std::function<void()>& kill) {
+    static std::array<char, kChunk> scratch;  // one thread, and Output copies before it waits
+    const size_t most = std::min(scratch.size(), output.at_a_time());
+    while (left > 0) {
+      const bool unseen = gave_up || output.full(error);
+      const ssize_t n = unseen ? discard_from_pipe(pipe.native_handle(), left)
+                               : ::read(pipe.native_handle(), scratch.data(), std::min(left, most));
+      if (n < 0 && errno == EINTR) continue;
+      if (n == 0 || (n < 0 && (errno != EAGAIN || ended))) break;  // ended: somebody else has read the rest
+      if (n < 0) {
+        boost::system::error_code ignored;
+        co_await pipe.async_wait(asio::posix::stream_descriptor::wait_read,
+                                 asio::redirect_error(asio::use_awaitable, ignored));
+        if (ended && left == SIZE_MAX) break;
+        continue;
+      }
+      total += static_cast<uint64_t>(n);
+      if (left != SIZE_MAX) left -= static_cast<size_t>(n);
+      if (unseen) continue;
+      try {
+        co_await output.bytes(error, {scratch.data(), static_cast<size_t>(n)});
+      } catch (...) {
+        gave_up = true;
+      }
+      if (gave_up) kill();
+    }
+    done.set();
+  }
+};
+
+// Until all of it is taken, or the pipe closed: whoever was handed the other end gets no more of it.
+asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::shared_ptr<const std::string> bytes) {
+  boost::system::error_code ignored;
+  co_await asio::async_write(*pipe, asio::buffer(*bytes), asio::redirect_error(asio::use_awaitable, ignored));
+  pipe->close(ignored);
+}
+
+ApiError waited_too_long(uint32_t seconds) {
+  return {.code = Code::kRateLimited,
+          .message = "no place became free within " + std::to_string(seconds) +
+                     " s (limits.exec_queue_timeout_sec), and nothing of this exec ran; try again later",
+          .retry_after_sec = 5};
+}
+
+// What an exec waits for in a queue.
+template <typename Place>
+struct Turn {
+  explicit Turn(const asio::any_io_executor& executor) : came(executor) {}
+  void take(Place given) {
+    place = std::move(given);
+    came.set();
+  }
+  Event came;
+  Place place;
+};
+
+// `leave` takes it out of its queue; false: its turn has come.
+template <typename Place>
+asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shared_ptr<Turn<Place>> turn,
+                                std::function<bool()> leave) {
+  bool ended = false;
+  std::function<void()> cancel = [&ended, leave, turn] {
+    if (!leave()) return;
+    ended = true;
+    turn->came.set();
+  };
+  killer.on_kill(cancel);
+  in.kills.insert(&cancel);
+  const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
+  const bool in_time = co_await turn->came.wait_for(std::chrono::seconds(limit));
+  in.kills.erase(&cancel);
+  killer.on_kill({});
+  if (!in_time && leave()) throw waited_too_long(limit);
+  if (app.draining)
+    throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
+  if (killer.killed()) throw ClientGone{};
+  if (ended) {
+    throw ApiError{
+        .code = Code::kSandboxNotFound,
+        .message = "the sandbox was ended while this exec waited for its turn, and nothing of it ran"};
+  }
+  co_return std::move(turn->place);
+}
+
+asio::awaitable<Admission::Ticket> admitted(App& app, Sandbox& in, Killer& killer) {
+  const auto turn = std::make_shared<Turn<Admission::Ticket>>(app.executor);
+  auto answer = app.admission.admit(in.row.tenant, in.row.sandbox_id, in.row.backend,
+                                    [turn](Admission::Ticket ticket) { turn->take(std::move(ticket)); });
+  if (auto* ticket = std::get_if<Admission::Ticket>(&answer)) co_return std::move(*ticket);
+  if (auto* refused = std::get_if<Admission::Refused>(&answer)) {
+    throw ApiError{
+        .code = Code::kRateLimited, .message = refused->reason, .retry_after_sec = refused->retry_after_sec};
+  }
+  const uint64_t waiter = std::get<Admission::Queued>(answer).waiter;
+  // Named, as below: GCC 12 destroys what a lambda in a co_await has captured twice.
+  std::function<bool()> leave = [&app, waiter] { return app.admission.cancel(waiter); };
+  co_return co_await wait_for(app, in, killer, turn, std::move(leave));
+}
+
+asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& killer) {
+  const auto window = lease.backend->starts;
+  const auto turn = std::make_shared<Turn<StartWindow::Slot>>(app.executor);
+  auto answer = window->enter(lease.sandbox->row.tenant,
+                              [turn](StartWindow::Slot slot) { turn->take(std::move(slot)); });
+  if (auto* slot = std::get_if<StartWindow::Slot>(&answer)) co_return std::move(*slot);
+  const uint64_t waiter = std::get<StartWindow::Queued>(answer).waiter;
+  std::function<bool()> leave = [window, waiter] { return window->cancel(waiter); };
+  co_return co_await wait_for(app, *lease.sandbox, killer, turn, std::move(leave));
+}
+
+// One exec in flight.
+class Flight {
+ public:
+  Flight(App& app, ExecSpec& spec, Output& output, Lease& lease, Admission::Ticket ticket,
+         StartWindow::Slot start, MemoryShare& memory)
+      : app_(app),
+        ticket_(std::make_shared<Admission::Ticket>(std::move(ticket))),
+        start_(std::move(start)),
+        spec_(spec),
+        output_(output),
+        lease_(lease),
+        memory_(memory),
+        cancel_(or_throw(Cancel::make(app.executor))) {
+    answer_.exec_id = new_exec_id();
+    answer_.backend = lease.backend->config.name;
+    answer_.isolation = lease.sandbox->row.isolation;
+    lease_.sandbox->kills.insert(&kill_);
+    ++lease_.sandbox->execs;
+  }
+  ~Flight() {
+    lease_.sandbox->kills.erase(&kill_);
+    --lease_.sandbox->execs;
+  }
+  Flight(const Flight&) = delete;
+  Flight& operator=(const Flight&) = delete;
+
+  void kill() {
+    cancel_->fire();
+    listing_.kill();
+  }
+  asio::awaitable<ExecAnswer> run();
+
+ private:
+  void complete_call();
+  void arm_timer();
+  asio::awaitable<void> list_artifacts(ArtifactWatch& artifacts);
+  void conclude(const ipc::Reply& reply);
+  [[nodiscard]] bool may_be_sampled() const;
+  [[nodiscard]] bool proves_execs() const;
+  std::string where_it_ran(const ipc::ExecEnd& end);
+  void journal_start();
+  void journal_end();
+  void give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took);
+
+  App& app_;
+  // Until the host is done with it: who reads slowly takes nobody's place.
+  std::shared_ptr<Admission::Ticket> ticket_;
+  StartWindow::Slot start_;
+  ExecSpec& spec_;
+  Output& output_;
+  Lease& lease_;
+  MemoryShare& memory_;
+  std::shared_ptr<Cancel> cancel_;
+  Alarm timer_{app_.executor};
+  std::chrono::steady_clock::time_point deadline_;
+  std::shared_ptr<PipeEnd> input_;
+  Killer listing_;  // of artifacts
+  bool timed_out_ = false;
+  std::function<void()> kill_ = [this] { kill(); };
+  ExecAnswer answer_;
+};
+
+bool Flight::may_be_sampled() const {
+  const Backend& backend = *lease_.backend;
+  return spec_.needed_limits() != 0 && backend.config.exec_limits_sampled && backend.probe &&
+         (backend.probe->capabilities & kSampledLimits) != 0;
+}
+
+void Flight::complete_call() {
+  ipc::ExecCall& call = spec_.call;
+  const std::chrono::duration<double> timeout(spec_.timeout_sec);
+  call.call.deadline_ns =
+      (std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(timeout))
+          .time_since_epoch()
+          .count();
+  call.sandbox_id = lease_.sandbox->row.sandbox_id;
+  call.exec_id = answer_.exec_id;
+  if (may_be_sampled()) call.flags |= ISOGATE_EXEC_LIMITS_SAMPLED;
+}
+
+void Flight::arm_timer() {
+  const auto timeout =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(spec_.timeout_sec));
+  deadline_ = std::chrono::steady_clock::now() + timeout;
+  timer_.set(timeout, [this] {
+    timed_out_ = !cancel_->fired();
+    kill();
+  });
+}
+
+// After the program: till its deadline, or for a little while where that is near or past. Who has killed it
+// does not wait for them.
+asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
+  if (cancel_->fired() && !timed_out_) {
+    answer_.message = "its artifacts were not listed: it was killed";
+    co_return;
+  }
+  listing_ = Killer();
+  const std::chrono::nanoseconds rest = deadline_ - std::chrono::steady_clock::now();
+  timer_.set(std::max<std::chrono::nanoseconds>(rest, kListWithin), [this] { listing_.kill(); });
+  try {
+    co_await artifacts.after(answer_, listing_);
+  } catch (const ApiError& error) {
+    answer_.message = "its artifacts could not be listed: " + error.message;
+  }
+  timer_.cancel();
+}
+
+void Flight::journal_start() {
+  app_.state->exec_opened({.exec_id = answer_.exec_id,
+                           .sandbox_id = lease_.sandbox->row.sandbox_id,
+                           .tenant = spec_.tenant,
+                           .backend = answer_.backend,
+                           .request_id = spec_.call.call.request_id,
+                           .command = spec_.shown,
+                           .started_ms = wall_clock_ms(),
+                           .ended = std::nullopt});
+}
+
+void Flight::journal_end() {
+  app_.state->exec_closed(answer_.exec_id, {.ended_ms = wall_clock_ms(),
+                                            .outcome = answer_.outcome,
+                                            .exit_code = answer_.exit_code,
+                                            .signal = answer_.signal,
+                                            .reason = answer_.message,
+                                            .stdout_bytes = answer_.stdout_bytes,
+                                            .stderr_bytes = answer_.stderr_bytes,
+                                            .duration_ms = static_cast<uint64_t>(answer_.duration_ms)});
+  app_.metrics.exec_ended(answer_.backend, outcome_name(answer_.outcome), answer_.duration_ms / 1000);
+}
+
+void Flight::give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took) {
+  if (const auto* end = std::get_if<ipc::ExecEnd>(&reply.value))
+    start_.ended(took - std::chrono::nanoseconds(std::min<uint64_t>(end->wall_ns, INT64_MAX)));
+  start_.release();
+  if (ticket_.use_count() > 1) ticket_->strand();
+  ticket_.reset();
+}
+
+bool Flight::proves_execs() const {
+  const auto& hello = lease_.backend->hello;
+  return hello && (hello->capabilities & ISOGATE_CAP_PROVEN_EXECS) != 0;
+}
+
+// Empty: it ran under no less than its sandbox was accepted with, by its own proof where its backend gives
+// one.
+std::string Flight::where_it_ran(const ipc::ExecEnd& end) {
+  if ((end.flags & ISOGATE_RESULT_PROVEN) != 0) {
+    const uint32_t accepted = answer_.isolation;
+    answer_.isolation = std::min(end.isolation, accepted);
+    if (end.isolation >= accepted) return {};
+    return "it ran with isolation " + std::string(isolation_name(end.isolation)) +
+           ", less than its sandbox was opened with";
+  }
+  const bool started = (end.flags & ISOGATE_RESULT_NOT_STARTED) == 0;
+  if (!started || !proves_execs()) return {};
+  answer_.isolation_known = false;
+  return "its backend did not prove where it ran";
+}
+
+void Flight::conclude(const ipc::Reply& reply) {
+  if (reply.status == ISOGATE_CANCELLED) {  // before the program started
+    answer_.outcome = timed_out_ ? Outcome::kTimedOut : Outcome::kKilled;
+    answer_.exit_code = timed_out_ ? kTimeoutExit : kKilledExit;
+    return;
+  }
+  if (reply.status != ISOGATE_OK) {
+    answer_.outcome = Outcome::kUnknown;
+    answer_.isolation_known = !proves_execs();
+    answer_.message = reply.message;
+    return;
+  }
+  const auto& end = std::get<ipc::ExecEnd>(reply.value);
+  if (const std::string unproven = where_it_ran(end); !unproven.empty()) {
+    answer_.outcome = Outcome::kUnknown;
+    answer_.message = unproven;
+    app_.sandboxes.distrust(lease_);
+    log::error("exec_isolation_not_proven",
+               {{"exec_id", answer_.exec_id}, {"backend", answer_.backend}, {"reason", unproven}});
+    return;
+  }
+  answer_.left_behind = (end.flags & ISOGATE_RESULT_LEFT_BEHIND) != 0;
+  answer_.duration_ms = static_cast<double>(end.wall_ns) / 1e6;
+  answer_.cpu_ms = static_cast<double>(end.cpu_ns) / 1e6;
+  answer_.max_rss_bytes = end.max_rss_bytes;
+  answer_.signal = end.term_signal;
+  answer_.exit_code = end.term_signal != 0 ? 128 + end.term_signal : end.exit_code;
+  answer_.outcome = end.term_signal != 0 ? Outcome::kSignaled : Outcome::kExited;
+  if ((end.flags & ISOGATE_RESULT_OOM_KILLED) != 0) {
+    answer_.outcome = Outcome::kOomKilled;
+    answer_.exit_code = kKilledExit;
+  } else if ((end.flags & ISOGATE_RESULT_PIDS_EXCEEDED) != 0) {
+    answer_.outcome = Outcome::kKilled;
+    answer_.exit_code = kKilledExit;
+    answer_.message = "it had more processes and threads than `cgroup.max_pids`";
+  } else if ((end.flags & ISOGATE_RESULT_KILLED) != 0) {
+    answer_.outcome = timed_out_ ? Outcome::kTimedOut : Outcome::kKilled;
+    answer_.exit_code = timed_out_ ? kTimeoutExit : kKilledExit;
+  }
+}
+
+asio::awaitable<ExecAnswer> Flight::run() {
+  Pipe out = or_throw(make_pipe());
+  Pipe err = or_throw(make_pipe());
+  complete_call();
+  ipc::ExecCall& call = spec_.call;
+  call.std_out = std::move(out.write);
+  call.std_err = std::move(err.write);
+  if (spec_.stdin_bytes) {
+    Pipe in = or_throw(make_pipe());
+    call.std_in = std::move(in.read);
+    input_ = std::make_shared<PipeEnd>(app_.executor, in.write.release());
+    input_->native_non_blocking(true);
+    asio::co_spawn(app_.executor, feed(input_, spec_.stdin_bytes), asio::detached);
+  }
+  const auto standard_out = std::make_shared<Stream>(app_.executor, std::move(out.read), false);
+  const auto standard_err = std::make_shared<Stream>(app_.executor, std::move(err.read), true);
+  ArtifactWatch artifacts(lease_, spec_, memory_);
+  arm_timer();
+  if (spec_.artifact_dir) co_await artifacts.before(listing_);
+  co_await output_.started(answer_);
+  journal_start();
+  for (const auto& stream : {standard_out, standard_err}) {
+    asio::co_spawn(app_.executor, stream->drain(output_, kill_),
+                   [stream](const std::exception_ptr&) { stream->done.set(); });
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  ipc::Reply reply;
+  if (cancel_->fired()) {
+    reply.status = ISOGATE_CANCELLED;  // while its artifacts were listed: nothing is started any more
+    call = ipc::ExecCall();
+  } else {
+    OnBehalf whose(spec_.tenant, ticket_);
+    reply = co_await lease_.channel->call(std::move(call), cancel_, std::move(whose));
+  }
+  timer_.cancel();
+  give_back_places(reply, std::chrono::steady_clock::now() - begun);
+  lease_.sandbox->kills.erase(&kill_);
+  boost::system::error_code ignored;
+  if (input_) input_->close(ignored);
+  app_.backends.judge(*lease_.backend, lease_.sandbox->row, reply);
+  standard_out->program_ended();
+  standard_err->program_ended();
+  co_await standard_out->done.wait();
+  co_await standard_err->done.wait();
+  answer_.stdout_bytes = standard_out->total;
+  answer_.stderr_bytes = standard_err->total;
+  conclude(reply);
+  const bool never_started =
+      reply.status != ISOGATE_OK && reply.status != ISOGATE_LOST && reply.status != ISOGATE_CANCELLED;
+  if (never_started) answer_.outcome = Outcome::kNotStarted;
+  if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
+      reply.status == ISOGATE_LOST)
+    app_.sandboxes.lost(lease_, reply.status);
+  if (spec_.artifact_dir && reply.status == ISOGATE_OK) {
+    answer_.with_artifacts = true;
+    co_await list_artifacts(artifacts);
+  }
+  journal_end();
+  if (never_started) throw from_backend({reply.status, reply.os_errno, reply.message});
+  co_return answer_;
+}
+
+}  // namespace
+
+uint64_t ExecSpec::needed_limits() const {
+  uint64_t needed = 0;
+  for (const LimitKind& kind : kLimitKinds) needed |= call.limits.get(kind.id) != 0 ? kind.exec : 0;
+  return needed;
+}
+
+uint64_t ExecSpec::bytes() const {
+  uint64_t sum = stdin_bytes ? stdin_bytes->size() : 0;
+  sum += call.cwd.size() + call.user.size() + (artifact_dir ? artifact_dir->size() : 0);
+  for (const std::string& each : call.argv) sum += sizeof each + each.size();
+  for (const auto& each : call.env) sum += sizeof each + each.first.size() + each.second.size();
+  return sum;
+}
+
+asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
+                                     MemoryShare& memory) {
+  if (app.draining)
+    throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
+  uint64_t needed = 0;
+  if (!spec.call.user.empty()) needed |= ISOGATE_CAP_USER;
+  needed |= spec.needed_limits();
+  const Wanted wanted{.tenant = spec.tenant,
+                      .agent = spec.agent,
+                      .backend = spec.backend,
+                      .min_isolation = spec.min_isolation,
+                      .capabilities = needed,
+                      .request_id = spec.call.call.request_id};
+  std::optional<Lease> held(co_await app.sandboxes.acquire(wanted));
+  if (killer.killed()) throw ClientGone{};
+  Admission::Ticket ticket = co_await admitted(app, *held->sandbox, killer);
+  StartWindow::Slot start = co_await start_slot(app, *held, killer);
+  // While it waited the policy may have changed, and its sandbox.
+  while (!app.sandboxes.still_good(*held, wanted)) {
+    held.reset();
+    held.emplace(co_await app.sandboxes.acquire(wanted));
+    if (killer.killed()) throw ClientGone{};
+  }
+  Lease& lease = *held;
+  Flight flight(app, spec, output, lease, std::move(ticket), std::move(start), memory);
+  killer.on_kill([&flight] { flight.kill(); });
+  try {
+    ExecAnswer answer = co_await flight.run();
+    killer.on_kill({});
+    app.state->touch_sandbox(lease.sandbox->row.sandbox_id,
+                             lease.sandbox->row.last_used_ms = wall_clock_ms());
+    co_return answer;
+  } catch (...) {
+    killer.on_kill({});
+    throw;
+  }
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return "SIG" + (name == nullptr ? std::to_string(signal) : std::string(name));
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,82 @@
+// One exec: it is admitted, recorded in the journal and handed to its backend with new pipes; its output is
+// passed on, and its outcome returned. A whole answer and a stream differ in the Output they pass.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gateway/front/base/api_error.h"
+#include "gateway/front/base/killer.h"
+#include "gateway/front/base/memory_budget.h"
+#include "gateway/front/state/state.h"
+#include "gateway/ipc/messages.h"
+
+namespace isogate::front {
+
+struct App;
+
+struct ExecSpec {
+  std::string tenant, agent;
+  ipc::ExecCall call;  // what the request says of the program; the rest of it is filled in by run_exec
+  std::string shown;   // short and printable, for the journal
+  std::shared_ptr<const std::string> stdin_bytes;  // null: no stdin
+  double timeout_sec = 0;
+  std::optional<std::string> artifact_dir, backend;
+  std::optional<uint32_t> min_isolation;
+
+  [[nodiscard]] uint64_t bytes() const;          // of what it has from the request
+  [[nodiscard]] uint64_t needed_limits() const;  // ISOGATE_CAP_LIMIT_*
+};
+
+struct Artifact {
+  std::string name;  // below artifact_dir
+  uint64_t size = 0;
+};
+
+struct ExecAnswer {
+  std::string exec_id, backend;
+  Outcome outcome = Outcome::kUnknown;
+  std::optional<int32_t> exit_code;  // none: unknown
+  int32_t signal = 0;
+  uint32_t isolation = 0;
+  bool isolation_known = true;  // false: it is what its sandbox has, and where the program ran was not proven
+  uint64_t stdout_bytes = 0, stderr_bytes = 0;
+  double duration_ms = 0, cpu_ms = 0;
+  uint64_t max_rss_bytes = 0;
+  bool left_behind = false;  // something it started could not be ended in time
+  bool with_artifacts = false;
+  std::vector<Artifact> artifacts;
+  std::string artifact_prefix;  // + name = path; once, since a directory's name may be 4,095 bytes
+  std::string message;          // why, when unknown; what is missing of the artifacts
+};
+
+// Where the bytes go. Both calls may wait: the program is then held by its full pipe.
+class Output {
+ public:
+  virtual ~Output() = default;
+  // The last before the program starts: when it throws, nothing was started.
+  virtual boost::asio::awaitable<void> started(const ExecAnswer& so_far) = 0;
+  // `error`: of stderr, not of stdout. `data` is valid until the first wait. An exception kills the exec.
+  virtual boost::asio::awaitable<void> bytes(bool error, std::string_view data) = 0;
+  // How many bytes it takes at a time.
+  [[nodiscard]] virtual size_t at_a_time() const { return SIZE_MAX; }
+  // True: further bytes of this stream are only counted; they are drained without being looked at.
+  [[nodiscard]] virtual bool full(bool error) const = 0;
+};
+
+// Throws ApiError when nothing was started; once something may have been, there is an answer. `spec.call` is
+// used up. Listings of artifacts are held in `memory`.
+boost::asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
+                                            MemoryShare& memory);
+
+// "SIGKILL" and so on; "SIG42" for the nameless.
+std::string signal_name(int signal);
+
+}  // namespace isogate::front

@@ -1,0 +1,16 @@
+// The log's line per request. See docs/operations.md for its fields.
+#pragma once
+
+#include <string>
+
+#include "gateway/front/http/peer_lines.h"
+#include "gateway/front/http/server.h"
+
+namespace isogate::front {
+
+// `operation`: of the route, or "none". What a peer can send at any rate without being let in, a request that
+// has no principal or is answered 400 or 429, may be counted in `peer_lines` instead.
+void log_request(PeerLines& peer_lines, const Exchange& exchange, std::string_view operation,
+                 const std::string& peer, const RequestEnd& end);
+
+}  // namespace isogate::front

@@ -1,0 +1,207 @@
+#include "gateway/front/http/auth.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "gateway/front/http/http_text.h"
+#include "lib/hash.h"
+
+namespace isogate::front {
+namespace {
+
+bool token_char(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+         std::string_view("-._~+/").find(c) != std::string_view::npos;
+}
+
+// An address in 4 or 16 bytes; empty when it is not a numeric one. v4-mapped is v4.
+std::string address_bytes(std::string_view ip) {
+  if (ip.empty() || ip.size() > 45 || ip.find('\0') != std::string_view::npos) return {};
+  std::string text(ip);
+  unsigned char bytes[16];
+  if (::inet_pton(AF_INET, text.c_str(), bytes) == 1) return {reinterpret_cast<char*>(bytes), 4};
+  if (::inet_pton(AF_INET6, text.c_str(), bytes) != 1) return {};
+  static constexpr unsigned char kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
+  if (std::memcmp(bytes, kMapped, 12) == 0) return {reinterpret_cast<char*>(bytes) + 12, 4};
+  return {reinterpret_cast<char*>(bytes), 16};
+}
+
+bool is_loopback(std::string_view bytes) {
+  if (bytes.size() == 4) return bytes[0] == 127;
+  return bytes.size() == 16 && bytes == std::string(15, '\0') + '\1';
+}
+
+bool is_unspecified(std::string_view bytes) {
+  return bytes.find_first_not_of('\0') == std::string_view::npos;
+}
+
+struct HostPort {
+  std::string_view host;
+  std::optional<std::string_view> port;
+  bool bracketed = false;
+};
+
+std::optional<HostPort> split_host(std::string_view header) {
+  HostPort out;
+  std::string_view rest;
+  if (header.starts_with('[')) {
+    size_t close = header.find(']');
+    if (close == std::string_view::npos) return std::nullopt;
+    out.host = header.substr(1, close - 1);
+    out.bracketed = true;
+    rest = header.substr(close + 1);
+  } else {
+    size_t colon = header.find(':');
+    out.host = header.substr(0, colon);
+    if (colon != std::string_view::npos) rest = header.substr(colon);
+  }
+  if (out.host.empty()) return std::nullopt;
+  if (rest.empty()) return out;
+  if (rest[0] != ':') return std::nullopt;
+  out.port = rest.substr(1);
+  return out;
+}
+
+bool port_is(std::string_view text, uint16_t port) {
+  uint16_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value == port;
+}
+
+}  // namespace
+
+std::string peer_key(std::string_view ip) {
+  std::string bytes = address_bytes(ip);
+  if (bytes.empty()) return "?" + std::string(ip.substr(0, 64));
+  return bytes.substr(0, bytes.size() == 16 ? 8 : 4);
+}
+
+Result<Authenticator> Authenticator::make(const Options& options) {
+  Authenticator made;
+  made.peer_uids_ = options.peer_uids;
+  made.anonymous_loopback_ = options.anonymous_loopback;
+  std::vector<KeyConfig> keys = options.keys;
+  if (!options.local_key_sha256.empty())
+    keys.push_back({"local.key", std::string(kLocalTenant), options.local_key_sha256});
+  for (const KeyConfig& config : keys) {
+    std::string hash = config.sha256;
+    std::ranges::transform(hash, hash.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (hash.size() != 64 || hash.find_first_not_of("0123456789abcdef") != std::string::npos)
+      return invalid("key `" + config.name + "`: sha256 must be the 64 hex digits of the key's SHA-256");
+    if (config.tenant.empty()) return invalid("key `" + config.name + "`: tenant must not be empty");
+    for (const Key& other : made.keys_)
+      if (other.hash == hash)
+        return invalid("key `" + config.name + "` is the same key as `" + other.principal.key_name +
+                       "`; each needs a key of its own");
+    made.keys_.push_back({std::move(hash), {config.tenant, config.name}});
+  }
+  return made;
+}
+
+std::optional<Principal> Authenticator::by_key(std::string_view presented) const {
+  if (presented.empty() || presented.size() > kMaxTokenBytes) return std::nullopt;
+  const std::string hash = sha256_hex(presented);
+  size_t match = 0;  // 1 + index; chosen by mask, so that no branch depends on which one fits
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    size_t mask = size_t{0} - static_cast<size_t>(equal_constant_time(keys_[i].hash, hash));
+    match |= mask & (i + 1);
+  }
+  if (match == 0) return std::nullopt;
+  return keys_[match - 1].principal;
+}
+
+std::optional<Principal> Authenticator::by_peer_uid(uint32_t uid) const {
+  if (std::ranges::find(peer_uids_, uid) == peer_uids_.end()) return std::nullopt;
+  return Principal{std::string(kLocalTenant), "uid " + std::to_string(uid), true};
+}
+
+std::optional<Principal> Authenticator::by_loopback() const {
+  if (!anonymous_loopback_) return std::nullopt;
+  return Principal{std::string(kLocalTenant), "anonymous"};
+}
+
+std::optional<std::string_view> bearer_token(std::string_view authorization) {
+  static constexpr std::string_view kScheme = "bearer";
+  if (authorization.size() <= kScheme.size() ||
+      !equal_no_case(authorization.substr(0, kScheme.size()), kScheme))
+    return std::nullopt;
+  std::string_view token = authorization.substr(kScheme.size());
+  size_t spaces = token.find_first_not_of(' ');
+  if (spaces == 0 || spaces == std::string_view::npos) return std::nullopt;
+  token.remove_prefix(spaces);
+  if (token.size() > kMaxTokenBytes) return std::nullopt;
+  size_t end = token.find_last_not_of('=');
+  if (end == std::string_view::npos || !std::ranges::all_of(token.substr(0, end + 1), token_char))
+    return std::nullopt;
+  return token;
+}
+
+bool same_address(std::string_view a, std::string_view b) {
+  const std::string bytes = address_bytes(a);
+  return !bytes.empty() && bytes == address_bytes(b);
+}
+
+bool host_allowed(std::string_view host_header, const BoundAddress& bound,
+                  const std::vector<std::string>& names) {
+  std::optional<HostPort> host = split_host(host_header);
+  if (!host || (host->port && !port_is(*host->port, bound.port))) return false;
+  std::string address = address_bytes(host->host);
+  bool v6_text = host->host.find(':') != std::string_view::npos;
+  if (host->bracketed != v6_text) return false;
+  if (!address.empty())
+    return !is_unspecified(address) && (is_loopback(address) || address == address_bytes(bound.ip));
+  if (host->bracketed) return false;
+  if (equal_no_case(host->host, "localhost")) return true;
+  return std::ranges::any_of(names, [&](const std::string& name) { return equal_no_case(name, host->host); });
+}
+
+bool origin_allowed(std::optional<std::string_view> origin, std::optional<std::string_view> sec_fetch_site,
+                    const std::vector<std::string>& listed) {
+  if (origin) {
+    if (origin->empty() || equal_no_case(*origin, "null")) return false;
+    return std::ranges::any_of(listed, [&](const std::string& each) { return equal_no_case(each, *origin); });
+  }
+  return !sec_fetch_site || *sec_fetch_site == "none" || *sec_fetch_site == "same-origin";
+}
+
+bool names_a_proxy(std::string_view header_name) {
+  static constexpr std::string_view kWhole[] = {"CF-Connecting-IP", "Client-IP",           "Forwarded",
+                                                "Forwarded-For",    "True-Client-IP",      "Via",
+                                                "X-Client-IP",      "X-Cluster-Client-IP", "X-Real-IP"};
+  static constexpr std::string_view kBegins[] = {"X-Forwarded", "X-Original-", "X-Envoy-"};
+  return std::ranges::any_of(kWhole, [&](std::string_view one) { return equal_no_case(header_name, one); }) ||
+         std::ranges::any_of(kBegins, [&](std::string_view one) {
+           return equal_no_case(header_name.substr(0, one.size()), one);
+         });
+}
+
+std::optional<std::chrono::seconds> WrongKeys::wrong(std::string_view peer_ip, Time now) {
+  std::string peer = peer_key(peer_ip);
+  auto found = buckets_.find(peer);
+  if (found == buckets_.end()) {
+    if (buckets_.size() >= options_.max_peers && !order_.empty()) {
+      buckets_.erase(order_.back().peer);
+      order_.pop_back();
+    }
+    order_.push_front({peer, options_.burst, now});
+    found = buckets_.emplace(std::move(peer), order_.begin()).first;
+  }
+  order_.splice(order_.begin(), order_, found->second);
+  Bucket& bucket = order_.front();
+  double elapsed = std::max(0.0, std::chrono::duration<double>(now - bucket.at).count());
+  bucket.tokens = std::min(options_.burst, bucket.tokens + elapsed * options_.per_second);
+  bucket.at = now;
+  if (bucket.tokens >= 1) {
+    bucket.tokens -= 1;
+    return std::nullopt;
+  }
+  double wait = options_.per_second > 0 ? std::ceil((1 - bucket.tokens) / options_.per_second) : 60;
+  return std::chrono::seconds(static_cast<int64_t>(std::clamp(wait, 1.0, 3600.0)));
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,32 @@
+#include "gateway/front/http/client_stream.h"
+
+#include <new>
+
+#include "gateway/front/http/certificate_names.h"
+
+namespace isogate::front {
+namespace {
+
+SSL* new_session(const TlsContext& context) {
+  SSL* session = SSL_new(context.get());
+  if (session == nullptr) throw std::bad_alloc();
+  return session;
+}
+
+}  // namespace
+
+ClientStream::ClientStream(Socket socket, const TlsContext& context) : socket_(std::move(socket)) {
+  if (context) tls_.emplace(socket_, new_session(context));
+}
+
+std::vector<std::string> ClientStream::verified_names() {
+  SSL* session = tls_ ? tls_->native_handle() : nullptr;
+  if (session == nullptr || SSL_get_verify_mode(session) == SSL_VERIFY_NONE) return {};
+  const X509* certificate = SSL_get0_peer_certificate(session);
+  if (certificate == nullptr || SSL_get_verify_result(session) != X509_V_OK) return {};
+  return certificate_names(*certificate);
+}
+
+void ClientStream::expect_no_close() { SSL_set_shutdown(tls_->native_handle(), SSL_RECEIVED_SHUTDOWN); }
+
+}  // namespace isogate::front

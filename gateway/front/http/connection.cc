@@ -1,0 +1,635 @@
+#include "gateway/front/http/connection.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/error.hpp>
+#include <cerrno>
+#include <charconv>
+
+#include "gateway/front/base/names.h"
+#include "gateway/front/http/cors.h"
+#include "gateway/front/http/http_text.h"
+#include "lib/log.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+// For a client that still sends: without a byte, and in all where it sends a body.
+constexpr std::chrono::seconds kLinger{2}, kLingerForBody{30};
+constexpr std::chrono::seconds kPeerSilence{45}, kSilenceCheckEvery{5};
+constexpr size_t kBodyChunk = 256 * 1024, kSpliceAtOnce = 1 << 20, kCopyAtOnce = 64 * 1024,
+                 kWriteHeld = 1 << 20;
+constexpr uint64_t kLingerBytes = 4 << 20, kLingerBodyBytes = 1 << 30;
+
+ApiError bad_framing(const std::string& why) {
+  return invalid_request("the request is not well-formed HTTP/1.1: " + why);
+}
+
+}  // namespace
+
+Connection::Connection(Server& server, Socket socket, const ListenerInfo& listener, std::string peer)
+    : server_(server),
+      socket_(std::move(socket), server.tls_for(listener)),
+      listener_(listener),
+      peer_(std::move(peer)),
+      buffer_(server.limits_.max_header_bytes + kReadSize) {
+  boost::system::error_code ignored;
+  socket_.socket().native_non_blocking(true, ignored);
+  if (listener_.unix_socket) {
+    peer_uid_ = uid_of_peer(socket_.native_handle());
+  } else {
+    set_no_delay(socket_.native_handle());
+    probe_when_silent(socket_.native_handle());
+  }
+  authorities_ = server_.authorities_;
+  server_.connections_.insert(this);
+  ++server_.peers_[peer_key(peer_)];
+}
+
+Connection::~Connection() {
+  server_.connections_.erase(this);
+  const auto mine = server_.peers_.find(peer_key(peer_));
+  if (--mine->second == 0) server_.peers_.erase(mine);
+}
+
+void Connection::close() {
+  closed_ = true;
+  boost::system::error_code ignored;
+  socket_.socket().close(ignored);
+}
+
+void Connection::sweep(Clock::time_point now) {
+  if (pipelined_ && !gone_.killed() && ready_for(socket_.native_handle(), POLLRDHUP)) peer_is_gone();
+  if (!idle_ && !listener_.unix_socket && now >= next_silence_check_) {
+    next_silence_check_ = now + kSilenceCheckEvery;
+    if (silent_for(socket_.native_handle()).value_or(std::chrono::milliseconds::zero()) >= kPeerSilence)
+      return lose_peer();
+  }
+  if (now < deadline_) return;
+  timed_out_ = true;
+  deadline_ = Clock::time_point::max();
+  boost::system::error_code ignored;
+  socket_.socket().cancel(ignored);
+}
+
+Task<void> Connection::run() {
+  const auto self = shared_from_this();
+  try {
+    if (socket_.encrypted() && !co_await handshake()) co_return close();
+    while (!closed_ && co_await read_head()) {
+      co_await one_request();
+      if (!keep_alive()) break;
+    }
+  } catch (const ClientGone&) {
+  } catch (const boost::system::system_error&) {
+  }
+  if (!closed_) co_await leave();
+}
+
+Task<bool> Connection::handshake() {
+  deadline_ = Clock::now() + server_.handshake_within_;
+  boost::system::error_code error;
+  co_await socket_.async_handshake(asio::redirect_error(asio::use_awaitable, error));
+  deadline_ = Clock::time_point::max();
+  if (error) {
+    log::debug("tls_handshake_failed",
+               {{"peer", peer_}, {"reason", timed_out_ ? "it took too long" : error.message()}});
+    co_return false;
+  }
+  if (authorities_ == server_.authorities_) certificate_names = socket_.verified_names();
+  co_return true;
+}
+
+Task<void> Connection::close_tls() {
+  deadline_ = Clock::now() + kLinger;
+  boost::system::error_code ignored;
+  co_await socket_.async_close_tls(asio::redirect_error(asio::use_awaitable, ignored));
+  deadline_ = Clock::time_point::max();
+}
+
+// Where the client may still be sending (a body that was not read, requests behind a refused one), our side
+// is closed first and the rest is thrown away for a while, or it would see a reset instead of the answer:
+// many send all of a body before they read.
+Task<void> Connection::leave() {
+  boost::system::error_code ignored;
+  idle_ = true;
+  if (begun_ && !finished_) {  // what it has not taken is not kept for it
+    socket_.socket().set_option(Socket::linger(true, 0), ignored);
+    co_return close();
+  }
+  if (socket_.encrypted()) co_await close_tls();
+  socket_.socket().shutdown(Socket::shutdown_send, ignored);
+  if (finished_ && (!head_done_ || !body_is_read() || must_close_)) {
+    static std::array<char, 128 * 1024> dropped;  // nobody reads it
+    const bool sends_body = head_done_ && !body_is_read();
+    const auto until = Clock::now() + (sends_body ? kLingerForBody : kLinger);
+    uint64_t left = kLingerBytes;
+    if (sends_body) left += chunks_ ? kLingerBodyBytes : std::min(body_left_, kLingerBodyBytes);
+    while (left > 0 && Clock::now() < until) {
+      deadline_ = std::min(until, Clock::now() + kLinger);
+      const size_t n = co_await socket_.socket().async_read_some(
+          asio::buffer(dropped), asio::redirect_error(asio::use_awaitable, ignored));
+      if (ignored) break;
+      left -= std::min<uint64_t>(n, left);
+    }
+  }
+  close();
+}
+
+bool Connection::keep_alive() const {
+  return !closed_ && finished_ && !must_close_ && !server_.draining_ && body_is_read() &&
+         parser_->get().keep_alive();
+}
+
+// Reads more into buffer_. False at the end of the stream or at the deadline.
+Task<bool> Connection::receive() {
+  boost::system::error_code error;
+  const size_t n = co_await socket_.async_read_some(buffer_.prepare(kReadSize),
+                                                    asio::redirect_error(asio::use_awaitable, error));
+  buffer_.commit(n);
+  co_return !error && n > 0;
+}
+
+// Nothing of the last request is left for the next.
+void Connection::start_request() {
+  const ServerLimits& limits = server_.limits_;
+  parser_.emplace();
+  parser_->eager(false);
+  parser_->header_limit(limits.max_header_bytes);
+  parser_->body_limit(boost::none);
+  begun_ = finished_ = chunked_ = must_close_ = continue_sent_ = pipelined_ = head_only_ = false;
+  head_done_ = timed_out_ = false;
+  route = nullptr;
+  principal = {};
+  left_to_write_.reset();
+  cors_origin.clear();
+  framing_ = {};
+  body_left_ = 0;
+  chunks_.reset();
+  reading_ = Pace(limits.body_idle, limits.min_bytes_per_sec);
+  writing_ = Pace(limits.write, limits.min_bytes_per_sec);
+  end_ = {};
+  ++serial_;
+}
+
+// False when the client closed between requests. A bad head is answered here.
+Task<bool> Connection::read_head() {
+  start_request();
+  const std::optional<ApiError> refusal = co_await await_head();
+  deadline_ = Clock::time_point::max();
+  if (idle_) co_return false;
+  end_.asked = Clock::now();
+  request_id = new_request_id();
+  if (!refusal) co_return true;
+  must_close_ = true;
+  end_.refused = refusal->message;
+  try {
+    co_await answer_error(*refusal);
+  } catch (const ClientGone&) {
+  }
+  end_.ended = Clock::now();
+  server_.hooks_.finished(*this, peer_, end_);
+  co_return false;
+}
+
+// Stays idle_ when no byte came before the end of the connection or the idle limit.
+Task<std::optional<ApiError>> Connection::await_head() {
+  HeadScanner scanner(server_.limits_.max_header_bytes);
+  idle_ = true;
+  for (;;) {
+    if (buffer_.size() > 0) {
+      if (std::exchange(idle_, false)) {
+        end_.began = Clock::now();
+        deadline_ = end_.began + server_.limits_.header;
+      }
+      const auto size = scanner.scan({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
+      if (size) co_return parse_head(*size);
+      if (!scanner.problem().empty()) co_return bad_framing(scanner.problem());
+    } else {
+      const ServerLimits& limits = server_.limits_;
+      deadline_ = Clock::now() + (served_ == 0 ? std::min(limits.header, limits.idle) : limits.idle);
+    }
+    if (co_await receive()) continue;
+    if (idle_) co_return std::nullopt;
+    if (timed_out_)
+      co_return ApiError{.code = Code::kRequestTimeout, .message = "the request's header took too long"};
+    co_return bad_framing("it ends inside its header");
+  }
+}
+
+std::optional<ApiError> Connection::parse_head(size_t size) {
+  const std::string_view head(static_cast<const char*>(buffer_.data().data()), size);
+  const HeadVerdict verdict =
+      judge_head(head, {server_.limits_.max_header_bytes, server_.limits_.max_headers});
+  if (!verdict.problem.empty()) return bad_framing(verdict.problem);
+  boost::system::error_code error;
+  const size_t parsed = parser_->put(asio::buffer(head), error);
+  if (!parser_->is_header_done() || parsed != size) return bad_framing(error.message());
+  buffer_.consume(size);
+  framing_ = verdict.body;
+  body_left_ = framing_.length.value_or(0);
+  if (framing_.chunked) chunks_.emplace();
+  head_done_ = true;
+  ++served_;
+  return std::nullopt;
+}
+
+Task<void> Connection::one_request() {
+  std::optional<ApiError> refusal;
+  try {
+    co_await dispatch();
+  } catch (const ApiError& error) {
+    refusal = error;
+  } catch (const ClientGone&) {
+    must_close_ = true;
+  } catch (const std::exception& error) {
+    log::error("handler_failed", {{"request_id", request_id}, {"reason", error.what()}});
+    refusal = ApiError{.code = Code::kInternal,
+                       .message = "an internal error; the log has it under this request_id"};
+  }
+  gone_ = {};
+  pipelined_ = false;
+  if (watching_) {
+    watching_ = false;
+    boost::system::error_code ignored;
+    socket_.socket().cancel(ignored);
+  }
+  memory = {};
+  try {
+    if (refusal && refusal->code == Code::kRateLimited) co_await hold_back();
+    if (refusal && !begun_) co_await answer_error(*refusal);
+  } catch (const ClientGone&) {
+  }
+  if (!finished_) must_close_ = true;
+  end_.complete = finished_;
+  end_.ended = Clock::now();
+  server_.hooks_.finished(*this, peer_, end_);
+}
+
+// Who was refused, and calls again at once, takes no more of the front than others do.
+Task<void> Connection::hold_back() {
+  const std::string caller =
+      principal.tenant.empty() ? "peer " + peer_key(peer_) : "tenant " + principal.tenant;
+  const auto wait = server_.refusals_.hold(caller, Clock::now());
+  if (wait <= Clock::duration::zero() || server_.draining_) co_return;
+  asio::steady_timer timer(server_.io_, wait);
+  boost::system::error_code ignored;
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+Task<void> Connection::dispatch() {
+  head_only_ = parser_->get().method() == http::verb::head;
+  server_.hooks_.look_at_origin(*this);
+  if (const auto expect = header("Expect"); !expect.empty() && !equal_no_case(expect, "100-continue"))
+    throw invalid_request("unknown Expect header");
+  if (parser_->get().method() == http::verb::options && is_preflight(*this))
+    co_return co_await answer_preflight(*this);
+  server_.hooks_.route(*this, to_view(parser_->get().method_string()), to_view(parser_->get().target()));
+  server_.hooks_.authenticate(*this, listener_, peer_uid_, peer_);
+  co_await server_.hooks_.handle(*this);
+}
+
+std::string_view Connection::header(std::string_view name) const {
+  const auto found = parser_->get().find(boost::beast::string_view(name.data(), name.size()));
+  return found == parser_->get().end() ? std::string_view{} : to_view(found->value());
+}
+
+bool Connection::has_header(std::string_view name) const {
+  return parser_->get().count(boost::beast::string_view(name.data(), name.size())) > 0;
+}
+
+bool Connection::forwarded() const {
+  const auto& fields = parser_->get();
+  return std::any_of(fields.begin(), fields.end(),
+                     [](const auto& field) { return names_a_proxy(to_view(field.name_string())); });
+}
+
+Killer& Connection::watch_client() {
+  if (!watching_ && !gone_.killed()) watch_peer();
+  return gone_;
+}
+
+// Readable means closed, or a pipelined request: then sweep() looks for the close.
+void Connection::watch_peer() {
+  if (buffer_.size() > 0) {
+    pipelined_ = true;
+    return;
+  }
+  watching_ = true;
+  socket_.async_wait(
+      Socket::wait_read, [self = shared_from_this(), serial = serial_](boost::system::error_code error) {
+        if (error || serial != self->serial_ || !self->watching_) return;
+        self->watching_ = false;
+        char byte = 0;
+        const ssize_t n = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (n > 0) {
+          self->pipelined_ = true;
+        } else if (n == 0 || errno != EAGAIN) {
+          self->peer_is_gone();
+        } else {
+          self->watch_peer();
+        }
+      });
+}
+
+void Connection::lose_peer() {
+  peer_is_gone();
+  close();
+}
+
+void Connection::peer_is_gone() {
+  must_close_ = true;
+  gone_.kill();
+}
+
+Task<void> Connection::continue_if_expected() {
+  const bool http10 = parser_->get().version() == 10;  // RFC 9110, 10.1.1: it gets no 100
+  if (continue_sent_ || http10 || header("Expect").empty() || buffer_.size() > 0) co_return;
+  continue_sent_ = true;
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  co_await write_raw(asio::const_buffer(asio::buffer(kContinue)));
+}
+
+// At least one byte of the body, or 0 at its complete end.
+Task<size_t> Connection::read_body_some(char* data, size_t size) {
+  co_await continue_if_expected();
+  while (!body_is_read()) {
+    if (const size_t n = take_body(data, size); n > 0) co_return n;
+    if (!body_is_read()) co_await more_body();
+  }
+  co_return 0;
+}
+
+// What buffer_ has of the body.
+size_t Connection::take_body(char* data, size_t size) {
+  std::string_view in(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  size_t n = 0;
+  if (chunks_) {
+    n = chunks_->decode(in, data, size);
+    buffer_.consume(buffer_.size() - in.size());
+    if (!chunks_->problem().empty()) {
+      must_close_ = true;
+      throw invalid_request("the request's body is not well-formed: " + std::string(chunks_->problem()));
+    }
+  } else {
+    n = static_cast<size_t>(std::min<uint64_t>({in.size(), size, body_left_}));
+    in.copy(data, n);
+    buffer_.consume(n);
+    body_left_ -= n;
+  }
+  end_.bytes_in += n;
+  return n;
+}
+
+Task<void> Connection::more_body() {
+  const size_t before = buffer_.size();
+  deadline_ = reading_.wait_until(Clock::now());
+  const bool more = co_await receive();
+  deadline_ = Clock::time_point::max();
+  reading_.waited(Clock::now());
+  reading_.came(buffer_.size() - before);
+  if (!more) body_was_cut();
+}
+
+Task<std::string> Connection::read_body(uint64_t cap) {
+  const auto length = framing_.length;
+  const ApiError too_large{
+      .code = Code::kFileTooLarge,
+      .message = "the body is over " + std::to_string(cap) + " bytes; send files with PUT /workspace/files"};
+  if (length && *length > cap) throw too_large;
+  std::string body;
+  if (body_is_read()) co_return body;
+  const uint64_t most = length ? *length + 1 : cap + 1;
+  const auto grow = [&](uint64_t size) {
+    memory.hold(std::min(most, size));
+    body.resize(std::min(most, size));
+  };
+  grow(kReadSize);
+  size_t used = 0;
+  for (;;) {
+    const size_t n = co_await read_body_some(body.data() + used, body.size() - used);
+    if (n == 0) break;
+    used += n;
+    if (used > cap) throw too_large;
+    if (used == body.size()) grow(body.size() * 2);
+  }
+  body.resize(used);
+  memory.hold(used);
+  co_return body;
+}
+
+// A plain body of known length goes from socket to pipe inside the kernel; others go through the parser.
+Task<size_t> Connection::read_body_to_pipe(PipeEnd& pipe) {
+  if (!chunks_ && !socket_.encrypted()) co_return co_await splice_body(pipe);
+  std::string chunk(kBodyChunk, '\0');
+  const size_t size = co_await read_body_some(chunk.data(), chunk.size());
+  boost::system::error_code error;
+  co_await asio::async_write(pipe, asio::buffer(chunk.data(), size),
+                             asio::redirect_error(asio::use_awaitable, error));
+  if (error) throw PipeClosed{};
+  co_return size;
+}
+
+Task<size_t> Connection::splice_body(PipeEnd& pipe) {
+  boost::system::error_code error;
+  if (body_left_ == 0) co_return 0;
+  co_await continue_if_expected();
+  if (buffer_.size() > 0) {
+    const size_t size = std::min<uint64_t>(buffer_.size(), body_left_);
+    co_await asio::async_write(pipe, asio::buffer(buffer_.data().data(), size),
+                               asio::redirect_error(asio::use_awaitable, error));
+    if (error) throw PipeClosed{};
+    buffer_.consume(size);
+    body_left_ -= size;
+    end_.bytes_in += size;
+    co_return size;
+  }
+  for (;;) {
+    if (!pipe.is_open()) throw PipeClosed{};
+    const size_t most = std::min<uint64_t>(body_left_, kSpliceAtOnce);
+    const ssize_t n = ::splice(socket_.native_handle(), nullptr, pipe.native_handle(), nullptr, most,
+                               SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE);
+    if (n > 0) {
+      body_left_ -= static_cast<uint64_t>(n);
+      end_.bytes_in += static_cast<uint64_t>(n);
+      reading_.came(static_cast<uint64_t>(n));
+      co_return static_cast<size_t>(n);
+    }
+    if (n < 0 && errno == EPIPE) throw PipeClosed{};
+    if (n == 0 || (errno != EAGAIN && errno != EINTR)) body_was_cut();
+    const bool came = ready_for(socket_.native_handle(), POLLIN);
+    if (came && ready_for(pipe.native_handle(), POLLOUT)) {  // splice stops at urgent data, recv does not
+      if (!co_await receive()) body_was_cut();
+      co_return co_await splice_body(pipe);
+    }
+    if (came) {
+      co_await pipe.async_wait(PipeEnd::wait_write, asio::redirect_error(asio::use_awaitable, error));
+      if (error) throw PipeClosed{};
+    } else {
+      deadline_ = reading_.wait_until(Clock::now());
+      co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+      deadline_ = Clock::time_point::max();
+      reading_.waited(Clock::now());
+    }
+    if (error) body_was_cut();
+  }
+}
+
+void Connection::body_was_cut() {
+  must_close_ = true;
+  if (timed_out_)
+    throw ApiError{.code = Code::kRequestTimeout, .message = "the request's body stopped coming"};
+  throw ClientGone{};
+}
+
+template <typename Buffers>
+Task<void> Connection::write_raw(Buffers buffers) {
+  if (broken_) throw ClientGone{};
+  boost::system::error_code error;
+  size_t written = 0;
+  // Asked before each write: the deadline moves on with what the client takes.
+  const auto pace = [&](const boost::system::error_code& failed, size_t so_far) -> size_t {
+    const auto now = Clock::now();
+    writing_.waited(now);
+    writing_.came(so_far - std::exchange(written, so_far));
+    deadline_ = writing_.wait_until(now);
+    return failed ? 0 : kWriteHeld;
+  };
+  writing_.start(Clock::now());
+  const size_t all =
+      co_await asio::async_write(socket_, buffers, pace, asio::redirect_error(asio::use_awaitable, error));
+  deadline_ = Clock::time_point::max();
+  writing_.waited(Clock::now());
+  writing_.came(all - written);
+  if (error) {
+    must_close_ = broken_ = true;
+    throw ClientGone{};
+  }
+}
+
+std::string Connection::head_of(unsigned status, std::string_view content_type,
+                                std::optional<uint64_t> length, const Headers& headers) {
+  end_.status = status;
+  end_.answered = Clock::now();
+  begun_ = true;
+  const bool http10 = parser_->get().version() == 10;
+  if (!body_is_read() || served_ >= server_.limits_.max_requests_per_connection) must_close_ = true;
+  chunked_ = !length && !http10;
+  if (!length && http10) must_close_ = true;
+  const bool close = must_close_ || server_.draining_ || !parser_->get().keep_alive();
+  if (close) must_close_ = true;
+  AnswerHead head{.status = status,
+                  .content_type = content_type,
+                  .length = length,
+                  .chunked = chunked_,
+                  .close = close,
+                  .keep_alive_10 = http10 && !close,
+                  .request_id = request_id,
+                  .cors_origin = cors_origin};
+  return head.text(headers);
+}
+
+Task<void> Connection::send(unsigned status, std::string_view content_type, std::string_view body,
+                            const Headers& headers) {
+  const std::string head = head_of(status, content_type, body.size(), headers);
+  if (head_only_) body = {};
+  end_.bytes_out = body.size();
+  const std::array<asio::const_buffer, 2> parts = {asio::buffer(head), asio::buffer(body)};
+  co_await write_raw(parts);
+  finished_ = true;
+}
+
+Task<void> Connection::begin(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
+                             const Headers& headers) {
+  const std::string head = head_of(status, content_type, length, headers);
+  left_to_write_ = length;
+  if (head_only_) left_to_write_ = 0;
+  co_await write_raw(asio::const_buffer(asio::buffer(head)));
+}
+
+Task<void> Connection::write(std::string_view bytes) {
+  if (bytes.empty() || head_only_) co_return;
+  end_.bytes_out += bytes.size();
+  if (!chunked_) {
+    if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(bytes.size(), *left_to_write_);
+    co_await write_raw(asio::const_buffer(asio::buffer(bytes)));
+    co_return;
+  }
+  std::array<char, 20> size{};
+  const auto end = std::to_chars(size.data(), size.data() + 16, bytes.size(), 16).ptr;
+  end[0] = '\r';
+  end[1] = '\n';
+  const std::array<asio::const_buffer, 3> parts = {
+      asio::buffer(size.data(), static_cast<size_t>(end + 2 - size.data())), asio::buffer(bytes),
+      asio::buffer("\r\n", 2)};
+  co_await write_raw(parts);
+}
+
+Task<size_t> Connection::copy_from_pipe(PipeEnd& pipe, size_t size) {
+  std::string chunk(std::min(size, kCopyAtOnce), '\0');
+  boost::system::error_code error;
+  const size_t n =
+      co_await pipe.async_read_some(asio::buffer(chunk), asio::redirect_error(asio::use_awaitable, error));
+  if (error == asio::error::eof) co_return 0;
+  if (error) throw ClientGone{};
+  if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(n, *left_to_write_);
+  end_.bytes_out += n;
+  const asio::const_buffer part(chunk.data(), n);
+  co_await write_raw(part);
+  co_return n;
+}
+
+Task<size_t> Connection::write_from_pipe(PipeEnd& pipe, size_t size) {
+  if (socket_.encrypted()) co_return co_await copy_from_pipe(pipe, size);
+  boost::system::error_code error;
+  // The kernel holds back what is announced to have more behind it; the last bytes have nothing.
+  const unsigned more = left_to_write_.value_or(0) > size ? SPLICE_F_MORE : 0;
+  for (;;) {
+    const ssize_t n = ::splice(pipe.native_handle(), nullptr, socket_.native_handle(), nullptr, size,
+                               SPLICE_F_MOVE | SPLICE_F_NONBLOCK | more);
+    if (n >= 0) {
+      if (left_to_write_) *left_to_write_ -= std::min<uint64_t>(static_cast<uint64_t>(n), *left_to_write_);
+      end_.bytes_out += static_cast<uint64_t>(n);
+      writing_.came(static_cast<uint64_t>(n));
+      co_return static_cast<size_t>(n);
+    }
+    if (errno != EAGAIN && errno != EINTR) throw ClientGone{};
+    if (!ready_for(pipe.native_handle(), POLLIN)) {
+      co_await pipe.async_wait(PipeEnd::wait_read, asio::redirect_error(asio::use_awaitable, error));
+    } else {
+      deadline_ = writing_.wait_until(Clock::now());
+      co_await socket_.async_wait(Socket::wait_write, asio::redirect_error(asio::use_awaitable, error));
+      deadline_ = Clock::time_point::max();
+      writing_.waited(Clock::now());
+    }
+    if (error) throw ClientGone{};
+  }
+}
+
+Task<void> Connection::finish() {
+  if (chunked_ && !head_only_) co_await write_raw(asio::const_buffer("0\r\n\r\n", 5));
+  if (left_to_write_.value_or(0) > 0) throw ClientGone{};
+  finished_ = true;
+}
+
+Task<void> Connection::answer_error(const ApiError& error) {
+  Headers headers;
+  if (error.retry_after_sec > 0) headers.emplace_back("Retry-After", std::to_string(error.retry_after_sec));
+  if (!error.allow.empty()) headers.emplace_back("Allow", error.allow);
+  if (error.code == Code::kUnauthenticated)
+    headers.emplace_back("WWW-Authenticate", "Bearer realm=\"isogate\"");
+  co_await send(error.http_status(), "application/json", error.body(request_id), headers);
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,123 @@
+// One client connection: reads requests one after the other, answers each before it reads the next.
+//
+// Any doubt about the framing (request_head.h, chunk_decoder.h) is answered with 4xx and a close; an answer
+// sent before the body was read closes too, so that nothing of a body is ever taken for a request. Beast
+// only ever sees a head that was judged. Included by server.cc and connection.cc alone (Beast, Asio's SSL).
+#pragma once
+
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/fields.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gateway/front/base/api_error.h"
+#include "gateway/front/http/chunk_decoder.h"
+#include "gateway/front/http/client_stream.h"
+#include "gateway/front/http/exchange.h"
+#include "gateway/front/http/pace.h"
+#include "gateway/front/http/request_head.h"
+#include "gateway/front/http/server.h"
+
+namespace isogate::front {
+
+class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
+ public:
+  using Socket = ClientStream::Socket;
+  using Clock = std::chrono::steady_clock;
+
+  Connection(Server& server, Socket socket, const ListenerInfo& listener, std::string peer);
+  ~Connection() override;
+
+  Task<void> run();
+
+  void sweep(Clock::time_point now);  // closes what is past its deadline
+  [[nodiscard]] bool idle() const { return idle_; }
+  void close();
+
+  [[nodiscard]] std::string_view header(std::string_view name) const override;
+  [[nodiscard]] bool has_header(std::string_view name) const override;
+  [[nodiscard]] bool forwarded() const override;
+  Task<std::string> read_body(uint64_t cap) override;
+  Task<size_t> read_body_to_pipe(PipeEnd& pipe) override;
+  Task<void> send(unsigned status, std::string_view content_type, std::string_view body,
+                  const Headers& headers) override;
+  Task<void> begin(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
+                   const Headers& headers) override;
+  Task<void> write(std::string_view bytes) override;
+  Task<size_t> write_from_pipe(PipeEnd& pipe, size_t size) override;
+  Task<void> finish() override;
+  [[nodiscard]] bool begun() const override { return begun_; }
+  Killer& watch_client() override;
+
+ private:
+  static constexpr size_t kReadSize = 16384;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
+
+  Task<bool> handshake();
+  Task<void> close_tls();
+  Task<void> leave();
+  void start_request();
+  Task<bool> read_head();
+  Task<std::optional<ApiError>> await_head();
+  std::optional<ApiError> parse_head(size_t size);
+  Task<void> one_request();
+  Task<void> dispatch();
+  Task<size_t> read_body_some(char* data, size_t size);
+  size_t take_body(char* data, size_t size);
+  Task<void> more_body();
+  Task<size_t> splice_body(PipeEnd& pipe);
+  [[noreturn]] void body_was_cut();
+  [[nodiscard]] bool body_is_read() const { return chunks_ ? chunks_->done() : body_left_ == 0; }
+  Task<void> hold_back();
+  Task<void> answer_error(const ApiError& error);
+  Task<void> continue_if_expected();
+  Task<bool> receive();
+  Task<size_t> copy_from_pipe(PipeEnd& pipe, size_t size);
+  template <typename Buffers>
+  Task<void> write_raw(Buffers buffers);
+  std::string head_of(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
+                      const Headers& headers);
+  void watch_peer();
+  void peer_is_gone();
+  void lose_peer();
+  [[nodiscard]] bool keep_alive() const;
+
+  Server& server_;
+  ClientStream socket_;
+  ListenerInfo listener_;
+  uint64_t authorities_ = 0;  // Server's, when this connection came
+  int peer_uid_ = -1;
+  std::string peer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  Clock::time_point next_silence_check_{};
+  bool idle_ = true;
+  bool closed_ = false;
+  bool timed_out_ = false;
+  bool begun_ = false;
+  bool chunked_ = false;
+  bool finished_ = false;
+  bool must_close_ = false;
+  bool broken_ = false;  // a write has failed: nothing more is written
+  bool continue_sent_ = false;
+  bool head_only_ = false;
+  std::optional<uint64_t> left_to_write_;
+  BodyFraming framing_;
+  uint64_t body_left_ = 0;              // of a body with a length
+  std::optional<ChunkDecoder> chunks_;  // of one without
+  Pace reading_, writing_;
+  bool head_done_ = false;
+  uint32_t served_ = 0;  // requests on this connection
+  RequestEnd end_;
+  Killer gone_;
+  bool watching_ = false;
+  bool pipelined_ = false;
+  uint64_t serial_ = 0;  // of the request, so that a late watch does not touch the next one
+};
+
+}  // namespace isogate::front

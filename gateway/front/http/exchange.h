@@ -1,0 +1,78 @@
+// One request and its answer, as a handler sees them. The connection implements it (connection.cc), so
+// that handlers know neither Beast nor sockets. Everything runs on the front's one thread.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gateway/front/base/killer.h"
+#include "gateway/front/base/memory_budget.h"
+#include "gateway/front/http/auth.h"
+
+namespace isogate::front {
+
+struct Route;  // api/router.h's; here it is only carried
+
+template <typename T>
+using Task = boost::asio::awaitable<T>;
+
+using PipeEnd = boost::asio::posix::stream_descriptor;
+
+struct PipeClosed {};
+
+using Headers = std::vector<std::pair<std::string_view, std::string>>;
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  const Route* route = nullptr;  // null until one is found
+  std::string request_id;
+  Principal principal;
+  std::vector<std::string> certificate_names;  // of a verified client certificate: "DNS:…", "URI:…", …
+  std::string cors_origin;                     // of a listed page, which may read the answer; else empty
+  std::string agent_param;                     // {agent_id} of the path, or {sandbox_id}; decoded
+  std::string path_param;                      // {path}, decoded
+  std::string_view query;                      // after '?', raw
+  MemoryShare memory;                          // what it keeps of bodies and answers, until it is answered
+
+  // Empty when absent. Names are compared without case.
+  [[nodiscard]] virtual std::string_view header(std::string_view name) const = 0;
+  // Also when it is there and empty.
+  [[nodiscard]] virtual bool has_header(std::string_view name) const = 0;
+  // A proxy sent the request on, by names_a_proxy().
+  [[nodiscard]] virtual bool forwarded() const = 0;
+
+  // The whole body, at most `cap` bytes (else ApiError file_too_large), held in `memory`. Once.
+  virtual Task<std::string> read_body(uint64_t cap) = 0;
+  // Further bytes of the body into the pipe; 0 at the body's complete end. Throws ApiError when the body is
+  // cut short, and PipeClosed when nobody reads the pipe any more.
+  virtual Task<size_t> read_body_to_pipe(PipeEnd& pipe) = 0;
+
+  // A whole answer. Once, and nothing after it.
+  virtual Task<void> send(unsigned status, std::string_view content_type, std::string_view body,
+                          const Headers& headers = {}) = 0;
+
+  // An answer in pieces. Without a length it is chunked. write() returns when the kernel has taken the
+  // bytes, so that a slow reader slows its producer; it throws once the client is gone.
+  virtual Task<void> begin(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
+                           const Headers& headers = {}) = 0;
+  virtual Task<void> write(std::string_view bytes) = 0;
+  // Moves up to `size` bytes from a pipe; returns how many, 0 at the end of the pipe. Needs a length.
+  virtual Task<size_t> write_from_pipe(PipeEnd& pipe, size_t size) = 0;
+  // Completes the answer. Left out, the connection closes and the client sees a cut.
+  virtual Task<void> finish() = 0;
+  [[nodiscard]] virtual bool begun() const = 0;
+
+  // Kills once the client has closed its side, which is looked for from here on. The exchange's, until the
+  // request is answered.
+  virtual Killer& watch_client() = 0;
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,43 @@
+// The text of an answer's head, and small helpers of the connection.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gateway/front/http/exchange.h"
+
+namespace isogate::front {
+
+struct AnswerHead {
+  unsigned status = 200;
+  std::string_view content_type;
+  std::optional<uint64_t> length;
+  bool chunked = false, close = false, keep_alive_10 = false;
+  std::string_view request_id;
+  std::string_view cors_origin;  // empty: no page of another origin may read the answer
+
+  [[nodiscard]] std::string text(const Headers& headers) const;
+};
+
+bool equal_no_case(std::string_view a, std::string_view b);
+void set_no_delay(int socket);
+// The kernel asks a silent peer for a sign of life, from 15 s on and every 5 s, and ends a connection that
+// has nothing under way after 45 s without one.
+void probe_when_silent(int socket);
+// Since the peer's kernel last acknowledged or sent anything: it has gone without a word, or the network has.
+// A peer that reads nothing still acknowledges. (TCP_USER_TIMEOUT takes a full window for silence.) Nothing:
+// not known.
+std::optional<std::chrono::milliseconds> silent_for(int socket);
+int uid_of_peer(int socket);           // of a Unix socket; -1: not known
+std::string peer_address(int socket);  // numeric, without the port
+bool ready_for(int fd, short events);  // poll()'s, now
+
+template <typename View>
+std::string_view to_view(const View& view) {
+  return {view.data(), view.size()};
+}
+
+}  // namespace isogate::front

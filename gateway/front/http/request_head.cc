@@ -1,0 +1,214 @@
+#include "gateway/front/http/request_head.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "gateway/front/http/http_text.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace {
+
+constexpr size_t kLengthDigits = 18;  // below 2^63, whatever they are
+
+// What may occur once. A second one is what a proxy and this gateway could read differently.
+struct Single {
+  std::string_view name, reason;
+};
+constexpr std::array kSingle = {
+    Single{"authorization", "decides who asks"},
+    Single{"content-length", "decides where the body ends"},
+    Single{"content-type", "decides how the body is read"},
+    Single{"expect", "decides when the body comes"},
+    Single{"host", "decides whom is asked"},
+    Single{"origin", "decides whether a web page may ask"},
+    Single{"range", "decides what is answered"},
+    Single{"sec-fetch-site", "decides whether a web page may ask"},
+    Single{"transfer-encoding", "decides where the body ends"},
+    Single{"x-agent-id", "decides whose sandbox it is"},
+};
+
+bool is_token_char(char c) {
+  if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return true;
+  return std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+}
+
+bool is_token(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
+}
+
+bool is_control(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte < 0x20 || byte == 0x7f;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+bool is_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool is_host(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return is_token_char(c) || c == ':' || c == '[' || c == ']'; });
+}
+
+// Takes one line off `rest`, without its CRLF.
+std::string_view take_line(std::string_view& rest) {
+  const size_t end = rest.find("\r\n");
+  const std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 2);
+  return line;
+}
+
+class Judge {
+ public:
+  HeadVerdict verdict;
+
+  void request_line(std::string_view line) {
+    const size_t first = line.find(' '), last = line.rfind(' ');
+    if (first == std::string_view::npos || first == last)
+      return refuse("the request line has not three parts");
+    const std::string_view target = line.substr(first + 1, last - first - 1);
+    const std::string_view version = line.substr(last + 1);
+    if (!is_token(line.substr(0, first))) return refuse("the method is not a token");
+    if (target.empty() || target.find(' ') != std::string_view::npos)
+      return refuse("the request target is empty or holds a blank");
+    if (std::any_of(target.begin(), target.end(), is_control))
+      return refuse("the request target holds a control character");
+    if (version != "HTTP/1.1" && version != "HTTP/1.0")
+      return refuse("only the versions 1.0 and 1.1 of HTTP are spoken here");
+    http10_ = version == "HTTP/1.0";
+  }
+
+  // True when it was one that may occur once.
+  bool field(std::string_view line) {
+    if (line.front() == ' ' || line.front() == '\t') return refused("a header line is folded");
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return refused("a header line has no colon");
+    const std::string_view name = line.substr(0, colon);
+    if (!is_token(name)) return refused("a header's name is empty or holds what no name may hold");
+    const std::string_view value = trimmed(line.substr(colon + 1));
+    if (std::any_of(value.begin(), value.end(), [](char c) { return c != '\t' && is_control(c); }))
+      return refused("the header `" + std::string(name) + "` holds a control character");
+    for (size_t i = 0; i < kSingle.size(); ++i) {
+      if (equal_no_case(name, kSingle[i].name)) {
+        single(i, value);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void end() {
+    if (!seen_[index_of("host")] && !http10_) return refuse("a Host header is needed");
+    if (verdict.body.chunked && verdict.body.length)
+      return refuse("Content-Length and Transfer-Encoding together leave the body's length in doubt");
+    if (verdict.body.chunked && http10_) return refuse("HTTP/1.0 knows no Transfer-Encoding");
+  }
+
+ private:
+  static constexpr size_t index_of(std::string_view name) {
+    size_t i = 0;
+    while (kSingle[i].name != name) ++i;
+    return i;
+  }
+
+  void refuse(std::string why) {
+    if (verdict.problem.empty()) verdict.problem = std::move(why);
+  }
+
+  bool refused(std::string why) {
+    refuse(std::move(why));
+    return false;
+  }
+
+  void single(size_t index, std::string_view value) {
+    const Single& one = kSingle[index];
+    if (std::exchange(seen_[index], true))
+      return refuse("the header `" + std::string(one.name) + "` occurs twice; it " + std::string(one.reason));
+    if (index == index_of("host") && !is_host(value)) return refuse("the Host header is not a host and port");
+    if (index == index_of("content-length")) return length(value);
+    if (index == index_of("transfer-encoding")) {
+      if (!equal_no_case(value, "chunked"))
+        return refuse("the only transfer coding understood here is `chunked`");
+      verdict.body.chunked = true;
+    }
+  }
+
+  void length(std::string_view value) {
+    if (!is_digits(value) || value.size() > kLengthDigits)
+      return refuse("Content-Length is not one plain number of at most " + std::to_string(kLengthDigits) +
+                    " digits");
+    uint64_t number = 0;
+    std::from_chars(value.data(), value.data() + value.size(), number);
+    verdict.body.length = number;
+  }
+
+  bool http10_ = false;
+  std::array<bool, kSingle.size()> seen_{};
+};
+
+}  // namespace
+
+bool HeadScanner::step(char c) {
+  if (after_cr_ != (c == '\n')) {
+    problem_ =
+        after_cr_ ? "a carriage return does not end its line" : "a line ends without a carriage return";
+    return false;
+  }
+  after_cr_ = c == '\r';
+  if (is_control(c) && c != '\r' && c != '\n' && c != '\t') {
+    problem_ = "the head holds a control character; this port speaks plain HTTP/1.1";
+    return false;
+  }
+  return true;
+}
+
+std::optional<size_t> HeadScanner::scan(std::string_view bytes) {
+  while (seen_ < bytes.size() && problem_.empty()) {
+    const char c = bytes[seen_];
+    if (!step(c)) return std::nullopt;
+    if (++seen_ > most_) {
+      problem_ = "the request line and headers are over " + std::to_string(most_) + " bytes";
+      return std::nullopt;
+    }
+    if (c != '\n') {
+      ++line_;
+      continue;
+    }
+    if (line_ == 1) {  // the carriage return alone
+      if (seen_ > 2) return seen_;
+      problem_ = "an empty line stands where a request should begin";
+    }
+    line_ = 0;
+  }
+  return std::nullopt;
+}
+
+bool may_be_trailer(std::string_view line) {
+  Judge judge;
+  return !judge.field(line) && judge.verdict.problem.empty();
+}
+
+HeadVerdict judge_head(std::string_view head, const HeadLimits& limits) {
+  Judge judge;
+  judge.request_line(take_line(head));
+  size_t fields = 0;
+  for (auto line = take_line(head); !line.empty() && judge.verdict.problem.empty(); line = take_line(head)) {
+    if (++fields > limits.fields) {
+      judge.verdict.problem = "there are over " + std::to_string(limits.fields) + " headers";
+      break;
+    }
+    judge.field(line);
+  }
+  judge.end();
+  return std::move(judge.verdict);
+}
+
+}  // namespace isogate::front

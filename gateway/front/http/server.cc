@@ -1,0 +1,167 @@
+#include "gateway/front/http/server.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "gateway/front/base/names.h"
+#include "gateway/front/http/connection.h"
+#include "gateway/front/http/http_text.h"
+#include "lib/log.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+using asio::generic::stream_protocol;
+
+namespace {
+constexpr std::chrono::milliseconds kSweepEvery{250};
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+stream_protocol protocol_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  return {address.ss_family, 0};
+}
+
+// Does not wait: what the socket does not take at once is lost.
+void refuse(stream_protocol::socket& socket, const std::string& why) {
+  const ApiError error{.code = Code::kRateLimited, .message = why, .retry_after_sec = 1};
+  const std::string id = new_request_id();
+  const std::string body = error.body(id);
+  const AnswerHead head{.status = error.http_status(),
+                        .content_type = "application/json",
+                        .length = body.size(),
+                        .close = true,
+                        .request_id = id};
+  Headers headers;
+  headers.emplace_back("Retry-After", "1");
+  const std::string answer = head.text(headers) + body;
+  (void)!::send(socket.native_handle(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  boost::system::error_code ignored;
+  socket.shutdown(stream_protocol::socket::shutdown_send, ignored);
+}
+
+}  // namespace
+
+// Places that nobody on the public listeners can take.
+constexpr size_t kForOperators = 64;
+
+struct Server::Listener {
+  Listener(asio::io_context& io, Fd socket, ListenerInfo what)
+      : acceptor(io), pause(io), info(std::move(what)) {
+    const auto protocol = protocol_of(socket.get());
+    acceptor.assign(protocol, socket.release());
+    acceptor.native_non_blocking(true);
+  }
+  asio::basic_socket_acceptor<stream_protocol> acceptor;
+  asio::steady_timer pause;
+  ListenerInfo info;
+};
+
+Server::Server(asio::io_context& io, ServerLimits limits, ServerHooks hooks)
+    : io_(io), limits_(limits), hooks_(std::move(hooks)), sweeper_(io) {
+  asio::co_spawn(io_, sweep_loop(), asio::detached);
+}
+
+Server::~Server() = default;
+
+void Server::set_tls(TlsContext context, std::chrono::seconds handshake_within) {
+  tls_ = std::move(context);
+  handshake_within_ = handshake_within;
+}
+
+void Server::forget_certificates() {
+  ++authorities_;
+  for (Connection* connection : connections_) connection->certificate_names.clear();
+}
+
+TlsContext Server::tls_for(const ListenerInfo& listener) const {
+  return listener.unix_socket || listener.metrics_only ? TlsContext() : tls_;
+}
+
+void Server::listen(Fd socket, ListenerInfo info) {
+  listeners_.push_back(std::make_unique<Listener>(io_, std::move(socket), std::move(info)));
+  asio::co_spawn(io_, accept_loop(*listeners_.back()), asio::detached);
+}
+
+Task<void> Server::accept_loop(Listener& listener) {
+  bool paused = false;
+  for (;;) {
+    boost::system::error_code error;
+    auto socket = co_await listener.acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (error == asio::error::operation_aborted) break;
+    if (!error) {
+      paused = false;
+      admit(std::move(socket), listener.info);
+      continue;
+    }
+    if (error == asio::error::connection_aborted) continue;
+    // Out of descriptors: those who wait stay in the kernel's queue.
+    if (!std::exchange(paused, true))
+      log::warn("accept_paused", {{"listener", listener.info.address}, {"reason", error.message()}});
+    listener.pause.expires_after(kAcceptPause);
+    co_await listener.pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+void Server::admit(stream_protocol::socket socket, const ListenerInfo& info) {
+  const std::string peer = info.unix_socket ? "uid " + std::to_string(uid_of_peer(socket.native_handle()))
+                                            : peer_address(socket.native_handle());
+  if (const std::string why = refusal(peer, info); !why.empty()) {
+    if (hooks_.admit_line(peer, "connection_refused"))
+      log::warn("connection_refused", {{"listener", info.address}, {"peer", peer}, {"reason", why}});
+    if (!tls_for(info)) refuse(socket, why);  // before a handshake nothing can be sent
+    return;
+  }
+  auto connection = std::make_shared<Connection>(*this, std::move(socket), info, peer);
+  asio::co_spawn(io_, connection->run(), [connection](const std::exception_ptr&) {});
+}
+
+std::string Server::refusal(const std::string& peer, const ListenerInfo& info) const {
+  const bool operators = info.unix_socket || info.metrics_only;
+  if (connections_.size() >= limits_.max_connections + (operators ? kForOperators : 0)) {
+    return "the gateway has " + std::to_string(connections_.size()) +
+           " open connections (limits.max_connections, or what its RLIMIT_NOFILE leaves)";
+  }
+  const auto found = peers_.find(peer_key(peer));
+  if (found == peers_.end() || found->second < limits_.max_connections_per_peer) return {};
+  return "this address has " + std::to_string(found->second) +
+         " open connections (limits.max_connections_per_peer); use them for further requests";
+}
+
+Task<void> Server::sweep_loop() {
+  for (;;) {
+    sweeper_.expires_after(kSweepEvery);
+    boost::system::error_code error;
+    co_await sweeper_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return;
+    hooks_.swept();
+    log::flush_records();
+    const auto now = std::chrono::steady_clock::now();
+    const std::vector<Connection*> all(connections_.begin(), connections_.end());
+    for (Connection* connection : all) {
+      if (connections_.contains(connection)) connection->sweep(now);
+    }
+  }
+}
+
+void Server::drain() { draining_ = true; }
+
+size_t Server::busy() const {
+  size_t count = 0;
+  for (const Connection* connection : connections_) count += connection->idle() ? 0 : 1;
+  return count;
+}
+
+void Server::close_all() {
+  sweeper_.cancel();
+  const std::vector<Connection*> all(connections_.begin(), connections_.end());
+  for (Connection* connection : all) connection->close();
+}
+
+}  // namespace isogate::front

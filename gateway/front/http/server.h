@@ -1,0 +1,109 @@
+// The listeners and their connections: accepts, keeps the deadlines, closes what overstays.
+// The front's one thread.
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "gateway/base/tls_context.h"
+#include "gateway/front/http/exchange.h"
+#include "gateway/front/http/refusal_pace.h"
+#include "lib/fd.h"
+
+namespace isogate::front {
+
+class Connection;
+
+struct ListenerInfo {
+  std::string address;  // as configured: HOST:PORT or unix:/PATH
+  bool unix_socket = false;
+  bool metrics_only = false;  // `metrics.listen`
+};
+
+// How a request went, for the log and the metrics.
+struct RequestEnd {
+  using Time = std::chrono::steady_clock::time_point;
+  unsigned status = 0;                   // 0: the client went before there was an answer
+  uint64_t bytes_in = 0, bytes_out = 0;  // of the bodies
+  bool complete = false;                 // the whole answer was handed to the kernel
+  std::string_view refused;              // why there was no request at all, else empty
+  // First byte, end of the head, first and last byte of the answer.
+  Time began{}, asked{}, answered{}, ended{};
+};
+
+// What the server asks of the rest of the front.
+struct ServerHooks {
+  // Sets exchange.cors_origin, before anything is answered.
+  std::function<void(Exchange&)> look_at_origin;
+  // Fills in exchange.route and what the target holds, or throws ApiError.
+  std::function<void(Exchange&, std::string_view method, std::string_view target)> route;
+  // Fills exchange.principal or throws ApiError.
+  std::function<void(Exchange&, const ListenerInfo&, int peer_uid, const std::string& peer)> authenticate;
+  std::function<Task<void>(Exchange&)> handle;
+  // One line of the log and the metrics, after the answer.
+  std::function<void(const Exchange&, const std::string& peer, const RequestEnd&)> finished;
+  // Whether a line that a peer provoked is written to the log.
+  std::function<bool(const std::string& peer, std::string_view event)> admit_line;
+  std::function<void()> swept;  // several times a second
+};
+
+struct ServerLimits {
+  uint32_t max_connections, max_connections_per_peer;
+  uint32_t max_header_bytes, max_headers, max_requests_per_connection, min_bytes_per_sec;
+  std::chrono::seconds header, body_idle, idle, write;
+};
+
+class Server {
+ public:
+  Server(boost::asio::io_context& io, ServerLimits limits, ServerHooks hooks);
+  ~Server();
+
+  // For connections accepted from now on, Unix sockets and `metrics.listen` excepted; those that are open
+  // keep what they have. A null context: plain HTTP.
+  void set_tls(TlsContext context, std::chrono::seconds handshake_within);
+  // Other authorities are trusted now: what open connections showed before counts no more.
+  void forget_certificates();
+
+  // `socket` is bound, listening and non-blocking.
+  void listen(Fd socket, ListenerInfo info);
+
+  // From here on every connection closes after its answer; new ones are still accepted.
+  void drain();
+  void close_all();
+
+  [[nodiscard]] size_t busy() const;  // connections with a request under way
+  [[nodiscard]] size_t connections() const { return connections_.size(); }
+
+ private:
+  friend class Connection;
+  struct Listener;
+
+  [[nodiscard]] TlsContext tls_for(const ListenerInfo& listener) const;
+  Task<void> accept_loop(Listener& listener);
+  void admit(boost::asio::generic::stream_protocol::socket socket, const ListenerInfo& info);
+  [[nodiscard]] std::string refusal(const std::string& peer, const ListenerInfo& info) const;
+  Task<void> sweep_loop();
+
+  boost::asio::io_context& io_;
+  ServerLimits limits_;
+  ServerHooks hooks_;
+  TlsContext tls_;
+  std::chrono::seconds handshake_within_{};
+  uint64_t authorities_ = 0;  // how often others came to be trusted
+  bool draining_ = false;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::unordered_set<Connection*> connections_;
+  std::unordered_map<std::string, uint32_t> peers_;  // by peer_key(): connections
+  RefusalPace refusals_;
+  boost::asio::steady_timer sweeper_;
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,153 @@
+// The front's end of the socket to one generation of one backend host.
+//
+// Calls are numbered and answered in any order. When the channel ends, every call in flight is answered
+// with ISOGATE_LOST (it may have started) and later ones with ISOGATE_UNAVAILABLE. So is a call whose
+// backend does not end it after its cancellation. The front's one thread.
+//
+// The host may be hostile. Its first record is its only Hello, each further one answers a call with what that
+// call asks for, and none brings a descriptor; anything else is a breach: the host is given up, its channel
+// ends, and the supervisor starts another. So is a host that is stuck: it does not end cancelled calls of
+// several tenants, or of a probe while it answers nothing else. One that is slow is not: what waits for an
+// open is no sign, as long as the host itself answers a ping.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "gateway/front/base/cancel.h"
+#include "gateway/front/base/event.h"
+#include "gateway/ipc/codec.h"
+#include "gateway/ipc/messages.h"
+#include "lib/fd.h"
+
+namespace isogate::front {
+
+struct HostIdentity {
+  uint64_t generation = 0;
+  uint64_t settings = 0;  // two hosts of a backend that have this in common have the same settings
+};
+
+// Whose call it is, and the places it takes: they are given back when the host is done with the call, which
+// may be long after it was answered as lost.
+struct OnBehalf {
+  OnBehalf() {}  // no aggregate: GCC 12 copies those bit by bit in a co_await
+  OnBehalf(std::string whose, std::shared_ptr<void> its_place)
+      : tenant(std::move(whose)), place(std::move(its_place)) {}
+
+  std::string tenant;
+  std::shared_ptr<void> place;
+};
+
+class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
+ public:
+  using HelloCallback = std::function<void(const ipc::Hello&)>;
+  using EndCallback = std::function<void()>;
+
+  BackendChannel(boost::asio::any_io_executor executor, Fd socket, HostIdentity identity);
+
+  void start(HelloCallback on_hello, EndCallback on_end);
+
+  // How many sandboxes it may have open, and how many of them one tenant. Further opens are
+  // ISOGATE_RESOURCE_EXHAUSTED; what runs already, or is opened to be closed, is opened all the same.
+  void limit_sandboxes(size_t all, size_t per_tenant) {
+    most_sandboxes_ = all;
+    most_of_tenant_ = per_tenant;
+  }
+
+  // Sends the call, whose descriptors are closed here once sent, and waits for its reply. Without a `cancel`
+  // of the caller's the call is cancelled when it takes longer than its kind may. What is too large to be
+  // sent is ISOGATE_INVALID_ARGUMENT: nothing is wrong with the backend then.
+  boost::asio::awaitable<ipc::Reply> call(ipc::Call call, std::shared_ptr<Cancel> cancel = nullptr,
+                                          OnBehalf whose = {});
+
+  // Another host takes its place: the socket is closed, which ends this one, when the last reply is in and
+  // nobody holds it. Who does, by the pointer that hold() gives, may call on.
+  void retire();
+  std::shared_ptr<BackendChannel> hold();
+
+  [[nodiscard]] bool open() const { return open_ && !retired_; }
+  [[nodiscard]] bool connected() const { return open_; }
+  // Why it was given up; empty: it was not.
+  [[nodiscard]] const std::string& given_up() const { return given_up_; }
+  [[nodiscard]] const HostIdentity& identity() const { return identity_; }
+  [[nodiscard]] size_t in_flight() const { return pending_.size(); }
+  [[nodiscard]] const boost::asio::any_io_executor& executor() const { return executor_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Pending {
+    explicit Pending(const boost::asio::any_io_executor& executor) : done(executor) {}
+    size_t kind = 0;  // of ipc::Call
+    std::optional<ipc::FileVerb> verb;
+    bool durable = false;
+    OnBehalf whose;
+    bool sent = false;
+    Clock::time_point begun;
+    std::optional<ipc::Reply> reply;
+    Event done;
+  };
+  struct Outgoing {
+    uint64_t id;
+    ipc::Call call;  // owns the record's descriptors
+    ipc::Encoded record;
+  };
+  struct Abandoned {  // that the host still works on
+    size_t kind;
+    bool is_sign;  // that the host is stuck, where it is one of many
+    OnBehalf whose;
+  };
+  struct OpenSandboxes {
+    std::unordered_map<std::string, std::string> tenant_of;  // by sandbox_id
+    std::unordered_map<std::string, size_t> count_of;        // by tenant
+  };
+
+  // Keeps this alive from the spawn on: the first step of what is spawned comes later.
+  using Self = std::shared_ptr<BackendChannel>;
+
+  boost::asio::awaitable<void> receive_loop(Self, HelloCallback on_hello);
+  bool receive_one(const HelloCallback& on_hello);
+  std::optional<std::string> take(ipc::FromHost message, const HelloCallback& on_hello);
+  void answer(uint64_t id, ipc::Reply reply);
+  bool post(Outgoing outgoing);
+  Result<void> try_send(Outgoing& outgoing);
+  boost::asio::awaitable<void> send_queued(Self);
+  void abandon(uint64_t id);
+  void judge_abandoned();
+  void judge_hanging_probe();
+  boost::asio::awaitable<void> ping(Self);
+  void give_up(std::string why);
+  void end();
+  void close_if_idle();
+  [[nodiscard]] std::optional<std::string> no_room_for(const ipc::OpenCall& call) const;
+  void note_open(const std::string& sandbox_id, const std::string& tenant);
+  void note_closed(const std::string& sandbox_id);
+
+  boost::asio::any_io_executor executor_;
+  boost::asio::posix::stream_descriptor socket_;
+  HostIdentity identity_;
+  uint64_t next_id_ = 1;
+  size_t holds_ = 0;
+  bool open_ = true;
+  bool retired_ = false;
+  bool hello_came_ = false;
+  bool sending_ = false;  // send_queued() runs
+  std::string given_up_;
+  Clock::time_point last_record_ = Clock::now();  // when the last record came
+  std::deque<Outgoing> outbox_;                   // what the socket had no room for
+  std::unordered_map<uint64_t, Abandoned> abandoned_;
+  std::unordered_map<uint64_t, std::shared_ptr<Pending>> pending_;
+  size_t most_sandboxes_ = SIZE_MAX, most_of_tenant_ = SIZE_MAX;
+  OpenSandboxes open_sandboxes_;
+  EndCallback on_end_;
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,69 @@
+// A circuit breaker, one per backend and tenant: after a few infrastructure failures in a row (backend
+// unavailable, contact lost, channel broken; never a program that fails) sandboxes are no longer opened,
+// and after a delay one is let through to try. What is open is served on. Failures of one sandbox count once:
+// what its programs did to it is no sign of the backend. Time is passed in. One thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+namespace isogate::front {
+
+class Breaker {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Options {
+    uint32_t failures = 3;                  // sandboxes that failed in a row, to open
+    std::chrono::milliseconds delay{5000};  // until the first trial; doubles with each that fails
+    std::chrono::milliseconds max_delay{60000};
+  };
+  enum class State { kClosed, kOpen, kHalfOpen };
+
+  Breaker() = default;
+  explicit Breaker(Options options) : options_(options) {}
+
+  // True while a call must not be made: open, or half-open with its trial still out (a trial that
+  // has not ended after max_delay no longer counts).
+  [[nodiscard]] bool blocked(Time now) const;
+
+  void started(Time now);  // a call is being made; in the half-open state it is the trial
+  void succeeded();        // a call ended well, or a probe was good: closed, delay reset
+  void failed(Time now, const std::string& sandbox_id, std::string reason);
+
+  [[nodiscard]] State state(Time now) const;
+  // For a person: what failed, how often, and when the next trial is. Empty while closed.
+  [[nodiscard]] std::string reason(Time now) const;
+  [[nodiscard]] const std::string& last_failure() const { return why_; }
+
+ private:
+  Options options_;
+  std::set<std::string> failed_;  // sandboxes, in a row; no more than it takes to open
+  uint32_t failures_ = 0;         // in a row
+  bool open_ = false;
+  bool trial_ = false;
+  Time trial_since_{}, until_{};
+  std::chrono::milliseconds delay_{0};
+  std::string why_;
+};
+
+// One for each tenant, so that nobody closes a backend for others.
+class Breakers {
+ public:
+  using Time = Breaker::Time;
+  [[nodiscard]] bool blocked(const std::string& tenant, Time now) const;
+  [[nodiscard]] std::string reason(const std::string& tenant, Time now) const;  // empty while closed
+  [[nodiscard]] std::string last_failure(const std::string& tenant) const;      // empty: none since a success
+  void started(const std::string& tenant, Time now);
+  void succeeded(const std::string& tenant) { of_.erase(tenant); }
+  void recovered() { of_.clear(); }  // a probe was good, or its settings are others
+  // True when this opened it.
+  bool failed(const std::string& tenant, const std::string& sandbox_id, Time now, std::string reason);
+
+ private:
+  std::map<std::string, Breaker> of_;  // those that have failed
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,141 @@
+#include "gateway/front/sandboxes/evidence_check.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+
+namespace isogate::front {
+namespace {
+
+// Inode numbers of the initial namespaces, the same on every Linux kernel (include/linux/proc_ns.h).
+constexpr uint64_t kInitialPid = 0xEFFFFFFC, kInitialIpc = 0xEFFFFFFF, kInitialUts = 0xEFFFFFFE;
+
+struct Findings {
+  std::string text;
+  void add(const std::string& finding) { text += (text.empty() ? "" : "; ") + finding; }
+};
+
+bool another_kernel(uint32_t locality) {
+  return locality == ISOGATE_LOCALITY_CLUSTER || locality == ISOGATE_LOCALITY_GATEWAY;
+}
+
+void check_namespaces(const isogate_evidence& found, const Claim& claim, const Namespaces& host,
+                      Findings& out) {
+  struct Row {
+    const char* name;
+    uint64_t inside, host, initial;
+  };
+  const Row rows[] = {{"mnt", found.ns_mnt, host.mnt, 0},
+                      {"pid", found.ns_pid, host.pid, kInitialPid},
+                      {"net", found.ns_net, host.net, 0},
+                      {"ipc", found.ns_ipc, host.ipc, kInitialIpc},
+                      {"uts", found.ns_uts, host.uts, kInitialUts}};
+  bool comparable = !another_kernel(claim.locality);
+  for (const Row& row : rows) {
+    std::string name = std::string("its ") + row.name + " namespace ";
+    if (row.inside == 0 || (comparable && row.host == 0))
+      out.add(name + "could not be compared");
+    else if ((comparable && row.inside == row.host) || row.inside == row.initial)
+      out.add(name + "is the host's");
+  }
+}
+
+void check_privileges(const isogate_evidence& found, Findings& out) {
+  struct Row {
+    const char* name;
+    uint64_t bits;
+  };
+  const Row rows[] = {{"inheritable", found.cap_inheritable},
+                      {"permitted", found.cap_permitted},
+                      {"effective", found.cap_effective},
+                      {"bounding", found.cap_bounding},
+                      {"ambient", found.cap_ambient}};
+  for (const Row& row : rows)
+    if (row.bits != 0) out.add(std::string("its ") + row.name + " capabilities are not empty");
+  if (found.no_new_privs != 1) out.add("no_new_privs is not set");
+  if (found.seccomp_mode != 2) out.add("it runs under no seccomp filter");
+}
+
+void check_network(const isogate_evidence& found, uint32_t egress, Findings& out) {
+  if (egress != ISOGATE_EGRESS_DENY && egress != ISOGATE_EGRESS_PROXY) return;
+  if (!(found.flags & ISOGATE_EVIDENCE_NETWORK))
+    return out.add("what it reaches over the network was not tried");
+  if (egress == ISOGATE_EGRESS_DENY && (found.flags & ISOGATE_EVIDENCE_REACHED_GATEWAY))
+    out.add("it reaches this gateway, though egress is denied");
+  if (found.flags & ISOGATE_EVIDENCE_REACHED_METADATA) out.add("it reaches the metadata address");
+}
+
+void check_uid(const isogate_evidence& found, const Claim& claim, bool measured, Findings& out) {
+  if (!claim.started_by_root || !(claim.capabilities & ISOGATE_CAP_UID_PER_SANDBOX)) return;
+  if (claim.uid == UINT32_MAX) out.add("its backend claims a uid per sandbox and names none");
+  if (claim.uid == 0 || (measured && found.uid == 0)) out.add("its programs run as uid 0");
+  if (measured && claim.uid != UINT32_MAX && found.uid != claim.uid)
+    out.add("its programs run as uid " + std::to_string(found.uid) + ", its backend says " +
+            std::to_string(claim.uid));
+}
+
+void check_limits(const Limits& in_force, const Limits& asked, Findings& out) {
+  for (const LimitKind& kind : kLimitKinds) {
+    const uint64_t most = asked.get(kind.id), found = in_force.get(kind.id);
+    if (most == 0) continue;
+    const std::string limit = std::string("the limit ") + kind.name + " of " + std::to_string(most);
+    if (found == 0)
+      out.add(limit + " is not in force");
+    else if (found > most)
+      out.add(limit + " is in force as " + std::to_string(found));
+  }
+}
+
+}  // namespace
+
+Result<Namespaces> own_namespaces() {
+  Namespaces own;
+  struct Row {
+    const char* path;
+    uint64_t* inode;
+  };
+  const Row rows[] = {{"/proc/self/ns/mnt", &own.mnt},
+                      {"/proc/self/ns/pid", &own.pid},
+                      {"/proc/self/ns/net", &own.net},
+                      {"/proc/self/ns/ipc", &own.ipc},
+                      {"/proc/self/ns/uts", &own.uts}};
+  for (const Row& row : rows) {
+    struct stat status {};
+    if (::stat(row.path, &status) != 0) return os_error(std::string("cannot look at ") + row.path, errno);
+    *row.inode = status.st_ino;
+  }
+  return own;
+}
+
+std::optional<std::string> evidence_mismatch(const isogate_evidence& evidence, const Claim& claim,
+                                             const Namespaces& host) {
+  Findings out;
+  bool measured = evidence.flags & ISOGATE_EVIDENCE_MEASURED;
+  switch (claim.isolation) {
+    case ISOGATE_ISOLATION_NONE:
+      if (!measured && (claim.capabilities & ISOGATE_CAP_EVIDENCE))
+        out.add("its backend offers evidence, but nothing was measured");
+      break;
+    case ISOGATE_ISOLATION_NAMESPACE:
+    case ISOGATE_ISOLATION_CONTAINER:
+    case ISOGATE_ISOLATION_VM:
+      if (!measured) {
+        out.add("its isolation was not measured");
+        break;
+      }
+      check_namespaces(evidence, claim, host, out);
+      check_privileges(evidence, out);
+      break;
+    default:
+      out.add("its isolation level is not known, " + std::to_string(claim.isolation));
+  }
+  bool isolated = claim.isolation != ISOGATE_ISOLATION_NONE;
+  check_network(evidence, claim.egress, out);
+  check_uid(evidence, claim, measured, out);
+  if ((measured || isolated) && !claim.limits_best_effort)
+    check_limits(Limits::of(evidence), claim.limits, out);
+  if (out.text.empty()) return std::nullopt;
+  return out.text;
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,50 @@
+// Isolation is measured: what a sandbox found about itself at open, compared with what its backend
+// claims and what was asked for. A mismatch closes the sandbox. Pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "isogate/backend.h"
+#include "lib/error.h"
+#include "lib/limits.h"
+
+namespace isogate::front {
+
+struct Namespaces {  // inode numbers
+  uint64_t mnt = 0, pid = 0, net = 0, ipc = 0, uts = 0;
+};
+
+// Of this process, from /proc/self/ns.
+Result<Namespaces> own_namespaces();
+
+struct Claim {
+  uint32_t isolation = ISOGATE_ISOLATION_NONE;  // of this sandbox, as open() answered
+  uint32_t locality = 0;                        // as probed
+  uint64_t capabilities = 0;                    // as probed
+  uint32_t uid = UINT32_MAX;                    // as open() answered
+  uint32_t egress = ISOGATE_EGRESS_UNSET;       // as asked
+  Limits limits;                                // as asked
+  bool limits_best_effort = false;              // the operator wrote limits: best_effort
+  bool started_by_root = false;                 // the gateway was
+};
+
+// nullopt: nothing speaks against the claim. Otherwise every mismatch in words, "; " between.
+//
+//   isolation ≥ namespace          measured at all; own mnt, pid, net, ipc and uts namespaces (other than
+//   `host`,
+//                                  or, where the locality is another kernel's, other than the initial ones);
+//                                  all five capability sets empty; no_new_privs; a seccomp filter
+//   egress: deny                   tried the network, reached neither gateway nor metadata address
+//   egress: proxy                  tried the network, did not reach the metadata address
+//   UID_PER_SANDBOX, under root    a uid that is known, not 0, and the one the backend named
+//   limits, unless best effort     each that was asked for is in force and not above what was asked
+//   EVIDENCE among the capabilities   measured
+//
+// An unknown isolation level is a mismatch. Below namespace, without the EVIDENCE capability, what
+// was not measured is not held against the sandbox: `none` claims nothing.
+std::optional<std::string> evidence_mismatch(const isogate_evidence& evidence, const Claim& claim,
+                                             const Namespaces& host);
+
+}  // namespace isogate::front

@@ -1,0 +1,90 @@
+// File calls to a backend: records out, bodies through pipes. No HTTP here. The front's one thread.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gateway/front/base/killer.h"
+#include "gateway/front/base/memory_budget.h"
+#include "gateway/front/sandboxes/sandboxes.h"
+#include "gateway/ipc/messages.h"
+
+namespace isogate::front {
+
+struct FileTarget {
+  std::string path, path_to, user, request_id;
+  uint32_t scope = ISOGATE_SCOPE_WORKSPACE, flags = 0, mode = 0;
+  uint64_t offset = 0, limit = 0;
+  // How long the backend may go without a byte of it; an answer that needs none has as long.
+  std::chrono::seconds idle{30};
+};
+
+struct ListRequest {
+  FileTarget target;
+  bool recursive = false;
+  uint64_t limit = 0;  // entries
+};
+
+struct Listing {
+  Error error{ISOGATE_OK, 0, {}};
+  std::vector<ipc::Entry> entries;
+  // There were more than `limit`, 16 MiB of names, or directories deeper than a path can name.
+  bool truncated = false;
+};
+
+ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget target);
+
+// `killer` cancels it.
+boost::asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, FileTarget target,
+                                                   Killer& killer);
+// Its entries are held in `memory`: throws ApiError when they do not fit. `killer` cancels it.
+boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, MemoryShare& memory,
+                                           Killer& killer);
+
+// A read or a write under way: the far end of its pipe is with the backend. It is cancelled when the backend
+// neither takes nor gives a byte, nor answers, for the target's idle time; what the client takes its time for
+// does not count. The pipe is closed when the backend keeps it even then.
+class Transfer {
+ public:
+  Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target);  // throws ApiError
+  ~Transfer();
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  boost::asio::posix::stream_descriptor pipe;  // read: read it to its end; write: write to it
+  void cancel();                               // a write commits nothing from now on
+  void complete();                             // a write: the body is complete, it may be committed
+  void moved(uint64_t bytes);                  // into the pipe, or out of it
+  boost::asio::awaitable<ipc::Reply> reply();
+  // A read: returns when there are bytes in the pipe, or the reply is there.
+  boost::asio::awaitable<void> ready();
+  [[nodiscard]] bool answered() const;
+  // A read of so many bytes is answered before any of them is taken.
+  [[nodiscard]] uint64_t room() const;
+
+ private:
+  struct Shared;
+  void close_pipe();
+
+  std::shared_ptr<Shared> shared_;
+  bool slow_end_;  // its end may take long without a byte: it is flushed, or copied
+  Fd complete_;
+};
+
+// While it lives, `killer` cancels the transfer.
+class TransferKill {
+ public:
+  TransferKill(Killer& killer, Transfer& transfer);
+  ~TransferKill();
+  TransferKill(const TransferKill&) = delete;
+  TransferKill& operator=(const TransferKill&) = delete;
+
+ private:
+  Killer& killer_;
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,966 @@
+#include "gateway/front/sandboxes/sandboxes.h"
+
+#include <sys/ioctl.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "gateway/front/base/names.h"
+#include "gateway/front/http/json_answer.h"
+#include "gateway/front/sandboxes/enumeration.h"
+#include "gateway/ipc/codec.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr size_t kIdleAtOnce = 4;  // per backend, whose host has work for calls meanwhile
+constexpr std::chrono::seconds kCallsEndWithin{Cancel::kReleaseWithin + std::chrono::seconds(1)},
+    kAnswersEndWithin{1};
+
+std::string verdicts_json(const Decision& decision) {
+  nlohmann::ordered_json tried = nlohmann::ordered_json::array();
+  for (const auto& verdict : decision.verdicts)
+    tried.push_back({{"backend", verdict.name}, {"reason", verdict.eligible ? "eligible" : verdict.reason}});
+  return json_text({{"tried", std::move(tried)}});
+}
+
+ApiError still_busy() {
+  return {.code = Code::kBackendUnavailable,
+          .message =
+              "the settings of this sandbox have changed, and calls that began before still run in it: "
+              "when they have ended it is opened again",
+          .retry_after_sec = 5};
+}
+
+}  // namespace
+
+ApiError refusal_of(const Decision& decision) {
+  Code code = Code::kBackendUnavailable;
+  if (decision.refusal == Refusal::kNoSuchBackend || decision.refusal == Refusal::kElsewhere)
+    code = Code::kInvalidRequest;
+  if (decision.refusal == Refusal::kUnsupported) code = Code::kUnsupported;
+  ApiError error{.code = code, .message = decision.message, .details_json = verdicts_json(decision)};
+  error.permanent = decision.refusal == Refusal::kPolicy;
+  if (code == Code::kBackendUnavailable && !error.permanent) error.retry_after_sec = 5;
+  return error;
+}
+
+ApiError is_restarting(const std::string& backend) {
+  return {.code = Code::kBackendUnavailable,
+          .message = "backend `" + backend + "` is restarting",
+          .retry_after_sec = 1};
+}
+
+std::shared_ptr<BackendChannel> busy_before(const Sandbox& sandbox, const BackendChannel& now) {
+  const auto& before = sandbox.open_in;
+  const bool busy =
+      sandbox.runs && sandbox.calls > 0 && before && before.get() != &now && before->connected();
+  return busy ? before : nullptr;
+}
+
+Sandboxes::Sandboxes(asio::any_io_executor executor, Backends& backends, State& state, std::string instance,
+                     bool started_by_root)
+    : executor_(std::move(executor)),
+      backends_(backends),
+      state_(state),
+      instance_(std::move(instance)),
+      started_by_root_(started_by_root) {}
+
+Result<void> Sandboxes::load() {
+  auto namespaces = own_namespaces();
+  if (!namespaces) return namespaces.error();
+  host_namespaces_ = *namespaces;
+  auto rows = state_.load_sandboxes();
+  if (!rows) return rows.error();
+  for (SandboxRow& row : *rows) {
+    auto sandbox = std::make_shared<Sandbox>();
+    sandbox->row = std::move(row);
+    sandbox->known = true;
+    if (sandbox->row.state == SandboxRow::State::kEnding) sandbox->closing = ISOGATE_CLOSE_PURGE;
+    sandbox->left_over = !sandbox->row.was_accepted();
+    ++per_tenant_[sandbox->row.tenant];
+    sandboxes_.emplace(sandbox->row.sandbox_id, std::move(sandbox));
+  }
+  return {};
+}
+
+asio::awaitable<Change> Sandboxes::change(std::shared_ptr<Sandbox> sandbox) {
+  while (sandbox->changing) {
+    const auto turn = std::make_shared<Event>(executor_);
+    sandbox->waiters.push_back(turn);
+    co_await turn->wait();
+  }
+  co_return Change(std::move(sandbox));
+}
+
+Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
+  SelectRequest request{.tenant = wanted.tenant,
+                        .backend = wanted.backend,
+                        .min_isolation = wanted.min_isolation,
+                        .capabilities = wanted.capabilities};
+  if (sandbox.known) {
+    const auto backend = backends_.find(sandbox.row.backend);
+    request.open = backend && backend->channel &&
+                   (sandbox.open_in == backend->channel || busy_before(sandbox, *backend->channel));
+    request.pinned = sandbox.row.backend;
+    if (sandbox.row.was_accepted()) request.pinned_isolation = sandbox.row.isolation;
+  }
+  return backends_.decide(request);
+}
+
+asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
+  const std::string id = sandbox_id(instance_, wanted.tenant, wanted.agent);
+  for (;;) {
+    co_await settled_for(id, wanted);
+    const auto sandbox = find_or_make(id, wanted);
+    if (sandbox->changing) {  // and may be another one afterwards
+      (void)co_await change(sandbox);
+      continue;
+    }
+    const Decision decision = decide(*sandbox, wanted);
+    const auto backend = decision.chosen ? backends_.find(*decision.chosen) : nullptr;
+    if (!backend || !backend->channel || !backend->settled) {
+      forget_if_unknown(id);
+      throw backend ? is_restarting(*decision.chosen) : refusal_of(decision);
+    }
+    const auto channel = backend->channel;
+    if (sandbox->closing) {
+      co_await finish_closing(sandbox, wanted);
+      continue;
+    }
+    if (sandbox->open_in == channel && sandbox->known) co_return Lease(sandbox, backend, channel);
+    if (const auto before = busy_before(*sandbox, *channel)) {
+      if (before->identity().settings != channel->identity().settings) throw still_busy();
+      co_return Lease(sandbox, backend, before);
+    }
+    try {
+      const Change changing(sandbox);
+      co_await open(*sandbox, *backend, wanted, 0);
+    } catch (...) {
+      forget_if_unknown(id);
+      throw;
+    }
+  }
+}
+
+// Only the backends that this call may come to.
+asio::awaitable<void> Sandboxes::settled_for(const std::string& id, const Wanted& wanted) {
+  const auto found = sandboxes_.find(id);
+  const bool pinned = found != sandboxes_.end() && found->second->known;
+  const std::string only = pinned ? found->second->row.backend : wanted.backend.value_or("");
+  co_await backends_.settled(std::chrono::seconds(20), only);
+}
+
+std::shared_ptr<Sandbox> Sandboxes::find_or_make(const std::string& id, const Wanted& wanted) {
+  if (const auto found = sandboxes_.find(id); found != sandboxes_.end()) return found->second;
+  const auto own = per_tenant_.find(wanted.tenant);
+  const bool all_taken = sandboxes_.size() >= most_;
+  if (all_taken || (own != per_tenant_.end() && own->second >= most_per_tenant_)) {
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = all_taken ? "there are " + std::to_string(most_) + " sandboxes (max_sandboxes)"
+                                        : "there are " + std::to_string(most_per_tenant_) +
+                                              " sandboxes of this tenant (max_sandboxes_per_tenant); end some"
+                                              " with DELETE /sandboxes/{agent_id}?purge=true"};
+  }
+  const auto sandbox = std::make_shared<Sandbox>();
+  sandbox->row.sandbox_id = id;
+  sandbox->row.tenant = wanted.tenant;
+  sandbox->row.agent_id = wanted.agent;
+  ++per_tenant_[wanted.tenant];
+  sandboxes_.emplace(id, sandbox);
+  return sandbox;
+}
+
+void Sandboxes::forget(const std::string& id) {
+  const auto found = sandboxes_.find(id);
+  if (found == sandboxes_.end()) return;
+  const auto own = per_tenant_.find(found->second->row.tenant);
+  if (own != per_tenant_.end() && --own->second == 0) per_tenant_.erase(own);
+  sandboxes_.erase(found);
+}
+
+void Sandboxes::forget_if_unknown(const std::string& id) {
+  const auto found = sandboxes_.find(id);
+  if (found == sandboxes_.end()) return;
+  const Sandbox& sandbox = *found->second;
+  if (!sandbox.known && sandbox.calls == 0 && !sandbox.changing) forget(id);
+}
+
+void Sandboxes::lost(const Lease& lease, isogate_status status) {
+  Sandbox& sandbox = *lease.sandbox;
+  if (status == ISOGATE_SANDBOX_LOST) sandbox.row.state = SandboxRow::State::kLost;
+  if (sandbox.open_in != lease.channel) return;  // it has been opened since, elsewhere
+  sandbox.open_in.reset();
+}
+
+asio::awaitable<void> Sandboxes::wait_for_calls(Sandbox& sandbox) {
+  asio::steady_timer pause(executor_);
+  const auto begun = std::chrono::steady_clock::now();
+  while (sandbox.calls > 0 && std::chrono::steady_clock::now() < begun + kCallsEndWithin) {
+    // What is left are answers on their way to slow clients: the backend itself is done with them.
+    if (sandbox.kills.empty() && std::chrono::steady_clock::now() > begun + kAnswersEndWithin) break;
+    const auto kills = sandbox.kills;
+    for (auto* kill : kills) (*kill)();
+    pause.expires_after(std::chrono::milliseconds(2));
+    co_await pause.async_wait(asio::use_awaitable);
+  }
+}
+
+asio::awaitable<void> Sandboxes::end(const std::string& tenant, const std::string& agent, bool purge,
+                                     std::string request_id) {
+  const std::string id = sandbox_id(instance_, tenant, agent);
+  const Wanted wanted{.tenant = tenant, .agent = agent, .request_id = std::move(request_id)};
+  const auto found = sandboxes_.find(id);
+  auto sandbox = found == sandboxes_.end() ? nullptr : found->second;
+  if (!sandbox) sandbox = co_await find_unrecorded(id, wanted);
+  try {
+    const Change changing = co_await change(sandbox);
+    if (const auto again = sandboxes_.find(id); again == sandboxes_.end() || again->second != sandbox)
+      throw ApiError{.code = Code::kSandboxNotFound, .message = "the sandbox was ended by another call"};
+    const auto backend = backends_.find(sandbox->row.backend);
+    if (!backend) co_return forget_abandoned(*sandbox, purge);
+    co_await backends_.settled(std::chrono::seconds(20), backend->config.name);
+    co_await wait_for_calls(*sandbox);
+    const bool was_lost = sandbox->row.state == SandboxRow::State::kLost;
+    {
+      const auto place = backend->gate.enter(tenant);
+      co_await close(*sandbox, *backend, purge ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP, wanted.request_id);
+    }
+    if (purge || was_lost || !sandbox->row.was_accepted()) co_await forget_recorded(*sandbox);
+    log::info("sandbox_ended",
+              {{"sandbox_id", id}, {"tenant", tenant}, {"agent_id", agent}, {"purged", purge}});
+  } catch (...) {
+    forget_if_unknown(id);
+    throw;
+  }
+}
+
+// What a backend has of an agent that the state store does not know: a lost store must not make it
+// unreachable for ever.
+asio::awaitable<std::shared_ptr<Sandbox>> Sandboxes::find_unrecorded(const std::string& id,
+                                                                     const Wanted& wanted) {
+  std::exception_ptr unsure;  // a backend that could not look may have it
+  const auto all = backends_.all();
+  for (const auto& backend : all) {
+    const bool serves = backend->channel && backend->settled && backend->probe &&
+                        backend->probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
+    if (!serves) continue;
+    if (const auto now = sandboxes_.find(id); now != sandboxes_.end()) co_return now->second;
+    const auto sandbox = find_or_make(id, wanted);
+    sandbox->row.backend = backend->config.name;
+    sandbox->row.state = SandboxRow::State::kOpening;
+    bool there = false;
+    try {
+      const Change changing(sandbox);
+      const auto place = backend->gate.enter(wanted.tenant);
+      there = co_await attach_to_close(*sandbox, *backend, wanted.request_id);
+    } catch (...) {
+      unsure = std::current_exception();
+    }
+    if (there) co_return sandbox;
+    forget_if_unknown(id);
+  }
+  if (unsure) std::rethrow_exception(unsure);
+  throw ApiError{.code = Code::kSandboxNotFound,
+                 .message = "agent `" + printable(wanted.agent, 70) + "` has no sandbox"};
+}
+
+// From here on only another close may follow, until one succeeds. `mode` is ISOGATE_CLOSE_STOP or _PURGE.
+asio::awaitable<void> Sandboxes::close(Sandbox& sandbox, Backend& backend, uint32_t mode,
+                                       const std::string& request_id) {
+  sandbox.closing = std::max(sandbox.closing.value_or(mode), mode);
+  const bool purge = *sandbox.closing == ISOGATE_CLOSE_PURGE;
+  if (purge && sandbox.known && sandbox.row.state != SandboxRow::State::kEnding) {
+    sandbox.row.state = SandboxRow::State::kEnding;
+    // A full disk must not keep anybody from freeing it: without the record a crash in the middle of the
+    // purge is seen as a lost workspace.
+    if (const auto recorded = co_await commit(sandbox); !recorded)
+      log::warn("purge_not_recorded",
+                {{"sandbox_id", sandbox.row.sandbox_id}, {"reason", recorded.error().message}});
+  }
+  for (const bool last : {false, true}) {
+    const auto& in = sandbox.open_in;
+    const bool is_open = in && (in == backend.channel || (sandbox.runs && in->connected()));
+    if (!is_open && !co_await attach_to_close(sandbox, backend, request_id)) {
+      if (!purge) break;
+      // Its workspace is gone, but perhaps not all else: what is complete can be removed completely.
+      const Wanted wanted{
+          .tenant = sandbox.row.tenant, .agent = sandbox.row.agent_id, .request_id = request_id};
+      const Opener by = opener(backend);
+      (void)co_await ask_to_open(sandbox, backend, by, wanted, 0);
+      sandbox.open_in = by.channel->shared_from_this();
+    }
+    try {
+      co_await close_in(sandbox, sandbox.open_in->hold(), request_id);
+      break;
+    } catch (const ApiError&) {
+      if (last || sandbox.open_in) throw;  // null: that host does not have it open
+    }
+  }
+  sandbox.closing.reset();
+  sandbox.open_in.reset();
+}
+
+// Asks the host that has it open. If that host does not have it, `open_in` is null afterwards.
+asio::awaitable<void> Sandboxes::close_in(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
+                                          const std::string& request_id) {
+  ipc::CloseCall call;
+  call.call.request_id = request_id;
+  call.sandbox_id = sandbox.row.sandbox_id;
+  call.mode = sandbox.closing.value_or(ISOGATE_CLOSE_STOP);
+  const ipc::Reply reply = co_await channel->call(std::move(call));
+  if (reply.status == ISOGATE_NO_SANDBOX || !channel->connected()) sandbox.open_in.reset();
+  if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
+}
+
+// False: its backend has nothing of it.
+asio::awaitable<bool> Sandboxes::attach_to_close(Sandbox& sandbox, Backend& backend,
+                                                 const std::string& request_id) {
+  const Opener by = opener(backend);
+  ipc::OpenCall call;
+  call.call.request_id = request_id;
+  call.flags =
+      ISOGATE_OPEN_ATTACH_ONLY | (by.config.limits_best_effort ? ISOGATE_OPEN_LIMITS_BEST_EFFORT : 0u);
+  call.egress = by.config.egress;
+  call.sandbox_id = sandbox.row.sandbox_id;
+  call.tenant = sandbox.row.tenant;
+  call.agent_id = sandbox.row.agent_id;
+  call.handle = sandbox.row.handle;
+  call.limits = by.config.sandbox_limits;
+  const ipc::Reply reply = co_await by.channel->call(std::move(call));
+  if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) co_return false;
+  if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
+  sandbox.runs = (std::get<ipc::Opened>(reply.value).flags & ISOGATE_SANDBOX_RUNS) != 0;
+  sandbox.open_in = sandbox.runs ? by.channel : by.channel->shared_from_this();
+  co_return true;
+}
+
+// What a close that failed has left: a call waits for it, but not for long, and never runs beside it.
+asio::awaitable<void> Sandboxes::finish_closing(std::shared_ptr<Sandbox> sandbox, const Wanted& wanted) {
+  const auto backend = backends_.find(sandbox->row.backend);
+  const bool purge = *sandbox->closing == ISOGATE_CLOSE_PURGE;
+  const Change changing(sandbox);
+  std::optional<ApiError> failure;
+  try {
+    if (!backend) throw is_restarting(sandbox->row.backend);
+    const auto place = backend->gate.enter(wanted.tenant);
+    co_await wait_for_calls(*sandbox);
+    co_await close(*sandbox, *backend, *sandbox->closing, wanted.request_id);
+    if (purge) co_await forget_recorded(*sandbox);
+  } catch (const ApiError& error) {
+    failure = error;
+  }
+  if (failure) {
+    throw ApiError{.code = Code::kBackendUnavailable,
+                   .message = "an earlier end of this sandbox is not finished: " + failure->message,
+                   .retry_after_sec = 5};
+  }
+}
+
+// Once it is recorded that it is gone: an answer before that could be undone by a crash.
+asio::awaitable<void> Sandboxes::forget_recorded(Sandbox& sandbox) {
+  const std::string id = sandbox.row.sandbox_id;
+  std::function<void(State::Done)> remove = [&](State::Done done) {
+    state_.remove_sandbox(id, std::move(done));
+  };
+  if (const auto recorded = co_await stored(std::move(remove)); !recorded) {
+    sandbox.closing = ISOGATE_CLOSE_PURGE;
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = "the end of the sandbox cannot be recorded: " + recorded.error().message,
+                   .retry_after_sec = 5};
+  }
+  sandbox.known = false;
+  const auto found = sandboxes_.find(id);
+  if (found != sandboxes_.end() && found->second.get() == &sandbox) forget(id);
+}
+
+bool Sandboxes::still_good(const Lease& lease, const Wanted& wanted) const {
+  const Sandbox& sandbox = *lease.sandbox;
+  const auto found = sandboxes_.find(sandbox.row.sandbox_id);
+  if (found == sandboxes_.end() || found->second != lease.sandbox || sandbox.closing) return false;
+  if (sandbox.open_in != lease.channel || !lease.channel->connected()) return false;
+  const Decision decision = decide(sandbox, wanted);
+  if (!decision.chosen) throw refusal_of(decision);
+  return *decision.chosen == sandbox.row.backend;
+}
+
+void Sandboxes::distrust(const Lease& lease) {
+  Sandbox& sandbox = *lease.sandbox;
+  sandbox.closing = std::max<uint32_t>(sandbox.closing.value_or(ISOGATE_CLOSE_STOP), ISOGATE_CLOSE_STOP);
+}
+
+void Sandboxes::add_listener(const std::string& address, uint32_t port) {
+  if (gateway_listeners_.empty()) {
+    gateway_address_ = address;
+    gateway_port_ = port;
+  } else {
+    gateway_listeners_ += ' ';
+  }
+  const bool v6 = address.find(':') != std::string::npos;
+  gateway_listeners_ += (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+// Of a backend that is not configured any more: nobody is left who could close it.
+void Sandboxes::forget_abandoned(Sandbox& sandbox, bool purge) {
+  if (purge) {
+    throw ApiError{
+        .code = Code::kBackendUnavailable,
+        .message = "only backend `" + sandbox.row.backend +
+                   "`, which is no longer configured, can remove this sandbox's files: configure it "
+                   "again, or delete without purge to forget the sandbox and leave its files there",
+        .permanent = true};
+  }
+  log::warn("sandbox_forgotten", {{"sandbox_id", sandbox.row.sandbox_id},
+                                  {"tenant", sandbox.row.tenant},
+                                  {"agent_id", sandbox.row.agent_id},
+                                  {"backend", sandbox.row.backend}});
+  sandbox.known = false;
+  state_.remove_sandbox(sandbox.row.sandbox_id, {});
+  forget(std::string(sandbox.row.sandbox_id));
+}
+
+const Sandbox* Sandboxes::known(const std::string& id) const {
+  const auto found = sandboxes_.find(id);
+  return found != sandboxes_.end() && found->second->known ? found->second.get() : nullptr;
+}
+
+std::vector<const Sandbox*> Sandboxes::of(const std::string& tenant) const {
+  std::vector<const Sandbox*> out;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    if (sandbox->known && sandbox->row.tenant == tenant) out.push_back(sandbox.get());
+  }
+  return out;
+}
+
+void Sandboxes::kill_all() {
+  for (const auto& [id, sandbox] : sandboxes_) {
+    const auto kills = sandbox->kills;
+    for (auto* kill : kills) (*kill)();
+  }
+}
+
+Sandboxes::Opener Sandboxes::opener(Backend& backend) {
+  if (!backend.channel || !backend.settled || !backend.probe) throw is_restarting(backend.config.name);
+  return {backend.channel->hold(), backend.config, *backend.probe};
+}
+
+// `how`: ISOGATE_OPEN_RUNNING_ONLY or 0.
+asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const Wanted& wanted,
+                                      uint32_t how) {
+  const Opener by = opener(backend);
+  const bool for_a_call = how != ISOGATE_OPEN_RUNNING_ONLY;
+  if (const auto error = state_.last_error(); error && for_a_call) {
+    throw ApiError{
+        .code = Code::kQuotaExceeded,
+        .message = "no sandbox is opened while the state store cannot be written: " + error->message};
+  }
+  std::optional<CallGate::Ticket> ticket;
+  if (for_a_call) ticket.emplace(backend.gate.enter(wanted.tenant));
+  co_await close_before(sandbox, by);
+  if (!sandbox.known) co_await record_intent(sandbox, by);
+  const ipc::Opened opened = co_await open_unused(sandbox, backend, by, wanted, how);
+  sandbox.runs = (opened.flags & ISOGATE_SANDBOX_RUNS) != 0;
+  std::exception_ptr failure;
+  try {
+    co_await check_evidence(sandbox, by, opened, wanted.request_id);
+    co_await accept(sandbox, by, opened, for_a_call);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    co_await undo_open(sandbox, by, opened, wanted.request_id);
+    std::rethrow_exception(failure);
+  }
+  sandbox.open_in = sandbox.runs ? by.channel : by.channel->shared_from_this();
+  log::info(for_a_call ? "sandbox_opened" : "sandbox_reattached",
+            {{"sandbox_id", sandbox.row.sandbox_id},
+             {"tenant", sandbox.row.tenant},
+             {"agent_id", sandbox.row.agent_id},
+             {"backend", by.config.name},
+             {"isolation", isolation_name(opened.isolation)},
+             {"attached", (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0}});
+}
+
+// Before the backend is asked: what a crash leaves half-made is then known at the next start.
+asio::awaitable<void> Sandboxes::record_intent(Sandbox& sandbox, const Opener& by) {
+  SandboxRow& row = sandbox.row;
+  row.backend = by.config.name;
+  row.state = SandboxRow::State::kOpening;
+  row.created_ms = row.last_used_ms = wall_clock_ms();
+  if (const auto recorded = co_await commit(sandbox); !recorded)
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = "the sandbox cannot be recorded: " + recorded.error().message};
+  sandbox.known = true;
+}
+
+// What was never accepted may hold what nobody measured: it is ended, and opened once more.
+asio::awaitable<ipc::Opened> Sandboxes::open_unused(Sandbox& sandbox, Backend& backend, const Opener& by,
+                                                    const Wanted& wanted, uint32_t how) {
+  const auto may_have_run = [&](const ipc::Opened& opened) {
+    return !sandbox.row.was_accepted() && opened.isolation >= ISOGATE_ISOLATION_NAMESPACE &&
+           (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0 && (opened.flags & ISOGATE_SANDBOX_FRESH) == 0;
+  };
+  ipc::Opened opened = co_await ask_to_open(sandbox, backend, by, wanted, how);
+  if (!may_have_run(opened)) co_return opened;
+  sandbox.closing = ISOGATE_CLOSE_STOP;
+  sandbox.runs = (opened.flags & ISOGATE_SANDBOX_RUNS) != 0;
+  sandbox.open_in = by.channel->shared_from_this();
+  co_await close_in(sandbox, by.channel, wanted.request_id);
+  sandbox.closing.reset();
+  sandbox.open_in.reset();
+  opened = co_await ask_to_open(sandbox, backend, by, wanted, how);
+  if (!may_have_run(opened)) co_return opened;
+  co_await undo_open(sandbox, by, opened, wanted.request_id);
+  throw ApiError{.code = Code::kBackendUnavailable,
+                 .message =
+                     "the sandbox was closed: it was there already, but the state store does not know "
+                     "it, so a tenant may have run in it; end it with DELETE /sandboxes/{agent_id}"};
+}
+
+// From here on, and not before, something may run in it.
+asio::awaitable<void> Sandboxes::accept(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
+                                        bool for_a_call) {
+  SandboxRow& row = sandbox.row;
+  const SandboxRow before = row;
+  const bool changed = row.backend != by.config.name || row.handle != opened.handle ||
+                       row.isolation != opened.isolation || row.uid != opened.uid ||
+                       row.state != SandboxRow::State::kActive;
+  row.backend = by.config.name;
+  row.handle = opened.handle;
+  row.isolation = opened.isolation;
+  row.uid = opened.uid;
+  row.state = SandboxRow::State::kActive;
+  if (for_a_call) row.last_used_ms = wall_clock_ms();
+  if (!changed) co_return;
+  if (const auto recorded = co_await commit(sandbox); !recorded) {
+    row = before;
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = "the sandbox cannot be recorded: " + recorded.error().message};
+  }
+}
+
+// What was opened and not accepted is closed. Where that fails too, nothing but its close may follow.
+asio::awaitable<void> Sandboxes::undo_open(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
+                                           const std::string& request_id) {
+  // One that was made just now, for nobody yet, leaves nothing. Without that flag it may be another's.
+  const bool fresh = !sandbox.row.was_accepted() && (opened.flags & ISOGATE_SANDBOX_ATTACHED) == 0 &&
+                     (opened.flags & ISOGATE_SANDBOX_FRESH) != 0;
+  sandbox.closing = fresh ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
+  sandbox.open_in = by.channel->shared_from_this();
+  try {
+    co_await close_in(sandbox, by.channel, request_id);
+  } catch (const ApiError& error) {
+    log::error("sandbox_not_closed", {{"sandbox_id", sandbox.row.sandbox_id}, {"reason", error.message}});
+    co_return;
+  }
+  sandbox.closing.reset();
+  sandbox.open_in.reset();
+  if (fresh) forget_intent(sandbox);
+}
+
+// Nothing of it is left. Its record may go later: a sandbox that is not there is found not to be.
+void Sandboxes::forget_intent(Sandbox& sandbox) {
+  sandbox.known = false;
+  state_.remove_sandbox(sandbox.row.sandbox_id, {});
+}
+
+// The host before: two of them would take what runs from each other.
+asio::awaitable<void> Sandboxes::close_before(Sandbox& sandbox, const Opener& by) {
+  const auto before = sandbox.open_in;
+  if (sandbox.runs && before && before != by.channel && before->connected()) {
+    ipc::CloseCall call;
+    call.call.request_id = "hand-over";
+    call.sandbox_id = sandbox.row.sandbox_id;
+    call.mode = ISOGATE_CLOSE_DETACH;
+    const ipc::Reply reply = co_await before->call(std::move(call));
+    const bool closed = reply.status == ISOGATE_OK || reply.status == ISOGATE_NO_SANDBOX;
+    if (!closed && before->connected()) {
+      throw ApiError{.code = Code::kBackendUnavailable,
+                     .message = "the host that had this sandbox before a reload does not release it",
+                     .retry_after_sec = 1};
+    }
+  }
+  sandbox.open_in.reset();
+}
+
+asio::awaitable<ipc::Opened> Sandboxes::ask_to_open(Sandbox& sandbox, Backend& backend, const Opener& by,
+                                                    const Wanted& wanted, uint32_t how) {
+  ipc::OpenCall call;
+  call.call.request_id = wanted.request_id;
+  call.flags = how | (sandbox.known && sandbox.row.was_accepted() ? ISOGATE_OPEN_KNOWN : 0u) |
+               (by.config.limits_best_effort ? ISOGATE_OPEN_LIMITS_BEST_EFFORT : 0u);
+  call.egress = by.config.egress;
+  call.sandbox_id = sandbox.row.sandbox_id;
+  call.tenant = sandbox.row.tenant;
+  call.agent_id = sandbox.row.agent_id;
+  call.handle = sandbox.row.handle;
+  call.limits = by.config.sandbox_limits;
+  const bool for_a_call = how != ISOGATE_OPEN_RUNNING_ONLY;  // what fails in the background costs no call
+  if (for_a_call) backend.breakers.started(wanted.tenant, std::chrono::steady_clock::now());
+  const ipc::Reply reply = co_await by.channel->call(std::move(call));
+  if (for_a_call) backends_.judge(backend, sandbox.row, reply);
+  const bool final_word = reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
+                          reply.status == ISOGATE_UNSUPPORTED;
+  if (reply.status == ISOGATE_SANDBOX_LOST) sandbox.row.state = SandboxRow::State::kLost;
+  if (reply.status == ISOGATE_OK) co_return std::get<ipc::Opened>(reply.value);
+  const bool nothing_made = reply.status != ISOGATE_LOST && by.channel->connected();
+  if (nothing_made && sandbox.known && sandbox.row.state == SandboxRow::State::kOpening)
+    forget_intent(sandbox);
+  ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
+  if (reply.status == ISOGATE_LOST)
+    error.code = Code::kBackendUnavailable;  // nothing of the tenant's had started
+  if (!for_a_call) error.permanent = final_word;
+  throw error;
+}
+
+// At every open: what is measured, or was before the first tenant command, against what is claimed and asked
+// for now. Throws ApiError on a mismatch.
+asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
+                                                const std::string& request_id) {
+  isogate_evidence evidence{};
+  std::string why_not;
+  if ((by.probe.capabilities & ISOGATE_CAP_EVIDENCE) != 0) {
+    ipc::EvidenceCall call;
+    call.call.request_id = request_id;
+    call.sandbox_id = sandbox.row.sandbox_id;
+    call.gateway_address = gateway_address_;
+    call.gateway_port = gateway_port_;
+    call.gateway_listeners = gateway_listeners_;
+    const ipc::Reply reply = co_await by.channel->call(std::move(call));
+    if (reply.status != ISOGATE_OK && !by.channel->connected()) throw is_restarting(by.config.name);
+    if (reply.status == ISOGATE_SANDBOX_LOST) {
+      sandbox.row.state = SandboxRow::State::kLost;
+      throw from_backend({reply.status, reply.os_errno, reply.message});
+    }
+    if (reply.status == ISOGATE_OK)
+      evidence = std::get<isogate_evidence>(reply.value);
+    else
+      why_not = ": " + reply.message;
+  }
+  const Claim claim{.isolation = opened.isolation,
+                    .locality = by.probe.locality,
+                    .capabilities = by.probe.capabilities,
+                    .uid = opened.uid,
+                    .egress = by.config.egress,
+                    .limits = by.config.sandbox_limits,
+                    .limits_best_effort = by.config.limits_best_effort,
+                    .started_by_root = started_by_root_};
+  const auto mismatch = evidence_mismatch(evidence, claim, host_namespaces_);
+  if (!mismatch) co_return;
+  log::error("evidence_mismatch", {{"sandbox_id", sandbox.row.sandbox_id},
+                                   {"backend", by.config.name},
+                                   {"mismatch", *mismatch + why_not}});
+  throw ApiError{.code = Code::kBackendUnavailable,
+                 .message = "the sandbox was closed: what was measured inside is not what backend `" +
+                            by.config.name + "` claims: " + *mismatch + why_not};
+}
+
+// Waits until the row is on disk: an exec answers only after that.
+asio::awaitable<Result<void>> Sandboxes::commit(const Sandbox& sandbox) {
+  std::function<void(State::Done)> put = [&](State::Done done) {
+    state_.put_sandbox(sandbox.row, std::move(done));
+  };
+  co_return co_await stored(std::move(put));
+}
+
+// Asks the store for one change, and waits for what came of it.
+asio::awaitable<Result<void>> Sandboxes::stored(std::function<void(State::Done)> act) {
+  const auto done = std::make_shared<Event>(executor_);
+  const auto outcome = std::make_shared<std::optional<Error>>();
+  act([executor = executor_, done, outcome](Result<void> result) {
+    if (!result) *outcome = result.error();
+    asio::post(executor, [done] { done->set(); });
+  });
+  co_await done->wait();
+  if (*outcome) co_return **outcome;
+  co_return Result<void>();
+}
+
+namespace {
+
+constexpr size_t kAtOnce = 8;  // less than what a host keeps beside execs and file calls
+constexpr int kTries = 6;
+constexpr size_t kMoreThanKnown = 1 << 16;  // that a backend may enumerate
+constexpr size_t kUnknownListed = 16;
+constexpr seconds kLook{1};
+
+seconds pause_after(int tries) { return seconds(1 << tries); }
+
+using Ids = std::unordered_set<std::string>;
+
+// The ids of what runs; nullopt: it could not be found out.
+asio::awaitable<std::optional<Ids>> running_in(std::shared_ptr<BackendChannel> channel, size_t most) {
+  std::function<ipc::Call(Fd)> ask = [](Fd out) {
+    ipc::EnumerateCall call;
+    call.call.request_id = "re-attach";
+    call.out = std::move(out);
+    return ipc::Call(std::move(call));
+  };
+  Ids running;
+  std::function<void(ipc::Found)> take = [&running](ipc::Found found) {
+    if ((found.flags & ISOGATE_SANDBOX_RUNS) != 0) running.insert(std::move(found.sandbox_id));
+  };
+  const Result<void> listed = co_await enumerate(channel, std::move(ask), most, std::move(take));
+  if (listed.ok()) co_return running;
+  log::warn("sandboxes_not_enumerated", {{"reason", listed.error().message}});
+  co_return std::nullopt;
+}
+
+// Whatever is not known for sure is a file.
+asio::awaitable<bool> has_no_files(const Sandbox& sandbox, std::shared_ptr<BackendChannel> channel) {
+  auto ends = make_pipe();
+  if (!ends) co_return false;
+  asio::posix::stream_descriptor pipe(channel->executor(), ends->read.release());
+  ipc::FileCall call;
+  call.call.request_id = "clean-up";
+  call.verb = ipc::FileVerb::kList;
+  call.sandbox_id = sandbox.row.sandbox_id;
+  call.limit = 1;
+  call.body = std::move(ends->write);
+  const ipc::Reply reply = co_await channel->call(std::move(call));
+  int waiting = 0;
+  co_return reply.status == ISOGATE_OK&& ::ioctl(pipe.native_handle(), FIONREAD, &waiting) == 0 &&
+      waiting == 0;
+}
+
+class Counted {
+ public:
+  explicit Counted(size_t& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  size_t& count_;
+};
+
+}  // namespace
+
+struct Sandboxes::Left {
+  std::shared_ptr<Sandbox> sandbox;
+  int tries = 0;
+  steady_clock::time_point due;
+  bool done = false;
+};
+
+struct Sandboxes::Round {
+  explicit Round(const asio::any_io_executor& executor) : end(executor) {}
+  std::vector<Left*> todo;
+  size_t next = 0, working = 0;
+  Event end;
+};
+
+asio::awaitable<void> Sandboxes::reattach(std::shared_ptr<Backend> backend) {
+  const auto channel = backend->channel;
+  asio::steady_timer pause(executor_);
+  std::optional<std::vector<Left>> left;
+  for (int tries = 0; backend->channel == channel;) {
+    const bool serves = backend->probe && backend->probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
+    if (serves) {
+      const Counted counted(reattaching_);
+      if (!left) co_await end_never_accepted(backend);
+      if (!left) left = co_await look_what_runs(*backend);
+      if (!left) tries = std::min(tries + 1, kTries);
+      if (left) co_await reattach_due(backend, *left);
+    }
+    if (left && left->empty()) co_return;
+    pause.expires_after(left ? kLook : pause_after(tries));
+    co_await pause.async_wait(asio::use_awaitable);
+  }
+}
+
+// What a crash left between its intent and its acceptance, or in the middle of its purge. Nothing of a tenant
+// ran in the former: what holds no file is removed, the rest is stopped and found again by who calls.
+asio::awaitable<void> Sandboxes::end_never_accepted(std::shared_ptr<Backend> backend) {
+  std::vector<std::shared_ptr<Sandbox>> due;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    if (!sandbox->left_over || sandbox->row.backend != backend->config.name) continue;
+    sandbox->left_over = false;  // tried once: what ends its host would end it again and again
+    if (sandbox->known && !sandbox->row.was_accepted() && !sandbox->open_in) due.push_back(sandbox);
+  }
+  for (const auto& sandbox : due) {
+    const auto now =
+        sandboxes_.find(sandbox->row.sandbox_id);  // its agent may have ended it and begun another
+    if (!sandbox->known || now == sandboxes_.end() || now->second != sandbox) continue;
+    if (!backend->channel || sandbox->changing || sandbox->calls != 0 || sandbox->open_in) continue;
+    const Wanted wanted{
+        .tenant = sandbox->row.tenant, .agent = sandbox->row.agent_id, .request_id = "clean-up"};
+    std::string why_not;
+    try {
+      if (!sandbox->closing) {
+        const Change changing(sandbox);
+        const bool there = co_await attach_to_close(*sandbox, *backend, wanted.request_id);
+        const bool empty = !there || co_await has_no_files(*sandbox, sandbox->open_in);
+        sandbox->closing = empty ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
+      }
+      co_await finish_closing(sandbox, wanted);
+    } catch (const ApiError& error) {
+      why_not = error.message;
+    } catch (const std::exception& error) {
+      why_not = error.what();
+    }
+    if (!why_not.empty()) {
+      log::warn("sandbox_not_ended", {{"sandbox_id", sandbox->row.sandbox_id}, {"reason", why_not}});
+      continue;
+    }
+    log::info("sandbox_never_accepted_ended", {{"sandbox_id", sandbox->row.sandbox_id}});
+    if (!sandbox->known) continue;
+    sandbox->known = false;
+    state_.remove_sandbox(sandbox->row.sandbox_id, {});
+    forget_if_unknown(std::string(sandbox->row.sandbox_id));
+  }
+}
+
+asio::awaitable<std::optional<std::vector<Sandboxes::Left>>> Sandboxes::look_what_runs(
+    const Backend& backend) {
+  const auto channel = backend.channel;
+  const auto running = co_await running_in(channel, most_ + std::min(most_, kMoreThanKnown));
+  if (!running) co_return std::nullopt;
+  std::vector<Left> left;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    if (!sandbox->known || !sandbox->row.was_accepted() || sandbox->closing) continue;
+    if (sandbox->row.backend != backend.config.name || sandbox->open_in == channel) continue;
+    if (running->contains(id) || (sandbox->runs && sandbox->open_in)) left.push_back({.sandbox = sandbox});
+  }
+  size_t unknown = 0;
+  for (const std::string& id : *running)
+    if (!sandboxes_.contains(id) && ++unknown <= kUnknownListed)
+      log::warn("sandbox_runs_unknown", {{"backend", backend.config.name}, {"sandbox_id", id}});
+  if (unknown > kUnknownListed)
+    log::warn("sandboxes_run_unknown", {{"backend", backend.config.name}, {"count", unknown}});
+  if (!left.empty())
+    log::info("sandboxes_run_already", {{"backend", backend.config.name}, {"count", left.size()}});
+  co_return left;
+}
+
+asio::awaitable<void> Sandboxes::reattach_due(std::shared_ptr<Backend> backend, std::vector<Left>& left) {
+  const auto round = std::make_shared<Round>(executor_);
+  for (Left& each : left) {
+    const bool busy = backend->channel && busy_before(*each.sandbox, *backend->channel);
+    if (!busy && !each.sandbox->changing && each.due <= steady_clock::now()) round->todo.push_back(&each);
+  }
+  round->working = std::min(kAtOnce, round->todo.size());
+  if (round->working == 0) co_return;
+  for (size_t i = round->working; i > 0; --i)
+    asio::co_spawn(executor_, reattach_some(backend, round), asio::detached);
+  co_await round->end.wait();
+  std::erase_if(left, [](const Left& each) { return each.done; });
+}
+
+asio::awaitable<void> Sandboxes::reattach_some(std::shared_ptr<Backend> backend,
+                                               std::shared_ptr<Round> round) {
+  while (round->next < round->todo.size()) co_await reattach_one(*backend, *round->todo[round->next++]);
+  if (--round->working == 0) round->end.set();
+}
+
+// A call that comes meanwhile waits, and opens it itself if need be.
+asio::awaitable<void> Sandboxes::reattach_one(Backend& backend, Left& left) {
+  Sandbox& sandbox = *left.sandbox;
+  if (!backend.channel || sandbox.changing || busy_before(sandbox, *backend.channel)) co_return;
+  left.done = !sandbox.known || sandbox.closing || sandbox.open_in == backend.channel;
+  if (left.done) co_return;
+  const Change changing(left.sandbox);
+  const Wanted wanted{.tenant = sandbox.row.tenant, .agent = sandbox.row.agent_id, .request_id = "re-attach"};
+  std::string why_not;
+  try {
+    co_await open(sandbox, backend, wanted, ISOGATE_OPEN_RUNNING_ONLY);
+    left.done = true;
+  } catch (const ApiError& error) {
+    left.done = error.permanent;
+    why_not = error.message;
+  } catch (const std::exception& error) {
+    why_not = error.what();
+  }
+  const bool warn = ++left.tries == kTries;  // it is tried on, once a minute
+  left.due = steady_clock::now() + pause_after(std::min(left.tries, kTries));
+  if (sandbox.used == steady_clock::time_point{}) sandbox.used = steady_clock::now();
+  if (!why_not.empty() && (left.done || warn)) {
+    sandbox.open_in.reset();
+    log::warn("sandbox_not_reattached", {{"sandbox_id", sandbox.row.sandbox_id}, {"reason", why_not}});
+  }
+}
+
+void Sandboxes::release_removed() {
+  for (const auto& [id, sandbox] : sandboxes_)
+    if (sandbox->open_in && !backends_.find(sandbox->row.backend))
+      sandbox->open_in = sandbox->open_in->shared_from_this();  // known, and no longer held
+}
+
+// What is idle in one backend: an engine that is slow holds up its own sandboxes only.
+struct Sandboxes::IdleRound {
+  std::vector<std::shared_ptr<Sandbox>> idle;
+  size_t next = 0, working = 0;
+};
+
+asio::awaitable<void> Sandboxes::stop_idle(std::function<seconds()> limit) {
+  asio::steady_timer timer(executor_);
+  for (;;) {
+    timer.expires_after(std::clamp(limit() / 4, seconds(1), seconds(30)));
+    co_await timer.async_wait(asio::use_awaitable);
+    if (limit() == seconds(0)) continue;
+    std::unordered_map<std::string, std::shared_ptr<IdleRound>> rounds;  // by backend
+    for (const auto& [id, sandbox] : sandboxes_) {
+      const bool open = sandbox->known && sandbox->open_in && !sandbox->changing;
+      if (!open || sandbox->calls != 0 || steady_clock::now() - sandbox->used < limit()) continue;
+      if (stopping_idle_.contains(sandbox->row.backend)) continue;  // the round before goes on
+      auto& round = rounds[sandbox->row.backend];
+      if (!round) round = std::make_shared<IdleRound>();
+      round->idle.push_back(sandbox);
+    }
+    for (const auto& [backend, round] : rounds) {
+      stopping_idle_.insert(backend);
+      round->working = std::min(kIdleAtOnce, round->idle.size());
+      for (size_t i = round->working; i > 0; --i)
+        asio::co_spawn(executor_, stop_some_idle(backend, round, limit()), asio::detached);
+    }
+  }
+}
+
+asio::awaitable<void> Sandboxes::stop_some_idle(std::string backend, std::shared_ptr<IdleRound> round,
+                                                seconds limit) {
+  while (round->next < round->idle.size()) co_await stop_if_idle(round->idle[round->next++], limit);
+  if (--round->working == 0) stopping_idle_.erase(backend);
+}
+
+// What cannot be stopped now is tried again at the next tick.
+asio::awaitable<void> Sandboxes::stop_if_idle(std::shared_ptr<Sandbox> sandbox, seconds limit) {
+  const auto backend = backends_.find(sandbox->row.backend);
+  if (!backend || !backend->channel || sandbox->changing || sandbox->calls != 0) co_return;
+  const auto channel = backend->channel;
+  if (sandbox->open_in != channel) co_return;
+  if (steady_clock::now() - sandbox->used < limit) co_return;
+  const Change changing(sandbox);  // whoever calls meanwhile waits, and opens it again
+  std::string why_not;
+  try {
+    co_await close(*sandbox, *backend, ISOGATE_CLOSE_STOP, "idle");
+  } catch (const ApiError& error) {
+    why_not = error.message;
+  } catch (const std::exception& error) {
+    why_not = error.what();
+  }
+  if (why_not.empty()) {
+    log::info("sandbox_stopped_idle", {{"sandbox_id", sandbox->row.sandbox_id},
+                                       {"tenant", sandbox->row.tenant},
+                                       {"agent_id", sandbox->row.agent_id},
+                                       {"limit_sec", limit.count()}});
+  } else {
+    log::warn("sandbox_not_stopped", {{"sandbox_id", sandbox->row.sandbox_id}, {"reason", why_not}});
+  }
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,359 @@
+#include "gateway/front/state/state.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <iterator>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "gateway/front/state/state_db.h"
+#include "lib/clock.h"
+#include "lib/redact.h"
+
+namespace isogate::front {
+namespace {
+
+constexpr std::chrono::milliseconds kGather{20};   // execs wait for others to share a commit
+constexpr std::chrono::milliseconds kRetry{1000};  // after a failed write
+constexpr size_t kPruneAfter = 2000;               // execs between two prunings
+
+template <typename T>
+void prepend(std::vector<T>& to, std::vector<T>& front) {
+  front.insert(front.end(), std::make_move_iterator(to.begin()), std::make_move_iterator(to.end()));
+  to = std::move(front);
+}
+
+}  // namespace
+
+// Owns the database and the thread that writes it. Everything below `mutex_` is guarded by it; the
+// database is the writer thread's alone once that runs.
+class State::Writer {
+ public:
+  Writer(std::unique_ptr<StateDb> db, Options options) : db_(std::move(db)), options_(std::move(options)) {}
+  ~Writer() { stop(); }
+
+  Result<void> start() {
+    auto ids = db_->load_exec_ids();
+    if (!ids) return ids.error();
+    for (auto& [id, seq] : *ids) {
+      next_seq_ = std::max(next_seq_, seq + 1);
+      known_.emplace(std::move(id), seq);
+    }
+    thread_ = std::thread([this] { run(); });
+    return {};
+  }
+
+  void change_sandbox(SandboxRow row, bool remove, Done done) {
+    std::lock_guard lock(mutex_);
+    pending_.sandboxes.push_back({std::move(row), remove, std::move(done)});
+    wake(true);
+  }
+
+  void touch(std::string sandbox_id, int64_t last_used_ms) {
+    std::lock_guard lock(mutex_);
+    int64_t& latest = touches_[std::move(sandbox_id)];
+    latest = std::max(latest, last_used_ms);
+    wake(false);
+  }
+
+  void exec_opened(ExecRow row) {
+    std::lock_guard lock(mutex_);
+    if (in_flight_ + pending_.opened.size() + pending_.closed.size() >= options_.max_pending_execs) {
+      ++dropped_;
+      return wake(false);
+    }
+    auto [known, fresh] = known_.try_emplace(row.exec_id, next_seq_);
+    if (!fresh) return;
+    pending_.opened.push_back({next_seq_++, std::move(row)});
+    wake(false);
+  }
+
+  void exec_closed(const std::string& exec_id, ExecOutcome outcome) {
+    std::lock_guard lock(mutex_);
+    auto known = known_.find(exec_id);
+    if (known == known_.end()) return;
+    int64_t seq = known->second;
+    if (!pending_.opened.empty() && seq >= pending_.opened.front().seq) {
+      std::optional<ExecOutcome>& ended =
+          pending_.opened[static_cast<size_t>(seq - pending_.opened.front().seq)].row.ended;
+      if (!ended) ended = std::move(outcome);
+    } else {
+      pending_.closed.push_back({seq, std::move(outcome)});
+    }
+    wake(false);
+  }
+
+  // Runs `work` on the writer thread after all calls before it, with how writing them went.
+  void then(std::function<void(const Result<void>&)> work) {
+    std::lock_guard lock(mutex_);
+    queries_.push_back(std::move(work));
+    wake(true);
+  }
+
+  template <typename T>
+  Result<T> wait_for(std::function<Result<T>(const Result<void>&)> work) {
+    std::mutex mutex;
+    std::condition_variable ready;
+    std::optional<Result<T>> answer;
+    then([&](const Result<void>& before) {
+      Result<T> made = work(before);
+      std::lock_guard lock(mutex);
+      answer = std::move(made);
+      ready.notify_one();
+    });
+    std::unique_lock lock(mutex);
+    ready.wait(lock, [&] { return answer.has_value(); });
+    return *std::move(answer);
+  }
+
+  Result<std::optional<ExecRow>> find(const std::string& exec_id) {
+    std::optional<int64_t> seq = seq_of(exec_id);
+    if (!seq) return std::optional<ExecRow>();
+    Result<std::vector<ExecRow>> rows = db_->load_exec(exec_id, *seq);
+    if (!rows) return rows.error();
+    return rows->empty() ? std::optional<ExecRow>() : std::optional(rows->front());
+  }
+
+  Result<std::vector<ExecRow>> close_open(const std::string& reason, int64_t at_ms) {
+    Result<std::vector<ExecRow>> rows = db_->load_open_execs();
+    if (!rows) return rows;
+    StateBatch batch;
+    for (ExecRow& row : *rows) {
+      std::optional<int64_t> seq = seq_of(row.exec_id);
+      row.ended.emplace();
+      row.ended->ended_ms = at_ms;
+      row.ended->outcome = Outcome::kUnknown;
+      row.ended->reason = reason;
+      row.ended->duration_ms = static_cast<uint64_t>(std::max<int64_t>(0, at_ms - row.started_ms));
+      if (seq) batch.closed.push_back({*seq, *row.ended});
+    }
+    if (batch.closed.empty()) return rows;
+    if (Result<void> written = db_->apply(batch); !written) return written.error();
+    return rows;
+  }
+
+  StateDb& db() { return *db_; }
+
+  std::optional<Error> last_error() const {
+    std::lock_guard lock(mutex_);
+    return error_;
+  }
+  uint64_t dropped() const {
+    std::lock_guard lock(mutex_);
+    return dropped_;
+  }
+
+ private:
+  using Query = std::function<void(const Result<void>&)>;
+
+  void wake(bool urgent) {
+    urgent_ |= urgent;
+    if (urgent || !awake_) signal_.notify_one();
+    awake_ = true;
+  }
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+      signal_.notify_one();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+  std::optional<int64_t> seq_of(const std::string& exec_id) const {
+    std::lock_guard lock(mutex_);
+    auto known = known_.find(exec_id);
+    return known == known_.end() ? std::nullopt : std::optional(known->second);
+  }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      auto hurry = [&] { return urgent_ || stopping_; };
+      if (error_) {
+        signal_.wait_for(lock, kRetry, hurry);
+      } else {
+        signal_.wait(lock, [&] { return awake_ || stopping_; });
+        signal_.wait_for(lock, kGather, hurry);
+      }
+      bool last = stopping_;
+      StateBatch batch = take();
+      std::vector<Query> queries = std::exchange(queries_, {});
+      lock.unlock();
+      write(batch, queries);
+      lock.lock();
+      in_flight_ = 0;
+      if (last) return;
+    }
+  }
+
+  StateBatch take() {
+    awake_ = urgent_ = false;
+    StateBatch batch = std::exchange(pending_, {});
+    for (auto& [id, used] : touches_) batch.touches.push_back({id, used});
+    touches_.clear();
+    in_flight_ = batch.opened.size() + batch.closed.size();
+    return batch;
+  }
+
+  void write(StateBatch& batch, std::vector<Query>& queries) {
+    bool nothing =
+        batch.sandboxes.empty() && batch.touches.empty() && batch.opened.empty() && batch.closed.empty();
+    Result<void> written;
+    if (!nothing || last_error()) written = db_->apply(batch);
+    std::vector<SandboxChange> changes = std::exchange(batch.sandboxes, {});
+    size_t execs = batch.opened.size();
+    if (!written) put_back(batch);
+    report_health(written);
+    for (SandboxChange& change : changes)
+      if (change.done) change.done(written);
+    for (Query& query : queries) query(written);
+    if (written) prune_now_and_then(execs);
+  }
+
+  // Execs are tried again, in front of what came meanwhile; so seq stays without gaps.
+  void put_back(StateBatch& batch) {
+    std::lock_guard lock(mutex_);
+    in_flight_ = 0;
+    for (ClosedExec& closed : pending_.closed) fold(batch, closed);
+    std::erase_if(pending_.closed, [](const ClosedExec& closed) { return closed.seq == 0; });
+    prepend(pending_.opened, batch.opened);
+    prepend(pending_.closed, batch.closed);
+    for (Touch& touch : batch.touches) touches_.emplace(std::move(touch.sandbox_id), touch.last_used_ms);
+  }
+
+  static void fold(StateBatch& batch, ClosedExec& closed) {
+    if (batch.opened.empty() || closed.seq < batch.opened.front().seq) return;
+    std::optional<ExecOutcome>& ended =
+        batch.opened[static_cast<size_t>(closed.seq - batch.opened.front().seq)].row.ended;
+    if (!ended) ended = std::move(closed.outcome);
+    closed.seq = 0;
+  }
+
+  void report_health(const Result<void>& written) {
+    std::optional<Error> error;
+    if (!written) error = written.error();
+    bool changed = false;
+    {
+      std::lock_guard lock(mutex_);
+      if (dropped_ > reported_dropped_) {
+        reported_dropped_ = dropped_;
+        changed = true;
+        if (!error) lost_ = Error{ISOGATE_RESOURCE_EXHAUSTED, 0, lost_text()};
+      }
+      changed |= error.has_value() != error_.has_value();
+      error_ = error;
+    }
+    report(changed, error);
+  }
+
+  std::string lost_text() const {
+    return std::to_string(dropped_) + " exec records were given up, the state database could not keep up";
+  }
+
+  void report(bool changed, const std::optional<Error>& error) {
+    std::optional<Error> lost = std::exchange(lost_, std::nullopt);
+    if (!options_.on_health) return;
+    if (lost) options_.on_health(lost);
+    if (changed) options_.on_health(error);
+  }
+
+  void prune_now_and_then(size_t execs) {
+    since_prune_ += execs;
+    if (since_prune_ < kPruneAfter && wall_clock_ms() < next_prune_ms_) return;
+    since_prune_ = 0;
+    next_prune_ms_ = wall_clock_ms() + 3600 * 1000;
+    Result<std::vector<std::string>> pruned =
+        db_->prune(options_.max_closed_execs, wall_clock_ms() - options_.max_closed_age_ms);
+    if (!pruned) return report_health(pruned.error());
+    std::lock_guard lock(mutex_);
+    for (const std::string& id : *pruned) known_.erase(id);
+  }
+
+  std::unique_ptr<StateDb> db_;
+  Options options_;
+  size_t since_prune_ = 0;  // these four: the writer thread's
+  int64_t next_prune_ms_ = 0;
+  std::optional<Error> lost_;
+  uint64_t reported_dropped_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable signal_;
+  StateBatch pending_;
+  std::unordered_map<std::string, int64_t> touches_;
+  std::unordered_map<std::string, int64_t> known_;  // exec_id → seq, of all rows there are
+  std::vector<Query> queries_;
+  size_t in_flight_ = 0;  // execs in the batch that is being written
+  int64_t next_seq_ = 1;
+  uint64_t dropped_ = 0;
+  bool awake_ = false, urgent_ = false, stopping_ = false;
+  std::optional<Error> error_;
+  std::thread thread_;
+};
+
+State::State(std::unique_ptr<Writer> writer) : writer_(std::move(writer)) {}
+State::~State() = default;
+
+Result<std::unique_ptr<State>> State::open(const std::string& path, Options options) {
+  Result<std::unique_ptr<StateDb>> db = StateDb::open(path, options.sync_sandboxes);
+  if (!db) return db.error();
+  auto writer = std::make_unique<Writer>(std::move(*db), std::move(options));
+  if (Result<void> started = writer->start(); !started) return started.error();
+  return std::unique_ptr<State>(new State(std::move(writer)));
+}
+
+Result<std::vector<SandboxRow>> State::load_sandboxes() {
+  return writer_->wait_for<std::vector<SandboxRow>>(
+      [this](const Result<void>& before) -> Result<std::vector<SandboxRow>> {
+        if (!before) return before.error();
+        return writer_->db().load_sandboxes();
+      });
+}
+
+Result<std::vector<ExecRow>> State::close_open_execs(const std::string& reason, int64_t at_ms) {
+  return writer_->wait_for<std::vector<ExecRow>>(
+      [&](const Result<void>& before) -> Result<std::vector<ExecRow>> {
+        if (!before) return before.error();
+        return writer_->close_open(reason, at_ms);
+      });
+}
+
+void State::put_sandbox(SandboxRow row, Done done) {
+  writer_->change_sandbox(std::move(row), false, std::move(done));
+}
+
+void State::remove_sandbox(std::string sandbox_id, Done done) {
+  SandboxRow row;
+  row.sandbox_id = std::move(sandbox_id);
+  writer_->change_sandbox(std::move(row), true, std::move(done));
+}
+
+void State::touch_sandbox(std::string sandbox_id, int64_t last_used_ms) {
+  writer_->touch(std::move(sandbox_id), last_used_ms);
+}
+
+void State::exec_opened(ExecRow row) { writer_->exec_opened(std::move(row)); }
+
+void State::exec_closed(const std::string& exec_id, ExecOutcome outcome) {
+  outcome.reason = redact(outcome.reason);
+  writer_->exec_closed(exec_id, std::move(outcome));
+}
+
+void State::find_exec(std::string exec_id, std::function<void(Result<std::optional<ExecRow>>)> found) {
+  writer_->then([this, exec_id = std::move(exec_id), found = std::move(found)](const Result<void>& before) {
+    before ? found(writer_->find(exec_id)) : found(before.error());
+  });
+}
+
+Result<void> State::flush() {
+  return writer_->wait_for<void>([](const Result<void>& before) { return before; });
+}
+
+std::optional<Error> State::last_error() const { return writer_->last_error(); }
+uint64_t State::dropped_execs() const { return writer_->dropped(); }
+
+}  // namespace isogate::front

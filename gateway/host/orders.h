@@ -1,0 +1,25 @@
+// What the supervisor orders a backend host: records of its control socket. nlohmann/json stays in the
+// source. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "gateway/config/config.h"
+#include "gateway/host/instance.h"
+
+namespace isogate {
+
+struct HostOrder {
+  Config config;
+  BackendConfig backend;  // the one of them to serve
+  uint64_t generation = 0;
+  HostPaths places;
+  std::string copy_dir;
+};
+Result<HostOrder> parse_start(const std::string& record);
+
+// How sandboxes are to be closed, ISOGATE_CLOSE_*; nothing: it is no order to stop.
+std::optional<uint32_t> parse_stop(const std::string& record);
+
+}  // namespace isogate
