@@ -1,7 +1,6 @@
 #include "plugins/docker/backend.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,13 +9,17 @@
 #include <climits>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
 
-#include "plugins/docker/companion_config.h"
-#include "plugins/docker/or_throw.h"
+#include "plugins/common/bounded_call.h"
+#include "plugins/common/or_throw.h"
+#include "plugins/docker/companions/companion_config.h"
+#include "plugins/docker/requirements.h"
 #include "plugins/docker/volumes.h"
-#include "runner/workspace.h"
-#include "runner/workspace_state.h"
-#include "runner/workspace_tree.h"
+#include "runner/files/workspace.h"
+#include "runner/files/workspace_state.h"
+#include "runner/files/workspace_tree.h"
 
 namespace isogate::docker {
 namespace {
@@ -69,21 +72,30 @@ std::optional<TlsFiles> tls_of(const Config& config) {
   return TlsFiles{config.ca, config.certificate, config.key, true};
 }
 
-constexpr std::chrono::milliseconds kSoon{2'000};
+constexpr std::chrono::milliseconds kBackendPatience{2'000};
 
 std::string undo_key(const std::string& id) { return "undo " + id; }
 
 // The same bounds as in the configuration.
-void check_asked_limits(const isogate_limits& asked) {
-  const auto check = [](const std::string& key, uint64_t value, uint64_t unit, uint64_t least) {
-    if (value != 0 && value < least * unit)
-      throw sdk::Error(ISOGATE_UNSUPPORTED, "`limits." + key +
+Limits asked_limits(const isogate_sandbox_spec& spec) {
+  const Limits asked = or_throw(take_limits(spec, "docker", kLimited));
+  const auto check = [&asked](uint32_t id, uint64_t least) {
+    const LimitKind& kind = kLimitKinds[limit_row(id)];
+    if (asked.get(id) != 0 && asked.get(id) < least * kind.scale)
+      throw sdk::Error(ISOGATE_UNSUPPORTED, std::string("`limits.") + kind.setting +
                                                 "` of backend `docker` must be 0 or at least " +
                                                 std::to_string(least) + ": nothing runs in less");
   };
-  check("memory_mb", asked.memory_bytes, 1 << 20, kLeastMemoryMb);
-  check("max_pids", asked.pids, 1, kLeastPids);
-  check("cpu_percent", asked.cpu_millis, 10, 1);
+  check(ISOGATE_LIMIT_MEMORY_BYTES, kLeastMemoryMb);
+  check(ISOGATE_LIMIT_PIDS, kLeastContainerPids);
+  check(ISOGATE_LIMIT_CPU_MILLIS, 1);
+  return asked;
+}
+
+// As far as they are known here; asked_limits() refuses the others.
+Limits wanted_limits(const isogate_sandbox_spec& spec) {
+  auto wanted = Limits::take(spec.limits, spec.limit_count, UnknownLimit::kSkip);
+  return wanted ? wanted->only(kLimited) : Limits();
 }
 
 }  // namespace
@@ -97,7 +109,8 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
       sandboxes_dir_(sdk::view(host.abi().sandboxes_dir)),
       shell_(sdk::view(host.abi().shell)),
       toolchain_(sdk::view(host.abi().toolchain_path)),
-      registry_({.uids_dir = std::string(sdk::view(host.abi().uids_dir)), .sandboxes_dir = sandboxes_dir_}) {
+      registry_({.uids_dir = std::string(sdk::view(host.abi().uids_dir)), .sandboxes_dir = sandboxes_dir_}),
+      orphans_([this]() -> Services& { return services(); }, instance_, name_, sandboxes_dir_) {
   for (uint64_t i = 0; i < host_.abi().shared_dir_count; ++i)
     check_shared(config_, std::string(sdk::view(host_.abi().shared_dirs[i].prefix)));
   for (const std::string& relaxed : relaxations_of(config_))
@@ -130,31 +143,12 @@ std::unique_ptr<Pool> Backend::make_pool() {
   return std::make_unique<Pool>(std::move(options));
 }
 
-namespace {
-
-// A backend host has neither HOME nor XDG_RUNTIME_DIR in its environment: what they would be.
-Environment environment() {
-  return [given = process_environment()](const std::string& name) -> std::optional<std::string> {
-    if (auto value = given(name)) return value;
-    if (name == "XDG_RUNTIME_DIR") return "/run/user/" + std::to_string(::geteuid());
-    if (name != "HOME") return std::nullopt;
-    char text[4096];
-    passwd entry{};
-    passwd* found = nullptr;
-    if (::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) != 0 || found == nullptr)
-      return std::nullopt;
-    return std::string(found->pw_dir);
-  };
-}
-
-}  // namespace
-
 Services& Backend::services() {
   const std::lock_guard lock(mutex_);
   if (services_) return *services_;
   const std::string runner = find_runner(config_.runner);
-  auto made = std::make_unique<Services>(host_, config_,
-                                         resolve_address(config_.host, tls_of(config_), environment()));
+  auto made = std::make_unique<Services>(
+      host_, config_, resolve_address(config_.host, tls_of(config_), process_environment()));
   made->runner = runner;
   services_ = std::move(made);
   return *services_;
@@ -162,7 +156,6 @@ Services& Backend::services() {
 
 void Backend::check_asked(const isogate_sandbox_spec& spec) const {
   const auto refuse = [](const std::string& why) { throw sdk::Error(ISOGATE_UNSUPPORTED, why); };
-  const bool best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   if (spec.egress == ISOGATE_EGRESS_PROXY)
     refuse("backend `docker` has no egress proxy: egress: deny or allow");
   const bool way_out = config_.network && !config_.internal;
@@ -171,11 +164,7 @@ void Backend::check_asked(const isogate_sandbox_spec& spec) const {
         "egress is to be denied, and `network: dedicated` has a way out: set `network` to none or internal");
   if (spec.egress == ISOGATE_EGRESS_ALLOW && !way_out)
     refuse("egress is to be allowed, and this `network` has no way out: set `network: dedicated`");
-  if (spec.limits.disk_bytes != 0 && !best_effort)
-    refuse(
-        "backend `docker` cannot limit the disk space of a sandbox: leave it out, or write limits: "
-        "best_effort");
-  check_asked_limits(spec.limits);
+  asked_limits(spec);
 }
 
 Parts Backend::parts_of(const std::string& id, const std::string& made_as, const std::string& directory,
@@ -271,7 +260,7 @@ void Backend::undo(const std::string& id, uint32_t uid, std::shared_ptr<Containe
     container->end(call);
   };
   try {
-    const Bounded soon(kSoon);
+    const BoundedCall soon(kBackendPatience);
     work(soon.call());
   } catch (const std::exception&) {
     services().background.begin(undo_key(id), "what was made of " + id + " is removed", work);
@@ -298,7 +287,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
                                                   const OpenCall& asked, isogate_sandbox_info& info) {
   if (!pool_ || asked.attach_only || or_throw(Workspace::exists(sandboxes_dir_, asked.id))) return nullptr;
   const Surroundings& around = surroundings(call);
-  auto taken = pool_->take(asked.id, limits_of(config_, spec.limits));
+  auto taken = pool_->take(asked.id, limits_of(config_, wanted_limits(spec)));
   if (!taken) return nullptr;
   const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
@@ -313,21 +302,21 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
 }
 
 // What would be refused now is not to go on either.
-void Backend::take_up(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const {
+void Backend::re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const {
   try {
     check_asked(spec);
   } catch (const sdk::Error&) {
     container.end(call);
     throw;
   }
-  container.take_up(call);
+  container.re_attach(call);
 }
 
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& given,
                                             isogate_sandbox_info& info) {
   isogate_sandbox_spec spec = given;
-  const bool as_it_is = (given.flags & ISOGATE_OPEN_AS_IT_IS) != 0;
-  if (as_it_is) spec.flags = (given.flags & ~ISOGATE_OPEN_AS_IT_IS) | ISOGATE_OPEN_ATTACH_ONLY;
+  const bool as_it_is = (given.flags & ISOGATE_OPEN_RUNNING_ONLY) != 0;
+  if (as_it_is) spec.flags = (given.flags & ~ISOGATE_OPEN_RUNNING_ONLY) | ISOGATE_OPEN_ATTACH_ONLY;
   const OpenCall asked = or_throw(check_open(spec, sandboxes_dir_));
   Services& use = services();
   use.background.cancel(undo_key(asked.id), call);
@@ -351,12 +340,12 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
   Parts parts = parts_of(spec, asked.id, directory.get(), uid);
-  auto container = std::make_shared<Container>(use, std::move(parts), limits_of(config_, spec.limits),
+  auto container = std::make_shared<Container>(use, std::move(parts), limits_of(config_, wanted_limits(spec)),
                                                std::move(directory), std::move(gate));
   bool adopted = as_it_is;
   try {
     if (as_it_is)
-      take_up(call, spec, *container);
+      re_attach(call, spec, *container);
     else if (to_close)
       adopted = container->attach(refusal, call);
     else
@@ -368,6 +357,171 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   }
   info.flags = (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0) | (adopted ? 0 : ISOGATE_SANDBOX_FRESH);
   return sandbox_of(around, asked.id, uid, std::move(container), info);
+}
+
+namespace {
+
+constexpr std::chrono::milliseconds kProbe{5'000}, kPing{3'000};
+constexpr std::chrono::minutes kStands{10};
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+// ISOGATE_CAP_SANDBOX_LIMIT_*
+uint64_t limits_of(const EngineInfo& info) {
+  // podman claims that it can there, and leaves them out in silence.
+  if (info.rootless && (info.cgroup_version == "1" || info.cgroup_driver == "none")) return 0;
+  return (info.memory_limit ? ISOGATE_CAP_SANDBOX_LIMIT_MEMORY : 0) |
+         (info.cpu_quota ? ISOGATE_CAP_SANDBOX_LIMIT_CPU : 0) |
+         (info.pids_limit ? ISOGATE_CAP_SANDBOX_LIMIT_PIDS : 0);
+}
+
+std::string limits_missing(const EngineInfo& info, const Config& config) {
+  std::string missing;
+  const auto check = [&](const char* name, bool wanted, uint64_t limit) {
+    if (wanted && (limits_of(info) & limit) == 0)
+      missing += (missing.empty() ? "" : ", ") + std::string(name);
+  };
+  check("memory_mb", config.memory_mb != 0, ISOGATE_CAP_SANDBOX_LIMIT_MEMORY);
+  check("cpus", config.cpus != 0, ISOGATE_CAP_SANDBOX_LIMIT_CPU);
+  check("pids", config.pids != 0, ISOGATE_CAP_SANDBOX_LIMIT_PIDS);
+  return missing;
+}
+
+// Why this Engine cannot be used; empty: it can.
+std::string obstacle(const EngineInfo& info, const Config& config, bool as_root) {
+  if (info.rootless && as_root && config.workspace != Place::kVolume)
+    return "this Engine is rootless and the gateway is root's: inside, no user but the Engine's own can "
+           "write to "
+           "a directory of this host; start the gateway as that user, or set `workspace: volume`";
+  if (!info.podman && info.processors > 0 && config.cpus > static_cast<double>(info.processors))
+    return "`cpus` is above the " + std::to_string(info.processors) +
+           " processors of this Engine's machine, and it makes no such container: lower it, or set it to 0";
+  const std::string missing = limits_missing(info, config);
+  if (missing.empty()) return {};
+  if (info.rootless && info.cgroup_version == "1")
+    return "this Engine is rootless on cgroups v1, where it cannot limit " + missing +
+           ": use cgroups v2 or an Engine of root, or set these to 0";
+  return "this Engine cannot limit " + missing + ": enable the cgroup controllers, or set these to 0";
+}
+
+}  // namespace
+
+std::string Backend::detail_of(const EngineInfo& info, Services& services) const {
+  std::string detail = std::string(info.rootless ? "rootless " : "") + (info.podman ? "podman " : "Engine ") +
+                       info.version + " (API " + info.api_version + ") at " +
+                       services.engine.address().text() + "; a container" + (as_root_ ? " and a uid" : "") +
+                       " for each sandbox; " + services.choices();
+  if (pool_) detail += "; " + pool_->text();
+  auto relaxed = relaxations_of(config_);
+  if (!as_root_) relaxed.push_back("all sandboxes share uid " + std::to_string(::geteuid()));
+  if (!relaxed.empty()) detail += "; relaxed: " + joined(relaxed);
+  return detail;
+}
+
+std::string Backend::examine(const sdk::Call& call, std::string& detail) {
+  Services& use = services();
+  const EngineInfo info = use.engine.info(Budget(call, kProbe));
+  use.learn(info);
+  engine_limits_ = limits_of(info);
+  detail = detail_of(info, use);
+  const std::string why = obstacle(info, config_, as_root_);
+  return why.empty() ? why_not(use, info, Budget(call, kProbe)) : why;
+}
+
+// An Engine that makes many containers answers a ping, and else nobody for a while: it is still the one that
+// was examined.
+bool Backend::is_busy(const sdk::Call& call, std::string& detail) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (examined_.text.empty() || std::chrono::steady_clock::now() > examined_.at + kStands) return false;
+    detail = examined_.text;
+  }
+  try {
+    services().engine.ping(Budget(call, kPing));
+    return true;
+  } catch (const sdk::Error&) {
+    return false;
+  }
+}
+
+void Backend::probe(const sdk::Call& call, isogate_probe& out) {
+  out.isolation = ISOGATE_ISOLATION_CONTAINER;
+  out.locality = ISOGATE_LOCALITY_DAEMON;
+  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT |
+                     ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits;
+  if (!config_.network || config_.internal) out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
+  if (as_root_) out.capabilities |= ISOGATE_CAP_UID_PER_SANDBOX;
+  out.verdict = ISOGATE_PROBE_UNAVAILABLE;
+  std::string detail;
+  try {
+    const std::string why = examine(call, detail);
+    if (why.empty()) out.verdict = ISOGATE_PROBE_AVAILABLE;
+    const std::lock_guard lock(mutex_);
+    examined_ = {why.empty() ? detail : "", std::chrono::steady_clock::now()};
+    if (!why.empty()) detail = why;
+  } catch (const EngineError& error) {
+    const bool unanswered = error.status() == ISOGATE_UNAVAILABLE && error.http_status() == 0;
+    if (unanswered && is_busy(call, detail))
+      out.verdict = ISOGATE_PROBE_AVAILABLE;
+    else
+      detail = error.what();
+  } catch (const sdk::Error& error) {
+    detail = error.what();
+  }
+  out.capabilities |= engine_limits_;
+  sdk::set_text(out.detail, detail);
+}
+
+namespace {
+
+// What is recorded as the container of a sandbox: its id or, where it was about to be made, its name; empty:
+// none. Nothing: that cannot be read.
+std::optional<std::string> recorded(const sdk::Host& host, int sandboxes, const std::string& id) {
+  try {
+    const Fd directory = or_throw(open_sandbox_directory(sandboxes, id));
+    const auto record = read_record(directory.get());
+    if (!record) return "";
+    return record->id.empty() ? "/" + record->name : record->id;
+  } catch (const sdk::Error& error) {
+    host.log(ISOGATE_LOG_WARN, "whether anything runs in " + id + " is not known: " + error.what());
+    return std::nullopt;
+  }
+}
+
+std::unordered_set<std::string> containers_of(Engine& engine, const std::string& instance,
+                                              const std::string& backend, const sdk::Call& call) {
+  std::unordered_set<std::string> there;
+  for (const Json& each :
+       engine.list({{kLabelInstance, instance}, {kLabelBackend, backend}, {kLabelRole, "sandbox"}}, call)) {
+    there.insert(each.value("Id", ""));
+    for (const Json& name : each.value("Names", Json::array()))
+      if (name.is_string()) there.insert(name.get<std::string>());
+  }
+  return there;
+}
+
+}  // namespace
+
+// One question to the Engine, and none where nothing was recorded.
+void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
+  const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
+  std::vector<std::pair<std::string, std::optional<std::string>>> all;
+  bool any = false;
+  for (std::string& id : or_throw(Workspace::enumerate(sandboxes_dir_, name_))) {
+    auto container = recorded(host_, sandboxes.get(), id);
+    any = any || (container && !container->empty());
+    all.emplace_back(std::move(id), std::move(container));
+  }
+  std::unordered_set<std::string> there;
+  if (any) there = containers_of(services().engine, instance_, name_, call);
+  for (const auto& [id, container] : all) {
+    const bool may_run = !container || (!container->empty() && there.contains(*container));
+    sink.add(id, id, may_run ? ISOGATE_SANDBOX_RUNS : 0);
+  }
 }
 
 }  // namespace isogate::docker

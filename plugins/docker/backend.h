@@ -2,15 +2,17 @@
 // Threads: as backend.h of the SDK says of each function.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "plugins/common/plugin_open.h"
+#include "plugins/docker/orphans.h"
 #include "plugins/docker/pool.h"
 #include "plugins/docker/sandbox.h"
-#include "runner/plugin_open.h"
-#include "runner/workspace_trash.h"
+#include "runner/files/workspace_trash.h"
 
 namespace isogate::docker {
 
@@ -23,12 +25,13 @@ class Backend : public sdk::Backend {
   std::unique_ptr<sdk::Sandbox> open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                      isogate_sandbox_info& info) override;
   void enumerate(const sdk::Call& call, const sdk::RecordSink& sink) override;
+  sdk::Orphans* orphans() override { return &orphans_; }
 
  private:
   // Finds the Engine; throws while there is none.
   Services& services();
   std::string detail_of(const EngineInfo& info, Services& services) const;
-  // Why this Engine cannot be used; empty: it can. `detail` tells what it is. Throws as Engine::info().
+  // Why this Engine cannot be used; empty: it can. `detail` describes it. Throws as Engine::info().
   std::string examine(const sdk::Call& call, std::string& detail);
   bool is_busy(const sdk::Call& call, std::string& detail);
   void check_asked(const isogate_sandbox_spec& spec) const;
@@ -41,10 +44,10 @@ class Backend : public sdk::Backend {
   // while it made it. Throws while that cannot be.
   void remove_unfinished(const std::string& id, const sdk::Call& call);
   void remove_all_of(const std::string& id, uint32_t uid, Container& container, const sdk::Call& call) const;
-  // After a failure, which is what the caller hears of: what runs is ended; with `all` nothing stays. What
+  // After a failure, which is what the caller gets: what runs is ended; with `all` nothing stays. What
   // the Engine does not do at once is done behind the scenes, until the next open().
   void undo(const std::string& id, uint32_t uid, std::shared_ptr<Container> container, bool all) noexcept;
-  void take_up(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const;
+  void re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const;
   // Null: there is none made ahead.
   std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                            const OpenCall& asked, isogate_sandbox_info& info);
@@ -67,6 +70,8 @@ class Backend : public sdk::Backend {
     std::string text;  // of the last good probe; empty: the last one was not
     std::chrono::steady_clock::time_point at;
   } examined_;
+  std::atomic<uint64_t> engine_limits_ = 0;  // ISOGATE_CAP_SANDBOX_LIMIT_* of the Engine as last examined
+  EngineOrphans orphans_;
   std::unique_ptr<Pool> pool_;  // null: none is wanted; ends before what it uses
 };
 

@@ -1,17 +1,14 @@
 #include "plugins/docker/background.h"
 
 #include <poll.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <system_error>
-#include <thread>
 #include <utility>
 
-#include "plugins/docker/or_throw.h"
+#include "lib/fd.h"
+#include "lib/thread.h"
+#include "plugins/common/or_throw.h"
 
 namespace isogate::docker {
 namespace {
@@ -24,15 +21,6 @@ constexpr int kFirstPause = 100, kLongestPause = 10'000;  // ms
 bool pause(int stop, int time) {
   pollfd end{stop, POLLIN, 0};
   return ::poll(&end, 1, time) == 0;
-}
-
-Fd timer_of(milliseconds most) {
-  Fd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  itimerspec when{};
-  when.it_value = {most.count() / 1000, most.count() % 1000 * 1'000'000};
-  if (!timer || ::timerfd_settime(timer.get(), 0, &when, nullptr) != 0)
-    sdk::fail_with_errno("cannot set a timer", errno);
-  return timer;
 }
 
 }  // namespace
@@ -53,37 +41,32 @@ void Background::begin(const std::string& key, const std::string& what, Work wor
   const auto task = std::make_shared<Task>(Task{what, std::move(work), or_throw(make_event())});
   const std::lock_guard lock(mutex_);
   if (!tasks_.emplace(key, task).second) return;
-  // Signals are the host's.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread([this, key, task] { run(key, task); }).detach();
+    start_thread([this, key, task] { run(key, task); }).detach();
   } catch (const std::system_error& error) {
     tasks_.erase(key);
     host_.log(ISOGATE_LOG_ERROR, what + ": cannot start a thread for it: " + error.what());
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Background::run(const std::string& key, const std::shared_ptr<Task>& task) {
   const isogate_call abi{sizeof abi, task->stop.get(), INT64_MAX, {}};
-  std::string told;
+  std::string logged;
   for (int wait = kFirstPause; pause(task->stop.get(), 0); wait = std::min(2 * wait, kLongestPause)) {
     try {
       task->work(sdk::Call(abi));
-      told.clear();
+      logged.clear();
       break;
     } catch (const std::exception& error) {
       const std::string why = error.what();
-      if (why != told && pause(task->stop.get(), 0))
+      if (why != logged && pause(task->stop.get(), 0))
         host_.log(ISOGATE_LOG_WARN, task->what + ", tried again until it is done: " + why);
-      told = why;
+      logged = why;
     }
     if (!pause(task->stop.get(), wait)) break;
   }
-  if (!told.empty()) host_.log(ISOGATE_LOG_ERROR, task->what + ": not done: " + told);
-  task->work = nullptr;  // and what it holds, before anybody is told
+  if (!logged.empty()) host_.log(ISOGATE_LOG_ERROR, task->what + ": not done: " + logged);
+  task->work = nullptr;  // and what it holds, before waiters wake
   const std::lock_guard lock(mutex_);
   tasks_.erase(key);
   changed_.notify_all();
@@ -102,18 +85,6 @@ void Background::cancel(const std::string& key, const sdk::Call& call) {
     signal_event(found->second->stop.get());
   }
   while (!is_done(key, milliseconds(20))) call.check();
-}
-
-Bounded::Bounded(milliseconds most, int also)
-    : timer_(timer_of(most)),
-      either_(::epoll_create1(EPOLL_CLOEXEC)),
-      abi_{sizeof(isogate_call), either_.get(), INT64_MAX, {}},
-      call_(abi_) {
-  epoll_event readable{};
-  readable.events = EPOLLIN;
-  if (!either_ || ::epoll_ctl(either_.get(), EPOLL_CTL_ADD, timer_.get(), &readable) != 0 ||
-      (also >= 0 && ::epoll_ctl(either_.get(), EPOLL_CTL_ADD, also, &readable) != 0))
-    sdk::fail_with_errno("cannot watch a timer", errno);
 }
 
 }  // namespace isogate::docker

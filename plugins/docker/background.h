@@ -11,7 +11,6 @@
 #include <string>
 
 #include "isogate/backend.hpp"
-#include "runner/fd.h"
 
 namespace isogate::docker {
 
@@ -21,7 +20,7 @@ class Background {
   explicit Background(sdk::Host host) : host_(host) {}
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
-  ~Background();  // cancels what is under way; the log says what is not done
+  ~Background();  // cancels what is under way; the log names what is not done
 
   // Of one `key` there is never more than one: a second is the first. `what`: "the container x is killed".
   void begin(const std::string& key, const std::string& what, Work work);
@@ -38,19 +37,6 @@ class Background {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<Task>> tasks_;  // those that are not done
-};
-
-// A call of the plugin's own that is cancelled once that time has passed, or `also` is readable (borrowed;
-// -1: none).
-class Bounded {
- public:
-  explicit Bounded(std::chrono::milliseconds most, int also = -1);
-  [[nodiscard]] const sdk::Call& call() const { return call_; }
-
- private:
-  const Fd timer_, either_;
-  const isogate_call abi_;
-  const sdk::Call call_;
 };
 
 }  // namespace isogate::docker

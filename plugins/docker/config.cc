@@ -1,10 +1,9 @@
 #include "plugins/docker/config.h"
 
-#include <nlohmann/json.hpp>
-
 #include "isogate/backend.hpp"
-#include "plugins/docker/companion_config.h"
-#include "plugins/docker/engine_sockets.h"
+#include "plugins/common/config_checks.h"
+#include "plugins/docker/client/engine_sockets.h"
+#include "plugins/docker/companions/companion_config.h"
 #include "plugins/docker/exclude.h"
 
 namespace isogate::docker {
@@ -12,26 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
-
-bool is_normal(const std::string& path) {
-  return path.size() > 1 && path.front() == '/' && path.back() != '/' &&
-         path.find("//") == std::string::npos && (path + "/").find("/../") == std::string::npos &&
-         (path + "/").find("/./") == std::string::npos && path.find('\0') == std::string::npos;
-}
-
-bool meets(const std::string& one, const std::string& other) {
-  return one == other || one.starts_with(other + "/") || other.starts_with(one + "/");
-}
-
-// Absolute, normal, and nothing that the backend itself puts there. `what`: "mount target", for messages.
-void check_target(const std::string& what, const std::string& target) {
-  if (!is_normal(target))
-    refuse("the " + what + " `" + target + "` is not an absolute path without `.`, `..` and empty parts");
-  for (const char* own : {"/workspace", "/run/isogate", "/proc", "/sys", "/dev", "/tmp"})
-    if (meets(target, own))
-      refuse("the " + what + " `" + target + "` meets " + own + ", which this backend fills itself");
-}
+constexpr const char* kOwnPlaces[] = {"/workspace", "/run/isogate", "/proc", "/sys", "/dev", "/tmp"};
 
 void check_source(const std::string& what, const std::string& source) {
   if (!is_normal(source))
@@ -51,12 +31,12 @@ void check_mount(const std::string& host, const Mount& mount) {
     refuse("the mount source `" + source + "` is or holds an engine's socket, " + socket +
            ", and with it the whole machine");
   check_source("mount source", source);
-  check_target("mount target", mount.target);
+  check_target("mount target", mount.target, kOwnPlaces);
 }
 
 void check_copy(const Copy& copy) {
   check_source("copy source", copy.source);
-  check_target("copy target", copy.target);
+  check_target("copy target", copy.target, kOwnPlaces);
   for (const char* engines : {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"})
     if (copy.target == engines)
       refuse("the copy target `" + copy.target + "` is a file that the Engine writes itself");
@@ -76,10 +56,7 @@ void check_places(const Config& config) {
     check_copy(each);
     targets.push_back(each.target);
   }
-  for (size_t i = 0; i < targets.size(); ++i)
-    for (size_t j = 0; j < i; ++j)
-      if (meets(targets[i], targets[j]))
-        refuse("the targets `" + targets[j] + "` and `" + targets[i] + "` are in conflict");
+  check_apart(targets);
 }
 
 RunnerTransport transport_of(const std::string& name) {
@@ -140,14 +117,7 @@ Config taken_from(const Json& json) {
 
 Config parse_config(std::string_view text) {
   if (text.empty()) return {};
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) refuse("the configuration of `docker` is not a JSON object");
-  Config config;
-  try {
-    config = taken_from(json);
-  } catch (const Json::exception& error) {
-    refuse(std::string("the configuration of `docker` does not fit its schema: ") + error.what());
-  }
+  Config config = config_from("docker", text, taken_from);
   check_limits("`docker`", config.memory_mb, config.cpus, config.pids);
   if (config.host.starts_with("unix://") && !config.ca.empty())
     refuse("tls of `docker` is for tcp:// hosts, not for " + config.host);

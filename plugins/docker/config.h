@@ -120,7 +120,7 @@ inline constexpr const char* kConfigSchema = R"({
       "description": "bind: a directory of this host; volume: one of the Engine's, where that is on another machine"},
     "runner": {"type": "string", "pattern": "^/", "description": "the program isogate-runner on this host; left out: the one that came with the gateway"},
     "env": {"type": "object", "additionalProperties": {"type": "string"}, "propertyNames": {"pattern": "^[^=]+$"},
-      "description": "environment of every program, below what a request says"},
+      "description": "environment of every program, below that of a request"},
     "warm_pool": {"type": "integer", "minimum": 0, "maximum": 256, "default": 0,
       "description": "how many sandboxes are kept ready for agents that have none yet: containers that run, each with an empty workspace of its own"},
     "mounts": {"type": "array", "maxItems": 64,
@@ -177,7 +177,7 @@ inline constexpr const char* kConfigSchema = R"({
   }
 })";
 
-// The same rules as the schema and the rest that it cannot say. Throws sdk::Error. Empty text is an empty
+// The same rules as the schema and the rest that it cannot express. Throws sdk::Error. Empty text is an empty
 // object.
 Config parse_config(std::string_view json);
 

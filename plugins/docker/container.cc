@@ -6,22 +6,34 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
+#include "isogate/runner_link.hpp"
+#include "lib/fd.h"
+#include "lib/hash.h"
+#include "plugins/common/bounded_call.h"
+#include "plugins/common/or_throw.h"
+#include "plugins/common/run_own.h"
+#include "plugins/common/wait_for.h"
 #include "plugins/docker/copies.h"
 #include "plugins/docker/host_paths.h"
 #include "plugins/docker/network.h"
-#include "plugins/docker/random_hex.h"
+#include "plugins/docker/profile.h"
 #include "plugins/docker/seccomp.h"
 #include "plugins/docker/volumes.h"
+#include "runner/files/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDialIn{5'000}, kHello{10'000}, kRedial{10'000}, kAlive{3'000}, kMadeLate{3'000};
-constexpr milliseconds kSoon{2'000}, kRemoval{20'000};
+constexpr milliseconds kDialIn{5'000}, kHello{10'000}, kRedial{10'000}, kAlive{3'000}, kMadeLate{3'000},
+    kChecked{10'000};
+constexpr milliseconds kContainerPatience{2'000}, kRemoval{20'000};
 
 // How long a cancelled exec may take to end before the container is killed from outside. Further away the
 // round trip counts.
@@ -31,7 +43,7 @@ milliseconds killed_within(const Services& services) {
   return services.engine.address().unix_path.empty() ? kAnswersKillFarAway : kAnswersKill;
 }
 
-[[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
+[[noreturn]] void not_usable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
 
 // Whether a text has this very path, not one below it or beside it.
 bool names(const std::string& text, const std::string& path) {
@@ -62,11 +74,11 @@ void hide_mount_sources(const Services& services, const Parts& parts, const Engi
   for (const auto& [source, target] : all) {
     if (source != "/" && !names(error.what(), source)) continue;
     services.warn(error.what());
-    unavailable("the Engine cannot mount what belongs at `" + target + "`: the gateway's log says why");
+    not_usable("the Engine cannot mount what belongs at `" + target + "`: the gateway's log has the reason");
   }
 }
 
-// What an Engine says against a container is never the caller's mistake.
+// A refusal of an Engine is never the caller's mistake.
 [[noreturn]] void refuse_as_ours(const Services& services, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
@@ -91,10 +103,10 @@ bool may_be_passing(const std::exception_ptr& failure) {
 }  // namespace
 
 void Container::refuse_paused(const State& state) {
-  if (state.paused) unavailable("the sandbox's container is paused: unpause it, or DELETE the sandbox");
+  if (state.paused) not_usable("the sandbox's container is paused: unpause it, or DELETE the sandbox");
 }
 
-Container::Container(Services& services, Parts parts, const isogate_limits& limits, Fd directory, Fd gate)
+Container::Container(Services& services, Parts parts, const Limits& limits, Fd directory, Fd gate)
     : services_(services),
       parts_(std::move(parts)),
       limits_(limits),
@@ -109,32 +121,12 @@ std::unique_lock<std::timed_mutex> Container::alone(const sdk::Call& call) { ret
 
 // But for whether it is ours, which is up to the record.
 Container::State Container::look_at(const std::string& which, const sdk::Call& call) const {
-  State state;
-  Json seen;
   try {
-    seen = services_.engine.inspect(which, call);
+    return docker::state_of(services_.engine.inspect(which, call), parts_.owner);
   } catch (const EngineError& error) {
-    if (error.status() == ISOGATE_NOT_FOUND) return state;
+    if (error.status() == ISOGATE_NOT_FOUND) return {};
     throw;
   }
-  try {
-    const Json& now = seen.at("State");
-    state.exists = true;
-    state.paused = now.value("Paused", false);
-    state.running = now.at("Running").get<bool>() && !state.paused;
-    state.pid = now.value("Pid", 0);
-    state.exit_code = now.value("ExitCode", int64_t{0});
-    state.out_of_memory = now.value("OOMKilled", false);
-    state.started_at = now.value("StartedAt", "");
-    state.shape = shape_of(seen);
-    state.id = seen.at("Id");
-    state.name = seen.value("Name", "");
-    if (state.name.starts_with('/')) state.name.erase(0, 1);
-    state.ours = carries(seen.at("Config").at("Labels"), parts_.owner);
-  } catch (const Json::exception&) {
-    unavailable("the Engine described the sandbox's container in a way that is not understood");
-  }
-  return state;
 }
 
 Container::State Container::state_of(const std::string& which, const sdk::Call& call) const {
@@ -174,7 +166,7 @@ std::string Container::why_unfit(const State& state) const {
   if (record_.profile != profile_digest(services_.config, parts_, limits_))
     return "its settings have changed";
   if (std::string why = why_exposed(); !why.empty()) return why;
-  if (!record_.evidence) return "nobody measured it before its first command";
+  if (!record_.proof) return "nobody measured it before its first command";
   if (!state.running && !state.paused) return "it has ended";
   return why_changed(state);
 }
@@ -200,7 +192,7 @@ bool Container::adopt(const sdk::Call& call) {
     return false;
   }
   refuse_paused(state);
-  proven_ = {*record_.evidence, record_.gateway_address, record_.gateway_port, record_.gateway_listeners};
+  proven_ = record_.proof;
   link_ = reconnect(state, call);
   if (link_ == nullptr) {
     services_.warn("the runner of " + record_.name + " does not answer: the container is recreated");
@@ -237,7 +229,7 @@ bool Container::attach(const std::optional<sdk::Error>& refusal, const sdk::Call
   return adopt(call);
 }
 
-void Container::take_up(const sdk::Call& call) {
+void Container::re_attach(const sdk::Call& call) {
   const auto lock = alone(call);
   prepare(call);
   if (adopt(call)) return;
@@ -275,7 +267,7 @@ std::string Container::create(const sdk::Call& call) {
                      "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
   }
   if (parts_.bind && is_volume(directory_.get()))
-    unavailable("the workspace of this sandbox is a volume of the Engine: set `workspace` to volume");
+    not_usable("the workspace of this sandbox is a volume of the Engine: set `workspace` to volume");
   parts_.copies = with_paths_hidden(services_, "what is to be copied into the sandbox cannot be",
                                     [&] { return places_of_copies(services_.config); });
   for (const Mount& each : services_.config.mounts)
@@ -333,8 +325,8 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   }
   const State state = state_of(record_.id, call);
   if (!state.running) {
-    unavailable("the sandbox's container ended at once with exit code " + std::to_string(state.exit_code) +
-                ": can the image `" + services_.config.image + "` run programs of this machine's kind?");
+    not_usable("the sandbox's container ended at once with exit code " + std::to_string(state.exit_code) +
+               ": can the image `" + services_.config.image + "` run programs of this machine's kind?");
   }
   record_.started_at = state.started_at;
   record_.pid = state.pid;
@@ -344,10 +336,10 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   if (parts_.bind) services_.settle(Place::kBind, "the Engine mounts this host's directories");
   auto link = connect(state, std::move(gate), call);
   if (!link && !state_of(record_.id, call).running)
-    unavailable("the sandbox's container ended before its runner came: " + how_it_ended(record_.id, call));
+    not_usable("the sandbox's container ended before its runner came: " + how_it_ended(record_.id, call));
   if (link || services_.config.transport == RunnerTransport::kSocket || parts_.gate.empty()) {
     if (link) return link;
-    unavailable("the runner in the sandbox's container did not come over its socket within 5 s");
+    not_usable("the runner in the sandbox's container did not come over its socket within 5 s");
   }
   services_.settle(RunnerTransport::kStream, "the runner did not come over its socket within 5 s");
   return nullptr;
@@ -369,7 +361,7 @@ void Container::make(const sdk::Call& call) {
     if (link_) return;
     discard(call);
   }
-  unavailable("no way to reach a runner in a container was found");
+  not_usable("no way to reach a runner in a container was found");
 }
 
 // On the network that the container is on. Without them the sandbox serves all the same.
@@ -389,7 +381,7 @@ void Container::begin_companions(const sdk::Call& call) {
 // For hooks of companions, which make no container and run nothing before it is measured.
 std::shared_ptr<sdk::RunnerLink> Container::measured_link(const sdk::Call& call) {
   const auto lock = alone(call);
-  if (!record_.evidence || !link_ || !link_->alive()) return nullptr;
+  if (!record_.proof || !link_ || !link_->alive()) return nullptr;
   return link_;
 }
 
@@ -399,14 +391,14 @@ void Container::watch() {
 
 void Container::discard_soon() noexcept {
   try {
-    const Bounded soon(kSoon);
+    const BoundedCall soon(kContainerPatience);
     discard(soon.call());
   } catch (const std::exception& error) {
     services_.warn("a container that could not be used stays for now: " + std::string(error.what()));
   }
 }
 
-// Removed is what the Engine does not know any more. It may have to be told more than once.
+// Removed is what the Engine does not know any more. The request may have to be repeated.
 void Container::remove_surely(const std::string& which, const sdk::Call& call) {
   const Budget budget(call, kRemoval);
   for (milliseconds pause{50};; pause = std::min(pause * 2, milliseconds(1'000))) {
@@ -420,7 +412,7 @@ void Container::remove_surely(const std::string& which, const sdk::Call& call) {
     }
     if (!state_of(which, call).exists) return;
     if (budget.wait(-1, 0, pause) == Budget::Outcome::kCancelled) call.check();
-    if (budget.over()) unavailable("the Engine does not end the sandbox's container: " + why);
+    if (budget.over()) not_usable("the Engine does not end the sandbox's container: " + why);
   }
 }
 
@@ -444,7 +436,7 @@ void Container::discard(const sdk::Call& call) {
 
 void Container::tell_of_strangers(const Gate& gate) const {
   if (gate.strangers() > 0)
-    services_.warn("others than the runner knocked at the socket of " + record_.name + ": " +
+    services_.warn("others than the runner connected to the socket of " + record_.name + ": " +
                    std::to_string(gate.strangers()));
 }
 
@@ -473,12 +465,12 @@ std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call
     return sdk::RunnerLink::connect(std::move(stream), kHello, call, killed_within(services_));
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
-    unavailable(std::string("the runner does not speak: ") + error.what());
+    not_usable(std::string("the runner does not answer: ") + error.what());
   }
 }
 
 // To the runner of a container that runs and is the recorded one, before and after; null when there is none
-// to be had. An Engine that does not answer says nothing of the container: that is thrown.
+// to be had. An Engine that does not answer is an error, not the end of the container.
 std::shared_ptr<sdk::RunnerLink> Container::reconnect(const State& state, const sdk::Call& call) {
   try {
     std::shared_ptr<sdk::RunnerLink> link;
@@ -533,7 +525,7 @@ bool Container::lose(const Way& way, std::chrono::milliseconds patience) {
 
 bool Container::is_unproven() {
   const std::lock_guard lock(mutex_);
-  return !record_.name.empty() && !record_.evidence;
+  return !record_.name.empty() && !record_.proof;
 }
 
 bool Container::warm() {
@@ -607,9 +599,79 @@ std::string Container::how_it_ended(const std::string& id, const sdk::Call& call
       return with_memory("its container ended with exit code " + std::to_string(state.exit_code),
                          state.out_of_memory);
   } catch (const sdk::Error&) {
-    return "the Engine cannot say what became of its container";
+    return "the Engine does not know what happened to its container";
   }
   return "";
+}
+
+isogate_evidence Container::evidence(const sdk::Call& call, const isogate_evidence_request& request) {
+  const auto lock = alone(call);
+  if (refusal_) throw sdk::Error(*refusal_);
+  if (record_.proof) {
+    isogate_evidence found = record_.proof->evidence;
+    // On a network of its own only what was tried then is known not to be reached; with none, nothing is.
+    const bool tried = record_.proof->gateway == Gateway::of(request);
+    if (services_.config.network && !tried) found.flags &= ~ISOGATE_EVIDENCE_NETWORK;
+    return found;
+  }
+  if (!link_ || !link_->alive()) {
+    discard(call);
+    make(call);
+  }
+  if (!fresh_)
+    throw sdk::Error(ISOGATE_UNAVAILABLE, "nothing was measured before the first command of this sandbox");
+  try {
+    const isogate_evidence found = measure(call, request);
+    proven_ = {found, Gateway::of(request)};
+    keep_proof(found);
+    return found;
+  } catch (...) {
+    discard_soon();
+    throw;
+  }
+}
+
+isogate_evidence Container::measure(const sdk::Call& call, const isogate_evidence_request& request) {
+  const isogate_evidence found = measure_in(*link_, request, call);
+  if (services_.config.own_seccomp) check_syscalls(call);
+  return found;
+}
+
+// Of what its programs run under the kernel tells that there is a filter, not which.
+void Container::check_syscalls(const sdk::Call& call) {
+  const BoundedCall bounded(kChecked, call.cancel_fd());
+  const Ran ran = run_own(*link_, {kRunner, "syscalls"}, bounded.call());
+  call.check();
+  if (ran.exit_code == 0) return;
+  if (ran.exit_code < 0) not_usable("the runner in the sandbox's container runs nothing");
+  std::string open = printable(ran.out, 200);
+  if (open.empty()) open = "exit code " + std::to_string(ran.exit_code);
+  services_.warn("the container " + record_.name + " serves system calls that its profile refuses: " + open);
+  throw sdk::Error(ISOGATE_UNAVAILABLE,
+                   "the seccomp profile that was asked for is not in force in the sandbox's container (" +
+                       open +
+                       "): use an Engine and a runtime that apply it, or set `seccomp_profile: engine`");
+}
+
+// A container that takes the place of another one has to isolate alike.
+void Container::prove_again(const sdk::Call& call) {
+  try {
+    const isogate_evidence found = measure(call, proven_->gateway.request());
+    if (!isolates_alike(found, proven_->evidence))
+      throw sdk::Error(ISOGATE_UNAVAILABLE,
+                       "the container that was recreated does not isolate as the first one did: refused");
+    keep_proof(found);
+  } catch (...) {
+    discard_soon();
+    throw;
+  }
+}
+
+void Container::keep_proof(const isogate_evidence& found) {
+  record_.proof = {found, proven_->gateway};
+  or_throw(replace_state_file(directory_.get(), kMeasuredFile, "yes"));
+  write_record(directory_.get(), record_);
+  fresh_ = false;
 }
 
 }  // namespace isogate::docker

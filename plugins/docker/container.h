@@ -10,7 +10,8 @@
 #include <string>
 
 #include "isogate/runner_link.hpp"
-#include "plugins/docker/companions.h"
+#include "plugins/docker/companions/companions.h"
+#include "plugins/docker/container_state.h"
 #include "plugins/docker/gate.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/record.h"
@@ -29,13 +30,13 @@ class Container {
   // `parts` names the directories of this host; where volumes are used instead, the container makes its own
   // of them. `directory`: the sandbox's; `gate`: the one in it for the runner's socket. Both O_PATH or
   // O_RDONLY.
-  Container(Services& services, Parts parts, const isogate_limits& limits, Fd directory, Fd gate);
+  Container(Services& services, Parts parts, const Limits& limits, Fd directory, Fd gate);
   ~Container();  // releases it; whatever runs stays
 
   // The recorded one if it runs and is what we made, else a new one. True: it was there. Throws sdk::Error.
   bool open(const sdk::Call& call);
   // The recorded one; what cannot be used unchanged is ended, and is ISOGATE_NO_SANDBOX.
-  void take_up(const sdk::Call& call);
+  void re_attach(const sdk::Call& call);
   // As open(), but what is not there is made when it is first needed: for who comes to close it. Calls throw
   // `refusal`, where there is one.
   bool attach(const std::optional<sdk::Error>& refusal, const sdk::Call& call);
@@ -46,7 +47,7 @@ class Container {
   // Recreates the container if need be.
   Way link(const sdk::Call& call);
   // Contact with that runner was lost, or it could not end an exec: what it may still run is killed from
-  // outside. True: the Engine says within `patience` that nothing of it runs.
+  // outside. True: the Engine confirms within `patience` that nothing of it runs.
   bool lose(const Way& way, std::chrono::milliseconds patience);
   // What was measured before the first command of a tenant; measures if that is now. What does not show what
   // was asked of the Engine is an error, and its container removed.
@@ -71,12 +72,7 @@ class Container {
   void purge(const sdk::Call& call);
 
  private:
-  struct State {  // of the container, by the Engine
-    bool exists = false, running = false, paused = false, ours = false, out_of_memory = false;
-    int pid = 0;
-    int64_t exit_code = 0;
-    std::string id, name, started_at, shape;
-  };
+  using State = ContainerState;
   std::unique_lock<std::timed_mutex> alone(const sdk::Call& call);
   State look_at(const std::string& which, const sdk::Call& call) const;
   State state_of(const std::string& which, const sdk::Call& call) const;
@@ -112,19 +108,13 @@ class Container {
 
   Services& services_;
   Parts parts_;
-  const isogate_limits limits_;
+  const Limits limits_;
   const Fd directory_, gate_;
   std::string workspace_path_, gate_path_;  // as parts() came with them
   std::timed_mutex mutex_;
   Record record_;
-  bool unsure_ = false;  // whether the Engine makes one of the recorded name
-  bool fresh_ = false;   // no command of a tenant has run in it yet
-  struct Proof {
-    isogate_evidence evidence;
-    std::string address;
-    uint32_t port = 0;
-    std::string listeners;
-  };
+  bool unsure_ = false;          // whether the Engine makes one of the recorded name
+  bool fresh_ = false;           // no command of a tenant has run in it yet
   std::optional<Proof> proven_;  // at open; what takes its place has to isolate alike
   std::optional<sdk::Error> refusal_;
   std::shared_ptr<sdk::RunnerLink> link_;

@@ -13,7 +13,7 @@ constexpr std::chrono::minutes kLongest{10};
 
 std::string directory_of(const std::string& target) { return target.substr(0, target.rfind('/')); }
 
-CopyPlace place_of(const Copy& copy, bool directory) {
+CopyPlace copy_place_of(const Copy& copy, bool directory) {
   if (directory) return {copy.target, false};
   const std::string around = directory_of(copy.target);
   for (const char* whole : {"", "/run", "/mnt"})
@@ -41,7 +41,7 @@ std::vector<std::pair<std::string, std::string>> volumes_of(const Services& serv
 
 void copy_one(TarWriter& tar, const Parts& parts, const Copy& copy, CopyRoom& room, const sdk::Call& call) {
   const Fd source = open_real(copy.source);
-  const CopyPlace place = place_of(copy, is_directory(source.get()));
+  const CopyPlace place = copy_place_of(copy, is_directory(source.get()));
   if (std::find(parts.copies.begin(), parts.copies.end(), place) == parts.copies.end())
     throw HostPathError("cannot copy `" + copy.source + "`: it changed its kind just now");
   const CopyOwner owner = copy.writable ? CopyOwner{parts.uid, parts.gid, true} : CopyOwner{};
@@ -53,7 +53,7 @@ void copy_one(TarWriter& tar, const Parts& parts, const Copy& copy, CopyRoom& ro
 std::vector<CopyPlace> places_of_copies(const Config& config) {
   std::vector<CopyPlace> places;
   for (const Copy& each : config.copies) {
-    const CopyPlace place = place_of(each, is_directory(open_real(each.source).get()));
+    const CopyPlace place = copy_place_of(each, is_directory(open_real(each.source).get()));
     if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
   }
   return places;
@@ -88,7 +88,7 @@ void fill_copies(Services& services, const Parts& parts, const std::string& name
   } catch (const HostPathError& error) {
     services.warn(error.what());
     throw sdk::Error(ISOGATE_UNAVAILABLE,
-                     "what belongs at `" + target + "` cannot be copied: the gateway's log says why");
+                     "what belongs at `" + target + "` cannot be copied: the gateway's log has the reason");
   }
 }
 

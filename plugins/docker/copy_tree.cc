@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "plugins/docker/exclude.h"
-#include "runner/workspace_resolve.h"
+#include "runner/files/workspace_resolve.h"
 
 namespace isogate::docker {
 namespace {

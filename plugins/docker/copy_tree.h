@@ -1,4 +1,4 @@
-// Reads a tree of this host into a tar archive, as it is, or not at all. One thread.
+// Reads a tree of this host into a tar archive, unchanged, or not at all. One thread.
 //
 // The tree is walked by descriptors, one component at a time and without following a link, so that who
 // changes it meanwhile cannot lead the walk outside. Memory does not grow with the tree. Refused, with a
@@ -10,9 +10,9 @@
 
 #include <cstdint>
 
+#include "plugins/docker/client/tar.h"
 #include "plugins/docker/config.h"
 #include "plugins/docker/host_paths.h"
-#include "plugins/docker/tar.h"
 
 namespace isogate::docker {
 

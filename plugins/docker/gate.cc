@@ -24,7 +24,7 @@ sockaddr_un address_in(int directory, const char* name) {
   return address;
 }
 
-// Until it listens: a runner that watches the directory knocks as soon as the socket has its name.
+// Until it listens: a runner that watches the directory connects as soon as the socket has its name.
 constexpr char kNotYet[] = "not-yet";
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "isogate/backend.hpp"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::docker {
 
@@ -24,7 +24,7 @@ class Gate {
   // come within `patience`. Throws ISOGATE_CANCELLED.
   Fd accept(int pid, std::chrono::milliseconds patience, const sdk::Call& call);
 
-  // How many others knocked.
+  // How many others connected.
   [[nodiscard]] unsigned strangers() const { return strangers_; }
 
  private:

@@ -6,13 +6,13 @@
 #include <cerrno>
 #include <system_error>
 
-#include "plugins/docker/engine_sockets.h"
-#include "runner/workspace_resolve.h"
+#include "plugins/docker/client/engine_sockets.h"
+#include "runner/files/workspace_resolve.h"
 
 namespace isogate::docker {
 namespace {
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+[[noreturn]] void refuse_path(const std::string& path, const std::string& why) {
   throw HostPathError("cannot use `" + path + "`: " + why);
 }
 
@@ -27,13 +27,14 @@ int open_without_links(const std::string& path) {
 
 Fd open_real(const std::string& path) {
   const int opened = open_without_links(path);
-  if (opened == -ELOOP) refuse(path, "it is a symlink, or below one: write the path that it leads to");
-  if (opened < 0) refuse(path, std::generic_category().message(-opened));
+  if (opened == -ELOOP) refuse_path(path, "it is a symlink, or below one: write the path that it leads to");
+  if (opened < 0) refuse_path(path, std::generic_category().message(-opened));
   Fd fd(opened);
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) refuse(path, std::generic_category().message(errno));
-  if (S_ISLNK(info.st_mode)) refuse(path, "it is a symlink: write the path that it leads to");
-  if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) refuse(path, "it is neither a file nor a directory");
+  if (::fstat(fd.get(), &info) != 0) refuse_path(path, std::generic_category().message(errno));
+  if (S_ISLNK(info.st_mode)) refuse_path(path, "it is a symlink: write the path that it leads to");
+  if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode))
+    refuse_path(path, "it is neither a file nor a directory");
   return fd;
 }
 

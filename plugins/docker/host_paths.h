@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "lib/fd.h"
 #include "plugins/docker/services.h"
-#include "runner/fd.h"
 
 namespace isogate::docker {
 
@@ -42,7 +42,7 @@ auto with_paths_hidden(const Services& services, const std::string& what, Work w
     return work();
   } catch (const HostPathError& error) {
     services.warn(error.what());
-    throw sdk::Error(ISOGATE_UNAVAILABLE, what + ": the gateway's log says why");
+    throw sdk::Error(ISOGATE_UNAVAILABLE, what + ": the gateway's log has the reason");
   }
 }
 

@@ -6,20 +6,20 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "plugins/docker/or_throw.h"
-#include "plugins/docker/random_hex.h"
-#include "runner/fd.h"
-#include "runner/workspace_state.h"
+#include "lib/fd.h"
+#include "lib/hash.h"
+#include "plugins/common/or_throw.h"
+#include "runner/files/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
 
 // In the sandbox's directory: the id of the network we made; its name, which nobody could guess, while it is
 // made.
-constexpr const char* kMark = "network";
+constexpr const char* kNetworkFile = "network";
 
 std::string recorded(int directory) {
-  const auto text = read_state_file(directory, kMark);
+  const auto text = read_state_file(directory, kNetworkFile);
   if (!text) throw sdk::Error(text.error().status, text.error().message, text.error().os_errno);
   return text->value_or("");
 }
@@ -35,7 +35,7 @@ bool is_as_configured(const Config& config, const Json& seen) {
   const Json there = seen.value("Options", Json::object());
   const Json wanted = options_of(config);
   for (const auto& [key, value] : wanted.items())
-    if (!there.is_object() || there.value(key, "") != value) return false;
+    if (!there.is_object() || value != there.value(key, "")) return false;
   return true;
 }
 
@@ -47,7 +47,8 @@ struct Found {
 };
 
 // Whether the recorded network is there and ours.
-Found look_for(Services& services, const Owner& owner, const std::string& which, const sdk::Call& call) {
+Found look_for_network(Services& services, const Owner& owner, const std::string& which,
+                       const sdk::Call& call) {
   try {
     const Json seen = services.engine.inspect_network(which, call);
     const std::string id = seen.value("Id", "");
@@ -83,14 +84,15 @@ std::string create(Services& services, const Owner& owner, const std::string& na
 
 // Not believed but looked at: an Engine that does not know an option may drop it.
 void check_internal(Services& services, const Owner& owner, const std::string& id, const sdk::Call& call) {
-  if (!services.config.internal || look_for(services, owner, id, call).there == There::kAsConfigured) return;
+  if (!services.config.internal || look_for_network(services, owner, id, call).there == There::kAsConfigured)
+    return;
   throw sdk::Error(
       ISOGATE_UNAVAILABLE,
       "this Engine does not keep a network apart from its machine: `network: internal` is refused");
 }
 
 void forget(int directory) {
-  if (::unlinkat(directory, kMark, 0) != 0 && errno != ENOENT)
+  if (::unlinkat(directory, kNetworkFile, 0) != 0 && errno != ENOENT)
     sdk::fail_with_errno("cannot forget the network of a sandbox", errno);
 }
 
@@ -98,24 +100,24 @@ void forget(int directory) {
 
 std::string prepare_network(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   const std::string before = recorded(directory);
-  const Found found = before.empty() ? Found{} : look_for(services, owner, before, call);
+  const Found found = before.empty() ? Found{} : look_for_network(services, owner, before, call);
   if (found.there == There::kAsConfigured && found.id == before) return before;
   if (found.there != There::kNo) services.engine.remove_network(found.id, call);
   forget(directory);
   if (services.config.internal && services.engine.info(call).podman)
     throw sdk::Error(ISOGATE_UNAVAILABLE, kNoInternal);
   const std::string name = owner.sandbox_id + "." + random_hex(8);
-  or_throw(create_state_file(directory, kMark, name));
+  or_throw(create_state_file(directory, kNetworkFile, name));
   const std::string id = create(services, owner, name, call);
   check_internal(services, owner, id, call);
-  or_throw(replace_state_file(directory, kMark, id));
+  or_throw(replace_state_file(directory, kNetworkFile, id));
   return id;
 }
 
 void remove_network(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   const std::string which = recorded(directory);
   if (which.empty()) return;
-  const Found found = look_for(services, owner, which, call);
+  const Found found = look_for_network(services, owner, which, call);
   try {
     if (found.there != There::kNo) services.engine.remove_network(found.id, call);
   } catch (const EngineError& error) {

@@ -15,7 +15,7 @@ inline constexpr const char* kNoInternal =
     "podman's internal networks do not keep its machine apart: `network: internal` needs a Docker Engine";
 
 // Its id. One that is there and not recorded as made by us is refused, never used; one of other settings is
-// made anew. `directory`: the sandbox's on this host.
+// recreated. `directory`: the sandbox's on this host.
 std::string prepare_network(Services& services, const Owner& owner, int directory, const sdk::Call& call);
 // Gone already is OK.
 void remove_network(Services& services, const Owner& owner, int directory, const sdk::Call& call);

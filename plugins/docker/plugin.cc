@@ -1,5 +1,21 @@
 #include "plugins/docker/backend.h"
-#include "plugins/docker/privileges.h"
+#include "plugins/docker/profile.h"
+#include "runner/exec/kept_capabilities.h"
+
+namespace isogate::docker {
+namespace {
+
+// What this backend keeps of root, and why.
+constexpr Kept kKept[] = {
+    {0, "CHOWN", "give a new workspace to its sandbox's uid"},
+    {1, "DAC_OVERRIDE", "purge what a tenant closed to everybody else, read a runner with mode 0111"},
+    {3, "FOWNER", "purge from directories with the sticky bit"},
+    {6, "SETGID", "make workspaces with the sandbox's gid"},
+    {7, "SETUID", "make workspaces with the sandbox's uid"},
+};
+
+}  // namespace
+}  // namespace isogate::docker
 
 ISOGATE_EXPORT_BACKEND(isogate::docker::Backend, .id = "docker", .version = ISOGATE_VERSION,
                        .summary = "a container of a Docker Engine for each agent", .vendor = "isogate",
@@ -7,7 +23,8 @@ ISOGATE_EXPORT_BACKEND(isogate::docker::Backend, .id = "docker", .version = ISOG
                        .locality = ISOGATE_LOCALITY_DAEMON,
                        .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EGRESS_DENY |
                                        ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT |
-                                       ISOGATE_CAP_EVIDENCE,
+                                       ISOGATE_CAP_EVIDENCE | isogate::sdk::kSampledLimits |
+                                       isogate::sandbox_limits(isogate::docker::kLimited),
                        .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT,
                        .linux_capabilities = isogate::bits_of(isogate::docker::kKept),
                        .config_schema_json = isogate::docker::kConfigSchema)

@@ -1,6 +1,5 @@
 #include "plugins/docker/profile.h"
 
-#include <openssl/evp.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -8,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
-#include "plugins/docker/companion_config.h"
+#include "lib/hash.h"
+#include "plugins/docker/companions/companion_config.h"
+#include "runner/enclosure/masked_paths.h"
 
 namespace isogate::docker {
 namespace {
@@ -79,8 +80,29 @@ std::string tmpfs_of(uint64_t mib) {
   return "rw,nosuid,nodev,exec,mode=1777,size=" + std::to_string(mib) + "m";
 }
 
+// The Engine's own list gives way to this one, which has all of it; podman adds it to its own.
+void mask(Json& host, bool podman) {
+  std::vector<std::string> paths = {"/proc/kcore"};
+  for (const MaskedPath& each : kMaskedInProc) paths.push_back(std::string("/proc/") + each.name);
+  for (const MaskedPath& each : kMaskedInSys) paths.push_back(std::string("/sys/") + each.name);
+  if (!podman) {
+    host["MaskedPaths"] = paths;
+    return;
+  }
+  std::string all = "mask=";
+  for (const std::string& each : paths) all += (all.back() == '=' ? "" : ":") + each;
+  host["SecurityOpt"].push_back(all);
+}
+
+// It counts in the memory, and half of that is left for programs.
+uint64_t tmp_mb_of(const Config& config, const Limits& limits) {
+  const uint64_t memory = limits.get(ISOGATE_LIMIT_MEMORY_BYTES);
+  if (memory == 0) return config.tmp_mb;
+  return std::min(config.tmp_mb, std::max<uint64_t>(1, memory / kMib / 2));
+}
+
 // What all containers have in common.
-Json hardened(const Config& config, const Parts& parts, const isogate_limits& limits) {
+Json hardened(const Config& config, const Parts& parts, const Limits& limits) {
   Json host = {
       {"NetworkMode", parts.network.empty() ? "none" : parts.network},
       {"CapDrop", {"ALL"}},
@@ -92,20 +114,21 @@ Json hardened(const Config& config, const Parts& parts, const isogate_limits& li
       {"AutoRemove", false},
       {"RestartPolicy", {{"Name", "no"}}},
       {"ShmSize", config.shm_mb * kMib},
-      {"Tmpfs", {{"/tmp", tmpfs_of(config.tmp_mb)}}},
+      {"Tmpfs", {{"/tmp", tmpfs_of(tmp_mb_of(config, limits))}}},
       {"Ulimits",
        {{{"Name", "nofile"}, {"Soft", 1024}, {"Hard", 16384}}, {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
   };
+  mask(host, parts.podman);
   if (!parts.seccomp.empty()) host["SecurityOpt"].push_back("seccomp=" + parts.seccomp);
   if (parts.processes != 0)
     host["Ulimits"].push_back({{"Name", "nproc"}, {"Soft", parts.processes}, {"Hard", parts.processes}});
   if (!parts.user_namespace.empty()) host["UsernsMode"] = parts.user_namespace;
-  if (limits.memory_bytes != 0) {
-    host["Memory"] = limits.memory_bytes;
-    host["MemorySwap"] = limits.memory_bytes;
+  if (const uint64_t memory = limits.get(ISOGATE_LIMIT_MEMORY_BYTES); memory != 0) {
+    host["Memory"] = memory;
+    host["MemorySwap"] = memory;
   }
-  if (limits.cpu_millis != 0) host["NanoCpus"] = limits.cpu_millis * 1000000;
-  if (limits.pids != 0) host["PidsLimit"] = limits.pids;
+  if (const uint64_t cpu = limits.get(ISOGATE_LIMIT_CPU_MILLIS); cpu != 0) host["NanoCpus"] = cpu * 1000000;
+  if (const uint64_t pids = limits.get(ISOGATE_LIMIT_PIDS); pids != 0) host["PidsLimit"] = pids;
   if (!config.runtime.empty()) host["Runtime"] = config.runtime;
   // Names of the network are the Engine's own to answer. What it does not know it would ask the resolver of
   // its machine for, also from a network without a way out (CVE-2024-29018): here it asks the container.
@@ -116,8 +139,20 @@ Json hardened(const Config& config, const Parts& parts, const isogate_limits& li
   return host;
 }
 
-Json host_config(const Config& config, const Parts& parts, const isogate_limits& limits) {
+// Beside a read-only root podman adds more places in memory, of no bounded size and as open as the image's
+// own directories: what is asked for by name it makes as it is asked to. Of /run the runner's place is a
+// part.
+void close_added_places(const Config& config, Json& tmpfs) {
+  tmpfs["/run"] = "rw,nosuid,nodev,noexec,mode=0755";
+  const bool taken = std::any_of(config.mounts.begin(), config.mounts.end(), [](const Mount& each) {
+    return (each.target + "/").starts_with("/var/tmp/");
+  });
+  if (!taken) tmpfs["/var/tmp"] = "ro,nosuid,nodev,noexec";
+}
+
+Json host_config(const Config& config, const Parts& parts, const Limits& limits) {
   Json host = hardened(config, parts, limits);
+  if (parts.podman && config.read_only) close_added_places(config, host["Tmpfs"]);
   host["Mounts"] = mounts_of(config, parts);
   host["ReadonlyRootfs"] = config.read_only;
   host["LogConfig"] = {{"Type", "none"}};
@@ -134,19 +169,6 @@ Json healthcheck_of(const Companion& companion) {
           {"Timeout", check.timeout_sec * kNanoseconds},
           {"Retries", check.retries},
           {"StartPeriod", check.start_period_sec * kNanoseconds}};
-}
-
-std::string hex_digest(const std::string& text) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
-    throw sdk::Error(ISOGATE_INTERNAL, "cannot make the digest of a container's profile");
-  std::string hex;
-  for (unsigned i = 0; i < size; ++i) {
-    hex += "0123456789abcdef"[digest[i] >> 4];
-    hex += "0123456789abcdef"[digest[i] & 15];
-  }
-  return hex;
 }
 
 // What is put into it and beside it after it is made.
@@ -176,19 +198,24 @@ bool carries(const Json& labels, const Owner& owner) {
          is(kLabelSandbox, owner.sandbox_id);
 }
 
-isogate_limits limits_of(const Config& config, const isogate_limits& asked) {
-  isogate_limits limits{};
-  limits.memory_bytes = asked.memory_bytes != 0 ? asked.memory_bytes : config.memory_mb * kMib;
-  limits.cpu_millis =
-      asked.cpu_millis != 0 ? asked.cpu_millis : static_cast<uint64_t>(config.cpus * 1000 + 0.5);
-  limits.pids = asked.pids != 0 ? asked.pids : config.pids;
-  return limits;
+namespace {
+
+Limits configured(uint64_t memory_mb, double cpus, uint64_t pids) {
+  return {{ISOGATE_LIMIT_MEMORY_BYTES, memory_mb * kMib},
+          {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(cpus * 1000 + 0.5)},
+          {ISOGATE_LIMIT_PIDS, pids}};
 }
 
-uint64_t processes_for(const isogate_limits& limits) {
+}  // namespace
+
+Limits limits_of(const Config& config, const Limits& asked) {
+  return configured(config.memory_mb, config.cpus, config.pids).overridden_by(asked);
+}
+
+uint64_t processes_for(const Limits& limits) {
   rlimit own{};
   if (::getrlimit(RLIMIT_NPROC, &own) != 0) own.rlim_max = RLIM_INFINITY;
-  return std::min<uint64_t>(std::max<uint64_t>(4096, limits.pids), own.rlim_max);
+  return std::min<uint64_t>(std::max<uint64_t>(4096, limits.get(ISOGATE_LIMIT_PIDS)), own.rlim_max);
 }
 
 void fit_rootless(Parts& parts, bool podman) {
@@ -199,9 +226,12 @@ void fit_rootless(Parts& parts, bool podman) {
   }
 }
 
-Json container_of(const Config& config, const Parts& parts, const isogate_limits& limits) {
+Json container_of(const Config& config, const Parts& parts, const Limits& limits) {
   Json command = {kRunner, parts.gate.empty() ? "idle" : "dial"};
-  if (!parts.gate.empty()) command.push_back(std::string(kGate) + "/" + kSocketName);
+  if (!parts.gate.empty()) {
+    command.push_back(std::string(kGate) + "/" + kSocketName);
+    command.insert(command.end(), {"--scratch", "/dev/shm"});
+  }
   Json labels = labels_of(parts.owner, "sandbox");
   labels["io.isogate.tenant"] = parts.tenant;
   labels["io.isogate.agent"] = parts.agent_id;
@@ -221,14 +251,11 @@ Json container_of(const Config& config, const Parts& parts, const isogate_limits
 }
 
 Json container_of(const Config& config, const Parts& parts, const Companion& companion) {
-  isogate_limits limits{};
-  limits.memory_bytes = companion.memory_mb * kMib;
-  limits.cpu_millis = static_cast<uint64_t>(companion.cpus * 1000 + 0.5);
-  limits.pids = companion.pids;
+  const Limits limits = configured(companion.memory_mb, companion.cpus, companion.pids);
   Json host = hardened(config, parts, limits);
   host["ReadonlyRootfs"] = companion.read_only;
   host["LogConfig"] = {{"Type", "json-file"}, {"Config", {{"max-size", "1m"}, {"max-file", "1"}}}};
-  for (const std::string& path : companion.tmpfs) host["Tmpfs"][path] = tmpfs_of(config.tmp_mb);
+  for (const std::string& path : companion.tmpfs) host["Tmpfs"][path] = tmpfs_of(tmp_mb_of(config, limits));
   Json env = Json::array();
   for (const auto& [key, value] : companion.env) env.push_back(key + "=" + value);
   Json labels = labels_of(parts.owner, "companion");
@@ -249,11 +276,11 @@ Json container_of(const Config& config, const Parts& parts, const Companion& com
   return body;
 }
 
-std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits) {
+std::string profile_digest(const Config& config, Parts parts, const Limits& limits) {
   // Not its id, which is another each time; and the places of copies are known only when they are made.
   parts.network = config.network ? (config.internal ? "internal" : "dedicated") : "";
   parts.copies.clear();
-  return hex_digest(container_of(config, parts, limits).dump() + additions_of(config).dump());
+  return sha256_hex(container_of(config, parts, limits).dump() + additions_of(config).dump());
 }
 
 std::string shape_of(const Json& inspected) {
@@ -269,7 +296,7 @@ std::string shape_of(const Json& inspected) {
   const Json networks = settings.value("Networks", Json::object());
   for (const auto& [name, network] : networks.items())
     shape["Networks"][name] = network.value("NetworkID", "");
-  return hex_digest(shape.dump());
+  return sha256_hex(shape.dump());
 }
 
 Json stdio_command(const Parts& parts) { return with_surroundings({kRunner, "stdio"}, parts); }

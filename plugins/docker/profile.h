@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "isogate/backend.h"
+#include "lib/limits.h"
 #include "plugins/docker/config.h"
 
 namespace isogate::docker {
@@ -45,7 +46,7 @@ struct Parts {
   std::string sandbox_id;        // the same, but for a sandbox that was made ahead
   std::string tenant, agent_id;  // for labels alone
   uint32_t uid = 0, gid = 0;
-  bool known = false;  // it had a workspace: that is never made anew
+  bool known = false;  // it had a workspace: that is never created again
   bool bind = true;    // the two below are paths of this host; false: names of volumes
   std::string workspace, runner;
   std::string gate;     // a directory of this host with the runner's socket; empty: none, the runner waits
@@ -60,24 +61,28 @@ struct Parts {
 };
 
 // What is in force in a container: what was asked for the sandbox, else the configuration's.
-isogate_limits limits_of(const Config& config, const isogate_limits& asked);
+Limits limits_of(const Config& config, const Limits& asked);
+
+// What an Engine can limit of a container.
+inline constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS,
+                                        ISOGATE_LIMIT_PIDS};
 
 // RLIMIT_NPROC for podman, which names no number for it but its own, and that only a privileged one may set:
 // above the cgroup's limit, and no more than this process may have.
-uint64_t processes_for(const isogate_limits& limits);
+uint64_t processes_for(const Limits& limits);
 
 // For a rootless Engine of the gateway's own user: who is that user inside. podman keeps his number; with
 // Docker he is 0, without any capability.
 void fit_rootless(Parts& parts, bool podman);
 
 // The body of POST /containers/create.
-nlohmann::json container_of(const Config& config, const Parts& parts, const isogate_limits& limits);
+nlohmann::json container_of(const Config& config, const Parts& parts, const Limits& limits);
 
 // The same for a companion on the network of `parts`.
 nlohmann::json container_of(const Config& config, const Parts& parts, const Companion& companion);
 
-// Tells whether a container was made of the same: differs when the configuration or the limits do.
-std::string profile_digest(const Config& config, Parts parts, const isogate_limits& limits);
+// Identifies what a container was made of: differs when the configuration or the limits do.
+std::string profile_digest(const Config& config, Parts parts, const Limits& limits);
 
 // What an Engine says of a container that must stay the same as long as it runs, of what it answers to
 // `inspect`, as a digest: limits, capabilities, mounts, networks, and all else that isolates.

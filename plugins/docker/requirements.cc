@@ -23,7 +23,7 @@ std::string without_variant(const std::string& platform) {
 }
 
 // An image that does not name its variant fits any; so does a wish without one.
-bool fits(const std::string& image, const std::string& wish) {
+bool fits_image(const std::string& image, const std::string& wish) {
   if (image == wish) return true;
   const bool open = without_variant(image) == image || without_variant(wish) == wish;
   return open && without_variant(image) == without_variant(wish);
@@ -45,7 +45,7 @@ std::string why_no_platform(const Config& config, const EngineInfo& info, const 
   if (config.platform.empty()) return "";
   const bool knows = info.podman || info.api_version.size() > 4 || info.api_version >= "1.41";
   if (!knows) return "this Engine takes no platform (API " + info.api_version + "): leave `platform` out";
-  if (fits(platform_of(image), config.platform)) return "";
+  if (fits_image(platform_of(image), config.platform)) return "";
   return "the image `" + config.image + "` is for " + platform_of(image) + ", and `platform` is " +
          config.platform + ": pull or build it for that platform, or leave `platform` out";
 }

@@ -4,15 +4,13 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "plugins/common/runner_sandbox.h"
 #include "plugins/docker/container.h"
-#include "runner/uid_registry.h"
-#include "runner/workspace_trash.h"
+#include "runner/files/workspace_trash.h"
+#include "runner/uid/uid_registry.h"
 
 namespace isogate::docker {
-
-using Surroundings = std::vector<std::pair<std::string, std::string>>;
 
 // The workspace of a sandbox on this host, and whose it is.
 struct Home {
@@ -22,23 +20,18 @@ struct Home {
   TrashSweeper* sweeper = nullptr;  // takes what a purge leaves; null: nobody does
 };
 
-class Sandbox : public sdk::Sandbox {
+class Sandbox : public RunnerSandbox {
  public:
-  // `surroundings`: of every program, below what a request says; of the backend, which outlives this.
+  // `surroundings` is the backend's, which outlives this.
   Sandbox(const Surroundings& surroundings, Home home, std::shared_ptr<Container> container)
-      : surroundings_(surroundings), home_(std::move(home)), container_(std::move(container)) {}
+      : RunnerSandbox(surroundings), home_(std::move(home)), container_(std::move(container)) {}
 
   void close(const sdk::Call& call, uint32_t mode) override;
   void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
-  void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) override;
-  uint64_t write(const sdk::Call& call, const isogate_file_request& request) override;
-  void list(const sdk::Call& call, const isogate_file_request& request, const sdk::EntrySink& sink) override;
-  void stat(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) override;
-  void mkdir(const sdk::Call& call, const isogate_file_request& request) override;
-  void move(const sdk::Call& call, const isogate_file_request& request) override;
-  void remove(const sdk::Call& call, const isogate_file_request& request) override;
   void evidence(const sdk::Call& call, const isogate_evidence_request& request,
-                isogate_evidence& out) override;
+                isogate_evidence& out) override {
+    out = container_->evidence(call, request);
+  }
 
  private:
   // Contact was lost; `ended`: the Engine says that nothing it ran is left.
@@ -48,11 +41,9 @@ class Sandbox : public sdk::Sandbox {
           ended(ended_) {}
     bool ended;
   };
-  template <typename Verb>
-  void with_runner(const sdk::Call& call, Verb verb);
+  void with_runner(const sdk::Call& call, const Verb& verb) override;
   [[noreturn]] void tell_loss(const Container::Way& way, const sdk::Error& error, const sdk::Call& call);
 
-  const Surroundings& surroundings_;
   Home home_;
   std::shared_ptr<Container> container_;
 };

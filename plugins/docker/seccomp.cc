@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "runner/syscall_policy.h"
+#include "runner/enclosure/syscall_policy.h"
 
 namespace isogate::docker {
 namespace {

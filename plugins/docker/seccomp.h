@@ -1,5 +1,6 @@
-// The seccomp profile of a container, as Engines take it: made from the table of runner/syscall_policy.h,
-// which the backend `namespace` makes its filter from, too. Pure functions.
+// The seccomp profile of a container, as Engines take it: made from the table of
+// runner/enclosure/syscall_policy.h, which the backend `namespace` makes its filter from, too. Pure
+// functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "plugins/docker/or_throw.h"
+#include "plugins/common/or_throw.h"
 #include "plugins/docker/seccomp.h"
-#include "runner/workspace_state.h"
+#include "runner/files/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
@@ -31,16 +31,6 @@ bool runs(Engine& engine, const std::string& id, const Budget& budget) {
 }
 
 }  // namespace
-
-std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
-  std::unique_lock lock(mutex, std::defer_lock);
-  while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
-  return lock;
-}
-
-Making::Making(Services& services, const sdk::Call& call) : services_(services) {
-  while (!services_.making.try_acquire_for(std::chrono::milliseconds(20))) call.check();
-}
 
 std::string name_of(RunnerTransport transport) {
   switch (transport) {

@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "isogate/backend.hpp"
+#include "plugins/common/wait_for.h"
 #include "plugins/docker/background.h"
+#include "plugins/docker/client/engine.h"
 #include "plugins/docker/config.h"
-#include "plugins/docker/engine.h"
 #include "plugins/docker/watch.h"
 
 namespace isogate::docker {
@@ -41,8 +42,8 @@ struct Services {
   // Where seccomp_profile() is for podman, which takes no profile but in a file; written when it is first
   // asked for. Throws sdk::Error.
   std::string seccomp_file();
-  // Kills a container of ours, however often it has to be tried. True: the Engine says within `patience` that
-  // nothing of it runs.
+  // Kills a container of ours, however often it has to be tried. True: the Engine confirms within `patience`
+  // that nothing of it runs.
   bool kill(const std::string& id, const std::string& name, std::chrono::milliseconds patience);
 
   // How runners are reached; RunnerTransport::kAuto while nobody knows. settle() keeps the first answer and
@@ -72,13 +73,12 @@ struct Services {
   Background background{host};  // the last member: it ends first
 };
 
-// Waits as long as the call does. Throws ISOGATE_CANCELLED.
-std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call);
-
 // One of those that may be made at once, until its end.
 class Making {
  public:
-  Making(Services& services, const sdk::Call& call);  // waits as lock_for()
+  Making(Services& services, const sdk::Call& call) : services_(services) {
+    acquire_for(services_.making, call);
+  }
   Making(const Making&) = delete;
   Making& operator=(const Making&) = delete;
   ~Making() { services_.making.release(); }

@@ -9,17 +9,18 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "plugins/docker/or_throw.h"
-#include "plugins/docker/tar.h"
-#include "runner/fd.h"
-#include "runner/workspace_state.h"
+#include "lib/fd.h"
+#include "lib/hash.h"
+#include "plugins/common/or_throw.h"
+#include "plugins/docker/client/tar.h"
+#include "runner/files/workspace_state.h"
 
 namespace isogate::docker {
 namespace {
 
-constexpr std::chrono::milliseconds kSoon{2'000};
+constexpr std::chrono::milliseconds kVolumePatience{2'000};
 constexpr const char* kMaking = "making";
-constexpr const char* kMark = "volume";  // in the sandbox's directory: the workspace is one, made by us
+constexpr const char* kVolumeFile = "volume";  // in the sandbox's directory: the workspace is one, made by us
 
 Fd open_runner(const Services& services) {
   Fd file(::open(services.runner.c_str(), O_RDONLY | O_CLOEXEC));
@@ -133,7 +134,7 @@ void fill_volumes(Services& services, const Owner& owner, const std::string& nam
         budget);
   } catch (...) {
     try {
-      remove(Budget(kSoon));
+      remove(Budget(kVolumePatience));
     } catch (const EngineError& error) {
       services.warn("the container " + name + ".filler stays for now: " + error.what());
     }
@@ -154,16 +155,11 @@ std::string runner_volume(const Services& services) {
   read_whole(open_runner(services).get(), add);
   if (!sound || EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1)
     throw sdk::Error(ISOGATE_INTERNAL, "cannot make the digest of the program isogate-runner");
-  std::string name = "isg-runner-";
-  for (size_t i = 0; i < 16; ++i) {
-    name += "0123456789abcdef"[digest[i] >> 4];
-    name += "0123456789abcdef"[digest[i] & 15];
-  }
-  return name;
+  return "isg-runner-" + hex({reinterpret_cast<const char*>(digest.data()), 16});
 }
 
 bool is_volume(int directory) {
-  if (::faccessat(directory, kMark, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  if (::faccessat(directory, kVolumeFile, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return true;
   if (errno != ENOENT) sdk::fail_with_errno("cannot look at the record of the sandbox's volume", errno);
   return false;
 }
@@ -176,7 +172,7 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
                      "the workspace of this sandbox is a directory of the gateway's host, and `workspace` is "
                      "volume: set it to bind");
   const bool there = is_there(services, parts.owner, parts.workspace, call);
-  const bool making = recorded && or_throw(read_state_file(directory, kMark)).value_or("") == kMaking;
+  const bool making = recorded && or_throw(read_state_file(directory, kVolumeFile)).value_or("") == kMaking;
   if (there && recorded && !making) return;
   if (there && !recorded) {
     throw sdk::Error(ISOGATE_UNAVAILABLE,
@@ -189,7 +185,7 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
         ISOGATE_SANDBOX_LOST,
         "the volume with the workspace of this sandbox is gone; DELETE the sandbox to begin with "
         "an empty one");
-  or_throw(replace_state_file(directory, kMark, kMaking));
+  or_throw(replace_state_file(directory, kVolumeFile, kMaking));
   // podman gives a volume to whom the image's directory belongs, unless it was made for somebody.
   const bool podman = services.kind(call).podman;
   const std::string user = "uid=" + std::to_string(parts.uid) + ",gid=" + std::to_string(parts.gid);
@@ -198,14 +194,14 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
     tar.directory({.name = podman ? "./" : kWorkspace + 1, .mode = 0700, .uid = parts.uid, .gid = parts.gid});
   };
   fill_volume(services, parts.owner, parts.workspace, kWorkspace, podman ? kWorkspace : "/", fill, call);
-  or_throw(replace_state_file(directory, kMark, "filled"));
+  or_throw(replace_state_file(directory, kVolumeFile, "filled"));
 }
 
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
   if (!is_volume(directory)) return;
   remove_filler(services, owner, owner.sandbox_id, call);
   if (is_there(services, owner, owner.sandbox_id, call)) remove(services, owner.sandbox_id, call);
-  if (::unlinkat(directory, kMark, 0) != 0 && errno != ENOENT)
+  if (::unlinkat(directory, kVolumeFile, 0) != 0 && errno != ENOENT)
     sdk::fail_with_errno("cannot forget the volume of a sandbox", errno);
 }
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "plugins/docker/client/tar.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/services.h"
-#include "plugins/docker/tar.h"
 
 namespace isogate::docker {
 

@@ -5,17 +5,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "plugins/docker/engine_pool.h"
+#include "lib/thread.h"
+#include "plugins/docker/client/engine_pool.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/services.h"
 
 namespace isogate::docker {
 namespace {
 
-constexpr int kFirstPause = 100, kLongestPause = 10'000;  // ms
+constexpr int kFirstRetry = 100, kLongestRetry = 10'000;  // ms
 
 std::vector<LabelFilter> ours(const Services& services) {
   return {{kLabelInstance, std::string(sdk::view(services.host.abi().instance))},
@@ -26,7 +26,7 @@ Json filters_of(const std::vector<LabelFilter>& labels, bool podman) {
   Json wanted = Json::array();
   for (const LabelFilter& label : labels) wanted.push_back(label.name + "=" + label.value);
   if (podman) return {{"type", {"container"}}, {"label", std::move(wanted)}};  // with other names for some
-  // Without labels: what happens to a network does not tell those of its containers.
+  // Without labels: what happens to a network does not have those of its containers.
   return {{"type", {"container", "network"}},
           {"event", {"die", "oom", "destroy", "update", "connect", "disconnect"}}};
 }
@@ -57,12 +57,7 @@ void Watch::add(const std::string& id, const std::string& name, const std::strin
   const std::lock_guard lock(mutex_);
   watched_[id] = {name, shape, link};
   if (thread_.joinable()) return;
-  // Signals are the host's.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_thread([this] { run(); });
 }
 
 void Watch::forget(const std::string& id) {
@@ -76,19 +71,19 @@ bool Watch::pause(int milliseconds) const {
 }
 
 void Watch::run() {
-  for (int wait = kFirstPause; pause(0);) {
+  for (int wait = kFirstRetry; pause(0);) {
     try {
       follow();
     } catch (const std::exception& error) {
       if (!pause(0)) return;
       if (followed_) {
         services_.warn(std::string(error.what()) + "; tried again until it can be followed");
-        wait = kFirstPause;
+        wait = kFirstRetry;
       }
       followed_ = false;
     }
     if (!pause(wait)) return;
-    wait = std::min(2 * wait, kLongestPause);
+    wait = std::min(2 * wait, kLongestRetry);
   }
 }
 
@@ -97,7 +92,7 @@ void Watch::follow() {
   const Budget endless = Budget::endless(end_.get());
   const bool podman = services_.kind(Budget(Budget::kUsual, end_.get())).podman;
   const Json filters = filters_of(ours(services_), podman);
-  // podman answers with the first event only, and tells all since then.
+  // podman answers with the first event only, and sends all since then.
   const std::string since = podman ? std::to_string(::time(nullptr)) : "";
   if (podman) take_stock();
   const auto events = services_.engine.events(filters, since, endless);
@@ -113,11 +108,11 @@ void Watch::follow() {
     if (code.empty() && attributes.is_object()) code = text_at(attributes, "containerExitCode");
     const std::string connected = attributes.is_object() ? text_at(attributes, "container") : "";
     const bool of_network = text_at(event, "Type") == "network";
-    hear(of_network ? connected : text_at(actor, "ID"), text_at(event, "Action"), code);
+    on_event(of_network ? connected : text_at(actor, "ID"), text_at(event, "Action"), code);
   }
 }
 
-void Watch::hear(const std::string& id, const std::string& what, const std::string& exit_code) {
+void Watch::on_event(const std::string& id, const std::string& what, const std::string& exit_code) {
   bool out_of_memory = false;
   {
     const std::lock_guard lock(mutex_);
@@ -127,9 +122,9 @@ void Watch::hear(const std::string& id, const std::string& what, const std::stri
     out_of_memory = found->second.out_of_memory;
   }
   if (what == "update" || what == "connect" || what == "disconnect") return look_whether_changed(id);
-  if (what == "destroy" || what == "remove") tell(id, "its container is gone");
+  if (what == "destroy" || what == "remove") report_end(id, "its container is gone");
   if (what != "die" && what != "died") return;
-  tell(id, ending(exit_code, out_of_memory));
+  report_end(id, ending(exit_code, out_of_memory));
 }
 
 // Who weakens a container while it runs, or gives it a network, ends it.
@@ -148,7 +143,7 @@ void Watch::look_whether_changed(const std::string& id) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;
     return;
   }
-  tell(id, "its container's settings were changed from outside");
+  report_end(id, "its container's settings were changed from outside");
 }
 
 void Watch::take_stock() {
@@ -161,15 +156,16 @@ void Watch::take_stock() {
     if (const auto found = states.find(text_at(each, "Id")); found != states.end())
       found->second = text_at(each, "State");
   for (const auto& [id, state] : states) {
-    if (state.empty()) tell(id, "its container is gone");
+    if (state.empty()) report_end(id, "its container is gone");
     if (state != "exited" && state != "dead") continue;
     const Json now = services_.engine.inspect(id, Budget(Budget::kUsual, end_.get())).value("State", Json());
     const Json& code = member(now, "ExitCode");
-    tell(id, ending(code.is_number_integer() ? code.dump() : "", member(now, "OOMKilled") == Json(true)));
+    report_end(id,
+               ending(code.is_number_integer() ? code.dump() : "", member(now, "OOMKilled") == Json(true)));
   }
 }
 
-void Watch::tell(const std::string& id, const std::string& how) {
+void Watch::report_end(const std::string& id, const std::string& how) {
   Watched ended;
   {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 // Follows what happens at the Engine to this backend's containers, in a thread of its own that begins with
 // the first of them: one that ends is known at once, with how, and the link to its runner is closed. A safety
-// net: calls look for themselves all the same, and where the Engine tells nothing, nothing is lost but time.
+// net: calls look for themselves all the same, and where the Engine reports nothing, nothing is lost but
+// time.
 #pragma once
 
 #include <map>
@@ -10,13 +11,13 @@
 #include <thread>
 
 #include "isogate/runner_link.hpp"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::docker {
 
 struct Services;
 
-// How something ended, with what the Engine knows of its memory: that a process in it was killed for want of
+// How something ended, with what the Engine knows of its memory: that a process in it was killed for lack of
 // it, at some time; not that it ended of that.
 std::string with_memory(const std::string& how, bool out_of_memory);
 
@@ -28,7 +29,7 @@ class Watch {
   ~Watch();  // ends the thread, whatever the Engine does
 
   // Any thread. `link` is closed when the container `id` has ended, unless forget() was first; a later add()
-  // takes the place of an earlier one. Whatever the name is, it is what the log says.
+  // takes the place of an earlier one. The name is for the log.
   // `shape`: shape_of() it; one that the Engine describes otherwise counts as ended.
   void add(const std::string& id, const std::string& name, const std::string& shape,
            const std::shared_ptr<sdk::RunnerLink>& link);
@@ -43,8 +44,8 @@ class Watch {
   void run();
   void follow();
   void take_stock();
-  void hear(const std::string& id, const std::string& what, const std::string& exit_code);
-  void tell(const std::string& id, const std::string& how);
+  void on_event(const std::string& id, const std::string& what, const std::string& exit_code);
+  void report_end(const std::string& id, const std::string& how);
   void look_whether_changed(const std::string& id);
   bool pause(int milliseconds) const;  // false: it is time to end
 
@@ -53,7 +54,7 @@ class Watch {
   std::mutex mutex_;
   std::map<std::string, Watched> watched_;
   std::thread thread_;
-  bool followed_ = true;  // run() alone: what the log said last
+  bool followed_ = true;  // run() alone: the last line of the log
 };
 
 }  // namespace isogate::docker

@@ -1,12 +1,11 @@
 #include "plugins/k8s/backend.h"
 
-#include <pwd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "plugins/common/plugin_open.h"
+#include "plugins/k8s/client/object.h"
 #include "plugins/k8s/presence.h"
 #include "plugins/k8s/record.h"
 
@@ -15,20 +14,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kProbe{5'000};
 
-// A backend host has no HOME in its environment: what it would be.
-Environment environment() {
-  return [given = process_environment()](const std::string& name) -> std::optional<std::string> {
-    if (auto value = given(name)) return value;
-    if (name != "HOME") return std::nullopt;
-    char text[4096];
-    passwd entry{};
-    passwd* found = nullptr;
-    if (::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) != 0 || found == nullptr)
-      return std::nullopt;
-    return std::string(found->pw_dir);
-  };
-}
-
 bool runs_here(Services& services, const Json& lease, const std::set<std::string>& pods) {
   try {
     const Record record = read_record(lease);
@@ -36,7 +21,7 @@ bool runs_here(Services& services, const Json& lease, const std::set<std::string
     return pods.contains(record.pod_uid) &&
            std::find(users.begin(), users.end(), services.holder) != users.end();
   } catch (const sdk::Error& error) {
-    services.warn(lease.at("metadata").value("name", "") + ": " + error.what());
+    services.warn(metadata_text(lease, "name") + ": " + error.what());
     return false;
   }
 }
@@ -53,7 +38,7 @@ void add_running(Services& services, const std::string& selector, const sdk::Cal
                  std::set<std::string>& uids) {
   const Json pods = services.api.list(services.pod(), {selector, "", 500}, call);
   for (const Json& each : pods.at("items"))
-    if (const PodState state = state_of(each); !state.ended) uids.insert(state.uid);
+    if (const PodState state = state_of(each); state.exists && !state.ended) uids.insert(state.uid);
 }
 
 }  // namespace
@@ -75,7 +60,7 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
 Services& Backend::services() {
   const std::lock_guard lock(mutex_);
   if (services_) return *services_;
-  ClusterAccess access = load_access(config_.access, environment());
+  ClusterAccess access = load_access(config_.access);
   for (const std::string& relaxed : access.relaxations)
     host_.log(ISOGATE_LOG_WARN, "relaxation: " + access.source + ": " + relaxed);
   services_ = std::make_unique<Services>(host_, config_, std::move(access));
@@ -98,7 +83,8 @@ std::string Backend::detail_of(Services& services) const {
 void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_CLUSTER;
-  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EVIDENCE;
+  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EVIDENCE |
+                     sdk::kSampledLimits | sandbox_limits(kLimited);
   if (config_.workspace == Place::kClaim) out.capabilities |= ISOGATE_CAP_PERSISTENT;
   if (!config_.open_network && config_.egress_to.empty() && !config_.allow_unenforced_network)
     out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
@@ -118,9 +104,8 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   sdk::set_text(out.detail, detail);
 }
 
-void Backend::check_asked(const isogate_sandbox_spec& spec) const {
+Limits Backend::check_asked(const isogate_sandbox_spec& spec) const {
   const auto refuse = [](const std::string& why) { throw sdk::Error(ISOGATE_UNSUPPORTED, why); };
-  const bool best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   if (spec.egress == ISOGATE_EGRESS_PROXY) refuse("backend `k8s` has no egress proxy: egress: deny or allow");
   const bool way_out = config_.open_network || !config_.egress_to.empty();
   if (spec.egress == ISOGATE_EGRESS_DENY && (way_out || config_.allow_unenforced_network))
@@ -129,15 +114,15 @@ void Backend::check_asked(const isogate_sandbox_spec& spec) const {
         "egress_to and allow_unenforced_network");
   if (spec.egress == ISOGATE_EGRESS_ALLOW && !way_out)
     refuse("egress is to be allowed, and this backend denies it: set network: open, or egress_to");
-  if (best_effort) return;
-  if (spec.limits.pids != 0)
-    refuse(
-        "a pod has no limit of pids of its own: set podPidsLimit of the kubelets and leave max_pids out, or "
-        "write limits: best_effort");
-  if (spec.limits.disk_bytes != 0)
-    refuse(
-        "backend `k8s` cannot limit the disk space of a sandbox at once, the kubelet only evicts above "
-        "ephemeral_mb: leave it out, or write limits: best_effort");
+  constexpr uint32_t kFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT |
+                              ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_RUNNING_ONLY;
+  if ((spec.flags & ~kFlags) != 0)
+    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown flags");
+  if (spec.reserved != 0)
+    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown fields");
+  const auto limits = take_limits(spec, "k8s", kLimited);
+  if (limits) return *limits;
+  throw sdk::Error(limits.error().status, limits.error().message);
 }
 
 Parts Backend::parts_of_any() const {
@@ -159,15 +144,15 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
 
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                             isogate_sandbox_info& info) {
-  check_asked(spec);
+  const Limits asked = check_asked(spec);
   const auto flagged = [&spec](uint32_t flag) { return (spec.flags & flag) != 0; };
   Services& use = services();
   const OpenWish wish{flagged(ISOGATE_OPEN_ATTACH_ONLY), flagged(ISOGATE_OPEN_KNOWN),
-                      flagged(ISOGATE_OPEN_AS_IT_IS), std::string(sdk::view(spec.handle)), pool_.get()};
+                      flagged(ISOGATE_OPEN_RUNNING_ONLY), std::string(sdk::view(spec.handle)), pool_.get()};
   if (!wish.attach_only) use.presence->begin(call);
-  auto pod = std::make_unique<SandboxPod>(use, parts_of(spec), limits_of(config_, spec.limits));
+  auto pod = std::make_unique<SandboxPod>(use, parts_of(spec), limits_of(config_, asked));
   const SandboxPod::Opened opened = pod->open(wish, call);
-  const bool is_known = wish.known || wish.as_it_is;
+  const bool is_known = wish.known || wish.unchanged;
   info.flags = ISOGATE_SANDBOX_RUNS;
   if (opened.fresh) info.flags |= ISOGATE_SANDBOX_FRESH;
   // What another gateway made was measured before its first command, and that is on record.
@@ -178,7 +163,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   return std::make_unique<Sandbox>(config_, std::move(pod), opened.used_before && !is_known);
 }
 
-// What this gateway had open, and what still runs of that, is its own to take up.
+// What this gateway had open, and what still runs of that, is its own to re-attach.
 void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
   Services& use = services();
   const std::string selector = selector_of(instance_, name_);
@@ -189,11 +174,10 @@ void Backend::enumerate(const sdk::Call& call, const sdk::RecordSink& sink) {
   if (std::any_of(all.begin(), all.end(), is_claimed))
     add_running(use, pod_selector_of(Provision::kSandboxClaim, instance_, name_), call, there);
   for (const Json& each : all) {
-    const Json& metadata = each.at("metadata");
-    const std::string id = metadata.value("name", "");
-    if (metadata.value("labels", Json::object()).contains(kLabelAhead)) continue;
+    const std::string id = metadata_text(each, "name");
     if (!carries(each, {instance_, name_, id})) continue;
-    sink.add(id, metadata.value("uid", ""), runs_here(use, each, there) ? ISOGATE_SANDBOX_RUNS : 0);
+    if (each.at("metadata").at("labels").contains(kLabelAhead)) continue;
+    sink.add(id, uid_of(each), runs_here(use, each, there) ? ISOGATE_SANDBOX_RUNS : 0);
   }
 }
 

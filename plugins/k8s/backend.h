@@ -26,7 +26,7 @@ class Backend : public sdk::Backend {
  private:
   // Reads the credentials; throws while there are none.
   Services& services();
-  void check_asked(const isogate_sandbox_spec& spec) const;
+  Limits check_asked(const isogate_sandbox_spec& spec) const;
   Parts parts_of(const isogate_sandbox_spec& spec) const;
   [[nodiscard]] Parts parts_of_any() const;
   std::string detail_of(Services& services) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "isogate/backend.hpp"
+#include "plugins/common/config_checks.h"
 #include "plugins/k8s/template.h"
 
 namespace isogate::k8s {
@@ -17,32 +18,16 @@ constexpr std::pair<Provision, const char*> kProvisions[] = {
     {Provision::kSandboxClaim, "sandbox_claim"},
 };
 
-[[noreturn]] void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
-
-bool is_normal(const std::string& path) {
-  return path.size() > 1 && path.front() == '/' && path.back() != '/' &&
-         path.find("//") == std::string::npos && (path + "/").find("/../") == std::string::npos &&
-         (path + "/").find("/./") == std::string::npos && path.find('\0') == std::string::npos;
-}
-
-bool meets(const std::string& one, const std::string& other) {
-  return one == other || one.starts_with(other + "/") || other.starts_with(one + "/");
-}
+constexpr const char* kOwnPlaces[] = {"/workspace", "/run/isogate", "/proc", "/sys",
+                                      "/dev",       "/tmp",         "/mnt",  "/home/agent/.local"};
 
 void check_secrets(const Config& config) {
   std::vector<std::string> targets;
   for (const SecretFiles& each : config.secrets) {
-    if (!is_normal(each.target))
-      refuse("the target `" + each.target + "` is not an absolute path without `.`, `..` and empty parts");
-    for (const char* own :
-         {"/workspace", "/run/isogate", "/proc", "/sys", "/dev", "/tmp", "/mnt", "/home/agent/.local"})
-      if (meets(each.target, own))
-        refuse("the target `" + each.target + "` meets " + own + ", which this backend fills itself");
-    for (const std::string& other : targets)
-      if (meets(each.target, other))
-        refuse("the targets `" + other + "` and `" + each.target + "` are in conflict");
+    check_target("target", each.target, kOwnPlaces);
     targets.push_back(each.target);
   }
+  check_apart(targets);
 }
 
 void check_limits(const Config& config) {
@@ -75,7 +60,7 @@ void check_pool(const Config& config) {
         "max_lifetime_sec of `k8s` is not for provision: sandbox_claim: it would count from when the pool "
         "made a pod");
   if (claims && !config.pod_template.empty())
-    refuse("template of `k8s` is not for provision: sandbox_claim: the SandboxTemplate says what pods are");
+    refuse("template of `k8s` is not for provision: sandbox_claim: the SandboxTemplate defines the pods");
 }
 
 void take_lists(Config& config, const Json& json) {
@@ -127,7 +112,7 @@ Config taken_from(const Json& json) {
   take("open_timeout_sec", config.open_timeout_sec);
   take("busy_timeout_sec", config.busy_timeout_sec);
   take("kubelet_ports", config.kubelet_ports);
-  take("forsaken_after_sec", config.forsaken_after_sec);
+  take("orphaned_after_sec", config.orphaned_after_sec);
   take("max_lifetime_sec", config.max_lifetime_sec);
   take("liveness_interval_sec", config.liveness_interval_sec);
   take("liveness_patience_sec", config.liveness_patience_sec);
@@ -166,14 +151,7 @@ std::optional<Provision> provision_named(std::string_view name) {
 
 Config parse_config(std::string_view text) {
   if (text.empty()) return {};
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) refuse("the configuration of `k8s` is not a JSON object");
-  Config config;
-  try {
-    config = taken_from(json);
-  } catch (const Json::exception& error) {
-    refuse(std::string("the configuration of `k8s` does not fit its schema: ") + error.what());
-  }
+  Config config = config_from("k8s", text, taken_from);
   check_limits(config);
   check_pool(config);
   check_secrets(config);

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugins/k8s/access.h"
+#include "plugins/k8s/client/access.h"
 
 namespace isogate::k8s {
 
@@ -72,7 +72,7 @@ struct Config {
   uint64_t busy_timeout_sec = 20;   // of that behind another gateway that is at work on the same sandbox
   uint64_t ready_timeout_sec = 120;
   uint64_t node_timeout_sec = 10;
-  uint64_t forsaken_after_sec = 600;
+  uint64_t orphaned_after_sec = 600;
   uint64_t max_lifetime_sec = 0;        // 0: any
   uint64_t liveness_interval_sec = 30;  // 0: runners are not looked at
   uint64_t liveness_patience_sec = 20;

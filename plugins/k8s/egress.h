@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "isogate/runner_link.hpp"
+#include "plugins/common/run_own.h"
 #include "plugins/k8s/services.h"
 
 namespace isogate::k8s {
@@ -32,18 +32,12 @@ uint16_t kubelet_port_of(const nlohmann::json& node);
 // What must not answer, for `isogate-runner reach`. Empty: nothing is denied.
 std::vector<std::string> targets_of(const Config& config, const ApiServers& servers, const Node& node);
 
-// One try of all targets.
-struct Round {
-  int exit_code = -1;  // of `isogate-runner reach`
-  std::string text;
-};
-// "10.0.0.1:443 (connected), …" of what was not silent in a round's text, each address once.
+// "10.0.0.1:443 (connected), …" of what was not silent in a round's output, each address once.
 std::string what_answers(const std::string& text);
 
 // A policy may be in force late, and so may what lets packets out: rounds, their beginnings `apart` at least,
 // until two in a row were silent, one could not be tried, or something has answered for `most`. The last one.
-Round settle(const std::function<Round()>& ask, std::chrono::milliseconds apart,
-             std::chrono::milliseconds most);
+Ran settle(const std::function<Ran()>& ask, std::chrono::milliseconds apart, std::chrono::milliseconds most);
 
 // Throws ISOGATE_UNAVAILABLE when something answers for five seconds, and when it could not be tried; where
 // allow_unenforced_network is written, warns instead of the former.

@@ -1,5 +1,7 @@
 #include "plugins/k8s/lease.h"
 
+#include "plugins/k8s/client/object.h"
+
 namespace isogate::k8s {
 namespace {
 
@@ -13,12 +15,8 @@ const char* const kStranger =
 
 void Lease::learn(Json lease) {
   if (!carries(lease, parts_.owner)) throw sdk::Error(ISOGATE_UNAVAILABLE, kStranger);
-  try {
-    uid_ = lease.at("metadata").at("uid");
-    ending_ = lease.at("metadata").contains("deletionTimestamp");
-  } catch (const Json::exception&) {
-    throw sdk::Error(ISOGATE_UNAVAILABLE, "the API server described a Lease in a way that is not understood");
-  }
+  uid_ = uid_of(lease);
+  ending_ = lease.at("metadata").contains("deletionTimestamp");
   record_ = read_record(lease);
   hold_ = hold_of(lease);
   lease_ = std::move(lease);
@@ -80,7 +78,7 @@ void Lease::remove(const Budget& budget) {
   record_ = {};
 }
 
-// Where that is this Lease's, whatever the record says.
+// Where that is this Lease's, whatever the record has.
 void Lease::remove_ahead(const Budget& budget) {
   if (record_.ahead_uid.empty()) return;
   try {
@@ -95,6 +93,12 @@ void Lease::remove_ahead(const Budget& budget) {
 bool Lease::is_others() const {
   return !hold_.holder.empty() && hold_.holder != services_.holder &&
          !services_.renewals.lapsed(parts_.owner.sandbox_id, hold_.version, hold_.lasts);
+}
+
+bool is_free(Services& services, const Json& lease) {
+  const Hold hold = hold_of(lease);
+  return hold.holder.empty() ||
+         services.renewals.lapsed(metadata_text(lease, "name"), hold.version, hold.lasts);
 }
 
 }  // namespace isogate::k8s

@@ -15,9 +15,9 @@ class Lease {
  public:
   Lease(Services& services, const Parts& parts) : services_(services), parts_(parts) {}  // both borrowed
 
-  // As it is now. False: there is none. Throws ISOGATE_UNAVAILABLE for one that this gateway did not make.
+  // Reads it. False: there is none. Throws ISOGATE_UNAVAILABLE for one that this gateway did not make.
   bool find(const Budget& budget);
-  // Held by this gateway, with record() as it is. False: another one was faster.
+  // Held by this gateway, with record() unchanged. False: another one was faster.
   bool create(const Budget& budget);
   // Writes record(). `hold`: this gateway is at work on it; else nobody is. Throws ISOGATE_UNAVAILABLE when
   // another gateway has written since.
@@ -35,7 +35,7 @@ class Lease {
   [[nodiscard]] const Record& record() const { return record_; }
   [[nodiscard]] const std::string& uid() const { return uid_; }  // empty: there is none
   [[nodiscard]] bool is_ending() const { return ending_; }
-  // Another gateway is at work on it, and has not been silent for as long as it said it would be.
+  // Another gateway is at work on it, and still renews it.
   [[nodiscard]] bool is_others() const;
   [[nodiscard]] const std::string& holder() const { return hold_.holder; }
 
@@ -53,5 +53,8 @@ class Lease {
   std::string uid_;
   bool ending_ = false;
 };
+
+// Nobody is at work on what that Lease is of: it has no holder, or one that does not renew it any more.
+bool is_free(Services& services, const nlohmann::json& lease);
 
 }  // namespace isogate::k8s

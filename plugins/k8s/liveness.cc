@@ -1,9 +1,7 @@
 #include "plugins/k8s/liveness.h"
 
-#include <sys/eventfd.h>
-
-#include <cerrno>
-#include <csignal>
+#include "lib/thread.h"
+#include "plugins/common/or_throw.h"
 
 namespace isogate::k8s {
 namespace {
@@ -16,12 +14,7 @@ constexpr milliseconds kQuick{200};
 }  // namespace
 
 Liveness::Liveness(milliseconds interval, milliseconds patience, std::function<void(const std::string&)> log)
-    : interval_(interval),
-      patience_(patience),
-      log_(std::move(log)),
-      cancel_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!cancel_) sdk::fail_with_errno("cannot make an eventfd", errno);
-}
+    : interval_(interval), patience_(patience), log_(std::move(log)), cancel_(or_throw(make_event())) {}
 
 Liveness::~Liveness() {
   std::vector<std::thread> threads;
@@ -37,13 +30,10 @@ Liveness::~Liveness() {
   for (std::thread& each : threads) each.join();
 }
 
-// With the mutex held. Signals are the host's.
+// With the mutex held.
 void Liveness::start(void (Liveness::*work)()) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  threads_.emplace_back([this, work] { (this->*work)(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  threads_.reserve(threads_.size() + 1);
+  threads_.push_back(start_thread([this, work] { (this->*work)(); }));
 }
 
 void Liveness::watch(const std::shared_ptr<sdk::RunnerLink>& link, Way way) {
@@ -123,12 +113,12 @@ void Liveness::replace(sdk::RunnerLink& link, const Way& way, const char* why) {
   link.close(why);
   try {
     way.remove(sdk::Call(call));
-  } catch (const sdk::Error& error) {
+  } catch (const std::exception& error) {
     log_(std::string("a pod that is stuck stays until its sandbox's next call: ") + error.what());
   }
 }
 
-// A runner that speaks elsewhere keeps its pod; the link to it goes when that is what is dead.
+// A runner that answers elsewhere keeps its pod; the link to it goes when that is what is dead.
 bool Liveness::twice_silent(sdk::RunnerLink& link, const Way& way) {
   const isogate_call call{sizeof call, cancel_.get(), INT64_MAX, {}};
   for (int tries = 0; tries < 2; ++tries) {
@@ -137,7 +127,7 @@ bool Liveness::twice_silent(sdk::RunnerLink& link, const Way& way) {
     if (found == Found::kUnknown || !link.alive()) return false;
     if (found == Found::kSpeaks) {
       if (!link.ping(patience_))
-        link.close("nothing comes over its connection, the runner speaks over others");
+        link.close("nothing comes over its connection, the runner answers over others");
       return false;
     }
     if (!pause_until(begun + patience_)) return false;

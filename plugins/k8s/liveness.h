@@ -2,7 +2,7 @@
 // those that answer run a program, and look at those that do not, so that a pod that is stuck delays no
 // other. They begin with the first link. A runner that answers and twice runs nothing, while nothing of a
 // tenant runs in its pod that could be the reason, is broken. What becomes of one that is silent is decided
-// by another connection to it: only what is let through twice and says nothing is stuck, and whatever cannot
+// by another connection to it: only what is let through twice and sends nothing is stuck, and whatever cannot
 // be found out is no reason for anything. Any thread.
 #pragma once
 
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "isogate/runner_link.hpp"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::k8s {
 
@@ -26,7 +26,7 @@ class Liveness {
  public:
   enum class Found {
     kSpeaks,   // over another connection
-    kSilent,   // that one was let through by all that is on the way, and no runner said hello in time
+    kSilent,   // that one was let through by all that is on the way, and no runner sent hello in time
     kUnknown,  // anything else
   };
   // Of one link. They own what they need and may block for some times the patience.

@@ -5,40 +5,58 @@
 #include <set>
 #include <sstream>
 
-#include "plugins/k8s/api_error.h"
+#include "plugins/k8s/client/api_error.h"
+#include "plugins/k8s/client/object.h"
 
 namespace isogate::k8s {
 namespace {
 
 using Json = nlohmann::json;
 
-const Json& member(const Json& object, const char* key) {
-  static const Json kNone;
-  if (!object.is_object()) return kNone;
-  const auto found = object.find(key);
-  return found == object.end() ? kNone : *found;
-}
-
 constexpr const char* kSpecs[] = {"initContainers", "containers", "ephemeralContainers"};
 // Kubelets forget init containers that have ended.
 constexpr const char* kStatuses[] = {"containerStatuses", "ephemeralContainerStatuses"};
 
-Json named(const Json& all, std::initializer_list<const char*> fields) {
+// Of each its fields, by its name. Null: not all of it is understood.
+template <size_t N>
+Json named(const Json& object, const char* const (&lists)[N], std::initializer_list<const char*> fields) {
   Json found = Json::object();
-  if (!all.is_array()) return found;
-  for (const Json& each : all) {
-    const Json& name = member(each, "name");
-    if (!name.is_string()) continue;
-    Json& one = found[name.get<std::string>()];
-    for (const char* field : fields) one[field] = member(each, field);
+  if (!object.is_object()) return nullptr;
+  for (const char* list : lists) {
+    const Json& all = member(object, list);
+    if (!all.is_array() && !all.is_null()) return nullptr;
+    for (const Json& each : all) {
+      const std::string name = text_at(each, "name");
+      if (name.empty() || found.contains(name)) return nullptr;
+      for (const char* field : fields) found[name][field] = member(each, field);
+    }
   }
   return found;
+}
+
+// Their kinds by their uids. Null, too.
+Json owners_in(const Json& metadata) {
+  Json found = Json::object();
+  const Json& references = member(metadata, "ownerReferences");
+  if (!metadata.is_object() || !(references.is_array() || references.is_null())) return nullptr;
+  for (const Json& each : references) {
+    const std::string uid = text_at(each, "uid");
+    if (uid.empty() || found.contains(uid)) return nullptr;
+    found[uid] = member(each, "kind");
+  }
+  return found;
+}
+
+Json labels_in(const Json& metadata) {
+  const Json& labels = member(metadata, "labels");
+  if (metadata.is_object() && labels.is_null()) return Json::object();
+  return labels.is_object() ? labels : Json();
 }
 
 // Rules that are not there let nothing through.
 Json rules(const Json& spec, const char* direction) {
   const Json& found = member(spec, direction);
-  return found.is_array() ? found : Json::array();
+  return found.is_null() ? Json::array() : found;
 }
 
 bool is_loopback(const std::string& listener) {
@@ -56,30 +74,22 @@ std::set<std::string> words(const std::string& text) {
 }  // namespace
 
 Json likeness_of(const Json& pod) {
-  const Json &spec = member(pod, "spec"), &status = member(pod, "status");
-  Json images = Json::object(), containers = Json::object();
-  for (const char* kind : kSpecs) images.update(named(member(spec, kind), {"image"}));
-  for (const char* kind : kStatuses)
-    containers.update(named(member(status, kind), {"containerID", "imageID", "restartCount"}));
-  const Json& labels = member(member(pod, "metadata"), "labels");
-  const Json& references = member(member(pod, "metadata"), "ownerReferences");
-  Json owners = Json::object();
-  if (references.is_array())
-    for (const Json& each : references) owners[each.value("uid", "")] = each.value("kind", "");
-  return {{"images", images},
-          {"owners", owners},
-          {"containers", containers},
-          {"labels", labels.is_object() ? labels : Json::object()}};
+  const Json& metadata = member(pod, "metadata");
+  return {{"images", named(member(pod, "spec"), kSpecs, {"image"})},
+          {"owners", owners_in(metadata)},
+          {"containers", named(member(pod, "status"), kStatuses, {"containerID", "imageID", "restartCount"})},
+          {"labels", labels_in(metadata)}};
 }
 
 std::string what_differs(const Json& likeness, const Json& pod) {
   const Json now = likeness_of(pod);
   if (!likeness.is_object()) return "what it was measured as is not on record";
   for (const char* part : {"images", "containers", "labels", "owners"}) {
-    const Json& before = member(likeness, part);
-    if (before == now.at(part)) continue;
-    for (const auto& [name, value] : now.at(part).items())
-      if (!before.is_object() || before.value(name, Json()) != value)
+    const Json &before = member(likeness, part), &is = now.at(part);
+    if (is.is_null()) return std::string("its ") + part + " are not understood";
+    if (before == is) continue;
+    for (const auto& [name, value] : is.items())
+      if (member(before, name.c_str()) != value)
         return std::string("its ") + part + ": " + printable(name, 80) + " was not measured so";
     return std::string("its ") + part + " are fewer than were measured";
   }
@@ -95,14 +105,15 @@ std::string what_policy_lacks(const Json& asked, const Json& is) {
   const Json& types = member(spec, "policyTypes");
   for (const char* type : {"Ingress", "Egress"})
     if (!types.is_array() || std::find(types.begin(), types.end(), type) == types.end())
-      return std::string("its NetworkPolicy does not speak of ") + type;
+      return std::string("its NetworkPolicy does not cover ") + type;
   for (const char* direction : {"ingress", "egress"})
     if (rules(spec, direction) != rules(wanted, direction))
       return std::string("its NetworkPolicy has other rules of ") + direction;
   return "";
 }
 
-std::string tried_of(const std::string& address, uint32_t port, const std::string& listeners) {
+std::string tried_of(const Gateway& gateway) {
+  const auto& [address, port, listeners] = gateway;
   std::set<std::string> all = words(listeners);
   if (all.empty() && port != 0) {
     const bool six = address.find(':') != std::string::npos;

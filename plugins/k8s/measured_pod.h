@@ -6,11 +6,12 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "isogate/backend.h"
+#include "plugins/common/proof.h"
 
 namespace isogate::k8s {
 
-// Of a pod that runs: labels, owners, and of each container image, id and restarts. For Record::likeness.
+// Of a pod that runs: labels, owners, and of each container image, id and restarts; null in place of what is
+// not understood. For Record::likeness.
 nlohmann::json likeness_of(const nlohmann::json& pod);
 
 // In what `pod` is no longer that; empty: in nothing. What is not understood differs.
@@ -20,8 +21,8 @@ std::string what_differs(const nlohmann::json& likeness, const nlohmann::json& p
 std::string what_policy_lacks(const nlohmann::json& asked, const nlohmann::json& is);
 
 // The gateway's listeners that a pod could reach at all: those of other loopbacks are none. Sorted, with one
-// space between, for Record::gateway_listeners.
-std::string tried_of(const std::string& address, uint32_t port, const std::string& listeners);
+// space between, for Record::proof.
+std::string tried_of(const Gateway& gateway);
 
 // Whether all of `asked` is among `tried`, both of tried_of().
 bool covers(const std::string& tried, const std::string& asked);

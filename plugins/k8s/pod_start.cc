@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "plugins/k8s/client/object.h"
+
 namespace isogate::k8s {
 namespace {
 
@@ -13,25 +15,15 @@ constexpr const char* kProvisioners[] = {
 // By the scheduler, where the class waits for a first consumer.
 constexpr const char* kNode = "volume.kubernetes.io/selected-node";
 
-std::string text_at(const Json& object, const char* key) {
-  if (!object.is_object()) return "";
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? printable(found->get_ref<const std::string&>()) : "";
-}
-
-Json member(const Json& object, const char* key) {
-  return object.is_object() && object.contains(key) ? object.at(key) : Json();
-}
-
 std::string provisioner_of(const Json& annotations) {
   for (const char* each : kProvisioners)
-    if (std::string found = text_at(annotations, each); !found.empty()) return found;
+    if (std::string found = printable_text(annotations, each); !found.empty()) return found;
   return "";
 }
 
 std::string time_of(const Json& event) {
-  const std::string last = text_at(event, "lastTimestamp");
-  return last.empty() ? text_at(event, "eventTime") : last;
+  const std::string last = printable_text(event, "lastTimestamp");
+  return last.empty() ? printable_text(event, "eventTime") : last;
 }
 
 std::string last_warning(Services& services, const std::string& uid, const Budget& budget) try {
@@ -41,7 +33,7 @@ std::string last_warning(Services& services, const std::string& uid, const Budge
   Json last;
   for (const Json& each : events.at("items"))
     if (time_of(each) >= time_of(last)) last = each;
-  return last.is_null() ? "" : "; " + text_at(last, "reason") + ": " + text_at(last, "message");
+  return last.is_null() ? "" : "; " + printable_text(last, "reason") + ": " + printable_text(last, "message");
 } catch (const sdk::Error&) {
   return "";
 }
@@ -56,7 +48,7 @@ std::string what_its_claim_lacks(Services& services, const Record& record, const
 // The pod is removed when this is read.
 std::string where_more(const Services& services, const Record& record) {
   const std::string kubectl = "`kubectl -n " + services.name_space + " ";
-  return "; " + kubectl + "describe pod " + record.pod + "` tells more while it waits, " + kubectl +
+  return "; " + kubectl + "describe pod " + record.pod + "` shows more while it waits, " + kubectl +
          "get events` afterwards";
 }
 
@@ -64,15 +56,15 @@ std::string where_more(const Services& services, const Record& record) {
 
 std::string what_lacks(const Json& claim) {
   if (text_at(member(claim, "status"), "phase") == "Bound") return "";
-  const Json metadata = member(claim, "metadata"), annotations = member(metadata, "annotations");
-  const std::string of_class = text_at(member(claim, "spec"), "storageClassName");
+  const Json &metadata = member(claim, "metadata"), &annotations = member(metadata, "annotations");
+  const std::string of_class = printable_text(member(claim, "spec"), "storageClassName");
   const std::string maker = provisioner_of(annotations);
-  const std::string text = "its PersistentVolumeClaim " + text_at(metadata, "name") +
+  const std::string what = "its PersistentVolumeClaim " + printable_text(metadata, "name") +
                            (of_class.empty() ? "" : " of the storage class `" + of_class + "`");
-  if (!maker.empty()) return text + " is not provisioned yet by " + maker;
-  if (!text_at(annotations, kNode).empty()) return text + " is not provisioned yet";
-  if (!of_class.empty()) return text + " is provisioned by nobody: is there such a class?";
-  return text + " has no storage class: write storage_class, or give the cluster a default one";
+  if (!maker.empty()) return what + " is not provisioned yet by " + maker;
+  if (!text_at(annotations, kNode).empty()) return what + " is not provisioned yet";
+  if (!of_class.empty()) return what + " is provisioned by nobody: is there such a class?";
+  return what + " has no storage class: write storage_class, or give the cluster a default one";
 }
 
 bool waits_for_volume(const PodState& state) {

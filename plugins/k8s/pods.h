@@ -1,6 +1,6 @@
-// What becomes of this backend's pods, as one watch of them tells: a thread of its own that begins with the
+// The ends of this backend's pods, reported by one watch: a thread of its own that begins with the
 // first pod. Calls that wait for a pod wait here, and the link to the runner of one that has ended is closed
-// at once, with how. Where the watch hears nothing, pods are asked for now and then. Any thread.
+// at once, with how. While the watch is silent, pods are polled now and then. Any thread.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@
 #include <string>
 
 #include "isogate/runner_link.hpp"
-#include "plugins/k8s/api.h"
-#include "plugins/k8s/watch.h"
+#include "plugins/k8s/client/api.h"
+#include "plugins/k8s/client/watch.h"
 
 namespace isogate::k8s {
 
@@ -29,18 +29,19 @@ struct PodState {
   std::string waits;            // for what its container waits, where that may well come right
   bool waits_for_node = false;  // the problem is the scheduler's: a volume or a new node may be on its way
 };
-// Of a pod as the API server tells it.
+// Of a pod as the API server reports it; what has no uid does not exist.
 PodState state_of(const nlohmann::json& pod);
 
 class Pods {
  public:
-  // `selector`: of labels. `log`: told when the watch is lost and found. Both are kept; `api` is borrowed.
+  // `selector`: of labels. `log`: called when the watch is lost and when it is back. Both are kept; `api` is
+  // borrowed.
   Pods(Api& api, std::string name_space, std::string selector, std::function<void(const std::string&)> log);
   ~Pods();
   Pods(const Pods&) = delete;
   Pods& operator=(const Pods&) = delete;
 
-  // As the API server says now.
+  // As the API server reports now. Throws ApiError, also for what is no pod.
   PodState look(const std::string& name, const Budget& budget);
   // Until `done` likes its state, or the time is over: then the last state. Throws ISOGATE_CANCELLED, and
   // what look() throws.
@@ -55,7 +56,7 @@ class Pods {
     std::string uid;
     std::weak_ptr<sdk::RunnerLink> link;
   };
-  void hear(const nlohmann::json& pod, bool deleted);
+  void on_change(const nlohmann::json& pod, bool deleted);
   bool may_be_there(const std::string& name, const std::string& uid);
   void begin();
 

@@ -1,18 +1,17 @@
 #include "plugins/k8s/presence.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
-
-#include "plugins/k8s/digest.h"
+#include "lib/hash.h"
+#include "lib/thread.h"
+#include "plugins/common/or_throw.h"
+#include "plugins/common/wait_for.h"
+#include "plugins/k8s/client/object.h"
 #include "plugins/k8s/record.h"
 
 namespace isogate::k8s {
 namespace {
 
 constexpr std::chrono::seconds kRenew{30}, kLasts{120};
-constexpr std::chrono::milliseconds kAsk{10'000};
+constexpr std::chrono::milliseconds kAskPresence{10'000};
 constexpr const char* kGeneration = "isogate.io/generation";
 
 }  // namespace
@@ -20,24 +19,21 @@ constexpr const char* kGeneration = "isogate.io/generation";
 Presence::Presence(Services& services, Owner owner)
     : services_(services),
       owner_(std::move(owner)),
-      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      generation_(random_hex(8)) {
-  if (!stop_) sdk::fail_with_errno("cannot make an eventfd", errno);
-}
+      stop_(or_throw(make_event())),
+      generation_(random_hex(8)) {}
 
 Presence::~Presence() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
   }
-  const uint64_t one = 1;
-  (void)!::write(stop_.get(), &one, sizeof one);
+  signal_event(stop_.get());
   changed_.notify_all();
   if (!thread_.joinable()) return;
   thread_.join();
   if (superseded_) return;
   try {
-    remove_version(services_, lease_of(services_.holder), written_, Budget(kAsk));
+    remove_version(services_, lease_of(services_.holder), written_, Budget(kAskPresence));
   } catch (const std::exception&) {  // then it expires
   }
 }
@@ -49,12 +45,11 @@ Resource Presence::lease_of(const std::string& holder) const {
 
 void Presence::begin(const sdk::Call& call) {
   if (begun_) return;
-  std::unique_lock lock(beginning_, std::defer_lock);
-  while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
+  const auto lock = lock_for(beginning_, call);
   if (begun_) return;
-  renew(Budget(call, kAsk));
-  all(Budget(call, kAsk));  // from now on their silence is known
-  thread_ = std::thread([this] { run(); });
+  renew(Budget(call, kAskPresence));
+  all(Budget(call, kAskPresence));  // from now on their silence is known
+  thread_ = start_thread([this] { run(); });
   begun_ = true;
 }
 
@@ -64,8 +59,8 @@ void Presence::run() {
     if (changed_.wait_for(lock, kRenew, [this] { return ending_; })) return;
     lock.unlock();
     try {
-      renew(Budget(kAsk, stop_.get()));
-      all(Budget(kAsk, stop_.get()));
+      renew(Budget(kAskPresence, stop_.get()));
+      all(Budget(kAskPresence, stop_.get()));
     } catch (const std::exception& error) {
       services_.warn_once(std::string("other gateways may think that this one is gone: ") + error.what());
     }
@@ -84,10 +79,12 @@ void Presence::renew(const Budget& budget) {
   write_holder(lease, services_.holder, kLasts);
   try {
     nlohmann::json there = services_.api.get(what, budget);
-    const Json notes = there.at("metadata").value("annotations", Json::object());
-    superseded_ = begun_ && notes.value(kGeneration, "") != generation_;
+    (void)uid_of(there);
+    Json& notes = there["metadata"]["annotations"];
+    superseded_ = begun_ && text_at(notes, kGeneration) != generation_;
     if (superseded_) return;
-    there["metadata"]["annotations"][kGeneration] = generation_;
+    if (!notes.is_object()) notes = Json::object();
+    notes[kGeneration] = generation_;
     there["spec"] = lease.at("spec");
     written_ = services_.api.replace(what, there, budget);
     return;
@@ -108,12 +105,13 @@ std::set<std::string> Presence::all(const Budget& budget) {
 
 bool Presence::lapsed(const Json& lease) {
   const Hold hold = hold_of(lease);
-  return services_.renewals.lapsed(lease.at("metadata").at("name"), hold.version, hold.lasts);
+  return services_.renewals.lapsed(metadata_text(lease, "name"), hold.version, hold.lasts);
 }
 
 bool Presence::lives(const std::string& holder, const Budget& budget) {
   try {
     const Json lease = services_.api.get(lease_of(holder), budget);
+    (void)uid_of(lease);
     return hold_of(lease).holder == holder && !lapsed(lease);
   } catch (const ApiError& error) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;

@@ -11,9 +11,9 @@
 #include <string>
 #include <thread>
 
+#include "lib/fd.h"
 #include "plugins/k8s/profile.h"
 #include "plugins/k8s/services.h"
-#include "runner/fd.h"
 
 namespace isogate::k8s {
 

@@ -1,9 +1,11 @@
 #include "plugins/k8s/profile.h"
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
-#include "plugins/k8s/digest.h"
+#include "lib/hash.h"
+#include "plugins/k8s/client/object.h"
 #include "plugins/k8s/template.h"
 
 namespace isogate::k8s {
@@ -74,19 +76,18 @@ Json container_context() {
 }
 
 // Memory is there for whom it is promised; of what can be taken back a tenth is.
-Json resources_of(const Config& config, const isogate_limits& limits) {
+Json resources_of(const Config& config, const Limits& limits) {
   Json most = Json::object(), least = Json::object();
-  if (limits.memory_bytes != 0) {
-    most["memory"] = std::to_string(limits.memory_bytes);
-    least["memory"] =
-        config.memory_request_mb == 0
-            ? most["memory"]
-            : Json(std::to_string(std::min(limits.memory_bytes, config.memory_request_mb * kMib)));
+  if (const uint64_t memory = limits.get(ISOGATE_LIMIT_MEMORY_BYTES); memory != 0) {
+    most["memory"] = std::to_string(memory);
+    least["memory"] = config.memory_request_mb == 0
+                          ? most["memory"]
+                          : Json(std::to_string(std::min(memory, config.memory_request_mb * kMib)));
   }
-  if (limits.cpu_millis != 0) {
-    most["cpu"] = std::to_string(limits.cpu_millis) + "m";
+  if (const uint64_t cpu = limits.get(ISOGATE_LIMIT_CPU_MILLIS); cpu != 0) {
+    most["cpu"] = std::to_string(cpu) + "m";
     const auto wish = static_cast<uint64_t>(config.cpu_request * 1000 + 0.5);
-    const uint64_t request = wish == 0 ? limits.cpu_millis / 10 : std::min(wish, limits.cpu_millis);
+    const uint64_t request = wish == 0 ? cpu / 10 : std::min(wish, cpu);
     least["cpu"] = std::to_string(std::max<uint64_t>(1, request)) + "m";
   }
   if (config.ephemeral_mb != 0) {
@@ -107,7 +108,7 @@ Json init_container(const Config& config, const Json& resources) {
 }
 
 std::vector<std::string> runner_command(const char* mode, const Parts& parts) {
-  std::vector<std::string> command = {kRunner, mode};
+  std::vector<std::string> command = {kRunner, mode, "--scratch", "/dev/shm"};
   for (const std::string& prefix : parts.shared) {
     command.emplace_back("--shared");
     command.push_back(prefix + "=/mnt/" + prefix);
@@ -141,7 +142,7 @@ Json pod_context(const Config& config) {
           {"seccompProfile", {{"type", "RuntimeDefault"}}}};
 }
 
-Json spec_of(const Config& config, const Parts& parts, const isogate_limits& limits) {
+Json spec_of(const Config& config, const Parts& parts, const Limits& limits) {
   const Json resources = resources_of(config, limits);
   Json spec = {{"automountServiceAccountToken", false},
                {"enableServiceLinks", false},
@@ -167,7 +168,18 @@ Json spec_of(const Config& config, const Parts& parts, const isogate_limits& lim
   return spec;
 }
 
+bool is_label_value(const std::string& text) {
+  const auto alnum = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  if (text.empty() || text.size() > 63 || !alnum(text.front()) || !alnum(text.back())) return false;
+  return std::all_of(text.begin(), text.end(),
+                     [&](char c) { return alnum(c) || c == '-' || c == '_' || c == '.'; });
+}
+
 }  // namespace
+
+std::string label_value(const std::string& text) {
+  return is_label_value(text) ? text : "x-" + sha256_hex(text).substr(0, 32);
+}
 
 Json labels_of(const Owner& owner) {
   return {{kLabelInstance, label_value(owner.instance)},
@@ -184,17 +196,18 @@ Json gateway_labels_of(const Owner& owner) {
 }
 
 bool carries(const Json& object, const Owner& owner) {
-  const Json labels = object.value("metadata", Json::object()).value("labels", Json::object());
+  const Json& labels = member(member(object, "metadata"), "labels");
   const Json wanted = labels_of(owner);
   for (const auto& [key, value] : wanted.items())
-    if (!labels.is_object() || labels.value(key, Json()) != value) return false;
-  return true;
+    if (member(labels, key.c_str()) != value) return false;
+  return !owner.sandbox_id.empty();
 }
 
 bool belongs_to(const Json& object, const std::string& uid) {
-  for (const Json& each : object.at("metadata").value("ownerReferences", Json::array()))
-    if (each.value("uid", "") == uid) return true;
-  return false;
+  const Json& owners = member(member(object, "metadata"), "ownerReferences");
+  if (uid.empty() || !owners.is_array()) return false;
+  return std::any_of(owners.begin(), owners.end(),
+                     [&uid](const Json& each) { return text_at(each, "uid") == uid; });
 }
 
 std::string selector_of(const std::string& instance, const std::string& backend) {
@@ -204,7 +217,7 @@ std::string selector_of(const std::string& instance, const std::string& backend)
 
 namespace {
 
-// sandbox.users.io is what controllers allow unless they are told otherwise.
+// sandbox.users.io is what controllers allow by default.
 std::string label_of_pods(Provision kind, const std::string& label) {
   if (kind != Provision::kSandboxClaim) return label;
   return "isogate.sandbox.users.io" + label.substr(label.find('/'));
@@ -235,12 +248,10 @@ std::string pod_selector_of(Provision kind, const std::string& instance, const s
          label_of_pods(kind, kLabelBackend) + "=" + label_value(backend);
 }
 
-isogate_limits limits_of(const Config& config, const isogate_limits& asked) {
-  isogate_limits limits{};
-  limits.memory_bytes = asked.memory_bytes != 0 ? asked.memory_bytes : config.memory_mb * kMib;
-  limits.cpu_millis =
-      asked.cpu_millis != 0 ? asked.cpu_millis : static_cast<uint64_t>(config.cpus * 1000 + 0.5);
-  return limits;
+Limits limits_of(const Config& config, const Limits& asked) {
+  const Limits configured{{ISOGATE_LIMIT_MEMORY_BYTES, config.memory_mb * kMib},
+                          {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(config.cpus * 1000 + 0.5)}};
+  return configured.overridden_by(asked);
 }
 
 Json lease_of(const Parts& parts) {
@@ -289,7 +300,7 @@ Json policy_of(const Config& config, const Parts& parts) {
             {"egress", std::move(rules)}}}};
 }
 
-Json pod_of(const Config& config, const Parts& parts, const isogate_limits& limits) {
+Json pod_of(const Config& config, const Parts& parts, const Limits& limits) {
   Json pod = {{"apiVersion", "v1"},
               {"kind", "Pod"},
               {"metadata", metadata_of(parts, parts.pod)},
@@ -318,7 +329,7 @@ std::vector<Escape> escapes_of(const Json& own) {
   return all;
 }
 
-std::string profile_digest(const Config& config, const Parts& parts, const isogate_limits& limits) {
+std::string profile_digest(const Config& config, const Parts& parts, const Limits& limits) {
   Parts anybody;
   anybody.owner.instance = parts.owner.instance;
   anybody.owner.backend = parts.owner.backend;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "isogate/backend.h"
+#include "lib/limits.h"
 #include "plugins/k8s/config.h"
 
 namespace isogate::k8s {
@@ -17,10 +18,13 @@ inline constexpr const char* kWorkspace = "/workspace";
 inline constexpr const char* kRunnerDirectory = "/run/isogate/bin";
 inline constexpr const char* kRunner = "/run/isogate/bin/isogate-runner";
 // A file of the node that the kubelet mounts, writable by anybody who gets there and counted by nobody. The
-// directory is the installer's (runner/resident/install.h): no process of the container may search it, and it
+// directory is the installer's (runner/agent/main.cc): no process of the container may search it, and it
 // is on a read-only mount, where its owner cannot change that.
 inline constexpr const char* kTerminationLog = "/run/isogate/bin/closed/termination-log";
 inline constexpr const char* kContainer = "sandbox";
+
+// `text` where it is a label's value unchanged, else a name made of its digest.
+std::string label_value(const std::string& text);
 
 // Labels of all that this backend makes; nothing without them is ever touched.
 inline constexpr const char* kLabelInstance = "isogate.io/instance";
@@ -36,9 +40,9 @@ nlohmann::json labels_of(const Owner& owner);
 // Of what is a gateway's and no sandbox's.
 inline constexpr const char* kLabelGateway = "isogate.io/gateway";
 nlohmann::json gateway_labels_of(const Owner& owner);
-// Whether this object has exactly this owner's labels.
+// Whether this object has exactly this owner's labels. Of no sandbox none does.
 bool carries(const nlohmann::json& object, const Owner& owner);
-// Whether an ownerReference of this object is of `uid`.
+// Whether an ownerReference of this object is of `uid`; empty: none is.
 bool belongs_to(const nlohmann::json& object, const std::string& uid);
 std::string selector_of(const std::string& instance, const std::string& backend);
 // The same of the pods that `kind` makes: a SandboxClaim may label pods in one domain alone.
@@ -58,14 +62,17 @@ struct Parts {
 };
 
 // What is in force in a pod: what was asked for the sandbox, else the configuration's.
-isogate_limits limits_of(const Config& config, const isogate_limits& asked);
+Limits limits_of(const Config& config, const Limits& asked);
+
+// What a cluster can limit of a pod.
+inline constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS};
 
 nlohmann::json lease_of(const Parts& parts);
 // A Lease made ahead becomes the property of `taker`'s, and goes with it.
 void give_lease(nlohmann::json& lease, const Parts& taker);
 nlohmann::json claim_of(const Config& config, const Parts& parts);   // PersistentVolumeClaim
 nlohmann::json policy_of(const Config& config, const Parts& parts);  // NetworkPolicy
-nlohmann::json pod_of(const Config& config, const Parts& parts, const isogate_limits& limits);
+nlohmann::json pod_of(const Config& config, const Parts& parts, const Limits& limits);
 
 // `own` with one thing more, each of which makes its creator the node's root, or nearly: to see whether the
 // cluster would have it.
@@ -75,9 +82,9 @@ struct Escape {
 };
 std::vector<Escape> escapes_of(const nlohmann::json& own);
 
-// Tells whether a pod was made of the same: differs when the configuration or the limits do, not with whose
+// Identifies what a pod was made of: differs when the configuration or the limits do, not with whose
 // it is.
-std::string profile_digest(const Config& config, const Parts& parts, const isogate_limits& limits);
+std::string profile_digest(const Config& config, const Parts& parts, const Limits& limits);
 
 // argv of what brings a stream to the runner, and of one for a single connection.
 std::vector<std::string> attach_command();

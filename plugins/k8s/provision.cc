@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "plugins/k8s/client/object.h"
 #include "plugins/k8s/profile.h"
 #include "plugins/k8s/sandbox_claim.h"
 #include "plugins/k8s/weaker.h"
@@ -17,10 +18,6 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kFirstPause{30}, kLongestPause{1'000};
 
 [[noreturn]] void unavailable(const std::string& why) { throw sdk::Error(ISOGATE_UNAVAILABLE, why); }
-
-std::string uid_of(const Json& object) {
-  return object.value("metadata", Json::object()).value("uid", std::string());
-}
 
 struct Maker {
   Provision kind;
@@ -77,9 +74,9 @@ Json sandbox_of(const Json& pod) {
 
 // The pod in what makes it.
 Json held_by(const Json& made) {
-  const Json spec = made.value("spec", Json::object());
-  for (const char* member : {"template", "podTemplate"})
-    if (spec.contains(member)) return spec.at(member);
+  const Json& spec = member(made, "spec");
+  for (const char* field : {"template", "podTemplate"})
+    if (spec.contains(field)) return spec.at(field);
   return made;
 }
 
@@ -126,32 +123,23 @@ std::vector<Json> candidates(Services& services, const Json& pod, const Record& 
   return found ? std::vector<Json>{std::move(*found)} : std::vector<Json>();
 }
 
-// What the object itself says of having no pod.
+// The object's own conditions, when it has no pod.
 std::string why_none(Services& services, const Record& record, const Budget& budget) {
   const Json object = services.api.get(resource_of(services, record.kind, budget, record.object), budget);
   const std::string name = std::string(maker(record.kind).what) + " " + record.object;
-  std::string why = name + " has no pod: does its controller run? `kubectl describe` may say more";
-  const Json conditions = object.value("status", Json::object()).value("conditions", Json::array());
+  std::string why = name + " has no pod: does its controller run? `kubectl describe` may show more";
+  const Json& conditions = member(member(object, "status"), "conditions");
   for (const Json& each : conditions)
-    if (const std::string said = each.value("message", ""); !said.empty())
-      why = name + " has no pod: " + printable(said);
+    if (const std::string message = text_at(each, "message"); !message.empty())
+      why = name + " has no pod: " + printable(message);
   return why;
-}
-
-std::optional<Json> get(Services& services, const Resource& what, const Budget& budget) {
-  try {
-    return services.api.get(what, budget);
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return std::nullopt;
-  }
 }
 
 // What is there under that name, if it is `uid` (empty: whichever, it was about to be made) and `owner`'s.
 std::optional<Json> get_own(Services& services, const Resource& what, const std::string& uid,
                             const std::string& owner, const Budget& budget) {
   if (what.name.empty() || owner.empty()) return std::nullopt;
-  auto there = get(services, what, budget);
+  auto there = find_object(services, what, budget);
   if (!there || (!uid.empty() && uid_of(*there) != uid)) return std::nullopt;
   if (belongs_to(*there, owner)) return there;
   services.warn(what.text() + " is on a sandbox's record, and not the sandbox's: it is left alone");
@@ -164,16 +152,17 @@ std::optional<Json> own_object(Services& services, const Record& record, const s
                  owner, budget);
 }
 
-PodName name_of_pod(const Json& pod) { return {pod.at("metadata").at("name"), uid_of(pod)}; }
+PodName name_of_pod(const Json& pod) { return {metadata_text(pod, "name"), uid_of(pod)}; }
 
 // Those of its own, found by the label as well, so that a record alone leads to no other sandbox's.
 std::vector<Json> pods_to_end(Services& services, const Record& record, const std::string& sandbox_id,
                               const std::string& object_uid, const Budget& budget) {
   if (record.kind != Provision::kSandboxClaim) return pods_of(services, sandbox_id, object_uid, budget);
-  const auto pod = record.pod_uid.empty() ? std::nullopt : get(services, services.pod(record.pod), budget);
+  const auto pod =
+      record.pod_uid.empty() ? std::nullopt : find_object(services, services.pod(record.pod), budget);
   if (!pod || uid_of(*pod) != record.pod_uid) return {};
-  const Json labels = own_labels_of(pod->at("metadata").value("labels", Json::object()));
-  return labels.value(kLabelSandbox, "") == sandbox_id ? std::vector<Json>{*pod} : std::vector<Json>();
+  const Json labels = own_labels_of(member(member(*pod, "metadata"), "labels"));
+  return text_at(labels, kLabelSandbox) == sandbox_id ? std::vector<Json>{*pod} : std::vector<Json>();
 }
 
 std::vector<PodName> remove_bare_pod(Services& services, const Record& record, const std::string& owner,
@@ -240,7 +229,7 @@ void find_pod(Services& services, const Json& pod, Record& record, const sdk::Ca
   for (milliseconds pause = kFirstPause; Clock::now() < until; pause = std::min(2 * pause, kLongestPause)) {
     for (const Json& each : candidates(services, pod, record, call)) {
       if (state_of(each).ended) continue;
-      record.pod = each.at("metadata").at("name");
+      record.pod = metadata_text(each, "name");
       record.pod_uid = uid_of(each);
       return refuse_weaker(expected_of(services.config, pod), each, record.kind);
     }
@@ -257,7 +246,7 @@ std::string why_weaker(const Config& config, const Json& pod, const Json& is, Pr
 std::string owner_of(Services& services, const Record& record, const std::string& lease_uid,
                      const Budget& budget) {
   if (record.ahead.empty()) return lease_uid;
-  const auto ahead = get(services, services.leases(record.ahead), budget);
+  const auto ahead = find_object(services, services.leases(record.ahead), budget);
   if (!ahead || uid_of(*ahead) != record.ahead_uid) return "";
   return belongs_to(*ahead, lease_uid) ? record.ahead_uid : "";
 }

@@ -5,7 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
-#include "plugins/k8s/api_error.h"
+#include "lib/json_depth.h"
+#include "plugins/k8s/client/object.h"
 #include "plugins/k8s/profile.h"
 
 namespace isogate::k8s {
@@ -14,60 +15,18 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kLongestHold{2 * 3600};
+constexpr const char* kSomebody = "unknown";  // in place of a holder that is not understood
 
-struct Field {
-  const char* name;
-  uint64_t isogate_evidence::*value;
-};
-constexpr Field kFields[] = {
-    {"cap_inheritable", &isogate_evidence::cap_inheritable},
-    {"cap_permitted", &isogate_evidence::cap_permitted},
-    {"cap_effective", &isogate_evidence::cap_effective},
-    {"cap_bounding", &isogate_evidence::cap_bounding},
-    {"cap_ambient", &isogate_evidence::cap_ambient},
-    {"ns_mnt", &isogate_evidence::ns_mnt},
-    {"ns_pid", &isogate_evidence::ns_pid},
-    {"ns_net", &isogate_evidence::ns_net},
-    {"ns_ipc", &isogate_evidence::ns_ipc},
-    {"ns_uts", &isogate_evidence::ns_uts},
-    {"ns_user", &isogate_evidence::ns_user},
-    {"ns_cgroup", &isogate_evidence::ns_cgroup},
-    {"visible_processes", &isogate_evidence::visible_processes},
-};
-
-Json json_of(const isogate_evidence& evidence) {
-  Json json = {{"flags", evidence.flags},
-               {"uid", evidence.uid},
-               {"gid", evidence.gid},
-               {"no_new_privs", evidence.no_new_privs},
-               {"seccomp_mode", evidence.seccomp_mode},
-               {"memory_bytes", evidence.limits.memory_bytes},
-               {"cpu_millis", evidence.limits.cpu_millis},
-               {"pids", evidence.limits.pids}};
-  for (const Field& field : kFields) json[field.name] = evidence.*field.value;
-  return json;
-}
-
-isogate_evidence evidence_of(const Json& json) {
-  isogate_evidence evidence{};
-  evidence.struct_size = sizeof evidence;
-  json.at("flags").get_to(evidence.flags);
-  json.at("uid").get_to(evidence.uid);
-  json.at("gid").get_to(evidence.gid);
-  json.at("no_new_privs").get_to(evidence.no_new_privs);
-  json.at("seccomp_mode").get_to(evidence.seccomp_mode);
-  json.at("memory_bytes").get_to(evidence.limits.memory_bytes);
-  json.at("cpu_millis").get_to(evidence.limits.cpu_millis);
-  json.at("pids").get_to(evidence.limits.pids);
-  for (const Field& field : kFields) json.at(field.name).get_to(evidence.*field.value);
-  return evidence;
+[[noreturn]] void damaged() {
+  throw sdk::Error(ISOGATE_INTERNAL,
+                   "the record on the sandbox's Lease is damaged: delete the Lease, and its files with it");
 }
 
 // Older records lack it.
 Provision kind_of(const Json& json) {
   const std::string name = json.value("kind", name_of(Provision::kPod));
   if (const auto kind = provision_named(name)) return *kind;
-  throw Json::other_error::create(501, "unknown kind", &json);
+  damaged();
 }
 
 std::string micro_time(std::time_t now) {
@@ -83,7 +42,7 @@ std::string micro_time(std::time_t now) {
 void Record::forget_pod() {
   for (std::string* of_pod : {&pod, &pod_uid, &object, &object_uid}) of_pod->clear();
   kind = Provision::kPod;
-  evidence.reset();
+  proof.reset();
   likeness = nullptr;
 }
 
@@ -106,11 +65,8 @@ void write_record(Json& lease, const Record& record, const std::string& holder,
                {"ahead_uid", record.ahead_uid},
                {"users", record.users},
                {"measured", record.measured},
-               {"gateway_address", record.gateway_address},
-               {"gateway_port", record.gateway_port},
-               {"gateway_listeners", record.gateway_listeners},
                {"likeness", record.likeness}};
-  if (record.evidence) json["evidence"] = json_of(*record.evidence);
+  write_proof(json, record.proof);
   lease["metadata"]["annotations"][kRecord] = json.dump();
   write_holder(lease, holder, duration);
 }
@@ -137,34 +93,27 @@ Record read_record(const Json& lease) {
                   json.value("ahead_uid", ""),
                   json.value("users", std::vector<std::string>()),
                   json.at("measured"),
-                  json.at("gateway_address"),
-                  json.at("gateway_port"),
-                  json.value("gateway_listeners", ""),
                   {},
                   json.value("likeness", Json())};
-    if (json.contains("evidence")) record.evidence = evidence_of(json.at("evidence"));
+    if (!read_proof(json, record.proof)) damaged();
     return record;
   } catch (const Json::exception&) {
-    throw sdk::Error(ISOGATE_INTERNAL,
-                     "the record on the sandbox's Lease is damaged: delete the Lease, and its files with it");
+    damaged();
   }
 }
 
 Hold hold_of(const Json& lease) {
-  const Json spec = lease.value("spec", Json::object());
+  const Json& spec = member(lease, "spec");
+  const Json &identity = member(spec, "holderIdentity"), &lasts = member(spec, "leaseDurationSeconds");
+  const bool readable = lease.is_object() && (spec.is_object() || spec.is_null()) &&
+                        (identity.is_string() || identity.is_null());
   Hold hold;
-  const auto text = [&](const char* key) {
-    const auto found = spec.find(key);
-    return found != spec.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  hold.holder = text("holderIdentity");
-  const Json metadata = lease.value("metadata", Json::object());
-  hold.version =
-      metadata.value("uid", "") + "/" + metadata.value("resourceVersion", "") + "/" + text("renewTime");
-  const auto lasts = spec.find("leaseDurationSeconds");
-  const bool known = lasts != spec.end() && lasts->is_number_integer();
-  const int64_t seconds = known ? lasts->get<int64_t>() : kLongestHold.count();
-  hold.lasts = std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kLongestHold.count()));
+  hold.holder = readable ? text_at(spec, "holderIdentity") : kSomebody;
+  hold.version = metadata_text(lease, "uid") + "/" + metadata_text(lease, "resourceVersion") + "/" +
+                 text_at(spec, "renewTime");
+  // A negative number is a very big one here.
+  const uint64_t seconds = lasts.is_number_integer() ? lasts.get<uint64_t>() : UINT64_MAX;
+  hold.lasts = std::chrono::seconds(std::min<uint64_t>(seconds, kLongestHold.count()));
   return hold;
 }
 

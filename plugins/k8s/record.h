@@ -1,4 +1,4 @@
-// What the Lease of one sandbox says: who is at work on it, and which pod it is. Only holders of the
+// The record on the Lease of one sandbox: who is at work on it, and which pod it is. Only holders of the
 // backend's credentials write it, no tenant; so a pod is adopted by what is recorded here, never by a label
 // that somebody else could have written too. Values.
 #pragma once
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "isogate/backend.h"
+#include "plugins/common/proof.h"
 #include "plugins/k8s/config.h"
 
 namespace isogate::k8s {
@@ -26,11 +26,9 @@ struct Record {
   std::string ahead, ahead_uid;    // the Lease with which its first pod was made ahead; empty: it was not
   std::vector<std::string> users;  // gateways that have it open, or had when they were killed
   bool measured = false;           // some pod of it was, so a tenant may have been here
-  std::string gateway_address;     // what the measurement tried to reach
-  uint32_t gateway_port = 0;
-  std::string gateway_listeners;             // likewise: tried_of() (measured_pod.h)
-  std::optional<isogate_evidence> evidence;  // of this pod, before the first command of a tenant
-  nlohmann::json likeness;                   // what it was measured as: likeness_of() (measured_pod.h)
+  // Of this pod, before the first command of a tenant. Its listeners: tried_of() (measured_pod.h).
+  std::optional<Proof> proof;
+  nlohmann::json likeness;  // what it was measured as: likeness_of() (measured_pod.h)
 
   void forget_pod();  // and all that is of it alone
   // Where a tenant's files are, whatever is configured now; nothing: no tenant was here.
@@ -47,8 +45,8 @@ void write_holder(nlohmann::json& lease, const std::string& holder, std::chrono:
 // Throws ISOGATE_INTERNAL for a damaged one.
 Record read_record(const nlohmann::json& lease);
 
-// Who is at work on it, as the Lease says; empty: nobody. Whether that one is still there is for Renewals to
-// tell, by `version`.
+// Who is at work on it, by the Lease; empty: nobody. Renewals knows by `version` whether
+// that one is still there. What is not understood is held by somebody, for the longest time.
 struct Hold {
   std::string holder, version;
   std::chrono::seconds lasts{0};

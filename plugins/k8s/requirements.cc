@@ -3,7 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "plugins/k8s/digest.h"
+#include "lib/hash.h"
+#include "plugins/k8s/client/object.h"
 #include "plugins/k8s/profile.h"
 #include "plugins/k8s/provision.h"
 #include "plugins/k8s/weaker.h"
@@ -44,6 +45,8 @@ constexpr Need kClaimNeeds[] = {
     {"", "persistentvolumeclaims", "", "get"},
 };
 
+constexpr Need kLivenessNeeds[] = {{"", "pods", "log", "get"}};
+
 constexpr Need kJobNeeds[] = {
     {"batch", "jobs", "", "create"},
     {"batch", "jobs", "", "delete"},
@@ -77,7 +80,7 @@ bool may(Services& services, const Need& need, const Budget& budget) {
                            {"verb", need.verb}}}}}};
   const Json answer =
       services.api.create({"authorization.k8s.io/v1", "", "selfsubjectaccessreviews"}, review, budget);
-  return answer.value("status", Json::object()).value("allowed", false);
+  return member(member(answer, "status"), "allowed") == true;
 }
 
 template <size_t N>
@@ -94,6 +97,7 @@ std::string why_not_allowed(Services& services, const Budget& budget) {
   std::string lacks;
   add_lacking(services, kNeeds, lacks, budget);
   if (services.config.workspace == Place::kClaim) add_lacking(services, kClaimNeeds, lacks, budget);
+  if (services.config.liveness_interval_sec > 0) add_lacking(services, kLivenessNeeds, lacks, budget);
   if (services.config.provision == Provision::kJob) add_lacking(services, kJobNeeds, lacks, budget);
   if (services.config.provision == Provision::kSandbox) add_lacking(services, kSandboxNeeds, lacks, budget);
   if (services.config.provision == Provision::kSandboxClaim)
@@ -126,7 +130,7 @@ bool admits(Services& services, const Json& pod, std::string& why, const Budget&
 // As far as these credentials may read it.
 bool is_labelled(Services& services, const Budget& budget) try {
   const Json space = services.api.get({"v1", "", "namespaces", services.name_space}, budget);
-  return space.at("metadata").value("labels", Json::object()).value(kEnforce, "") == "restricted";
+  return text_at(member(member(space, "metadata"), "labels"), kEnforce) == "restricted";
 } catch (const ApiError&) {
   return false;
 }
@@ -144,8 +148,7 @@ std::string how_to_enforce(Services& services, const Budget& budget) {
 
 // Whoever may create any pod is root on its node, and with it of all there. Our own pod is admitted, so what
 // refuses it with one thing more refuses that.
-std::string why_not_admitted(Services& services, Parts parts, const isogate_limits& limits,
-                             const Budget& budget) {
+std::string why_not_admitted(Services& services, Parts parts, const Limits& limits, const Budget& budget) {
   const std::string& space = services.name_space;
   parts.owner = {"isogate", "probe", "isogate-probe-" + random_hex(4)};
   parts.pod = parts.claim = parts.tenant = parts.agent_id = parts.owner.sandbox_id;
@@ -182,12 +185,13 @@ std::string strangers_in(Services& services, const Budget& budget) {
 std::string version_of(Services& services, const Budget& budget) {
   ApiRequest request{"GET", "/version"};
   request.attempt = "ask for the version of the API server";
-  return printable(services.api.call(request, budget).value("gitVersion", "of an unknown version"), 60);
+  const std::string version = printable(text_at(services.api.call(request, budget), "gitVersion"), 60);
+  return version.empty() ? "of an unknown version" : version;
 }
 
 }  // namespace
 
-std::string Requirements::look_in_full(Services& services, const Parts& any, const isogate_limits& limits,
+std::string Requirements::look_in_full(Services& services, const Parts& any, const Limits& limits,
                                        const Budget& budget) {
   std::string text = "Kubernetes " + version_of(services, budget);
   std::string why = why_not_allowed(services, budget);
@@ -211,7 +215,7 @@ std::string Requirements::look_in_full(Services& services, const Parts& any, con
   return why;
 }
 
-std::string Requirements::why_not(Services& services, const Parts& any, const isogate_limits& limits,
+std::string Requirements::why_not(Services& services, const Parts& any, const Limits& limits,
                                   const Budget& budget) {
   bool fresh = false;
   {

@@ -17,14 +17,12 @@ class Requirements {
  public:
   // `any`: what is the same in all sandboxes; `limits`: of one for which nothing is asked. Why the cluster
   // cannot be used; empty: it can. Throws what Api throws.
-  std::string why_not(Services& services, const Parts& any, const isogate_limits& limits,
-                      const Budget& budget);
+  std::string why_not(Services& services, const Parts& any, const Limits& limits, const Budget& budget);
   // "Kubernetes v1.20.2", and what a person should know of the namespace; of the last look.
   [[nodiscard]] std::string text() const;
 
  private:
-  std::string look_in_full(Services& services, const Parts& any, const isogate_limits& limits,
-                           const Budget& budget);
+  std::string look_in_full(Services& services, const Parts& any, const Limits& limits, const Budget& budget);
 
   mutable std::mutex mutex_;
   std::string text_, why_not_;

@@ -1,14 +1,10 @@
 #include "plugins/k8s/sandbox.h"
 
-#include <algorithm>
-
 namespace isogate::k8s {
 
-// What finds its runner gone before anything was sent is tried once more, in a recreated pod; what was lost
-// on the way is reported as lost, with what became of the pod. Where nobody knows what still runs in that, it
-// is replaced.
-template <typename Verb>
-void Sandbox::with_runner(const sdk::Call& call, Verb verb) {
+// Where nobody knows what still runs in the pod, it is removed: at once when the call was cancelled, else
+// after the API server had time to say how it ended.
+void Sandbox::with_runner(const sdk::Call& call, const Verb& verb) {
   stranger_ = false;
   const SandboxPod::Running running(*pod_);
   for (int tries = 0;; ++tries) {
@@ -30,62 +26,15 @@ void Sandbox::with_runner(const sdk::Call& call, Verb verb) {
 }
 
 void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
-  std::vector<isogate_pair> env(request.env, request.env + request.envc);
-  for (const auto& [key, value] : config_.env) {
-    const bool given = std::any_of(env.begin(), env.end(), [&key = key](const isogate_pair& each) {
-      return sdk::view(each.key) == key;
-    });
-    if (!given) env.push_back({sdk::str(key), sdk::str(value)});
-  }
-  isogate_exec_request whole = request;
-  whole.env = env.data();
-  whole.envc = env.size();
   with_runner(call, [&](sdk::RunnerLink& link) {
     try {
-      link.exec(call, whole, result);
+      run(link, call, request, result);
     } catch (const sdk::Error& error) {
       if (error.status() == ISOGATE_RESOURCE_EXHAUSTED && link.alive() && pod_->is_alone())
         pod_->distrust("its runner lacks what it needs to start a program, and nothing runs in it", false);
       throw;
     }
   });
-}
-
-void Sandbox::read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) {
-  with_runner(call, [&](sdk::RunnerLink& link) { link.read(call, request, entry); });
-}
-
-uint64_t Sandbox::write(const sdk::Call& call, const isogate_file_request& request) {
-  uint64_t written = 0;
-  with_runner(call, [&](sdk::RunnerLink& link) { written = link.write(call, request); });
-  return written;
-}
-
-void Sandbox::list(const sdk::Call& call, const isogate_file_request& request, const sdk::EntrySink& sink) {
-  with_runner(call, [&](sdk::RunnerLink& link) { link.list(call, request, sink); });
-}
-
-void Sandbox::stat(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) {
-  with_runner(call, [&](sdk::RunnerLink& link) { link.stat(call, request, entry); });
-}
-
-void Sandbox::mkdir(const sdk::Call& call, const isogate_file_request& request) {
-  with_runner(call, [&](sdk::RunnerLink& link) { link.mkdir(call, request); });
-}
-
-void Sandbox::move(const sdk::Call& call, const isogate_file_request& request) {
-  with_runner(call, [&](sdk::RunnerLink& link) { link.move(call, request); });
-}
-
-void Sandbox::remove(const sdk::Call& call, const isogate_file_request& request) {
-  with_runner(call, [&](sdk::RunnerLink& link) { link.remove(call, request); });
-}
-
-void Sandbox::evidence(const sdk::Call& call, const isogate_evidence_request& request,
-                       isogate_evidence& out) {
-  const uint32_t size = out.struct_size;
-  out = pod_->evidence(call, request);
-  out.struct_size = size;
 }
 
 void Sandbox::close(const sdk::Call& call, uint32_t mode) {

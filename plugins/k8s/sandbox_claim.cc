@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "plugins/k8s/client/object.h"
 #include "plugins/k8s/profile.h"
 #include "plugins/k8s/weaker.h"
 
@@ -10,48 +11,29 @@ namespace {
 
 constexpr const char* kPodName = "agents.x-k8s.io/pod-name";  // an annotation of a Sandbox
 
-const Json& member(const Json& object, const char* key) {
-  static const Json kNone = Json::object();
-  const auto found = object.find(key);
-  return found != object.end() && found->is_object() ? *found : kNone;
-}
-
 Resource extension(const Services& services, const char* plural, const std::string& name) {
   return {kAgentsExtensions, services.name_space, plural, name};
-}
-
-std::optional<Json> get(Services& services, const Resource& what, const Budget& budget) {
-  try {
-    return services.api.get(what, budget);
-  } catch (const ApiError& error) {
-    if (error.status() != ISOGATE_NOT_FOUND) throw;
-    return std::nullopt;
-  }
 }
 
 bool has_labels_of(const Json& pod, const Json& asked) {
   const Json& labels = member(member(pod, "metadata"), "labels");
   for (const auto& [key, value] : asked.at("metadata").at("labels").items())
-    if (labels.value(key, Json()) != value) return false;
+    if (member(labels, key.c_str()) != value) return false;
   return true;
 }
 
+// What is not understood is open.
 bool is_closed(const Json& policy) {
-  const auto none = [&](const char* rules) {
-    const auto found = policy.find(rules);
-    return found == policy.end() || found->empty();
-  };
-  return none("ingress") && none("egress");
+  return policy.is_object() && member(policy, "ingress").empty() && member(policy, "egress").empty();
 }
 
 // Policies add up: what one lets out no other keeps in. The template's is one for all its pods, old and new.
 std::string why_open(Services& services, const std::string& of, const Json& spec, const Budget& budget) {
   const std::string text = "the SandboxTemplate `" + of + "` ";
-  if (spec.value("networkPolicyManagement", "Managed") != "Unmanaged" &&
-      !(spec.value("networkPolicy", Json()).is_object() && is_closed(spec.at("networkPolicy"))))
+  if (text_at(spec, "networkPolicyManagement") != "Unmanaged" && !is_closed(member(spec, "networkPolicy")))
     return text +
            "lets packets through: write networkPolicyManagement: Unmanaged into it, or networkPolicy: {}";
-  const auto made = get(services, services.policies(of + "-network-policy"), budget);
+  const auto made = find_object(services, services.policies(of + "-network-policy"), budget);
   if (made && !is_closed(member(*made, "spec")))
     return text + "has a NetworkPolicy that lets packets through, `" + of + "-network-policy`: delete it";
   return "";
@@ -89,28 +71,29 @@ namespace {
 std::optional<Json> find_claimed(Services& services, const Record& record, const Json& asked,
                                  const Budget& budget) {
   const Json claim = services.api.get(extension(services, "sandboxclaims", record.object), budget);
-  const std::string name = member(member(claim, "status"), "sandbox").value("name", "");
+  const std::string name = text_at(member(member(claim, "status"), "sandbox"), "name");
   if (name.empty()) return std::nullopt;
-  const auto sandbox = get(services, services.sandbox_object(name, budget), budget);
+  const auto sandbox = find_object(services, services.sandbox_object(name, budget), budget);
   if (!sandbox || !belongs_to(*sandbox, record.object_uid)) return std::nullopt;
-  const Json& metadata = sandbox->at("metadata");
-  auto pod = get(services, services.pod(member(metadata, "annotations").value(kPodName, name)), budget);
-  if (!pod || !belongs_to(*pod, metadata.at("uid")) || !has_labels_of(*pod, asked)) return std::nullopt;
+  const std::string noted = text_at(member(member(*sandbox, "metadata"), "annotations"), kPodName);
+  auto pod = find_object(services, services.pod(noted.empty() ? name : noted), budget);
+  if (!pod || !belongs_to(*pod, uid_of(*sandbox)) || !has_labels_of(*pod, asked)) return std::nullopt;
   return pod;
 }
 
 std::string why_unfit(Services& services, const Json& pod, const Budget& budget) {
   const std::string& name = services.config.sandbox_pool;
-  const auto pool = get(services, extension(services, "sandboxwarmpools", name), budget);
+  const auto pool = find_object(services, extension(services, "sandboxwarmpools", name), budget);
   if (!pool) return "there is no SandboxWarmPool `" + name + "` in it: deploy/k8s/sandbox-pool.yaml has one";
-  const std::string of = member(member(*pool, "spec"), "sandboxTemplateRef").value("name", "");
-  const auto made_of = get(services, extension(services, "sandboxtemplates", of), budget);
+  const std::string of = text_at(member(member(*pool, "spec"), "sandboxTemplateRef"), "name");
+  if (of.empty()) return "the SandboxWarmPool `" + name + "` names no SandboxTemplate";
+  const auto made_of = find_object(services, extension(services, "sandboxtemplates", of), budget);
   if (!made_of)
     return "the SandboxTemplate `" + of + "` of the SandboxWarmPool `" + name + "` does not exist";
   const Json& spec = member(*made_of, "spec");
   if (std::string why = why_open(services, of, spec, budget); !why.empty()) return why;
   const std::string text = "the SandboxTemplate `" + of + "` ";
-  if (!spec.value("volumeClaimTemplates", Json::array()).empty())
+  if (!member(spec, "volumeClaimTemplates").empty())
     return text + "has volumeClaimTemplates: what they mount was not asked for";
   Json asked = pod, given = {{"metadata", member(member(spec, "podTemplate"), "metadata")},
                              {"spec", member(member(spec, "podTemplate"), "spec")}};

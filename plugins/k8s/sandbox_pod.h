@@ -1,4 +1,4 @@
-// The pod of one sandbox and the way to its runner: made at the first need, kept warm, made anew on the same
+// The pod of one sandbox and the way to its runner: made at the first need, kept warm, recreated on the same
 // workspace when it has died. Any thread.
 #pragma once
 
@@ -24,9 +24,9 @@ using Slots = std::counting_semaphore<kExecsAtOnce>;
 
 struct OpenWish {
   bool attach_only = false, known = false;
-  bool as_it_is = false;  // take up what runs, and make nothing
-  std::string handle;     // uid of the Lease, as answered before; may be empty
-  Pool* ready = nullptr;  // where one made ahead may be taken; borrowed
+  bool unchanged = false;  // re-attach what runs, and create nothing
+  std::string handle;      // uid of the Lease, as answered before; may be empty
+  Pool* ready = nullptr;   // where one made ahead may be taken; borrowed
 };
 
 // A pod that somebody else has made, and now is the taker's.
@@ -37,8 +37,8 @@ struct ReadyPod {
 
 class SandboxPod {
  public:
-  SandboxPod(Services& services, Parts parts, const isogate_limits& limits);  // `services` is borrowed
-  ~SandboxPod();  // lets go of it; whatever runs stays
+  SandboxPod(Services& services, Parts parts, const Limits& limits);  // `services` is borrowed
+  ~SandboxPod();                                                      // lets go of it; whatever runs stays
   SandboxPod(const SandboxPod&) = delete;
   SandboxPod& operator=(const SandboxPod&) = delete;
 
@@ -63,7 +63,8 @@ class SandboxPod {
   };
   // No call but this one runs.
   [[nodiscard]] bool is_alone() const { return *running_ <= 1; }
-  // A way to its runner, made anew if need be. ISOGATE_SANDBOX_LOST where the workspace went with the pod.
+  // A way to its runner, dialled again if need be. ISOGATE_SANDBOX_LOST where the workspace went with the
+  // pod.
   std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
   // What was measured before the first command of a tenant, of this very container; measures if that is now.
   // A pod that was not tried against all of this gateway's listeners is replaced, unless another gateway uses
@@ -71,7 +72,7 @@ class SandboxPod {
   isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
   // In a few words how it ended, for the call that saw it; empty: it runs, or nobody knows.
   std::string how_it_ended(const sdk::Call& call);
-  // Contact was lost while something ran in it, or something it ran is left: what its runner says of that is
+  // Contact was lost while something ran in it, or something it ran is left: its runner's report of that is
   // not relied on. Where its files outlive it, and no other gateway uses it, the pod is removed at once if
   // that can be, and the next link() is to another one.
   void distrust(const std::string& why, bool now) noexcept;
@@ -83,8 +84,8 @@ class SandboxPod {
   // while something of it may still run.
   void end(const sdk::Call& call);
   // And all the rest: pods, claim, policy, what makes them, and the Lease last. Throws unless the API server
-  // has said of each that it is removed. `stranger`: nothing of it was used here, so where other gateways are
-  // on record it stays theirs.
+  // has confirmed of each that it is removed. `stranger`: nothing of it was used here, so where other
+  // gateways are on record it stays theirs.
   void purge(const sdk::Call& call, bool stranger);
 
   // Of one made ahead, by its pool alone. It runs, and nobody has used it.
@@ -99,7 +100,7 @@ class SandboxPod {
 
  private:
   bool adopt(const sdk::Call& call);
-  void take_up(const sdk::Call& call);
+  void re_attach(const sdk::Call& call);
   bool join(const sdk::Call& call);
   [[nodiscard]] bool has_others() const;
   std::vector<std::string> other_users(const sdk::Call& call);
@@ -127,6 +128,7 @@ class SandboxPod {
   bool take(Pool& pool, const sdk::Call& call);
   void make(const sdk::Call& call);
   void try_make(const sdk::Call& call);
+  [[nodiscard]] bool is_starting() const;
   void prepare_policy(const sdk::Call& call);
   void prepare_workspace(const sdk::Call& call);
   void adopt_workspace(const sdk::Call& call);
@@ -153,21 +155,19 @@ class SandboxPod {
 
   Services& services_;
   Parts parts_;
-  const isogate_limits limits_;
+  const Limits limits_;
   std::timed_mutex mutex_;
   Lease lease_;
   bool fresh_ = false;    // no command of a tenant has run in it yet
   bool closing_ = false;  // only a close may follow
   const std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
+  // The pod that a call was making when it was cancelled: the cluster goes on with it, and the next call
+  // waits for that one. Empty: none.
+  std::string starting_;
+  std::chrono::steady_clock::time_point starts_until_;
   std::string suspicion_;  // why the pod is to be replaced before the next call; empty: it is not
   std::string waits_for_;  // what an opening waits for
-  struct Proof {
-    isogate_evidence evidence;
-    std::string address;
-    uint32_t port = 0;
-    std::string listeners;
-  };
-  // What a stream that is dialled anew has to find: it may be another container by then. Any thread.
+  // What a stream that is dialled again has to find: it may be another container by then. Any thread.
   class Tie {
    public:
     // `policy`: as it was asked for.
@@ -181,7 +181,7 @@ class SandboxPod {
     nlohmann::json policy_;
   };
   const std::shared_ptr<Tie> tie_ = std::make_shared<Tie>();
-  std::optional<Proof> proven_;  // at open; what takes its place has to have the same walls
+  std::optional<Proof> proven_;  // at open; what takes its place has to have the same isolation profile
   std::shared_ptr<sdk::RunnerLink> link_;
   std::shared_ptr<Slots> slots_ = std::make_shared<Slots>(kExecsAtOnce);  // RunnerTransport::kExec
 };

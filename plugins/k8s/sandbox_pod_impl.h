@@ -37,10 +37,4 @@ inline isogate_call cleaning_up() {
   return {sizeof(isogate_call), -1, std::chrono::nanoseconds(until.time_since_epoch()).count(), {}};
 }
 
-inline std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
-  std::unique_lock lock(mutex, std::defer_lock);
-  while (!lock.try_lock_for(std::chrono::milliseconds(20))) call.check();
-  return lock;
-}
-
 }  // namespace isogate::k8s

@@ -5,7 +5,8 @@
 #include <climits>
 #include <nlohmann/json.hpp>
 
-#include "plugins/k8s/digest.h"
+#include "lib/hash.h"
+#include "plugins/k8s/client/object.h"
 #include "plugins/k8s/presence.h"
 #include "plugins/k8s/profile.h"
 
@@ -45,15 +46,14 @@ Services::Services(sdk::Host host_, const Config& config_, ClusterAccess access)
 
 Services::~Services() = default;
 
-std::optional<Services::Gateway> Services::gateway() const {
+std::optional<Gateway> Services::gateway() const {
   const std::lock_guard lock(mutex_);
   return gateway_;
 }
 
 void Services::learn_gateway(const isogate_evidence_request& request) {
   const std::lock_guard lock(mutex_);
-  gateway_ = Gateway{std::string(sdk::view(request.gateway_address)), request.gateway_port,
-                     std::string(sdk::view(request.gateway_listeners))};
+  gateway_ = Gateway::of(request);
 }
 
 void Services::warn_once(const std::string& line) {
@@ -112,13 +112,14 @@ Resource Services::sandbox_object(const std::string& name, const Budget& budget)
 
 namespace {
 
-// Whether there no longer is what a condition speaks of: a conflict may have other reasons.
+// Whether there no longer is what a condition refers to: a conflict may have other reasons.
 bool is_another(Services& services, const Resource& what, const Json& conditions, const Budget& budget) {
   if (conditions.empty()) return false;
   try {
     const Json there = services.api.get(what, budget);
+    (void)uid_of(there);
     for (const auto& [field, value] : conditions.items())
-      if (there.at("metadata").value(field, Json()) != value) return true;
+      if (member(member(there, "metadata"), field.c_str()) != value) return true;
     return false;
   } catch (const ApiError& error) {
     if (error.status() != ISOGATE_NOT_FOUND) throw;
@@ -146,8 +147,7 @@ bool remove_object(Services& services, const Resource& what, const std::string& 
 }
 
 bool remove_version(Services& services, const Resource& what, const Json& known, const Budget& budget) {
-  const Json& metadata = known.at("metadata");
-  const Json now = {{"uid", metadata.at("uid")}, {"resourceVersion", metadata.at("resourceVersion")}};
+  const Json now = {{"uid", uid_of(known)}, {"resourceVersion", metadata_text(known, "resourceVersion")}};
   return remove_where(services, what, now, budget);
 }
 
@@ -157,11 +157,21 @@ void rethrow_as_ours(Services& services, const std::exception_ptr& failure) {
   } catch (const ApiError& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
     services.warn(error.what());
-    const std::string said = error.http_status() == 0 ? "it gave no answer"
-                                                      : "it answered " + std::to_string(error.http_status()) +
-                                                            " " + error.reason();
-    throw sdk::Error(ISOGATE_UNAVAILABLE, "the API server does not let this sandbox be served now: " + said +
-                                              "; the gateway's log says why");
+    const std::string answer =
+        error.http_status() == 0
+            ? "it gave no answer"
+            : "it answered " + std::to_string(error.http_status()) + " " + error.reason();
+    throw sdk::Error(ISOGATE_UNAVAILABLE, "the API server does not let this sandbox be served now: " +
+                                              answer + "; the gateway's log has the reason");
+  }
+}
+
+std::optional<nlohmann::json> find_object(Services& services, const Resource& what, const Budget& budget) {
+  try {
+    return services.api.get(what, budget);
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return std::nullopt;
   }
 }
 

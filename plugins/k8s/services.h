@@ -8,9 +8,10 @@
 #include <string>
 
 #include "isogate/backend.hpp"
-#include "plugins/k8s/api.h"
+#include "plugins/common/proof.h"
+#include "plugins/k8s/client/api.h"
+#include "plugins/k8s/client/exec_channel.h"
 #include "plugins/k8s/config.h"
-#include "plugins/k8s/exec_channel.h"
 #include "plugins/k8s/liveness.h"
 #include "plugins/k8s/pods.h"
 #include "plugins/k8s/renewals.h"
@@ -34,11 +35,6 @@ struct Services {
   std::atomic<bool> volumes_wait_for_pods{false};  // claims are bound when a pod uses them
 
   // What this gateway asks each new sandbox to try to reach; none: no sandbox was measured yet.
-  struct Gateway {
-    std::string address;
-    uint32_t port = 0;
-    std::string listeners;  // as in isogate_evidence_request
-  };
   [[nodiscard]] std::optional<Gateway> gateway() const;
   void learn_gateway(const isogate_evidence_request& request);
 
@@ -69,6 +65,9 @@ struct Services {
 // Into the container of a sandbox's pod.
 ExecRequest exec_request(const Services& services, const std::string& pod, std::vector<std::string> command);
 
+// What is there now, or nothing.
+std::optional<nlohmann::json> find_object(Services& services, const Resource& what, const Budget& budget);
+
 // Removes `what` if it still is the object `uid` (empty: whichever). Gone already is fine: false then.
 bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget);
 
@@ -76,7 +75,7 @@ bool remove_object(Services& services, const Resource& what, const std::string& 
 bool remove_version(Services& services, const Resource& what, const nlohmann::json& known,
                     const Budget& budget);
 
-// What the cluster says against a sandbox is never the caller's mistake: other statuses than
+// A refusal of the cluster is never the caller's mistake: other statuses than
 // ISOGATE_CANCELLED and ISOGATE_UNAVAILABLE become the latter.
 [[noreturn]] void rethrow_as_ours(Services& services, const std::exception_ptr& failure);
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "plugins/k8s/exec_channel.h"
+#include "plugins/k8s/client/exec_channel.h"
 
 namespace isogate::k8s {
 namespace {
@@ -46,12 +46,23 @@ Found say_hello(Services& services, const ExecRequest& request, const sdk::Call&
   }
 }
 
-// An API server may let an exec through before it has reached the kubelet. That the kubelet is there is known
-// only as long as the pod is ready.
+// An API server may let an exec through before it has reached the kubelet, but answers a log with the
+// kubelet's own answer. Throws where there is none.
+void reach_kubelet(Services& services, const ExecRequest& exec, const sdk::Call& call) {
+  const Resource log{"v1", exec.name_space, "pods", exec.pod, "log"};
+  const ApiRequest request{.method = "GET",
+                           .path = log.path(),
+                           .query = {{"container", exec.container}, {"limitBytes", "1"}},
+                           .attempt = "read " + log.text(),
+                           .name = log.name};
+  services.api.open(request, {}, Budget(call, services.liveness.patience()));
+}
+
 Found try_anew(Services& services, const ExecRequest& request, const std::string& pod_uid,
                const sdk::Call& call) try {
   const Found found = say_hello(services, request, call);
   if (found != Found::kSilent) return found;
+  reach_kubelet(services, request, call);
   const PodState state = services.pods.look(request.pod, Budget(call, services.liveness.patience()));
   return state.running && state.ready && state.uid == pod_uid ? Found::kSilent : Found::kUnknown;
 } catch (const sdk::Error&) {

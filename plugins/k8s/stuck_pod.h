@@ -18,7 +18,7 @@ void watch_liveness(Services& services, const Parts& parts, const std::string& p
                     const std::shared_ptr<sdk::RunnerLink>& link,
                     std::shared_ptr<const std::atomic<int>> running);
 
-// The same of a pod that nobody here has a link to: whether it is let through twice, and no runner says
+// The same of a pod that nobody here has a link to: whether it is let through twice, and no runner sends
 // hello. Takes twice the patience.
 bool is_stuck(Services& services, const Parts& parts, const std::string& pod_uid, const sdk::Call& call);
 

@@ -4,13 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
+#include "plugins/common/config_checks.h"
 
 namespace isogate::k8s {
 namespace {
 
 using Json = nlohmann::json;
-
-[[noreturn]] void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
 
 struct Harmless {
   const char* field;

@@ -7,13 +7,14 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "plugins/k8s/api_error.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "plugins/k8s/client/api_error.h"
+#include "plugins/k8s/client/object.h"
 
 namespace isogate::k8s {
 namespace {
 
-constexpr size_t kMost = 16384;  // less than a pipe holds
+constexpr size_t kMostEvidence = 16384;  // less than a pipe holds
 constexpr size_t kBootId = 36;
 
 std::string trimmed(std::string text) {
@@ -43,13 +44,13 @@ std::string read_inside(sdk::RunnerLink& link, const char* path, const sdk::Call
   request.struct_size = sizeof request;
   request.scope = ISOGATE_SCOPE_SANDBOX;
   request.path = sdk::str(path);
-  request.limit = kMost;
+  request.limit = kMostEvidence;
   request.fd = writer.get();
   isogate_entry entry{};
   entry.struct_size = sizeof entry;
   link.read(call, request, entry);
   writer.reset();
-  std::string text(kMost, '\0');
+  std::string text(kMostEvidence, '\0');
   size_t size = 0;
   for (ssize_t n = 1; n > 0 && size < text.size(); size += static_cast<size_t>(std::max<ssize_t>(n, 0)))
     n = ::read(reader.get(), text.data() + size, text.size() - size);
@@ -60,12 +61,11 @@ std::string read_inside(sdk::RunnerLink& link, const char* path, const sdk::Call
 }  // namespace
 
 std::string why_no_machine(const Json& node, std::string boot_id, const std::string& cpuinfo) {
-  static const Json::json_pointer kBoot("/status/nodeInfo/bootID");
-  const std::string of_node = node.contains(kBoot) && node.at(kBoot).is_string() ? node.at(kBoot) : "";
+  const std::string of_node = trimmed(text_at(member(member(node, "status"), "nodeInfo"), "bootID"));
   boot_id = trimmed(std::move(boot_id));
-  if (!is_boot_id(trimmed(of_node))) return "its node does not say which boot of a kernel it is";
-  if (!is_boot_id(boot_id)) return "its kernel does not say which boot it is";
-  if (boot_id == trimmed(of_node)) return "it runs on the kernel of its node";
+  if (!is_boot_id(of_node)) return "its node does not name the boot of its kernel";
+  if (!is_boot_id(boot_id)) return "its kernel does not name its boot";
+  if (boot_id == of_node) return "it runs on the kernel of its node";
   if (!has_hypervisor(cpuinfo)) return "its processor knows of no hypervisor";
   return "";
 }
@@ -81,7 +81,7 @@ void prove_machine(Services& services, sdk::RunnerLink& link, const PodState& po
   } catch (const ApiError& error) {
     if (error.http_status() != 403) throw;
     why =
-        "that is told by its node's boot, and these credentials may not get nodes: "
+        "that is known by its node's boot, and these credentials may not get nodes: "
         "deploy/k8s/rbac-nodes.yaml";
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "plugins/k8s/api_error.h"
+#include "plugins/k8s/client/api_error.h"
+#include "plugins/k8s/client/object.h"
 
 namespace isogate::k8s {
 namespace {
@@ -107,9 +108,10 @@ std::optional<double> amount_of(const Json& quantity) {
   return std::nullopt;
 }
 
+// To a kubelet none of something is no limit.
 bool at_most(const Json& quantity, const Json& most) {
   const auto is = amount_of(quantity), may_be = amount_of(most);
-  return is && may_be && *is <= *may_be;
+  return is && may_be && (*is == *may_be || (*is > 0 && *is < *may_be));
 }
 
 // A level alone only separates more.
@@ -120,10 +122,9 @@ bool is_harmless(std::string_view field, const Json& value) {
   return field == "seLinuxOptions" && value.is_object() && value.size() == 1 && value.contains("level");
 }
 
-bool all_named(const Json& list) {
-  return list.is_array() && std::all_of(list.begin(), list.end(), [](const Json& each) {
-           return each.is_object() && each.contains("name") && each.at("name").is_string();
-         });
+bool are_all_named(const Json& list) {
+  return list.is_array() && std::all_of(list.begin(), list.end(),
+                                        [](const Json& each) { return !text_at(each, "name").empty(); });
 }
 
 // Looks at one object after the other; `where` is the field that holds it, by which rules go.
@@ -157,12 +158,12 @@ class Comparison {
     if (where == "limits" || field == "sizeLimit")
       return at_most(is, asked) ? "" : path + " is more than " + asked.dump();
     if (asked.is_object()) return object(path, field, asked, is);
-    if (asked.is_array() && !asked.empty() && all_named(asked)) return list(path, field, asked, is);
+    if (asked.is_array() && !asked.empty() && are_all_named(asked)) return list(path, field, asked, is);
     return asked == is ? "" : path + " is not " + asked.dump();
   }
 
   std::string list(const std::string& path, const std::string& field, const Json& asked, const Json& is) {
-    if (!all_named(is)) return path + " is not understood";
+    if (!are_all_named(is)) return path + " is not understood";
     if (is.size() != asked.size()) return path + " has others than were asked for";
     for (const Json& each : asked) {
       const auto found = std::find_if(is.begin(), is.end(),
@@ -187,7 +188,7 @@ bool weakens(const std::string& key, const Json& value) {
 }
 
 std::string added_annotation(const Json& asked, const Json& is) {
-  if (!is.is_object()) return "";
+  if (!is.is_object() && !is.is_null()) return "metadata.annotations is not understood";
   for (const auto& [key, value] : is.items())
     if (weakens(key, value) && asked.value(key, Json()) != value)
       return "metadata.annotations." + printable(key, 80) + " was not asked for";
@@ -199,12 +200,11 @@ std::string added_annotation(const Json& asked, const Json& is) {
 std::string weaker_than(const Json& asked, const Json& pod) {
   if (!pod.is_object() || !pod.contains("metadata") || !pod.contains("spec")) return "it is not understood";
   Comparison comparison;
-  const Json labels = asked.at("metadata").value("labels", Json::object());
-  std::string why =
-      comparison.object("metadata.labels", "labels", labels, pod.at("metadata").value("labels", Json()));
+  const Json &own = asked.at("metadata"), &its = pod.at("metadata");
+  std::string why = comparison.object("metadata.labels", "labels", own.value("labels", Json::object()),
+                                      member(its, "labels"));
   if (why.empty())
-    why = added_annotation(asked.at("metadata").value("annotations", Json::object()),
-                           pod.at("metadata").value("annotations", Json()));
+    why = added_annotation(own.value("annotations", Json::object()), member(its, "annotations"));
   if (why.empty()) why = comparison.object("spec", "spec", asked.at("spec"), pod.at("spec"));
   return why;
 }

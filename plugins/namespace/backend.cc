@@ -4,47 +4,41 @@
 
 #include <cerrno>
 
+#include "lib/abi.h"
+#include "plugins/common/plugin_open.h"
 #include "plugins/namespace/landlock.h"
 #include "plugins/namespace/namespace.h"
 #include "plugins/namespace/operator_paths.h"
 #include "plugins/namespace/privileges.h"
 #include "plugins/namespace/profile.h"
-#include "runner/cgroup_detect.h"
-#include "runner/plugin_abi.h"
-#include "runner/plugin_open.h"
-#include "runner/workspace_resolve.h"
-#include "runner/workspace_state.h"
+#include "runner/cgroup/cgroup_detect.h"
+#include "runner/files/workspace_resolve.h"
 
 namespace isogate::ns {
 namespace {
 
 constexpr uint32_t kTrialUser = 65533;  // not 65534: whatever runs as nobody would count
-constexpr uint64_t kLeastPids = 2;
 constexpr const char* kScratch = "tmp";
 constexpr const char* kIdentity = "identity";
 
-std::unique_ptr<Runner> make_runner(const isogate_host& host) {
+RunnerOptions runner_options() {
   RunnerOptions options;
   options.use_leaf = false;  // an init's end is the end of its tree
-  options.notice = [host](const std::string& line) {
-    if (host.log != nullptr) host.log(host.ctx, ISOGATE_LOG_WARN, str(line));
-  };
-  return Runner::make(std::move(options));
+  return options;
 }
 
-Result<void> check_asked(const isogate_sandbox_spec& spec) {
+Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
   if (spec.egress == ISOGATE_EGRESS_ALLOW || spec.egress == ISOGATE_EGRESS_PROXY)
     return unsupported(
         "backend `namespace` gives a sandbox no network but its own loopback: choose another backend, or "
         "egress: deny");
-  if (spec.limits.disk_bytes != 0 && (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) == 0)
-    return unsupported(
-        "backend `namespace` cannot limit the disk space of a sandbox: leave disk_mb out, write limits: "
-        "best_effort, or choose another backend");
-  if (spec.limits.pids != 0 && spec.limits.pids < kLeastPids)
+  constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS};
+  auto limits = take_limits(spec, "namespace", kLimited);
+  const uint64_t pids = limits ? limits->get(ISOGATE_LIMIT_PIDS) : 0;
+  if (pids != 0 && pids < kLeastPids)
     return invalid("backend `namespace` needs a max_pids of " + std::to_string(kLeastPids) +
                    " at least: a program, and the init beside it");
-  return {};
+  return limits;
 }
 
 Result<void> write_identity(const Fd& directory, const Identity& identity) {
@@ -66,15 +60,15 @@ Result<void> write_identity(const Fd& directory, const Identity& identity) {
 
 Result<void> check_trial(const isogate_evidence& found, uint32_t uid) {
   std::string wrong;
-  const auto say = [&](bool is_wrong, const std::string& what) {
+  const auto check = [&](bool is_wrong, const std::string& what) {
     if (is_wrong) wrong += (wrong.empty() ? "" : ", ") + what;
   };
   const uint64_t held = found.cap_effective | found.cap_permitted | found.cap_inheritable | found.cap_ambient;
-  say(held != 0, "capabilities");
-  say(found.cap_bounding != 0, "a bounding set of capabilities");
-  say(found.no_new_privs != 1, "no no_new_privs");
-  say(found.seccomp_mode != 2, "no system call filter");
-  say(found.uid != uid, "uid " + std::to_string(found.uid));
+  check(held != 0, "capabilities");
+  check(found.cap_bounding != 0, "a bounding set of capabilities");
+  check(found.no_new_privs != 1, "no no_new_privs");
+  check(found.seccomp_mode != 2, "no system call filter");
+  check(found.uid != uid, "uid " + std::to_string(found.uid));
   if (wrong.empty()) return {};
   return Error{ISOGATE_INTERNAL, 0, "its program has " + wrong};
 }
@@ -82,38 +76,22 @@ Result<void> check_trial(const isogate_evidence& found, uint32_t uid) {
 }  // namespace
 
 Backend::Backend(const isogate_host& host, const Config& config)
-    : host_(host),
-      config_(config),
-      as_root_(::geteuid() == 0),
-      name_(view(host.backend_name)),
-      sandboxes_dir_(view(host.sandboxes_dir)),
-      shell_(view(host.shell)),
-      toolchain_(view(host.toolchain_path)),
-      registry_({.uids_dir = std::string(view(host.uids_dir)), .sandboxes_dir = sandboxes_dir_}),
-      runner_(make_runner(host)) {}
-
-void Backend::log(uint32_t level, const std::string& line) const {
-  if (host_.log != nullptr) host_.log(host_.ctx, level, str(line));
-}
+    : HostBackend(host, runner_options(), false), config_(config) {}
 
 Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::string_view config_json) {
   auto config = parse_config(config_json);
   if (!config) return config.error();
-  if (host.sandboxes_dir.len == 0 || host.backend_name.len == 0)
-    return invalid("the host gave no state directory");
   std::unique_ptr<Backend> backend(new Backend(host, *config));
   auto profile = make_profile(*config);
   if (!profile) return profile.error();
   backend->profile_ = std::move(*profile);
   if (auto checked = backend->check_root(); !checked) return mistaken_path(checked.error());
+  if (auto shared = backend->check_shared_dirs(); !shared) return mistaken_path(shared.error());
   if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
+  if (auto tools = backend->take_toolchain(); !tools) return mistaken_path(tools.error());
   if (const std::string relaxed = relaxations_of(*config); !relaxed.empty())
     backend->log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
-  if ((host.flags & ISOGATE_HOST_PROBE_ONLY) == 0) {
-    Backend* const it = backend.get();
-    backend->sweeper_ = std::make_unique<TrashSweeper>(
-        backend->sandboxes_dir_, [it](const std::string& line) { it->log(ISOGATE_LOG_WARN, line); });
-  }
+  backend->start_sweeper();
   return backend;
 }
 
@@ -162,17 +140,18 @@ Result<void> Backend::check_root() const {
   return {};
 }
 
-Result<void> Backend::open_shared_dirs() {
+Result<void> Backend::check_shared_dirs() const {
   for (uint64_t i = 0; i < host_.shared_dir_count; ++i) {
     const std::string prefix(view(host_.shared_dirs[i].prefix)), path(view(host_.shared_dirs[i].path));
     if (auto checked =
             check_shown(path, own_places(), "`" + path + "`, the shared directory `" + prefix + "`,");
         !checked)
       return checked;
-    Fd root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!root) return os_error("cannot open `" + path + "`, the shared directory `" + prefix + "`", errno);
-    shared_dirs_.push_back({prefix, std::move(root)});
   }
+  return {};
+}
+
+Result<void> Backend::take_toolchain() {
   for (size_t at = 0; at < toolchain_.size();) {
     const size_t end = std::min(toolchain_.find(':', at), toolchain_.size());
     const std::string path = toolchain_.substr(at, end - at);
@@ -223,7 +202,9 @@ Result<Site> Backend::make_enclosure(const TemplateParts& parts, const Identity&
   options.workspace = *workspace;
   options.null = Fd(::openat(root->get(), "dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!options.null) return os_error("cannot open the sandbox's /dev/null", errno);
-  options.limits = spec.limits;
+  auto limits = check_asked(spec);
+  if (!limits) return limits.error();
+  options.limits = *limits;
   options.limits_best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   return runner_->enclose(std::move(options));
 }
@@ -279,8 +260,9 @@ isogate_probe Backend::probe() {
   result.verdict = ISOGATE_PROBE_AVAILABLE;
   result.isolation = ISOGATE_ISOLATION_NAMESPACE;
   result.locality = ISOGATE_LOCALITY_HOST;
-  result.capabilities = abilities.capabilities | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT |
-                        ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_PROVEN_EXECS;
+  result.capabilities = abilities.capabilities | sandbox_limits_like(abilities.capabilities) |
+                        ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE |
+                        ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_PROVEN_EXECS;
   if (as_root_) result.capabilities |= ISOGATE_CAP_USER | ISOGATE_CAP_UID_PER_SANDBOX;
   std::string detail =
       std::string(as_root_ ? "a Linux user, " : "") +
@@ -296,23 +278,15 @@ isogate_probe Backend::probe() {
   if (!as_root_)
     detail += "; not started by root: all sandboxes share uid " + std::to_string(::geteuid()) +
               " and are apart by their namespaces alone";
-  const std::string lacking = as_root_ ? missing_capabilities(kKept) : "";
-  if (!lacking.empty()) {
-    lack("root without " + lacking + ": grant these to the gateway's unit or container");
-  } else if (!have_openat2()) {
+  if (!have_openat2()) {
     lack("this kernel, or a filter around the gateway, has no openat2");
-  } else if (const auto state = open_state_directory(sandboxes_dir_); !state) {
-    lack(state.error().message);
+  } else if (const auto why = why_unavailable(kKept, "grant these to the gateway's unit or container")) {
+    lack(*why);
   } else if (const auto proven = prove(); !proven) {
     lack("a trial sandbox failed: " + proven.error().message + advice(proven.error()));
   }
   set_text(result.detail, detail);
   return result;
-}
-
-Result<std::unique_ptr<Workspace>> Backend::open_workspace(const std::string& id, const Identity& identity,
-                                                           bool attach_only) {
-  return Workspace::open({sandboxes_dir_, id, identity, &shared_dirs_, false, name_}, attach_only);
 }
 
 Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identity,
@@ -328,13 +302,6 @@ Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identi
   return site;
 }
 
-Result<Identity> Backend::identity_of(const isogate_sandbox_spec& spec) const {
-  if (!as_root_) return Identity{};
-  auto uid = registry_.assign(std::string(view(spec.sandbox_id)), uid_seed(host_, spec));
-  if (!uid) return uid.error();
-  return Identity{true, *uid, *uid};
-}
-
 Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec, isogate_sandbox_info& info) {
   const auto call = check_open(spec, sandboxes_dir_);
   if (!call) return call.error();
@@ -344,10 +311,7 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
   auto identity = identity_of(spec);
   if (!identity) return identity.error();
   auto workspace = open_workspace(id, *identity, call->attach_only);
-  if (!workspace) {
-    if (as_root_) (void)registry_.release(id, identity->uid).ok();  // refused once there are files
-    return workspace.error();
-  }
+  if (!workspace) return workspace.error();
   const auto site = enclosure_of(id, *identity, spec, **workspace);
   if (!site) {
     const bool fresh = !(*workspace)->attached();
@@ -360,13 +324,6 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
   info.uid = as_root_ ? identity->uid : ::geteuid();
   set_text(info.handle, id);
   return std::make_unique<Sandbox>(*this, id, *identity, std::move(*workspace), *site);
-}
-
-// The uid is free once nothing of that name is left, and not before.
-Result<void> Backend::purge(const std::string& id, const Identity& identity, int cancel_fd) {
-  if (auto purged = Workspace::purge(sandboxes_dir_, id, cancel_fd); !purged) return purged;
-  if (sweeper_ != nullptr) sweeper_->wake();
-  return identity.change ? registry_.release(id, identity.uid) : Result<void>();
 }
 
 // No second enclosure beside one whose processes may live.
@@ -383,17 +340,6 @@ void Backend::mark_ending(const std::string& id, bool ending) {
   } else {
     ending_.erase(id);
   }
-}
-
-Result<void> Backend::enumerate(const isogate_record_sink& sink) const {
-  auto found = Workspace::enumerate(sandboxes_dir_, name_);
-  if (!found) return found.error();
-  for (const std::string& id : *found) {
-    const isogate_record record{sizeof record, 0, str(id), str(id)};
-    if (const isogate_status status = sink.add(sink.ctx, &record); status != ISOGATE_OK)
-      return Error{status, 0, "the enumeration was stopped by its receiver"};
-  }
-  return {};
 }
 
 }  // namespace isogate::ns

@@ -22,7 +22,7 @@ Result<void> take(const std::string& name, const json& value, Config& config) {
   if (name == "profile") {
     if (value != "default" && value != "debug")
       return invalid("`profile` of `namespace` must be \"default\" or \"debug\"");
-    config.profile = value == "debug" ? Profile::kDebug : Profile::kDefault;
+    config.debug = value == "debug";
     return {};
   }
   if (name == "root") {
@@ -54,8 +54,7 @@ Result<Config> parse_config(std::string_view text) {
 }
 
 std::string relaxations_of(const Config& config) {
-  if (config.profile == Profile::kDebug)
-    return "profile: debug lets the programs of one exec trace each other";
+  if (config.debug) return "profile: debug lets the programs of one exec trace each other";
   return "";
 }
 

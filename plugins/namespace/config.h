@@ -5,12 +5,12 @@
 #include <string>
 #include <string_view>
 
-#include "plugins/namespace/filter.h"
+#include "lib/error.h"
 
 namespace isogate::ns {
 
 struct Config {
-  Profile profile = Profile::kDefault;
+  bool debug = false;  // profile: debug
   uint64_t max_processes = 4096;
   uint64_t shm_mb = 64;
   bool inits_ahead = true;

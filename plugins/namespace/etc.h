@@ -1,9 +1,9 @@
-// The /etc of a sandbox: what programs cannot do without, and nothing that tells about this host.
+// The /etc of a sandbox: what programs cannot do without, and nothing about this host.
 #pragma once
 
 #include <string>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::ns {
 
@@ -46,7 +46,7 @@ inline constexpr Copied kCopied[] = {
     {"xattr.conf", "cp"},
 };
 
-// Fills `to`, an empty directory: of this host what the table says; of a `root` of the operator's own, which
+// Fills `to`, an empty directory: of this host what the table lists; of a `root` of the operator's own, which
 // has no secrets of this host, all that others may read. passwd and group are links to isogate/, which each
 // sandbox has of its own.
 Result<void> fill_etc(int to, const char* host_name, const std::string& root);

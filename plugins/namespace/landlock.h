@@ -1,8 +1,8 @@
-// A second wall behind the mounts: Landlock (Linux 5.19) allows changes in the workspace, /tmp and /dev/shm
-// alone, no device anywhere, and where it can (6.12) no signal to the outside. See landlock(7).
+// A second barrier behind the mounts: Landlock (Linux 5.19) allows changes in the workspace, /tmp and
+// /dev/shm alone, no device anywhere, and where it can (6.12) no signal to the outside. See landlock(7).
 #pragma once
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::ns {
 

@@ -4,15 +4,11 @@
 
 #include <string>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::ns {
 
-enum class Access {
-  kReadOnly,
-  kReadWrite,
-  kDevice
-};  // kDevice: read-only, and what it says is a device is one
+enum class Access { kReadOnly, kReadWrite, kDevice };  // kDevice: read-only, and its device nodes work
 
 // A detached copy of the mount that `fd` lies in, from `fd` on down, with what is mounted below it where
 // `recursive`. Private, nosuid, nodev; `what` is for the message.

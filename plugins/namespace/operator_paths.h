@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate::ns {
 
@@ -16,7 +16,7 @@ Result<void> check_apart(const std::string& path, const std::vector<std::string>
                          const std::string& what);
 
 // Refused is a tree with a socket in it, in what is mounted below as well, and one that cannot be looked
-// through: a read-only mount holds nobody back from connecting. As it is now: nobody watches it later.
+// through: a read-only mount holds nobody back from connecting. Checked once: nobody watches it later.
 Result<void> check_no_socket(std::string path, const std::string& what);
 
 // Both.

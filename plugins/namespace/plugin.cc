@@ -1,6 +1,6 @@
+#include "plugins/common/plugin_verbs.h"
 #include "plugins/namespace/namespace.h"
 #include "plugins/namespace/privileges.h"
-#include "runner/plugin_verbs.h"
 
 namespace isogate::ns {
 namespace {
@@ -16,7 +16,8 @@ constexpr isogate_plugin kPlugin = {
     ISOGATE_ISOLATION_NAMESPACE,
     ISOGATE_LOCALITY_HOST,
     ISOGATE_CAP_PTY | ISOGATE_CAP_USER | ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU |
-        ISOGATE_CAP_LIMIT_PIDS | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EGRESS_DENY |
+        ISOGATE_CAP_LIMIT_PIDS | ISOGATE_CAP_SANDBOX_LIMIT_MEMORY | ISOGATE_CAP_SANDBOX_LIMIT_CPU |
+        ISOGATE_CAP_SANDBOX_LIMIT_PIDS | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EGRESS_DENY |
         ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE |
         ISOGATE_CAP_PROVEN_EXECS,
     bits_of(kKept),

@@ -1,7 +1,7 @@
 // What this backend keeps of root, and why.
 #pragma once
 
-#include "runner/kept_capabilities.h"
+#include "runner/exec/kept_capabilities.h"
 
 namespace isogate::ns {
 

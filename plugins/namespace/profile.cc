@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
-#include "runner/spawn.h"
+#include "runner/enclosure/masked_paths.h"
+#include "runner/enclosure/syscall_filter.h"
+#include "runner/exec/spawn.h"
 
 namespace isogate::ns {
 namespace {
@@ -38,14 +40,14 @@ std::vector<EnclosureLimit> limits_of(const Config& config) {
 }  // namespace
 
 Result<std::shared_ptr<const EnclosureProfile>> make_profile(const Config& config) {
-  auto filter = make_filter(config.profile);
+  auto filter = make_sandbox_filter(config.debug);
   if (!filter) return filter.error();
   auto profile = std::make_shared<EnclosureProfile>();
   profile->shm_options = "mode=1777,size=" + std::to_string(config.shm_mb) + "m,nr_inodes=65536";
   profile->limits = limits_of(config);
   profile->filter = std::move(*filter);
   profile->inits_ahead = config.inits_ahead;
-  for (const Masked& each : kMasked) {
+  for (const MaskedPath& each : kMaskedInProc) {
     const std::string path = std::string("/proc/") + each.name;
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0 || (info.st_mode & S_IROTH) == 0) continue;

@@ -1,8 +1,8 @@
+#include "lib/abi.h"
 #include "plugins/namespace/namespace.h"
-#include "runner/environment.h"
-#include "runner/plugin_abi.h"
-#include "runner/plugin_exec.h"
-#include "runner/workspace_path.h"
+#include "runner/exec/abi_exec.h"
+#include "runner/exec/environment.h"
+#include "runner/files/workspace_path.h"
 
 namespace isogate::ns {
 namespace {
@@ -38,16 +38,9 @@ Result<User> Sandbox::user_named(const isogate_str& name) const {
   return user;
 }
 
-Result<Workspace*> Sandbox::files(const isogate_str& user, std::unique_ptr<Workspace>& other) {
-  if (user.len == 0) return workspace_.get();
-  auto named = user_named(user);
-  if (!named) return named.error();
-  other = workspace_->as(named->identity);
-  return other.get();
-}
-
 Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogate_exec_request& request) {
-  if (auto checked = check_request(request, backend_.name_); !checked) return checked.error();
+  auto command = command_of(request, site_, call.cancel_fd);
+  if (!command) return command.error();
   auto user = user_named(request.user);
   if (!user) return user.error();
   auto env =
@@ -55,12 +48,11 @@ Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogat
   if (!env) return env.error();
   auto cwd = directory_of(view(request.cwd));
   if (!cwd) return cwd.error();
-  Command command = command_of(request, site_, call.cancel_fd);
-  command.env = std::move(*env);
-  command.identity = user->identity;
-  command.cwd = std::move(*cwd);
+  command->env = std::move(*env);
+  command->identity = user->identity;
+  command->cwd = std::move(*cwd);
   used_ = true;
-  auto ending = backend_.runner_->run(command);
+  auto ending = backend_.runner_->run(*command);
   if (!ending) return ending.error();
   return result_of(*ending);
 }

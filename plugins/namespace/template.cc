@@ -19,12 +19,12 @@
 #include "plugins/namespace/etc.h"
 #include "plugins/namespace/landlock.h"
 #include "plugins/namespace/mounts.h"
-#include "runner/apart.h"
+#include "runner/exec/apart.h"
 
 namespace isogate::ns {
 namespace {
 
-// Directly below / of the host: links are made anew, directories mounted read-only.
+// Directly below / of the host: links are recreated, directories mounted read-only.
 constexpr const char* kSystem[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"};
 // Of a root of the operator's own as well: nothing in it is this host's.
 constexpr const char* kMoreOfRoot[] = {"opt", "srv", "var/lib"};
@@ -80,7 +80,7 @@ Fd open_system(const std::string& from, const char* name) {
   return Fd(static_cast<int>(::syscall(SYS_openat2, top.get(), name, &how, sizeof how)));
 }
 
-// As it is `from` there: `bin` is usually a link to usr/bin.
+// Unchanged `from` there: `bin` is usually a link to usr/bin.
 Result<void> add_system(int root, const std::string& from, const char* name, bool rootless) {
   const std::string path = from + "/" + name;
   const Fd source = open_system(from, name);

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "runner/fd.h"
-#include "runner/workspace.h"
+#include "lib/fd.h"
+#include "runner/files/workspace.h"
 
 namespace isogate::ns {
 

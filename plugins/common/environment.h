@@ -1,0 +1,19 @@
+// Environment variables, where a backend looks for the configuration of a client.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace isogate {
+
+// Looks a variable up; nothing when it is unset.
+using Environment = std::function<std::optional<std::string>(const std::string&)>;
+
+// That of this process. A backend host has neither HOME nor XDG_RUNTIME_DIR: they are what they would be.
+Environment process_environment();
+
+// An empty variable counts as unset.
+std::optional<std::string> value_of(const Environment& environment, const std::string& name);
+
+}  // namespace isogate

@@ -1,0 +1,96 @@
+#include "plugins/common/host_backend.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "lib/abi.h"
+#include "runner/files/workspace_state.h"
+
+namespace isogate {
+namespace {
+
+std::unique_ptr<Runner> make_runner(const isogate_host& host, RunnerOptions options) {
+  options.notice = [host](const std::string& line) {
+    if (host.log != nullptr) host.log(host.ctx, ISOGATE_LOG_WARN, str(line));
+  };
+  return Runner::make(std::move(options));
+}
+
+}  // namespace
+
+HostBackend::HostBackend(const isogate_host& host, RunnerOptions options, bool host_view)
+    : host_(host),
+      as_root_(::geteuid() == 0),
+      host_view_(host_view),
+      name_(view(host.backend_name)),
+      sandboxes_dir_(view(host.sandboxes_dir)),
+      shell_(view(host.shell)),
+      toolchain_(view(host.toolchain_path)),
+      registry_({.uids_dir = std::string(view(host.uids_dir)), .sandboxes_dir = sandboxes_dir_}),
+      runner_(make_runner(host, std::move(options))) {}
+
+void HostBackend::log(uint32_t level, const std::string& line) const {
+  if (host_.log != nullptr) host_.log(host_.ctx, level, str(line));
+}
+
+Result<void> HostBackend::open_shared_dirs() {
+  if (sandboxes_dir_.empty() || name_.empty()) return invalid("the host gave no state directory");
+  for (uint64_t i = 0; i < host_.shared_dir_count; ++i) {
+    const std::string prefix(view(host_.shared_dirs[i].prefix)), path(view(host_.shared_dirs[i].path));
+    Fd root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!root) return os_error("cannot open `" + path + "`, the shared directory `" + prefix + "`", errno);
+    shared_dirs_.push_back({prefix, std::move(root)});
+  }
+  return {};
+}
+
+void HostBackend::start_sweeper() {
+  if ((host_.flags & ISOGATE_HOST_PROBE_ONLY) != 0) return;
+  sweeper_ = std::make_unique<TrashSweeper>(sandboxes_dir_,
+                                            [this](const std::string& line) { log(ISOGATE_LOG_WARN, line); });
+}
+
+std::optional<std::string> HostBackend::why_unavailable(std::span<const Kept> needed,
+                                                        const std::string& grant) const {
+  const std::string lacking = as_root_ ? missing_capabilities(needed) : "";
+  if (!lacking.empty()) return "root without " + lacking + ": " + grant;
+  const auto state = open_state_directory(sandboxes_dir_);
+  if (state) return std::nullopt;
+  return state.error().message;
+}
+
+Result<Identity> HostBackend::identity_of(const isogate_sandbox_spec& spec) const {
+  if (!as_root_) return Identity{};
+  auto uid = registry_.assign(std::string(view(spec.sandbox_id)), uid_seed(host_, spec));
+  if (!uid) return uid.error();
+  return Identity{true, *uid, *uid};
+}
+
+Result<std::unique_ptr<Workspace>> HostBackend::open_workspace(const std::string& id,
+                                                               const Identity& identity, bool attach_only) {
+  auto workspace =
+      Workspace::open({sandboxes_dir_, id, identity, &shared_dirs_, host_view_, name_}, attach_only);
+  if (!workspace && as_root_) (void)registry_.release(id, identity.uid).ok();  // refused once there are files
+  return workspace;
+}
+
+Result<void> HostBackend::purge(const std::string& id, const Identity& identity, int cancel_fd) {
+  if (auto purged = Workspace::purge(sandboxes_dir_, id, cancel_fd); !purged) return purged;
+  if (sweeper_ != nullptr) sweeper_->wake();
+  return identity.change ? registry_.release(id, identity.uid) : Result<void>();
+}
+
+Result<void> HostBackend::enumerate(const isogate_record_sink& sink) const {
+  auto found = Workspace::enumerate(sandboxes_dir_, name_);
+  if (!found) return found.error();
+  for (const std::string& id : *found) {
+    const isogate_record record{sizeof record, 0, str(id), str(id)};
+    if (const isogate_status status = sink.add(sink.ctx, &record); status != ISOGATE_OK)
+      return Error{status, 0, "the enumeration was stopped by its receiver"};
+  }
+  return {};
+}
+
+}  // namespace isogate

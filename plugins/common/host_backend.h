@@ -1,0 +1,55 @@
+// What the backends share whose sandboxes are directories of this host and run as its processes: users,
+// shared directories, the runner, the list of what exists. A base class; its members are set once create()
+// of the backend has returned, and any thread may use them from then on.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "isogate/backend.h"
+#include "runner/exec/command.h"
+#include "runner/exec/kept_capabilities.h"
+#include "runner/files/workspace.h"
+#include "runner/files/workspace_trash.h"
+#include "runner/uid/uid_registry.h"
+
+namespace isogate {
+
+class HostBackend {
+ public:
+  Result<void> enumerate(const isogate_record_sink& sink) const;
+
+ protected:
+  // `host` is borrowed. `host_view`: ISOGATE_SCOPE_SANDBOX means the files of this host.
+  HostBackend(const isogate_host& host, RunnerOptions options, bool host_view);
+  ~HostBackend() = default;
+
+  // The steps of create(). ISOGATE_INVALID_ARGUMENT without a state directory; the error of a shared
+  // directory that cannot be opened.
+  Result<void> open_shared_dirs();
+  void start_sweeper();  // unless the host only probes
+
+  // Why no sandbox can be opened, with the remedy `grant` for missing capabilities; nothing: one can.
+  std::optional<std::string> why_unavailable(std::span<const Kept> needed, const std::string& grant) const;
+  // A uid of the sandbox's own where root started the gateway, else this process's.
+  Result<Identity> identity_of(const isogate_sandbox_spec& spec) const;
+  // Releases the uid again where there is no workspace.
+  Result<std::unique_ptr<Workspace>> open_workspace(const std::string& id, const Identity& identity,
+                                                    bool attach_only);
+  // Removes all files of a sandbox, then releases its uid.
+  Result<void> purge(const std::string& id, const Identity& identity, int cancel_fd);
+  void log(uint32_t level, const std::string& line) const;
+
+  const isogate_host host_;
+  const bool as_root_, host_view_;
+  const std::string name_, sandboxes_dir_, shell_, toolchain_;
+  const UidRegistry registry_;
+  std::vector<SharedDir> shared_dirs_;
+  const std::unique_ptr<Runner> runner_;
+  std::unique_ptr<TrashSweeper> sweeper_;  // none where no sandbox is opened; ends first
+};
+
+}  // namespace isogate

@@ -1,0 +1,53 @@
+#include "plugins/common/plugin_open.h"
+
+#include "lib/abi.h"
+#include "runner/files/workspace.h"
+
+namespace isogate {
+namespace {
+
+Result<void> check_present(const std::string& sandboxes_dir, const std::string& id, bool known) {
+  auto present = Workspace::exists(sandboxes_dir, id);
+  if (!present) return present.error();
+  if (*present) return {};
+  if (known)
+    return Error{ISOGATE_SANDBOX_LOST, 0,
+                 "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one"};
+  return Error{ISOGATE_NO_SANDBOX, 0, "there is no such sandbox"};
+}
+
+}  // namespace
+
+Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend,
+                           std::span<const uint32_t> enforced) {
+  const std::string who = std::string("backend `") + backend + "` ";
+  if (spec.option_count != 0)
+    return unsupported(who + "takes no options of a single sandbox, such as an image of its own");
+  const bool best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
+  auto limits =
+      Limits::take(spec.limits, spec.limit_count, best_effort ? UnknownLimit::kSkip : UnknownLimit::kRefuse);
+  if (!limits) return limits;
+  const std::string beside = limits->settings_beside(enforced);
+  if (!beside.empty() && !best_effort)
+    return unsupported(who + "cannot limit " + beside +
+                       " of a sandbox: leave it out, write limits: best_effort, or choose another backend");
+  return limits->only(enforced);
+}
+
+Result<OpenCall> check_open(const isogate_sandbox_spec& spec, const std::string& sandboxes_dir) {
+  if ((spec.flags & ~(ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT | ISOGATE_OPEN_KNOWN)) != 0)
+    return invalid("the sandbox's specification has unknown flags");
+  if (spec.reserved != 0) return invalid("the sandbox's specification has unknown fields");
+  if (spec.egress > ISOGATE_EGRESS_ALLOW) return invalid("the sandbox's specification has an unknown egress");
+  OpenCall call{std::string(view(spec.sandbox_id)), false};
+  if (!is_sandbox_id(call.id)) return invalid("the sandbox id is malformed");
+  if (spec.handle.len != 0 && view(spec.handle) != call.id)
+    return Error{ISOGATE_SANDBOX_LOST, 0, "the handle is not one of this sandbox"};
+  const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
+  call.attach_only = known || (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
+  if (!call.attach_only) return call;
+  if (auto present = check_present(sandboxes_dir, call.id, known); !present) return present.error();
+  return call;
+}
+
+}  // namespace isogate

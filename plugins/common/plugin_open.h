@@ -1,0 +1,28 @@
+// What every backend whose sandboxes are directories of its host makes sure of before it opens one.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "isogate/backend.h"
+#include "lib/error.h"
+#include "lib/limits.h"
+
+namespace isogate {
+
+struct OpenCall {
+  std::string id;
+  bool attach_only;  // never create
+};
+
+// What the specification limits. Of those that are not `enforced` here ISOGATE_UNSUPPORTED names the
+// settings, or they are left out with ISOGATE_OPEN_LIMITS_BEST_EFFORT. Options of a single sandbox are
+// ISOGATE_UNSUPPORTED.
+Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend,
+                           std::span<const uint32_t> enforced);
+
+// Refuses a specification with anything in it that these sources do not know, and with ISOGATE_SANDBOX_LOST
+// or ISOGATE_NO_SANDBOX to attach to what is not there. Takes nothing: no uid, no directory.
+Result<OpenCall> check_open(const isogate_sandbox_spec& spec, const std::string& sandboxes_dir);
+
+}  // namespace isogate

@@ -1,0 +1,40 @@
+// What was measured in a sandbox before its first command, and as a backend keeps that in the sandbox's
+// record. Values.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "isogate/backend.h"
+
+namespace isogate {
+
+// What a sandbox tries to reach when it is measured: as in isogate_evidence_request.
+struct Gateway {
+  std::string address;
+  uint32_t port = 0;
+  std::string listeners;
+
+  static Gateway of(const isogate_evidence_request& request);
+  [[nodiscard]] isogate_evidence_request request() const;  // borrows from this
+  bool operator==(const Gateway&) const = default;
+};
+
+struct Proof {
+  isogate_evidence evidence{};
+  Gateway gateway;
+};
+
+// Whether `now` has what must be the same in every container or pod of a sandbox, and limits that are no
+// weaker. Namespaces differ.
+bool isolates_alike(const isogate_evidence& now, const isogate_evidence& before);
+
+// Adds it to a record. None: that nothing was measured.
+void write_proof(nlohmann::json& record, const std::optional<Proof>& proof);
+// False, or a nlohmann::json::exception: something is missing or does not fit, so the record is damaged. A
+// limit may be missing, in a record of before its kind: it is not in force.
+[[nodiscard]] bool read_proof(const nlohmann::json& record, std::optional<Proof>& proof);
+
+}  // namespace isogate

@@ -1,0 +1,63 @@
+// An open sandbox of which every verb goes through a runner. A backend adds how that is reached, and what it
+// means that contact is lost. Any thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isogate/runner_link.hpp"
+
+namespace isogate {
+
+using Surroundings = std::vector<std::pair<std::string, std::string>>;
+
+class RunnerSandbox : public sdk::Sandbox {
+ public:
+  void exec(const sdk::Call& call, const isogate_exec_request& request,
+            isogate_exec_result& result) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { run(link, call, request, result); });
+  }
+  void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.read(call, request, entry); });
+  }
+  uint64_t write(const sdk::Call& call, const isogate_file_request& request) override {
+    uint64_t written = 0;
+    with_runner(call, [&](sdk::RunnerLink& link) { written = link.write(call, request); });
+    return written;
+  }
+  void list(const sdk::Call& call, const isogate_file_request& request, const sdk::EntrySink& sink) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.list(call, request, sink); });
+  }
+  void stat(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.stat(call, request, entry); });
+  }
+  void mkdir(const sdk::Call& call, const isogate_file_request& request) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.mkdir(call, request); });
+  }
+  void move(const sdk::Call& call, const isogate_file_request& request) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.move(call, request); });
+  }
+  void remove(const sdk::Call& call, const isogate_file_request& request) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.remove(call, request); });
+  }
+
+ protected:
+  using Verb = std::function<void(sdk::RunnerLink&)>;
+
+  // `surroundings`: of every program, below what a request says; borrowed.
+  explicit RunnerSandbox(const Surroundings& surroundings) : surroundings_(surroundings) {}
+
+  // Throws what `verb` throws. What finds its runner gone before anything was sent is tried once more, where
+  // it was recreated; what was lost on the way is reported as lost, with what became of the runner.
+  virtual void with_runner(const sdk::Call& call, const Verb& verb) = 0;
+  // exec() with the surroundings.
+  void run(sdk::RunnerLink& link, const sdk::Call& call, const isogate_exec_request& request,
+           isogate_exec_result& result) const;
+
+ private:
+  const Surroundings& surroundings_;
+};
+
+}  // namespace isogate

@@ -1,0 +1,338 @@
+#include "plugins/docker/client/engine.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "lib/json_depth.h"
+#include "lib/text.h"
+#include "plugins/docker/client/engine_pool.h"
+
+namespace isogate::docker {
+namespace {
+
+bool flag_at(const Json& object, const char* name) { return member(object, name) == Json(true); }
+
+std::vector<std::string> texts_of(const Json& array) {
+  std::vector<std::string> texts;
+  for (const Json& one : array)
+    if (one.is_string()) texts.push_back(one.get<std::string>());
+  return texts;
+}
+
+std::string id_in(const Json& answer, const std::string& attempt) {
+  std::string id = text_at(answer, "Id");
+  if (id.empty())
+    throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + attempt + ": the Engine names no id", 0, true);
+  return in_path(id);
+}
+
+}  // namespace
+
+Engine::Engine(EngineAddress address) : pool_(std::make_shared<Pool>(std::move(address))) {}
+Engine::~Engine() = default;
+const EngineAddress& Engine::address() const { return pool_->address; }
+
+void Engine::ping(const Budget& budget) {
+  EngineRequest request{"reach the Engine", "GET", "/_ping", {200}};
+  request.versioned = false;
+  pool_->text(request, budget);
+}
+
+EngineInfo info_of(const Json& answer) {
+  EngineInfo info;
+  info.version = text_at(answer, "ServerVersion");
+  info.os = text_at(answer, "OSType");
+  info.architecture = text_at(answer, "Architecture");
+  info.kernel = text_at(answer, "KernelVersion");
+  info.id = text_at(answer, "ID");
+  info.cgroup_version = text_at(answer, "CgroupVersion");
+  info.cgroup_driver = text_at(answer, "CgroupDriver");
+  info.data_root = text_at(answer, "DockerRootDir");
+  info.default_runtime = text_at(answer, "DefaultRuntime");
+  info.memory_limit = flag_at(answer, "MemoryLimit");
+  info.swap_limit = flag_at(answer, "SwapLimit");
+  info.cpu_quota = flag_at(answer, "CpuCfsQuota");
+  info.pids_limit = flag_at(answer, "PidsLimit");
+  if (const Json& count = member(answer, "NCPU"); count.is_number_integer()) info.processors = count;
+  info.security_options = texts_of(member(answer, "SecurityOptions"));
+  const Json& runtimes = member(answer, "Runtimes");
+  for (auto one = runtimes.begin(); runtimes.is_object() && one != runtimes.end(); ++one)
+    info.runtimes.push_back(one.key());
+  for (const auto& option : info.security_options)
+    if (option == "name=rootless" || option == "rootless") info.rootless = true;
+  if (flag_at(answer, "Rootless")) info.rootless = true;  // podman
+  return info;
+}
+
+EngineInfo Engine::info(const Budget& budget) {
+  const std::string api_version = pool_->negotiate(budget);
+  const bool podman = pool_->podman();
+  EngineInfo info = info_of(pool_->json({"ask the Engine about itself", "GET", "/info", {200}}, budget));
+  info.api_version = api_version;
+  info.podman = podman;
+  return info;
+}
+
+std::string Engine::create_container(const std::string& name, const Json& body, const Budget& budget,
+                                     const std::string& platform) {
+  const std::string attempt = "create " + quoted("container", name);
+  const std::string of_platform = platform.empty() ? "" : "&platform=" + percent_encode(platform);
+  EngineRequest request{attempt,
+                        "POST",
+                        "/containers/create?name=" + in_path(name) + of_platform,
+                        {201},
+                        dump(body, attempt),
+                        ISOGATE_ALREADY_EXISTS};
+  return id_in(pool_->json(request, budget), attempt);
+}
+
+void Engine::start(const std::string& id, const Budget& budget) {
+  pool_->text(
+      {"start " + quoted("container", id), "POST", "/containers/" + in_path(id) + "/start", {204, 304}},
+      budget);
+}
+
+void Engine::stop(const std::string& id, std::chrono::seconds grace, const Budget& budget) {
+  const std::string path = "/containers/" + in_path(id) + "/stop?t=" + std::to_string(grace.count());
+  pool_->text({"stop " + quoted("container", id), "POST", path, {204, 304}}, budget);
+}
+
+void Engine::kill(const std::string& id, const std::string& signal, const Budget& budget) {
+  const std::string path = "/containers/" + in_path(id) + "/kill?signal=" + percent_encode(signal);
+  pool_->text({"kill " + quoted("container", id), "POST", path, {204}}, budget);
+}
+
+void Engine::remove(const std::string& id, bool force, bool volumes, const Budget& budget) {
+  const std::string path =
+      "/containers/" + in_path(id) + "?force=" + (force ? "1" : "0") + "&v=" + (volumes ? "1" : "0");
+  pool_->text({"remove " + quoted("container", id), "DELETE", path, {200, 204}}, budget);
+}
+
+Json Engine::inspect(const std::string& id, const Budget& budget) {
+  const EngineRequest request{
+      "inspect " + quoted("container", id), "GET", "/containers/" + in_path(id) + "/json", {200}};
+  try {
+    return pool_->json(request, budget);
+  } catch (const EngineError& error) {
+    // podman's 500 for one that goes while it is looked at: it is asked once more.
+    if (error.http_status() != 500 ||
+        std::string_view(error.what()).find("no such container") == std::string_view::npos)
+      throw;
+  }
+  return pool_->json(request, budget);
+}
+
+void Engine::rename(const std::string& id, const std::string& name, const Budget& budget) {
+  const std::string path = "/containers/" + in_path(id) + "/rename?name=" + in_path(name);
+  pool_->text({"rename " + quoted("container", id), "POST", path, {204}, "", ISOGATE_ALREADY_EXISTS}, budget);
+}
+
+std::vector<Json> Engine::list(const std::vector<LabelFilter>& labels, const Budget& budget) {
+  const std::string path = "/containers/json?all=1&filters=" + label_filters(labels);
+  return carrying(pool_->json({"list containers", "GET", path, {200}}, budget), labels);
+}
+
+int64_t Engine::wait(const std::string& id, const Budget& budget) {
+  const Json answer = pool_->json(
+      {"wait for " + quoted("container", id), "POST", "/containers/" + in_path(id) + "/wait", {200}}, budget);
+  const Json& code = member(answer, "StatusCode");
+  if (!code.is_number_integer())
+    throw EngineError(ISOGATE_UNAVAILABLE,
+                      "cannot wait for " + quoted("container", id) + ": the Engine names no exit code", 0,
+                      true);
+  return code.get<int64_t>();
+}
+
+std::string Engine::exec_create(const std::string& id, const Json& body, const Budget& budget) {
+  const std::string attempt = "prepare an exec in " + quoted("container", id);
+  EngineRequest request{attempt, "POST", "/containers/" + in_path(id) + "/exec", {201}, dump(body, attempt)};
+  return id_in(pool_->json(request, budget), attempt);
+}
+
+std::unique_ptr<EngineStream> Engine::exec_start(const std::string& exec_id, bool tty, const Budget& budget) {
+  EngineReply reply = pool_->hijack({"start " + quoted("exec", exec_id),
+                                     "POST",
+                                     "/exec/" + in_path(exec_id) + "/start",
+                                     {},
+                                     Json{{"Detach", false}, {"Tty", tty}}.dump()},
+                                    budget);
+  std::string early;
+  auto transport = reply.connection->detach(early);
+  return std::make_unique<EngineStream>(std::move(transport), std::move(early), !tty);
+}
+
+Json Engine::exec_inspect(const std::string& exec_id, const Budget& budget) {
+  return pool_->json(
+      {"inspect " + quoted("exec", exec_id), "GET", "/exec/" + in_path(exec_id) + "/json", {200}}, budget);
+}
+
+std::unique_ptr<EngineStream> Engine::attach(const std::string& id, bool tty, const Budget& budget) {
+  const std::string path = "/containers/" + in_path(id) + "/attach?stream=1&stdin=1&stdout=1&stderr=1";
+  EngineReply reply = pool_->hijack({"attach to " + quoted("container", id), "POST", path, {}}, budget);
+  std::string early;
+  auto transport = reply.connection->detach(early);
+  return std::make_unique<EngineStream>(std::move(transport), std::move(early), !tty);
+}
+
+namespace {
+
+// An image may be named registry:port/name:tag or name@sha256:…; its slashes belong into the path.
+std::string image_in_path(const std::string& name) {
+  const bool whole = !name.empty() && name[0] != '/' && name.find("..") == std::string::npos;
+  if (!whole || name.size() > 512)
+    throw EngineError(ISOGATE_INVALID_ARGUMENT, quoted("cannot look for image", name) + ": no such name");
+  return percent_encode(name, "/:@");
+}
+
+class Events : public EngineEvents {
+ public:
+  Events(std::unique_ptr<HttpConnection> connection, const char* attempt)
+      : connection_(std::move(connection)), attempt_(attempt) {}
+
+  Json next(const Budget& budget) override {
+    constexpr size_t kLineMost = 1 << 20;
+    for (;;) {
+      const size_t end = pending_.find('\n', searched_);
+      if (end != std::string::npos) {
+        const std::string line = pending_.substr(0, end);
+        pending_.erase(0, end + 1);
+        searched_ = 0;
+        if (line.find_first_not_of(" \r") == std::string::npos) continue;
+        Json event = Json::parse(is_shallow(line) ? line : "", nullptr, false);
+        if (!event.is_object()) fail("the Engine tells of something that is no JSON");
+        return event;
+      }
+      searched_ = pending_.size();
+      if (searched_ > kLineMost) fail("one of them has more than 1 MiB");
+      read_more(budget);
+    }
+  }
+
+ private:
+  void read_more(const Budget& budget) {
+    std::array<char, 16384> buffer{};
+    size_t got = 0;
+    try {
+      got = connection_->read_body(buffer.data(), buffer.size(), budget);
+    } catch (const EngineError& error) {
+      if (error.status() == ISOGATE_CANCELLED) throw;
+      fail(error.what());
+    }
+    if (got == 0) fail("the Engine ended them");
+    pending_.append(buffer.data(), got);
+  }
+
+  [[noreturn]] void fail(const std::string& why) const {
+    throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + std::string(attempt_) + ": " + why);
+  }
+
+  std::unique_ptr<HttpConnection> connection_;
+  const char* attempt_;
+  std::string pending_;
+  size_t searched_ = 0;
+};
+
+}  // namespace
+
+void Engine::put_archive(const std::string& id, const std::string& path, const ArchiveProducer& produce,
+                         const Budget& budget) {
+  EngineRequest request{"copy files into " + quoted("container", id),
+                        "PUT",
+                        "/containers/" + in_path(id) + "/archive?path=" + percent_encode(path),
+                        {200}};
+  request.produce = produce;
+  pool_->text(request, budget);
+}
+
+void Engine::get_archive(const std::string& id, const std::string& path, const ByteSink& sink,
+                         const Budget& budget) {
+  const std::string target = "/containers/" + in_path(id) + "/archive?path=" + percent_encode(path);
+  const EngineRequest request{"copy files out of " + quoted("container", id), "GET", target, {200}};
+  EngineReply reply = pool_->open(request, budget);
+  pool_->body(std::move(reply), request.attempt, sink, budget);
+}
+
+void Engine::create_volume(const std::string& name, const Json& body, const Budget& budget) {
+  Json named = body;
+  named["Name"] = in_path(name);
+  pool_->json({"create " + quoted("volume", name),
+               "POST",
+               "/volumes/create",
+               {200, 201},
+               dump(named, "create " + quoted("volume", name))},
+              budget);
+}
+
+Json Engine::inspect_volume(const std::string& name, const Budget& budget) {
+  return pool_->json({"inspect " + quoted("volume", name), "GET", "/volumes/" + in_path(name), {200}},
+                     budget);
+}
+
+void Engine::remove_volume(const std::string& name, bool force, const Budget& budget) {
+  const std::string path = "/volumes/" + in_path(name) + "?force=" + (force ? "1" : "0");
+  pool_->text({"remove " + quoted("volume", name), "DELETE", path, {204}}, budget);
+}
+
+std::vector<Json> Engine::list_volumes(const std::vector<LabelFilter>& labels, const Budget& budget) {
+  const std::string path = "/volumes?filters=" + label_filters(labels);
+  return carrying(member(pool_->json({"list volumes", "GET", path, {200}}, budget), "Volumes"), labels);
+}
+
+std::string Engine::create_network(const std::string& name, const Json& body, const Budget& budget) {
+  Json named = body;
+  named["Name"] = in_path(name);
+  named["CheckDuplicate"] = true;
+  const Json answer = pool_->json({"create " + quoted("network", name),
+                                   "POST",
+                                   "/networks/create",
+                                   {200, 201},
+                                   dump(named, "create " + quoted("network", name)),
+                                   ISOGATE_ALREADY_EXISTS},
+                                  budget);
+  return in_path(text_at(answer, "Id"));
+}
+
+Json Engine::inspect_network(const std::string& name, const Budget& budget) {
+  return pool_->json({"inspect " + quoted("network", name), "GET", "/networks/" + in_path(name), {200}},
+                     budget);
+}
+
+void Engine::remove_network(const std::string& name, const Budget& budget) {
+  pool_->text({"remove " + quoted("network", name), "DELETE", "/networks/" + in_path(name), {200, 204}},
+              budget);
+}
+
+std::vector<Json> Engine::list_networks(const std::vector<LabelFilter>& labels, const Budget& budget) {
+  const std::string path = "/networks?filters=" + label_filters(labels);
+  return carrying(pool_->json({"list networks", "GET", path, {200}}, budget), labels);
+}
+
+void Engine::connect_network(const std::string& network, const std::string& container, const Budget& budget) {
+  pool_->text({"connect " + quoted("container", container) + " to " + quoted("network", network),
+               "POST",
+               "/networks/" + in_path(network) + "/connect",
+               {200},
+               Json{{"Container", container}}.dump()},
+              budget);
+}
+
+Json Engine::inspect_image(const std::string& name, const Budget& budget) {
+  return pool_->json(
+      {"look for " + quoted("image", name), "GET", "/images/" + image_in_path(name) + "/json", {200}},
+      budget);
+}
+
+std::unique_ptr<EngineEvents> Engine::events(const Json& filters, const std::string& since,
+                                             const Budget& budget) {
+  constexpr const char* kAttempt = "follow the Engine's events";
+  std::string path = "/events?filters=" + percent_encode(dump(filters, kAttempt));
+  if (!since.empty()) path += "&since=" + percent_encode(since);
+  EngineReply reply = pool_->open({kAttempt, "GET", path, {200}}, budget);
+  return events_of(std::move(reply.connection), kAttempt);
+}
+
+std::unique_ptr<EngineEvents> events_of(std::unique_ptr<HttpConnection> connection, const char* attempt) {
+  return std::make_unique<Events>(std::move(connection), attempt);
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,138 @@
+// A client of the Docker Engine API (and of podman's copy of it). Start here; the backend is written on top.
+//
+// Any thread, concurrently: each call takes a connection of its own from a small pool, or makes one. Every
+// call takes a Budget: connecting, sending and receiving are bounded by it, so a stopped Engine hangs nobody.
+//
+// Errors are EngineError (engine_error.h): ISOGATE_NOT_FOUND for a 404, ISOGATE_ALREADY_EXISTS where a name
+// is taken, ISOGATE_UNAVAILABLE when the Engine cannot be reached, is late, breaks off, answers nonsense or a
+// 5xx, or the thing is in a state that does not allow it (other 409s), ISOGATE_CANCELLED. maybe_done() tells
+// what may have happened nevertheless. Answers are bounded to 16 MiB. A GET over a connection that turns out
+// dead is repeated once on a new one; nothing else ever is.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lib/net/budget.h"
+#include "plugins/docker/client/engine_address.h"
+#include "plugins/docker/client/engine_error.h"
+#include "plugins/docker/client/engine_stream.h"
+
+namespace isogate::docker {
+
+using net::Budget;
+using Json = nlohmann::json;
+using ByteSink = std::function<void(std::string_view)>;
+
+struct EngineInfo {
+  std::string version;                   // "20.10.24+dfsg1"
+  std::string api_version;               // as negotiated, "1.41"
+  std::string os, architecture, kernel;  // "linux", "x86_64", "6.1.0"
+  std::string id;                        // of this Engine's data root: another one has none of our containers
+  std::string cgroup_version;            // "1" or "2"
+  std::string cgroup_driver;             // "cgroupfs", "systemd", "none"
+  std::string default_runtime;
+  std::string data_root;  // a directory of its machine; empty: not told
+  std::vector<std::string> runtimes, security_options;
+  int64_t processors = 0;  // of its machine; 0: not told
+  bool podman = false, rootless = false;
+  bool memory_limit = false, swap_limit = false, cpu_quota = false, pids_limit = false;  // can be enforced
+};
+
+struct LabelFilter {
+  std::string name, value;  // empty value: any
+};
+
+class EngineEvents;
+
+class Engine {
+ public:
+  // Versions of the API that this client speaks.
+  static constexpr const char* kOldestApi = "1.40";
+  static constexpr const char* kNewestApi = "1.47";
+
+  explicit Engine(EngineAddress address);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] const EngineAddress& address() const;
+  // Asks every time. What a first call does by itself: the version is negotiated anew after contact was lost.
+  EngineInfo info(const Budget& budget);
+  // Asks nothing but whether it answers.
+  void ping(const Budget& budget);
+
+  // Containers, by id or name. `body` as POST /containers/create takes it; the answer is the id. `platform`:
+  // which the image has to be of; empty: any.
+  std::string create_container(const std::string& name, const Json& body, const Budget& budget,
+                               const std::string& platform = {});
+  void start(const std::string& id, const Budget& budget);  // also when it runs already
+  // SIGTERM, after `grace` SIGKILL; also when it does not run. Takes `grace` from the budget.
+  void stop(const std::string& id, std::chrono::seconds grace, const Budget& budget);
+  void kill(const std::string& id, const std::string& signal, const Budget& budget);
+  // `force` kills it first. One that is gone, or going, is an error 404 or 409.
+  void remove(const std::string& id, bool force, bool volumes, const Budget& budget);
+  Json inspect(const std::string& id, const Budget& budget);
+  void rename(const std::string& id, const std::string& name, const Budget& budget);
+  // Running and stopped ones, as GET /containers/json shows them.
+  std::vector<Json> list(const std::vector<LabelFilter>& labels, const Budget& budget);
+  // Until it does not run; its exit code.
+  int64_t wait(const std::string& id, const Budget& budget);
+
+  // Exec. The stream has the program's stdin, stdout and stderr as `body` of exec_create attached them.
+  std::string exec_create(const std::string& id, const Json& body, const Budget& budget);
+  std::unique_ptr<EngineStream> exec_start(const std::string& exec_id, bool tty, const Budget& budget);
+  Json exec_inspect(const std::string& exec_id, const Budget& budget);
+  // The streams of the container's own program, from now on. Before start(): from its beginning.
+  std::unique_ptr<EngineStream> attach(const std::string& id, bool tty, const Budget& budget);
+
+  // Unpacks into directory `path` of the container the tar archive (tar.h) that `produce` gives to its
+  // argument, piece by piece. When `produce` throws nothing is taken for complete; what was unpacked already
+  // stays.
+  using ArchiveProducer = std::function<void(const ByteSink&)>;
+  void put_archive(const std::string& id, const std::string& path, const ArchiveProducer& produce,
+                   const Budget& budget);
+  // A tar archive of `path`, piece by piece; unbounded. Returns only when it was whole.
+  void get_archive(const std::string& id, const std::string& path, const ByteSink& sink,
+                   const Budget& budget);
+
+  void create_volume(const std::string& name, const Json& body, const Budget& budget);  // `body` without Name
+  Json inspect_volume(const std::string& name, const Budget& budget);
+  void remove_volume(const std::string& name, bool force, const Budget& budget);
+  std::vector<Json> list_volumes(const std::vector<LabelFilter>& labels, const Budget& budget);
+
+  std::string create_network(const std::string& name, const Json& body, const Budget& budget);  // its id
+  Json inspect_network(const std::string& name, const Budget& budget);
+  void remove_network(const std::string& name, const Budget& budget);
+  std::vector<Json> list_networks(const std::vector<LabelFilter>& labels, const Budget& budget);
+  void connect_network(const std::string& network, const std::string& container, const Budget& budget);
+
+  Json inspect_image(const std::string& name, const Budget& budget);
+
+  // `filters` as the API has them: {"type": ["container"], "event": ["die", "oom"], "label": [...]}. `since`:
+  // a Unix time with up to nine decimals, empty for now. What happens once this has returned is told; but
+  // podman 4.3 lets it return only when it has a first event to tell.
+  std::unique_ptr<EngineEvents> events(const Json& filters, const std::string& since, const Budget& budget);
+
+ private:
+  friend class EngineEvents;
+  struct Pool;
+  std::shared_ptr<Pool> pool_;
+};
+
+// What happens at an Engine, as it happens. One thread at a time.
+class EngineEvents {
+ public:
+  virtual ~EngineEvents() = default;
+  // The next one, however long it takes within the budget (Budget::endless is meant for it). Throws
+  // ISOGATE_CANCELLED, and ISOGATE_UNAVAILABLE when the stream ends: it is of no further use then.
+  virtual Json next(const Budget& budget) = 0;
+};
+
+}  // namespace isogate::docker

@@ -1,0 +1,95 @@
+#include "plugins/docker/client/engine_address.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "plugins/docker/client/engine_error.h"
+
+namespace isogate::docker {
+namespace {
+
+[[noreturn]] void refuse_text(const std::string& text, const std::string& source, const std::string& why) {
+  throw EngineError(ISOGATE_INVALID_ARGUMENT,
+                    "cannot use the Engine address `" + printable(text) + "` of " + source + ": " + why);
+}
+
+bool take_prefix(std::string& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.erase(0, prefix.size());
+  return true;
+}
+
+uint16_t port_of(const std::string& digits, const std::string& text, const std::string& source) {
+  uint16_t port = 0;
+  const char* end = digits.data() + digits.size();
+  const auto parsed = std::from_chars(digits.data(), end, port);
+  if (parsed.ec != std::errc() || parsed.ptr != end || port == 0) refuse_text(text, source, "no such port");
+  return port;
+}
+
+bool is_host(const std::string& host, bool bracketed) {
+  const auto fits = [bracketed](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || (bracketed && (c == ':' || c == '%'));
+  };
+  return !host.empty() && host.size() <= 255 && std::all_of(host.begin(), host.end(), fits);
+}
+
+EngineAddress tcp_address(std::string rest, const std::string& text, const std::string& source) {
+  if (rest.ends_with('/')) rest.pop_back();
+  if (rest.find_first_of("/?#@") != std::string::npos)
+    refuse_text(text, source, "only a host and a port may follow");
+  EngineAddress address;
+  const bool bracketed = rest.starts_with('[');
+  std::string port;
+  if (bracketed) {
+    const size_t close = rest.find(']');
+    if (close == std::string::npos) refuse_text(text, source, "a `]` is missing");
+    address.host = rest.substr(1, close - 1);
+    port = rest.substr(close + 1);
+  } else {
+    const size_t colon = rest.find(':');
+    address.host = rest.substr(0, colon);
+    port = colon == std::string::npos ? "" : rest.substr(colon);
+  }
+  if (!is_host(address.host, bracketed)) refuse_text(text, source, "no host");
+  if (!port.empty() && port[0] != ':') refuse_text(text, source, "no such port");
+  if (!port.empty()) address.port = port_of(port.substr(1), text, source);
+  return address;
+}
+
+}  // namespace
+
+std::string EngineAddress::text() const {
+  if (!unix_path.empty()) return "unix://" + unix_path;
+  const std::string name = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  return "tcp://" + name + ":" + std::to_string(port);
+}
+
+EngineAddress parse_address(const std::string& text, const std::string& source, bool tls) {
+  constexpr size_t kUnixPathMost = 107;  // sockaddr_un
+  std::string rest = text;
+  EngineAddress address;
+  if (take_prefix(rest, "unix://")) {
+    if (!rest.starts_with('/')) refuse_text(text, source, "its path has to be absolute, unix:///path");
+    if (rest.size() > kUnixPathMost) refuse_text(text, source, "the path of a socket has 107 bytes at most");
+    if (rest.find('\0') != std::string::npos) refuse_text(text, source, "no such path");
+    address.unix_path = rest;
+  } else if (take_prefix(rest, "tcp://") || take_prefix(rest, "http://")) {
+    address = tcp_address(rest, text, source);
+  } else if (take_prefix(rest, "https://")) {
+    address = tcp_address(rest, text, source);
+    address.tls = TlsFiles{};
+  } else if (rest.starts_with("ssh://")) {
+    refuse_text(
+        text, source,
+        "ssh is not spoken here; forward the socket (ssh -nNT -L /run/engine.sock:/var/run/docker.sock HOST) "
+        "and use unix:///run/engine.sock");
+  } else {
+    refuse_text(text, source, "it is neither unix:///path nor tcp://host:port");
+  }
+  if (address.unix_path.empty() && address.port == 0) address.port = address.tls || tls ? 2376 : 2375;
+  address.source = source;
+  return address;
+}
+
+}  // namespace isogate::docker

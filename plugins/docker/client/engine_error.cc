@@ -1,0 +1,52 @@
+#include "plugins/docker/client/engine_error.h"
+
+#include <nlohmann/json.hpp>
+
+namespace isogate::docker {
+namespace {
+
+// What the Engine puts into {"message": …} (podman also {"cause": …}), or the whole answer.
+std::string message_of(std::string_view body) {
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  if (json.is_object() && json.contains("message") && json["message"].is_string())
+    return json["message"].get<std::string>();
+  return std::string(body);
+}
+
+isogate_status status_of(int http_status, const std::string& reason, isogate_status conflict) {
+  // podman's 409.
+  const bool taken = reason.find("already in use") != std::string::npos ||
+                     reason.find("already used") != std::string::npos ||
+                     reason.find("already exists") != std::string::npos;
+  if (http_status == 500 && taken && conflict == ISOGATE_ALREADY_EXISTS) return conflict;
+  switch (http_status) {
+    case 400:
+      return ISOGATE_INVALID_ARGUMENT;
+    case 401:
+    case 403:
+      return ISOGATE_PERMISSION_DENIED;
+    case 404:
+      return ISOGATE_NOT_FOUND;
+    case 409:
+      return conflict;
+    case 429:
+      return ISOGATE_UNAVAILABLE;
+    case 501:
+      return ISOGATE_UNSUPPORTED;
+    default:
+      return http_status >= 500 ? ISOGATE_UNAVAILABLE : ISOGATE_IO;
+  }
+}
+
+}  // namespace
+
+EngineError refusal(const std::string& attempt, int http_status, std::string_view body,
+                    isogate_status conflict) {
+  const std::string reason = printable(message_of(body));
+  return {status_of(http_status, reason, conflict),
+          "cannot " + attempt + ": the Engine answered " + std::to_string(http_status) +
+              (reason.empty() ? "" : ": " + reason),
+          http_status, true};
+}
+
+}  // namespace isogate::docker

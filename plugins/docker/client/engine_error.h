@@ -1,0 +1,17 @@
+// What goes wrong with an Engine. http_status() and maybe_done() separate "nothing happened" from "contact
+// was lost".
+#pragma once
+
+#include "lib/net/net_error.h"
+
+namespace isogate::docker {
+
+using EngineError = net::NetError;
+using net::printable;
+
+// An answer other than the wanted one: "cannot `attempt`: the Engine answered 409: …". `conflict` is what a
+// 409 means for this attempt.
+EngineError refusal(const std::string& attempt, int http_status, std::string_view body,
+                    isogate_status conflict = ISOGATE_UNAVAILABLE);
+
+}  // namespace isogate::docker

@@ -1,0 +1,154 @@
+#include "plugins/docker/companions/companion_config.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "isogate/backend.hpp"
+#include "plugins/common/config_checks.h"
+
+namespace isogate::docker {
+namespace {
+
+using Json = nlohmann::json;
+
+template <typename Field>
+void take(const Json& json, const char* key, Field& field) {
+  if (const auto found = json.find(key); found != json.end()) found->get_to(field);
+}
+
+Healthcheck healthcheck_of(const Json& json) {
+  Healthcheck check;
+  json.at("test").get_to(check.test);
+  take(json, "interval_sec", check.interval_sec);
+  take(json, "timeout_sec", check.timeout_sec);
+  take(json, "retries", check.retries);
+  take(json, "start_period_sec", check.start_period_sec);
+  return check;
+}
+
+PostStart post_start_of(const Json& json) {
+  PostStart hook;
+  json.at("command").get_to(hook.command);
+  take(json, "timeout_sec", hook.timeout_sec);
+  return hook;
+}
+
+std::string number(double value) {
+  std::string text = Json(value).dump();
+  return text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
+}
+
+bool is_name(const std::string& text) {
+  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  if (text.empty() || text.size() > 63 || !plain(text.front()) || !plain(text.back())) return false;
+  for (const char c : text)
+    if (!plain(c) && c != '-') return false;
+  return true;
+}
+
+void check_tmpfs(const Companion& companion) {
+  for (const std::string& path : companion.tmpfs) {
+    const bool sound = path.size() > 1 && path.front() == '/' && path.find(':') == std::string::npos &&
+                       path.find("//") == std::string::npos && path.back() != '/' &&
+                       (path + "/").find("/../") == std::string::npos &&
+                       (path + "/").find("/./") == std::string::npos;
+    if (!sound)
+      refuse("the tmpfs `" + path + "` of companion `" + companion.name +
+             "` is not an absolute path without `.`, `..`, `:` and empty parts");
+    for (const char* kernels : {"/proc", "/sys", "/dev"})
+      if ((path + "/").starts_with(std::string(kernels) + "/"))
+        refuse("the tmpfs `" + path + "` of companion `" + companion.name + "` lies in " + kernels);
+  }
+}
+
+void check_companion(const Companion& companion) {
+  const std::string whose = "companion `" + companion.name + "`";
+  if (!is_name(companion.name))
+    refuse("the name of " + whose + " is not of a-z, 0-9 and `-` inside, at most 63");
+  if (companion.image.empty()) refuse(whose + " has no image");
+  check_limits(whose, companion.memory_mb, companion.cpus, companion.pids);
+  check_tmpfs(companion);
+  if (companion.healthcheck && companion.healthcheck->test.empty())
+    refuse("the healthcheck of " + whose + " has no test");
+  if (!companion.post_start) return;
+  if (companion.post_start->command.empty()) refuse("post_start of " + whose + " has no command");
+  if (!companion.healthcheck)
+    refuse("post_start of " + whose + " waits until it is healthy: give it a healthcheck");
+}
+
+}  // namespace
+
+Companion companion_of(const Json& json) {
+  Companion companion;
+  json.at("name").get_to(companion.name);
+  json.at("image").get_to(companion.image);
+  take(json, "command", companion.command);
+  const Json env = json.value("env", Json::object());
+  for (const auto& [key, value] : env.items()) companion.env.emplace_back(key, value.get<std::string>());
+  take(json, "user", companion.user);
+  take(json, "memory_mb", companion.memory_mb);
+  take(json, "cpus", companion.cpus);
+  take(json, "pids", companion.pids);
+  take(json, "read_only", companion.read_only);
+  take(json, "tmpfs", companion.tmpfs);
+  if (json.contains("healthcheck")) companion.healthcheck = healthcheck_of(json.at("healthcheck"));
+  if (json.contains("post_start")) companion.post_start = post_start_of(json.at("post_start"));
+  return companion;
+}
+
+void check_companions(const Config& config) {
+  if (config.companions.empty()) return;
+  if (!config.network)
+    refuse(
+        "companions are reached over a network, and `network` is none: set it to internal (no way out) or to "
+        "dedicated");
+  std::set<std::string> names{"sandbox", "localhost"};
+  for (const Companion& each : config.companions) {
+    check_companion(each);
+    if (!names.insert(each.name).second)
+      refuse("the name `" + each.name + "` of a companion is taken: give each one of its own");
+  }
+}
+
+void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids) {
+  const auto check = [](const std::string& what, uint64_t value, uint64_t least) {
+    if (value != 0 && value < least)
+      refuse(what + " must be 0 or at least " + std::to_string(least) + ": nothing runs in less");
+  };
+  check("memory_mb of " + whose, memory_mb, kLeastMemoryMb);
+  check("pids of " + whose, pids, kLeastContainerPids);
+  if (!(cpus == 0 || cpus >= 0.01)) refuse("cpus of " + whose + " must be 0 or at least 0.01");
+}
+
+void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,
+                uint64_t memory_mb, double cpus, uint64_t pids) {
+  if (memory_mb == 0) found.push_back(who + " may take all memory of the Engine's machine");
+  if (cpus == 0) found.push_back(who + " may take all processors of the Engine's machine");
+  if (pids == 0) found.push_back(who + " may start any number of processes");
+  if (memory_mb > 512)
+    found.push_back("memory_mb" + which + " is " + std::to_string(memory_mb) + ", not 512");
+  if (cpus > 1) found.push_back("cpus" + which + " is " + number(cpus) + ", not 1");
+  if (pids > 256) found.push_back("pids" + which + " is " + std::to_string(pids) + ", not 256");
+}
+
+void add_relaxations(std::vector<std::string>& found, const Companion& companion) {
+  const std::string who = "the companion `" + companion.name + "`";
+  add_limits(found, who, " of " + who, companion.memory_mb, companion.cpus, companion.pids);
+  if (!companion.read_only) found.push_back("the root file system of " + who + " is writable");
+  if (!companion.user.empty())
+    found.push_back(who + " runs as " + companion.user + ", not as its sandbox's user");
+}
+
+Json json_of(const Companion& each) {
+  Json json = {{"name", each.name},  {"image", each.image}, {"command", each.command},
+               {"env", each.env},    {"user", each.user},   {"memory_mb", each.memory_mb},
+               {"cpus", each.cpus},  {"pids", each.pids},   {"read_only", each.read_only},
+               {"tmpfs", each.tmpfs}};
+  if (const auto& check = each.healthcheck)
+    json["healthcheck"] = {check->test, check->interval_sec, check->timeout_sec, check->retries,
+                           check->start_period_sec};
+  if (const auto& hook = each.post_start) json["post_start"] = {hook->command, hook->timeout_sec};
+  return json;
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,49 @@
+#include "plugins/docker/companions/companion_record.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "isogate/backend.hpp"
+#include "plugins/common/or_throw.h"
+#include "plugins/docker/record.h"
+#include "runner/files/workspace_state.h"
+
+namespace isogate::docker {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kCompanionsFile = "companions";
+
+}  // namespace
+
+std::vector<CompanionRecord> read_companions(int directory) {
+  const auto json = read_json_file(directory, kCompanionsFile, "companions");
+  if (!json) return {};
+  try {
+    std::vector<CompanionRecord> records;
+    for (const Json& each : json->at("companions"))
+      records.push_back({each.at("companion"), each.at("name"), each.at("id"), each.at("hooked")});
+    return records;
+  } catch (const Json::exception&) {
+    throw sdk::Error(ISOGATE_INTERNAL,
+                     "the record of the sandbox's companions is damaged: purge the sandbox");
+  }
+}
+
+void write_companions(int directory, const std::vector<CompanionRecord>& records) {
+  if (records.empty()) {
+    if (::unlinkat(directory, kCompanionsFile, 0) != 0 && errno != ENOENT)
+      sdk::fail_with_errno("cannot remove the record of the sandbox's companions", errno);
+    return;
+  }
+  Json rows = Json::array();
+  for (const CompanionRecord& each : records)
+    rows.push_back(
+        {{"companion", each.companion}, {"name", each.name}, {"id", each.id}, {"hooked", each.hooked}});
+  or_throw(replace_state_file(directory, kCompanionsFile, Json{{"companions", std::move(rows)}}.dump()));
+}
+
+}  // namespace isogate::docker

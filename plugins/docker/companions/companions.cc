@@ -1,0 +1,285 @@
+#include "plugins/docker/companions/companions.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lib/hash.h"
+#include "plugins/common/bounded_call.h"
+#include "plugins/common/or_throw.h"
+#include "plugins/docker/client/engine_pool.h"
+
+namespace isogate::docker {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kStartsAgain = 3;
+constexpr seconds kBefore[kStartsAgain] = {seconds(1), seconds(5), seconds(25)};
+constexpr milliseconds kLook{500}, kLookLater{5'000};
+constexpr seconds kStartPatience{30};  // then it is looked at less often
+
+}  // namespace
+
+Companions::Companions(Services& services, Parts parts, int directory, Primary primary)
+    : services_(services),
+      parts_(std::move(parts)),
+      directory_(directory),
+      primary_(std::move(primary)),
+      stop_(or_throw(make_event())),
+      sandbox_id_(parts_.sandbox_id),
+      records_(read_companions(directory)) {
+  try {
+    for (const Companion& each : services_.config.companions)
+      threads_.emplace_back([this, &each] { tend(each); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw sdk::Error(ISOGATE_RESOURCE_EXHAUSTED, std::string("cannot start a thread: ") + error.what());
+  }
+}
+
+Companions::~Companions() { stop(); }
+
+void Companions::stop() {
+  signal_event(stop_.get());
+  for (std::thread& each : threads_) each.join();
+  threads_.clear();
+}
+
+void Companions::belong_to(const std::string& sandbox_id) {
+  const std::lock_guard lock(mutex_);
+  sandbox_id_ = sandbox_id;
+}
+
+std::string Companions::named(const Companion& companion) {
+  const std::lock_guard lock(mutex_);
+  return "the companion `" + companion.name + "` of " + sandbox_id_;
+}
+
+bool Companions::stopping(milliseconds most) const {
+  return Budget(most, stop_.get()).wait(-1, 0) == Budget::Outcome::kCancelled;
+}
+
+CompanionRecord Companions::recorded(const std::string& companion) {
+  const std::lock_guard lock(mutex_);
+  for (const CompanionRecord& each : records_)
+    if (each.companion == companion) return each;
+  return {companion, "", "", ""};
+}
+
+void Companions::record(const CompanionRecord& row) {
+  const std::lock_guard lock(mutex_);
+  const auto same = [&](const CompanionRecord& each) { return each.companion == row.companion; };
+  const auto found = std::find_if(records_.begin(), records_.end(), same);
+  if (found != records_.end())
+    *found = row;
+  else
+    records_.push_back(row);
+  write_companions(directory_, records_);
+}
+
+Companions::State Companions::state_of(const std::string& which, const std::string& name) const {
+  State state;
+  Json seen;
+  try {
+    seen = services_.engine.inspect(which, Budget(Budget::kUsual, stop_.get()));
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_NOT_FOUND) return state;
+    throw;
+  }
+  const Json& now = member(seen, "State");
+  state.exists = true;
+  state.running = member(now, "Running") == Json(true);
+  state.out_of_memory = member(now, "OOMKilled") == Json(true);
+  state.started_at = text_at(now, "StartedAt");
+  state.health = text_at(member(now, "Health"), "Status");
+  state.ours = is_companion(seen, parts_.owner, name);
+  return state;
+}
+
+void Companions::tend(const Companion& companion) noexcept {
+  try {
+    keep_up(companion);
+  } catch (const std::exception& error) {
+    services_.warn(named(companion) + " is left alone: " + error.what());
+  }
+}
+
+void Companions::keep_up(const Companion& companion) {
+  for (int again = 0;; ++again) {
+    try {
+      once(companion);
+    } catch (const std::exception& error) {
+      if (stopping(milliseconds(0))) return;
+      services_.warn(named(companion) + " is not up: " + error.what());
+    }
+    if (stopping(milliseconds(0))) return;
+    if (again == kStartsAgain) break;
+    if (stopping(kBefore[again])) return;
+  }
+  services_.warn(named(companion) + " was started " + std::to_string(1 + kStartsAgain) +
+                 " times: it stays down until the sandbox's container is recreated");
+}
+
+// From its start to its end.
+void Companions::once(const Companion& companion) {
+  const std::string id = bring_up(companion);
+  if (companion.healthcheck && await_health(companion, id)) {
+    const State state = state_of(id, recorded(companion.name).name);
+    services_.info(named(companion) + " is healthy");
+    if (companion.post_start) run_hook(companion, state.started_at);
+  }
+  const Budget budget = Budget::endless(stop_.get());
+  const int64_t code = services_.engine.wait(id, budget);
+  const State state = state_of(id, recorded(companion.name).name);
+  services_.warn(
+      with_memory(named(companion) + " ended with exit code " + std::to_string(code), state.out_of_memory));
+}
+
+// Its id.
+std::string Companions::bring_up(const Companion& companion) {
+  const CompanionRecord before = recorded(companion.name);
+  std::string id = before.id;
+  if (!before.name.empty()) {
+    const State state = state_of(id.empty() ? before.name : id, before.name);
+    if (state.exists && !state.ours)
+      services_.warn("what is recorded as " + named(companion) +
+                     " is not what this gateway made: it is left alone");
+    if (!state.exists || !state.ours) id.clear();
+    if (!id.empty() && state.running) return id;
+    if (id.empty() && state.exists && state.ours)
+      services_.engine.remove(before.name, true, true, Budget(Budget::kUsual, stop_.get()));
+  }
+  if (stopping(milliseconds(0))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  if (id.empty()) id = make(companion);
+  services_.engine.start(id, Budget(Budget::kUsual, stop_.get()));
+  return id;
+}
+
+std::string Companions::make(const Companion& companion) {
+  CompanionRecord row{companion.name, parts_.owner.sandbox_id + "." + companion.name + "." + random_hex(8),
+                      "", ""};
+  record(row);
+  try {
+    row.id = services_.engine.create_container(row.name, container_of(services_.config, parts_, companion),
+                                               Budget(Budget::kUsual, stop_.get()));
+  } catch (const EngineError& error) {
+    if (!error.maybe_done()) record({companion.name, "", "", ""});
+    throw;
+  }
+  record(row);
+  return row.id;
+}
+
+// False: it ended before. An unhealthy one may still become healthy.
+bool Companions::await_health(const Companion& companion, const std::string& id) {
+  const auto begin = Budget::Clock::now();
+  bool logged = false;
+  for (;;) {
+    const State state = state_of(id, recorded(companion.name).name);
+    if (!state.running) return false;
+    if (state.health == "healthy") return true;
+    if (state.health == "unhealthy" && !logged) {
+      logged = true;
+      services_.warn(named(companion) + " is unhealthy: its healthcheck failed " +
+                     std::to_string(companion.healthcheck->retries) + " times in a row");
+    }
+    if (stopping(Budget::Clock::now() - begin < kStartPatience ? kLook : kLookLater))
+      throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  }
+}
+
+using std::chrono::milliseconds;
+
+void Companions::run_hook(const Companion& companion, const std::string& started_at) {
+  CompanionRecord row = recorded(companion.name);
+  if (row.hooked == started_at) return;
+  // However long that takes: a sandbox that is made ahead is measured when somebody takes it.
+  const isogate_call waiting{sizeof(isogate_call), stop_.get(), INT64_MAX, {}};
+  std::shared_ptr<sdk::RunnerLink> link;
+  while (!(link = primary_(sdk::Call(waiting))))
+    if (stopping(milliseconds(100))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  try {
+    const BoundedCall bounded(std::chrono::seconds(companion.post_start->timeout_sec), stop_.get());
+    run_hook_in(*link, companion, bounded.call());
+  } catch (const sdk::Error& error) {
+    if (stopping(milliseconds(0))) throw;
+    services_.warn("post_start of " + named(companion) + " did not run: " + error.what());
+  }
+  row.hooked = started_at;
+  record(row);
+}
+
+void Companions::run_hook_in(sdk::RunnerLink& link, const Companion& companion, const sdk::Call& call) {
+  const std::string id = random_hex(16);
+  std::vector<isogate_str> argv;
+  for (const std::string& each : companion.post_start->command) argv.push_back(sdk::str(each));
+  std::vector<isogate_pair> env;
+  for (const auto& [key, value] : services_.config.env) env.push_back({sdk::str(key), sdk::str(value)});
+  isogate_exec_request request{};
+  request.struct_size = sizeof request;
+  request.exec_id = sdk::str(id);
+  request.argv = argv.data();
+  request.argc = argv.size();
+  request.env = env.data();
+  request.envc = env.size();
+  request.stdin_fd = request.stdout_fd = request.stderr_fd = request.control_fd = -1;
+  isogate_exec_result result{};
+  result.struct_size = sizeof result;
+  link.exec(call, request, result);
+  const std::string what = "post_start of " + named(companion);
+  if (stopping(milliseconds(0))) throw sdk::Error(ISOGATE_CANCELLED, "cancelled");
+  if ((result.flags & ISOGATE_RESULT_KILLED) != 0)
+    services_.warn(what + " was killed after " + std::to_string(companion.post_start->timeout_sec) + " s");
+  else if ((result.flags & ISOGATE_RESULT_NOT_STARTED) != 0)
+    services_.warn(what + " could not be started: is there a program " + companion.post_start->command[0] +
+                   " in the sandbox's image?");
+  else if (result.term_signal != 0)
+    services_.warn(what + " was ended by signal " + std::to_string(result.term_signal));
+  else if (result.exit_code != 0)
+    services_.warn(what + " ended with exit code " + std::to_string(result.exit_code) +
+                   "; its output is not kept");
+  else
+    services_.info(what + " has run");
+}
+
+bool is_companion(const Json& seen, const Owner& owner, const std::string& name) {
+  const std::string its = text_at(seen, "Name");
+  return carries(member(member(seen, "Config"), "Labels"), owner) && (its == name || its == "/" + name);
+}
+
+namespace {
+
+constexpr milliseconds kRemovedLate{3'000};
+
+// Null: there is none. One that was about to be made may still come.
+Json look_for(Services& services, const CompanionRecord& companion, const sdk::Call& call) {
+  const Budget late(call, kRemovedLate);
+  for (;;) {
+    try {
+      return services.engine.inspect(companion.id.empty() ? companion.name : companion.id, call);
+    } catch (const EngineError& error) {
+      if (error.status() != ISOGATE_NOT_FOUND) throw;
+      if (!companion.id.empty() || late.over()) return {};
+    }
+    if (late.wait(-1, 0, milliseconds(100)) == Budget::Outcome::kCancelled) call.check();
+  }
+}
+
+}  // namespace
+
+void remove_companions(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
+  for (const CompanionRecord& each : read_companions(directory)) {
+    if (each.name.empty()) continue;
+    const Json seen = look_for(services, each, call);
+    if (seen.is_null() || !is_companion(seen, owner, each.name)) continue;
+    try {
+      services.engine.remove(seen.at("Id"), true, true, call);
+    } catch (const EngineError& error) {
+      if (error.status() != ISOGATE_NOT_FOUND) throw;
+    }
+  }
+  write_companions(directory, {});
+}
+
+}  // namespace isogate::docker

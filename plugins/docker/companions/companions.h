@@ -1,0 +1,76 @@
+// The companions of one sandbox: further containers on its network, each with a thread here that makes it,
+// waits until it is healthy, runs post_start in the sandbox's own container, and starts it again when it
+// ends, three times at most and later each time. Nobody waits for any of it: what goes wrong is reported in
+// the log, and the sandbox's calls do not fail for it. The next container of the sandbox has fresh
+// companions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "isogate/runner_link.hpp"
+#include "lib/fd.h"
+#include "plugins/docker/companions/companion_record.h"
+#include "plugins/docker/profile.h"
+#include "plugins/docker/services.h"
+
+namespace isogate::docker {
+
+class Companions {
+ public:
+  // The runner of the sandbox's own container, once that is measured; null: not now. Ends early, with
+  // ISOGATE_CANCELLED, when the call does. Called by several threads.
+  using Primary = std::function<std::shared_ptr<sdk::RunnerLink>(const sdk::Call&)>;
+
+  // Begins: re-attaches those that are recorded and run, makes the others. `parts` with the network;
+  // `directory`: the sandbox's, borrowed. Throws sdk::Error.
+  Companions(Services& services, Parts parts, int directory, Primary primary);
+  ~Companions();  // releases them: they run on
+  Companions(const Companions&) = delete;
+  Companions& operator=(const Companions&) = delete;
+
+  // Made ahead, they are this sandbox's from now on: in the log, which alone names it. Any thread.
+  void belong_to(const std::string& sandbox_id);
+
+ private:
+  struct State {  // by the Engine
+    bool exists = false, running = false, ours = false, out_of_memory = false;
+    std::string started_at, health;
+  };
+  void stop();
+  void tend(const Companion& companion) noexcept;
+  void keep_up(const Companion& companion);
+  void once(const Companion& companion);
+  std::string bring_up(const Companion& companion);
+  std::string make(const Companion& companion);
+  bool await_health(const Companion& companion, const std::string& id);
+  void run_hook(const Companion& companion, const std::string& started_at);
+  void run_hook_in(sdk::RunnerLink& link, const Companion& companion, const sdk::Call& call);
+  [[nodiscard]] State state_of(const std::string& which, const std::string& name) const;
+  [[nodiscard]] bool stopping(std::chrono::milliseconds most) const;  // waits for it
+  [[nodiscard]] std::string named(const Companion& companion);
+  CompanionRecord recorded(const std::string& companion);
+  void record(const CompanionRecord& row);
+
+  Services& services_;
+  const Parts parts_;
+  const int directory_;
+  const Primary primary_;
+  const Fd stop_;  // an eventfd
+  std::mutex mutex_;
+  std::string sandbox_id_;
+  std::vector<CompanionRecord> records_;
+  std::vector<std::thread> threads_;
+};
+
+// Whether what the Engine describes is the container that we made under that name.
+bool is_companion(const Json& seen, const Owner& owner, const std::string& name);
+
+// Removes those that are recorded and ours; nobody tends them any more. Throws sdk::Error.
+void remove_companions(Services& services, const Owner& owner, int directory, const sdk::Call& call);
+
+}  // namespace isogate::docker

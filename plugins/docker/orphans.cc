@@ -1,0 +1,150 @@
+#include "plugins/docker/orphans.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "plugins/common/or_throw.h"
+#include "plugins/docker/container.h"
+#include "plugins/docker/profile.h"
+#include "plugins/docker/record.h"
+#include "runner/files/workspace.h"
+#include "runner/files/workspace_state.h"
+#include "runner/files/workspace_tree.h"
+
+namespace isogate::docker {
+namespace {
+
+constexpr std::array kKindNames = {"container ", "network ", "volume "};
+
+std::vector<std::string> names_in(int directory) {
+  if (::lseek(directory, 0, SEEK_SET) != 0) sdk::fail_with_errno("cannot list the sandboxes", errno);
+  std::vector<std::string> all;
+  DirReader reader;
+  while (!reader.end()) {
+    std::vector<DirReader::Name> names;
+    if (const int code = reader.next(directory, names); code < 0)
+      sdk::fail_with_errno("cannot list the sandboxes", -code);
+    for (auto& name : names) all.push_back(std::move(name.text));
+  }
+  return all;
+}
+
+// One that goes meanwhile is nobody's.
+void claim_below(int directory, const std::string& backend, const sdk::Call& call,
+                 std::unordered_map<std::string, std::string>& claims) {
+  for (const std::string& name : names_in(directory)) {
+    call.check();
+    if (!is_sandbox_id(name)) continue;
+    auto sandbox = open_sandbox_directory(directory, name);
+    if (!sandbox && sandbox.error().os_errno == ENOENT) continue;
+    try {
+      const Fd open = or_throw(std::move(sandbox));
+      const auto whose = or_throw(read_state_file(open.get(), kBackendFile));
+      if (whose && *whose != backend) continue;  // its agent has moved to another backend
+      const auto record = read_record(open.get());
+      claims[name] = record ? record->id : kNoContainer;
+      if (const auto made_as = or_throw(read_state_file(open.get(), kMadeAsFile)))
+        claims[*made_as] = claims[name];
+    } catch (const sdk::Error& error) {
+      throw sdk::Error(error.status(), "what the sandbox " + name + " claims is not known: " + error.what(),
+                       error.os_errno());
+    }
+  }
+}
+
+bool runs(const Json& container) {
+  const Json state = container.value("State", Json());
+  constexpr std::array kEnded = {"created", "configured", "exited", "stopped", "dead"};
+  return std::none_of(kEnded.begin(), kEnded.end(), [&](const char* ended) { return state == ended; });
+}
+
+std::string text_of(const Json& row, const char* name) {
+  const auto found = row.find(name);
+  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+}  // namespace
+
+// Those made ahead come first: they are renamed to the other place, never back.
+std::unordered_map<std::string, std::string> claims_in(const std::string& sandboxes_dir,
+                                                       const std::string& backend, const sdk::Call& call) {
+  const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir));
+  std::unordered_map<std::string, std::string> claims;
+  for (const std::string& name : names_in(sandboxes.get())) {
+    if (!name.starts_with("ready.")) continue;
+    const Fd ready(::openat(sandboxes.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!ready) sdk::fail_with_errno("cannot look at the sandboxes made ahead", errno);
+    claim_below(ready.get(), backend, call, claims);
+  }
+  claim_below(sandboxes.get(), backend, call, claims);
+  return claims;
+}
+
+// The Engine first: what is made meanwhile has its directory before.
+std::vector<EngineOrphans::Object> EngineOrphans::find(const sdk::Call& call) const {
+  Engine& engine = services_().engine;
+  const std::vector<LabelFilter> labels = {
+      {kLabelInstance, instance_}, {kLabelBackend, backend_}, {kLabelSandbox, ""}};
+  std::vector<Object> all;
+  const auto add = [&](Kind kind, const Json& row, const char* id, bool running) {
+    const Json& its = row.at("Labels");
+    all.push_back({kind, text_of(row, id), text_of(its, kLabelSandbox), text_of(its, kLabelRole), running});
+  };
+  for (const Json& row : engine.list(labels, call)) add(Kind::kContainer, row, "Id", runs(row));
+  for (const Json& row : engine.list_networks(labels, call)) add(Kind::kNetwork, row, "Id", false);
+  for (const Json& row : engine.list_volumes(labels, call)) add(Kind::kVolume, row, "Name", false);
+  const auto claims = claims_in(sandboxes_dir_, backend_, call);
+  std::erase_if(all, [&](const Object& each) {
+    const auto claim = claims.find(each.sandbox);
+    const bool own = claim != claims.end() && (each.kind != Kind::kContainer || each.role != "sandbox" ||
+                                               claim->second.empty() || claim->second == each.id);
+    return own || each.id.empty() || !is_sandbox_id(each.sandbox);
+  });
+  return all;
+}
+
+void EngineOrphans::list(const sdk::Call& call, const sdk::RecordSink& sink) {
+  for (const Object& each : find(call))
+    sink.add(each.sandbox, kKindNames[static_cast<size_t>(each.kind)] + each.id,
+             each.runs ? ISOGATE_SANDBOX_RUNS : 0);
+}
+
+void EngineOrphans::remove(const Object& object, const sdk::Call& call) const {
+  Engine& engine = services_().engine;
+  try {
+    switch (object.kind) {
+      case Kind::kContainer:
+        return engine.remove(object.id, true, true, call);
+      case Kind::kNetwork:
+        return engine.remove_network(object.id, call);
+      case Kind::kVolume:
+        return engine.remove_volume(object.id, false, call);
+    }
+  } catch (const EngineError& error) {  // one without a name goes with its container
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+  }
+}
+
+void EngineOrphans::remove(const sdk::Call& call, std::string_view sandbox_id, uint32_t flags) {
+  const std::lock_guard lock(removing_);
+  auto all = find(call);
+  std::erase_if(all, [&](const Object& each) { return each.sandbox != sandbox_id; });
+  const bool any_runs = std::any_of(all.begin(), all.end(), [](const Object& each) { return each.runs; });
+  if (any_runs && (flags & ISOGATE_ORPHANS_RUNNING) == 0)
+    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "what it has left still runs");
+  for (const Object& each : all) {
+    remove(each, call);
+    services_().info("removed: the " + std::string(kKindNames[static_cast<size_t>(each.kind)]) + each.id +
+                     " of the lost sandbox " + each.sandbox);
+  }
+  if (all.empty())
+    throw sdk::Error(ISOGATE_NOT_FOUND,
+                     "the Engine has nothing of a lost sandbox " + std::string(sandbox_id));
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,81 @@
+#include "plugins/k8s/client/access.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "lib/net/operator_file.h"
+#include "plugins/k8s/client/api_error.h"
+#include "plugins/k8s/client/kubeconfig.h"
+
+namespace isogate::k8s {
+namespace {
+
+sdk::Error invalid(const std::string& message) { return {ISOGATE_INVALID_ARGUMENT, message}; }
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t colon = std::min(list.find(':', at), list.size());
+    if (colon > at) parts.push_back(list.substr(at, colon - at));
+    at = colon + 1;
+  }
+  return parts;
+}
+
+ClusterAccess from_files(const std::string& list, const std::string& who, const AccessConfig& config) {
+  std::vector<KubeconfigFile> files;
+  for (const auto& path : split(list))
+    if (auto text = net::read_operator_file(path)) files.push_back({path, std::move(*text)});
+  if (files.empty()) throw invalid("cannot use " + who + ": there is no file `" + list + "`");
+  return access_from(files, config);
+}
+
+ClusterAccess from_pod(const AccessConfig& config, const Environment& environment) {
+  const auto host = value_of(environment, "KUBERNETES_SERVICE_HOST");
+  const auto port = value_of(environment, "KUBERNETES_SERVICE_PORT");
+  if (!host || !port)
+    throw invalid(
+        "cannot find a cluster: this is no pod (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not "
+        "set)" +
+        std::string(config.in_cluster ? "" : ", and there is no kubeconfig"));
+  const std::string& directory = config.service_account;
+  ClusterAccess access;
+  access.host = *host;
+  const char* end = port->data() + port->size();
+  const auto parsed = std::from_chars(port->data(), end, access.port);
+  if (parsed.ec != std::errc() || parsed.ptr != end || access.port == 0)
+    throw invalid("KUBERNETES_SERVICE_PORT is no port");
+  access.authority.file = directory + "/ca.crt";
+  (void)read_secret(access.authority, "the service account's authority");
+  CredentialFiles files;
+  files.token.file = directory + "/token";
+  (void)read_secret(files.token, "the service account's token");
+  access.credentials = file_credentials(std::move(files));
+  access.name_space = config.name_space;
+  if (access.name_space.empty())
+    access.name_space = net::read_operator_file(directory + "/namespace").value_or("default");
+  while (access.name_space.ends_with('\n')) access.name_space.pop_back();
+  access.source = "the pod's service account";
+  return access;
+}
+
+}  // namespace
+
+std::string ClusterAccess::text() const {
+  const std::string where = host.find(':') != std::string::npos ? "[" + host + "]" : host;
+  return (tls ? "https://" : "http://") + where + ":" + std::to_string(port) + path;
+}
+
+ClusterAccess load_access(const AccessConfig& config, const Environment& environment) {
+  if (config.in_cluster) return from_pod(config, environment);
+  if (!config.kubeconfig.empty()) return from_files(config.kubeconfig, "the configured kubeconfig", config);
+  if (const auto list = value_of(environment, "KUBECONFIG")) return from_files(*list, "KUBECONFIG", config);
+  if (const auto home = value_of(environment, "HOME")) {
+    const std::string path = *home + "/.kube/config";
+    if (auto text = net::read_operator_file(path)) return access_from({{path, std::move(*text)}}, config);
+  }
+  return from_pod(config, environment);
+}
+
+}  // namespace isogate::k8s

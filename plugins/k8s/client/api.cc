@@ -1,0 +1,125 @@
+#include "plugins/k8s/client/api.h"
+
+#include <nlohmann/json.hpp>
+
+#include "lib/json_depth.h"
+#include "plugins/k8s/client/api_impl.h"
+#include "plugins/k8s/client/object.h"
+
+namespace isogate::k8s {
+namespace {
+
+constexpr size_t kListMost = size_t{64} << 20;
+
+std::string dump(const Json& body, const std::string& attempt) try {
+  return body.dump();
+} catch (const Json::exception&) {
+  throw ApiError(ISOGATE_INVALID_ARGUMENT, "cannot " + attempt + ": a text is no UTF-8");
+}
+
+ApiRequest about(const char* method, const char* verb, const Resource& what) {
+  return {.method = method,
+          .path = what.path(),
+          .attempt = std::string(verb) + " " + what.text(),
+          .name = what.name};
+}
+
+ApiRequest with_body(const char* method, const char* verb, const Resource& what, const Json& body,
+                     const Query& query) {
+  ApiRequest request = about(method, verb, what);
+  request.query = query;
+  request.body = dump(body, request.attempt);
+  return request;
+}
+
+Json parse(const std::string& text, const ApiRequest& request) {
+  if (text.empty()) return nullptr;
+  Json answer = Json::parse(is_shallow(text) ? text : "", nullptr, false);
+  if (!answer.is_discarded()) return answer;
+  throw ApiError(ISOGATE_UNAVAILABLE,
+                 "cannot " + (request.attempt.empty() ? request.path : request.attempt) +
+                     ": the API server's answer is no JSON",
+                 0, true);
+}
+
+const char* content_type(Patch kind) {
+  switch (kind) {
+    case Patch::kMerge:
+      return "application/merge-patch+json";
+    case Patch::kStrategic:
+      return "application/strategic-merge-patch+json";
+    case Patch::kJson:
+      return "application/json-patch+json";
+  }
+  return "";
+}
+
+}  // namespace
+
+Api::Api(ClusterAccess access, ApiLimits limits) : impl_(std::make_unique<Impl>(std::move(access), limits)) {}
+Api::~Api() = default;
+
+const ClusterAccess& Api::access() const { return impl_->access; }
+
+Json Api::call(const ApiRequest& request, const Budget& budget, int* status) {
+  return parse(impl_->text(request, budget, status), request);
+}
+
+Json Api::get(const Resource& what, const Budget& budget) { return call(about("GET", "get", what), budget); }
+
+Json Api::create(const Resource& what, const Json& body, const Budget& budget, const Query& query) {
+  return call(with_body("POST", "create", what, body, query), budget);
+}
+
+Json Api::patch(const Resource& what, Patch kind, const Json& body, const Budget& budget,
+                const Query& query) {
+  ApiRequest request = with_body("PATCH", "patch", what, body, query);
+  request.content_type = content_type(kind);
+  return call(request, budget);
+}
+
+Json Api::replace(const Resource& what, const Json& body, const Budget& budget, const Query& query) {
+  return call(with_body("PUT", "replace", what, body, query), budget);
+}
+
+Json Api::remove(const Resource& what, const Json& options, const Budget& budget) {
+  if (what.name.empty())
+    throw ApiError(ISOGATE_INVALID_ARGUMENT, "cannot delete " + what.text() + ": no object is named");
+  if (options.is_null()) return call(about("DELETE", "delete", what), budget);
+  return call(with_body("DELETE", "delete", what, options, {}), budget);
+}
+
+Json Api::list(const Resource& what, const Selection& selection, const Budget& budget) {
+  ApiRequest request = about("GET", "list", what);
+  if (!selection.labels.empty()) request.query.emplace_back("labelSelector", selection.labels);
+  if (!selection.fields.empty()) request.query.emplace_back("fieldSelector", selection.fields);
+  request.query.emplace_back("limit", std::to_string(selection.page));
+  const auto fail = [&](const char* why) {
+    throw ApiError(ISOGATE_UNAVAILABLE, "cannot " + request.attempt + ": " + why, 0, true);
+  };
+  Json whole = {{"metadata", Json::object()}, {"items", Json::array()}};
+  size_t bytes = 0;
+  for (std::string next;;) {
+    const std::string text = impl_->text(request, budget, nullptr);
+    bytes += text.size();
+    if (bytes > kListMost) fail("there is more than 64 MiB");
+    Json page = parse(text, request);
+    Json& items = page.is_object() ? page["items"] : page;
+    if (!page.is_object() || !(items.is_array() || items.is_null())) fail("the answer is no list");
+    for (Json& item : items) whole["items"].push_back(std::move(item));
+    const Json& metadata = page["metadata"];
+    whole["metadata"]["resourceVersion"] = text_at(metadata, "resourceVersion");
+    const std::string token = text_at(metadata, "continue");
+    if (token.empty()) return whole;
+    if (token == next) fail("it does not end");
+    if (!next.empty()) request.query.pop_back();
+    request.query.emplace_back("continue", token);
+    next = token;
+  }
+}
+
+ApiStream Api::open(const ApiRequest& request, const Query& upgrade, const Budget& budget) {
+  return impl_->open(request, upgrade, false, budget);
+}
+
+}  // namespace isogate::k8s

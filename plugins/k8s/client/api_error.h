@@ -1,0 +1,35 @@
+// What goes wrong with a cluster: a NetError that also has the name which the API server gave it. Its message
+// never holds a token, a key or what a credential plugin printed.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lib/net/net_error.h"
+
+namespace isogate::k8s {
+
+class ApiError : public net::NetError {
+ public:
+  ApiError(isogate_status status, std::string message, int http_status = 0, bool sent = false,
+           std::string reason = {})
+      : NetError(status, std::move(message), http_status, sent), reason_(std::move(reason)) {}
+  // Of the Status object: "NotFound", "AlreadyExists", "Conflict", "Expired", "Forbidden", …; may be empty.
+  [[nodiscard]] const std::string& reason() const { return reason_; }
+
+ private:
+  std::string reason_;
+};
+
+using net::printable;
+
+// An answer other than the wanted one, a Status object as a rule: "cannot `attempt`: the API server answered
+// 409 AlreadyExists: …". 404 and 410 are ISOGATE_NOT_FOUND, but 410 Expired of a list or watch is
+// ISOGATE_UNAVAILABLE; 409 AlreadyExists is ISOGATE_ALREADY_EXISTS, other 409s, 429 and 5xx are
+// ISOGATE_UNAVAILABLE; 401 and 403 ISOGATE_PERMISSION_DENIED; 400, 413 and 422 ISOGATE_INVALID_ARGUMENT.
+// `name`: of the object that was asked for; a 404 of anything else, as of its namespace, says nothing of it
+// and is ISOGATE_UNAVAILABLE. Empty: none was.
+ApiError refusal(const std::string& attempt, int http_status, std::string_view body,
+                 std::string_view name = {});
+
+}  // namespace isogate::k8s

@@ -1,0 +1,49 @@
+// Follows one collection of the cluster, in a thread of its own: lists it, then watches it from there with
+// bookmarks, lists again when that is no longer possible (410, ERROR) and connects again, after 0.1 to 10 s,
+// when the stream ends or breaks. A connection that says nothing is given up some seconds after
+// `stream_time`.
+//
+// The callbacks are called by that thread, one at a time; they may use Api, not destroy the Watch. An object
+// that went away while nobody watched is told as deleted once a list lacks it, with what was last known. One
+// that was deleted and recreated with the same name is deleted and added, by metadata.uid.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "plugins/k8s/client/api.h"
+
+namespace isogate::k8s {
+
+struct WatchEvents {
+  std::function<void(const Json&)> added, modified, deleted;  // may be empty, all of them
+  // A list has been told whole: what was not in it does not exist. Again after each relist.
+  std::function<void()> synced;
+  // Contact was lost, told once with why, until synced or `restored`.
+  std::function<void(const std::string& why)> lost;
+  std::function<void()> restored;
+};
+
+struct WatchOptions {
+  std::chrono::seconds stream_time{60};  // of one watch request, timeoutSeconds
+  std::chrono::seconds slack{10};        // silence beyond it
+  std::chrono::milliseconds first_pause{100}, longest_pause{10'000};
+  size_t event_most = size_t{4} << 20;  // bytes of one event
+};
+
+class Watch {
+ public:
+  // `api` is borrowed. `what`: a collection, in one namespace or all.
+  Watch(Api& api, Resource what, Selection selection, WatchEvents events, WatchOptions options = {});
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch();  // ends the thread, whatever the server does; no callback runs afterwards
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace isogate::k8s

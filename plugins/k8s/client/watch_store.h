@@ -1,0 +1,57 @@
+// What a Watch reads, and what it last knew of its collection. For watch.cc alone.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "plugins/k8s/client/watch.h"
+
+namespace isogate::k8s {
+
+// The lines of a stream, however it is cut.
+class WatchLines {
+ public:
+  WatchLines(size_t most, std::function<void(const std::string&)> take)
+      : most_(most), take_(std::move(take)) {}
+  // Hands on each line that is whole now, without its end. Throws ApiError for one of more than `most` bytes,
+  // and what `take` throws.
+  void add(std::string_view bytes);
+
+ private:
+  const size_t most_;
+  const std::function<void(const std::string&)> take_;
+  std::string line_;
+};
+
+struct WatchEvent {
+  std::string type;  // "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"; others are for nobody
+  Json object;
+};
+// Throws ApiError for a line that is none. Pure.
+WatchEvent parse_event(const std::string& line);
+
+// What an ERROR says. Pure.
+ApiError error_of(const WatchEvent& event, const std::string& attempt);
+
+// What is known, and what is to be told when that changes. An object without name or uid is an ApiError.
+class WatchStore {
+ public:
+  explicit WatchStore(const WatchEvents& events) : events_(events) {}  // borrowed
+  // A whole list took the place of what was known. Throws what the callbacks throw.
+  void replace(const Json& items);
+  void apply(const WatchEvent& event);
+
+ private:
+  void put(const Json& object);
+  void remove(const Json& object);
+  using Key = std::pair<std::string, std::string>;  // namespace, name
+  static Key key_of(const Json& object);
+  const WatchEvents& events_;
+  std::map<Key, Json> known_;
+};
+
+}  // namespace isogate::k8s
