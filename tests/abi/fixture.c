@@ -16,6 +16,7 @@
 #include "tests/abi/frozen/backend_shorter.h"
 #else
 #include "isogate/backend.h"
+#include "isogate/orphans.h"
 #endif
 
 #ifndef MAGIC
@@ -102,6 +103,12 @@ static long number(isogate_str text) {
   return atol(digits);
 }
 
+static unsigned long long limit_of(const isogate_limit* limits, uint64_t count, uint32_t id) {
+  for (uint64_t i = 0; i < count; ++i)
+    if (limits[i].id == id) return limits[i].value;
+  return 0;
+}
+
 static isogate_status fail(isogate_error* error, isogate_status status, const char* message) {
   error->os_errno = 5;
   snprintf(error->message, sizeof error->message, "%s", message);
@@ -173,8 +180,8 @@ static isogate_status fixture_open(isogate_backend* backend, const isogate_call*
   info->isolation = is(spec->agent_id, "liar") ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_NAMESPACE;
   info->uid = 12345;
 #ifndef SHORTER
-  snprintf(info->handle, sizeof info->handle, "limit-%llu-egress-%u", (unsigned long long)spec->limits.pids,
-           spec->egress);
+  snprintf(info->handle, sizeof info->handle, "limit-%llu-egress-%u",
+           limit_of(spec->limits, spec->limit_count, ISOGATE_LIMIT_PIDS), spec->egress);
 #endif
   *out = made;
   return ISOGATE_OK;
@@ -316,8 +323,28 @@ static isogate_status fixture_stat(isogate_sandbox* sandbox, const isogate_call*
 }
 
 #ifndef SHORTER
+static isogate_status fixture_list_orphans(isogate_backend* backend, const isogate_call* call,
+                                           const isogate_record_sink* sink, isogate_error* error) {
+  const isogate_record record = {
+      sizeof record, ISOGATE_SANDBOX_RUNS, {"isg-lostlostlostlostlostlostlo", 30}, {"container 1", 11}};
+  (void)backend, (void)call, (void)error;
+  return sink->add(sink->ctx, &record);
+}
+
+static isogate_status fixture_remove_orphan(isogate_backend* backend, const isogate_call* call,
+                                            isogate_str sandbox_id, uint32_t flags, isogate_error* error) {
+  (void)backend, (void)call;
+  if (is(sandbox_id, "isg-lostlostlostlostlostlostlo"))
+    return (flags & ISOGATE_ORPHANS_RUNNING) != 0 ? ISOGATE_OK
+                                                  : fail(error, ISOGATE_INVALID_ARGUMENT, "it runs");
+  return fail(error, ISOGATE_NOT_FOUND, "nothing is left of it");
+}
+
+static const isogate_orphans orphans = {sizeof orphans, 0, fixture_list_orphans, fixture_remove_orphan};
+
 static const void* fixture_get_extension(isogate_backend* backend, const char* id) {
   (void)backend;
+  if (strcmp(id, ISOGATE_ORPHANS_EXTENSION) == 0) return &orphans;
   return strcmp(id, "com.example.known/1") == 0 ? "known" : NULL;
 }
 
@@ -327,7 +354,10 @@ static isogate_status fixture_evidence(isogate_sandbox* sandbox, const isogate_c
   (void)sandbox, (void)call, (void)error;
   out->flags = ISOGATE_EVIDENCE_MEASURED;
   out->uid = request->gateway_port;
-  out->limits.pids = 7;
+  out->limits[out->limit_count++] = (isogate_limit){ISOGATE_LIMIT_PIDS, 0, 7};
+  out->limits[out->limit_count++] =
+      (isogate_limit){request->gateway_port == 1 ? ISOGATE_LIMIT_PIDS : 4000, 0, 8};
+  if (request->gateway_port == 2) out->limit_count = ISOGATE_EVIDENCE_LIMITS_MAX + 1;
   return ISOGATE_OK;
 }
 #endif

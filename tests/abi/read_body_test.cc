@@ -3,7 +3,7 @@
 #include <sys/eventfd.h>
 
 #include "isogate/backend.hpp"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate {
 namespace {
@@ -50,7 +50,7 @@ TEST(ReadBody, ACancelledBodyThrows) {
 
 TEST(ReadBody, WithoutACompleteDescriptorTheEndSuffices) {
   Upload upload;
-  upload.request.complete_fd = 0;
+  upload.request.complete_fd = -1;
   upload.pipe.write.reset();
   EXPECT_EQ(upload.read(), 0u);
 }

@@ -1,9 +1,12 @@
 #include "tests/attacks/attack.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 
 #include "tests/support/cluster.h"
 #include "tests/support/engine.h"
+#include "tests/support/program.h"
 
 namespace isogate::test {
 
@@ -27,9 +30,9 @@ const std::string& Attack::obstacle() {
   return why;
 }
 
-std::string Attack::entry() {
+std::string Attack::entry(const std::string& more) {
   const std::string config = backend() == "k8s" ? ", config: {" + cluster_config() + "}" : "";
-  return "{name: " + backend() + config + "}";
+  return "{name: " + backend() + config + (more.empty() ? "" : ", " + more) + "}";
 }
 
 std::vector<std::pair<std::string, std::string>> Attack::engines() {
@@ -37,17 +40,25 @@ std::vector<std::pair<std::string, std::string>> Attack::engines() {
   return {{"DOCKER_HOST", engine_address()}};
 }
 
+bool Attack::on_podman() {
+  const char* engine = ::getenv("ISOGATE_TEST_ENGINE");
+  return backend() == "docker" && engine != nullptr && std::string(engine) == "ISOGATE_TEST_PODMAN";
+}
+
 Gateway& Attack::gateway() { return *gateway_; }
 
-void Attack::SetUpTestSuite() {
-  if (!obstacle().empty()) return;
+std::unique_ptr<Gateway> Attack::another(const std::string& more, const std::string& settings) {
   GatewayOptions options;
   options.yaml = isolates() ? "" : "allow_unisolated: true\n";
-  options.yaml += "backends: [" + entry() + "]\nexec: {max_timeout_sec: 100}";
+  options.yaml += "backends: [" + entry(more) + "]\nexec: {max_timeout_sec: 100}\n" + settings;
   if (backend() == "k8s") options.yaml += "\ninstance: attacks-" + new_mark();
   options.env = engines();
-  options.env.emplace_back("GATEWAY_TOKEN", "the-gateway-s-own-secret");
-  gateway_ = std::make_unique<Gateway>(options);
+  options.env.emplace_back("GATEWAY_TOKEN", kGatewaysSecret);
+  return std::make_unique<Gateway>(options);
+}
+
+void Attack::SetUpTestSuite() {
+  if (obstacle().empty()) gateway_ = another("");
 }
 
 void Attack::TearDownTestSuite() { gateway_.reset(); }
@@ -58,6 +69,37 @@ void Attack::SetUp() {
 
 void Attack::TearDown() {
   if (gateway_) expect_well(gateway(), x());
+}
+
+std::string Attack::said(const Caller& who, const std::string& code, const Json& more) {
+  const Json result = who.run_argv(python(code), more);
+  EXPECT_EQ(result.at("exit_code"), 0) << result;
+  return bytes_of(result, "stdout");
+}
+
+std::string Attack::said_here(const std::string& code) {
+  const ProgramResult result = run_program(python(code));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return result.out;
+}
+
+testing::AssertionResult Attack::denied(const Caller& who, const std::string& command) {
+  const Json result = who.run(command);
+  const Json& code = result.at("exit_code");
+  if (result.at("outcome") == "exited" && code != 0 && code != 126 && code != 127)
+    return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "`" << command << "`: " << result;
+}
+
+std::string workspace_on_host(const Gateway& gateway, const Caller& who) {
+  const Answer all = who.get("/sandboxes");
+  for (const Json& row : all.body.at("sandboxes")) {
+    if (row.at("agent_id") != who.agent()) continue;
+    const std::string place =
+        gateway.state_dir() + "/sandboxes/" + row.at("sandbox_id").get<std::string>() + "/workspace";
+    if (::access(place.c_str(), F_OK) == 0) return place;
+  }
+  return {};
 }
 
 testing::AssertionResult kept_in(const Answer& answer) {

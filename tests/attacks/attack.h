@@ -10,11 +10,17 @@
 
 #include "tests/support/api.h"
 #include "tests/support/processes.h"
+#include "tests/support/python.h"
 
 namespace isogate::test {
 
 inline constexpr const char* kNoIsolation =
     "the backend `local` claims no isolation: its programs see this host";
+inline constexpr const char* kRuntimesFilter =
+    "a pod has the system call filter of its container runtime, which refuses other calls than ours";
+
+// In the gateway's environment.
+inline constexpr const char* kGatewaysSecret = "the-gateway-s-own-secret";
 
 class Attack : public testing::Test {
  protected:
@@ -27,10 +33,14 @@ class Attack : public testing::Test {
   static const std::string& backend();
   static const std::string& obstacle();                               // why there is no gateway
   static std::vector<std::pair<std::string, std::string>> engines();  // the environment that finds them
-  static std::string entry();                                         // the backend's in the configuration
+  // The backend's in the configuration, with more members.
+  static std::string entry(const std::string& more = {});
+  // Another gateway of this backend alone, with more members of it, and more settings.
+  static std::unique_ptr<Gateway> another(const std::string& more, const std::string& settings = {});
   static bool isolates() { return backend() != "local"; }
   // All execs of an agent are in one container.
   static bool shares_container() { return backend() == "docker" || backend() == "k8s"; }
+  static bool on_podman();
   // An agent of this test's own.
   Caller x() const { return {gateway(), "X-" + name()}; }
   Caller y() const { return {gateway(), "Y-" + name()}; }
@@ -38,6 +48,14 @@ class Attack : public testing::Test {
   // Agents cannot reach each other: every one has a uid of its own, or a pod.
   static bool separates_agents() { return is_root(); }
   static bool gives_uids() { return is_root() && backend() != "k8s"; }
+  // By the table of runner/enclosure/syscall_policy.h.
+  static bool filters_calls() { return isolates() && backend() != "k8s"; }
+  // What such a program prints; what fails of it fails the test.
+  static std::string said(const Caller& who, const std::string& code, const Json& more = Json::object());
+  // The same on this host: the proof that the program would have noticed.
+  static std::string said_here(const std::string& code);
+  // A command that runs and is refused: one that cannot be started proves nothing.
+  static testing::AssertionResult denied(const Caller& who, const std::string& command);
 
  private:
   static std::unique_ptr<Gateway> gateway_;
@@ -46,6 +64,13 @@ class Attack : public testing::Test {
 class FileAttack : public Attack {};
 class ProcessAttack : public Attack {};
 class InputAttack : public Attack {};
+class NetworkAttack : public Attack {};
+class KernelAttack : public Attack {};
+class InformationAttack : public Attack {};
+class ResourceAttack : public Attack {};
+
+// Where root of this host finds the workspace of an agent that has run something; empty: it does not.
+std::string workspace_on_host(const Gateway& gateway, const Caller& who);
 
 // Refused because of the path, without a byte of content and without a word on the host.
 testing::AssertionResult kept_in(const Answer& answer);

@@ -1,6 +1,7 @@
 #include <signal.h>
 
 #include "tests/attacks/attack.h"
+#include "tests/attacks/stuck_files.h"
 
 // attacks.md, group P.
 namespace isogate::test {
@@ -73,6 +74,35 @@ TEST_F(ProcessAttack, P41_AChainOfForksIsCaught) {
       x().run("/usr/bin/python3 -c '" + chain + "' " + mark + "; sleep " + mark, {{"timeout_sec", 1}});
   EXPECT_EQ(result.at("outcome"), "timed_out");
   EXPECT_TRUE(gone_within(3, mark)) << marked(mark).size() << " survivors";
+}
+
+TEST_F(ProcessAttack, P46_AProcessThatNoSignalEndsHoldsUpNobodyElse) {
+  if (!StuckFiles::obstacle().empty()) GTEST_SKIP() << StuckFiles::obstacle();
+  if (backend() == "k8s") GTEST_SKIP() << "a pod has no directory of this host";
+  StuckFiles files;
+  const auto own = another("", "shared_dirs: [{prefix: data, path: " + files.path() + "}]");
+  const Caller me(*own, "stuck"), other(*own, "other");
+  me.run("true");
+  other.run("true");
+  const std::string mark = new_mark(), place = isolates() ? "/mnt/data" : files.path();
+  Answer ended;
+  const double took = seconds_of([&] {
+    ended = me.exec("exec cat " + place + "/stuck " + mark, {{"timeout_sec", 1}});
+  });
+  EXPECT_TRUE(files.is_read());
+  EXPECT_TRUE((ended.status == 200 && ended.body.at("outcome") == "timed_out") ||
+              refused(ended, 502, "outcome_unknown"))
+      << ended.text;
+  EXPECT_LT(took, 40);
+  const auto left = marked(mark);
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(status_field(left[0], "State").substr(0, 1), "D") << "a signal would have ended it";
+  EXPECT_EQ(other.run("echo served").at("stdout"), "served\n");
+  EXPECT_TRUE(succeeded(other.as("third").exec("true")));
+  files.release();
+  EXPECT_TRUE(gone_within(20, mark)) << "it was forgotten";
+  EXPECT_TRUE(eventually(60, [&] { return me.exec("true").status == 200; }))
+      << "its agent stays shut out: " << me.exec("true").text;
 }
 
 TEST_F(ProcessAttack, P47_KillingEverybodyReachesOneself) {

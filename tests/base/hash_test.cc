@@ -1,11 +1,11 @@
-#include "gateway/base/hash.h"
+#include "lib/hash.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate {
 namespace {

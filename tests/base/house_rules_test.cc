@@ -1,4 +1,5 @@
-// What a tenant can name is opened by the workspace module alone, beneath a descriptor.
+// What a tenant can name is opened by the workspace module alone, beneath a descriptor. Time that passes is
+// measured by a clock that nobody sets. What stands below includes nothing from above.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -6,6 +7,7 @@
 #include <map>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "tests_dirs.h"
 
@@ -14,28 +16,29 @@ namespace {
 
 // Sources that open by a path nevertheless, and whose paths these are.
 const std::map<std::string, std::string> kWhosePaths = {
-    {"gateway/front/evidence_check.cc", "/proc/self/ns/*"},
-    {"gateway/front/disk_reserve.cc", "the reserve beside the state database"},
-    {"gateway/front/state_file.cc", "the front's own directory, 0700"},
+    {"gateway/front/sandboxes/evidence_check.cc", "/proc/self/ns/*"},
+    {"gateway/front/state/disk_reserve.cc", "the reserve beside the state database"},
+    {"gateway/front/state/state_file.cc", "the front's own directory, 0700"},
     {"gateway/host/plugin_file.cc", "the private copy's directory"},
     {"plugins/docker/backend.cc", "the program isogate-runner"},
-    {"plugins/docker/engine_context.cc", "the operator's ~/.docker"},
-    {"plugins/docker/engine_sockets.cc", "what the operator mounts, and /proc of this thread"},
+    {"plugins/docker/client/engine_context.cc", "the operator's ~/.docker"},
+    {"plugins/docker/client/engine_sockets.cc", "what the operator mounts, and /proc of this thread"},
     {"plugins/docker/host_paths.cc", "what the operator mounts"},
     {"plugins/docker/services.cc", "the Engine's data root, as it says"},
     {"plugins/docker/volumes.cc", "the program isogate-runner"},
-    {"plugins/k8s/operator_files.cc", "the kubeconfig of the operator, and what it names"},
-    {"plugins/local/backend.cc", "the operator's sandboxes directory"},
+    {"lib/net/operator_file.cc", "a kubeconfig or certificate of the operator"},
+    {"lib/log.cc", "the log file of the operator"},
+    {"plugins/common/host_backend.cc", "the operator's sandboxes directory"},
     {"plugins/namespace/backend.cc", "the operator's shared directories"},
     {"plugins/namespace/etc.cc", "the /etc of this host, or of the operator's root"},
     {"plugins/namespace/landlock.cc", "fixed places inside a template"},
     {"plugins/namespace/mounts.cc", "where a descriptor of ours leads, compared by inode"},
     {"plugins/namespace/profile.cc", "/proc"},
     {"plugins/namespace/template.cc", "/, /dev, the operator's root and toolchain"},
-    {"runner/cgroup_base.cc", "cgroup file systems, from /proc/self/mountinfo"},
-    {"runner/uid_registry.cc", "the uids directory, root's"},
-    {"runner/workspace_state.cc", "the sandboxes directory, root's"},
-    {"runner/uid_claims.cc", "the claims of all gateways, /run/isogate-uids"},
+    {"runner/cgroup/cgroup_base.cc", "cgroup file systems, from /proc/self/mountinfo"},
+    {"runner/uid/uid_registry.cc", "the uids directory, root's"},
+    {"runner/files/workspace_state.cc", "the sandboxes directory, root's"},
+    {"runner/uid/uid_claims.cc", "the claims of all gateways, /run/isogate-uids"},
 };
 
 // A call whose path is no constant.
@@ -46,7 +49,7 @@ TEST(HouseRules, TenantPathsAreOpenedBeneathADescriptor) {
   const std::filesystem::path root(ISOGATE_SOURCE_DIR);
   size_t looked_at = 0;
   std::map<std::string, std::string> unused = kWhosePaths;
-  for (const char* folder : {"gateway/front", "gateway/host", "plugins", "runner"}) {
+  for (const char* folder : {"gateway/front", "gateway/host", "lib", "plugins", "runner"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       if (entry.path().extension() != ".cc") continue;
       const std::string name = std::filesystem::relative(entry.path(), root).string();
@@ -63,6 +66,107 @@ TEST(HouseRules, TenantPathsAreOpenedBeneathADescriptor) {
   }
   EXPECT_GT(looked_at, 80u);
   for (const auto& [name, paths] : unused) ADD_FAILURE() << name << " opens nothing by path any more";
+}
+
+// Sources that ask for the time of day, which may jump (faults.md 25), and what it is to them.
+const std::map<std::string, std::string> kTimesOfDay = {
+    {"lib/clock.h", "the one who asks"},
+    {"lib/log_line.cc", "a line's date"},
+    {"gateway/front/exec/exec.cc", "the journal's dates"},
+    {"gateway/front/front_main.cc", "the journal's dates"},
+    {"gateway/front/http/http_text.cc", "the header Date"},
+    {"gateway/front/sandboxes/sandboxes.cc", "a sandbox's dates"},
+    {"gateway/front/state/state.cc", "the age of records, in days"},
+    {"plugins/docker/record.cc", "the age of a file of an earlier process"},
+    {"plugins/docker/watch.cc", "podman's events since then"},
+    {"plugins/k8s/client/credentials.cc", "the end of a token, which the cluster dates"},
+    {"plugins/k8s/record.cc", "a Lease's date, never compared with ours"},
+};
+
+const std::regex kTimeOfDay(
+    R"(wall_clock_ms|CLOCK_REALTIME|(system|utc|high_resolution)_clock|[^A-Za-z_.]time\((nullptr|NULL|0|&)|gettimeofday\(|Poco::(Timestamp|DateTime))");
+
+TEST(HouseRules, NoDeadlineIsATimeOfDay) {
+  const std::filesystem::path root(ISOGATE_SOURCE_DIR);
+  std::map<std::string, std::string> unused = kTimesOfDay;
+  for (const char* folder : {"gateway", "lib", "plugins", "runner", "sdk"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+      if (entry.path().extension() != ".cc" && entry.path().extension() != ".h") continue;
+      const std::string name = std::filesystem::relative(entry.path(), root).string();
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) {
+        if (line.find("ime") == line.npos && line.find("wall_clock") == line.npos &&
+            line.find("_clock") == line.npos && line.find("REALTIME") == line.npos)
+          continue;  // a regular expression takes its time
+        if (!std::regex_search(line, kTimeOfDay) || line.find("CALL(") != line.npos) continue;
+        EXPECT_TRUE(kTimesOfDay.contains(name)) << name << ": " << line;
+        unused.erase(name);
+      }
+    }
+  }
+  for (const auto& [name, what] : unused) ADD_FAILURE() << name << " asks for no time of day any more";
+}
+
+// What a path begins with, from the bottom up, one list for each part of the tree: a file includes what is in
+// its own place and in the lines before it, and nothing of its neighbours in the line. Of several the longest
+// counts.
+using Order = std::vector<std::vector<std::string>>;
+const std::vector<Order> kOrders = {
+    {{"sdk/include/"}, {"sdk/runner_link/", "lib/"}, {"runner/"}, {"runner/agent/", "plugins/", "gateway/"}},
+    {{"plugins/common/"}, {"plugins/docker/", "plugins/k8s/", "plugins/local/", "plugins/namespace/"}},
+    {{"gateway/base/"},
+     {"gateway/config/", "gateway/ipc/"},
+     {"gateway/front/", "gateway/host/", "gateway/supervisor/"},
+     {"gateway/cli/"},
+     {"gateway/main.cc"}},
+    {{"gateway/front/base/"},
+     {"gateway/front/state/"},
+     {"gateway/front/http/"},
+     {"gateway/front/sandboxes/"},
+     {"gateway/front/exec/admission."},
+     {"gateway/front/app.h"},
+     {"gateway/front/exec/"},
+     {"gateway/front/api/"},
+     {"gateway/front/"}},
+};
+
+struct Place {
+  size_t line = 0;
+  std::string prefix;  // empty: none of this order
+};
+
+Place place_of(const std::string& path, const Order& order) {
+  Place place;
+  for (size_t line = 0; line < order.size(); ++line)
+    for (const std::string& prefix : order[line])
+      if (path.starts_with(prefix) && prefix.size() > place.prefix.size()) place = {line, prefix};
+  return place;
+}
+
+TEST(HouseRules, WhatIsBelowIncludesNothingFromAbove) {
+  const std::filesystem::path root(ISOGATE_SOURCE_DIR);
+  const std::string include = "#include \"";
+  size_t looked_at = 0;
+  for (const char* folder : {"gateway", "lib", "plugins", "runner", "sdk"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+      const auto extension = entry.path().extension();
+      if (extension != ".cc" && extension != ".h" && extension != ".hpp") continue;
+      const std::string name = std::filesystem::relative(entry.path(), root).string();
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) {
+        if (!line.starts_with(include)) continue;
+        std::string included = line.substr(include.size(), line.rfind('"') - include.size());
+        if (included.starts_with("isogate/")) included.insert(0, "sdk/include/");
+        for (const Order& order : kOrders) {
+          const Place from = place_of(name, order), to = place_of(included, order);
+          if (from.prefix.empty() || to.prefix.empty()) continue;
+          ++looked_at;
+          EXPECT_TRUE(to.line < from.line || to.prefix == from.prefix) << name << " includes " << included;
+        }
+      }
+    }
+  }
+  EXPECT_GT(looked_at, 500u);
 }
 
 }  // namespace

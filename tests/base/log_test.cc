@@ -1,4 +1,4 @@
-#include "gateway/base/log.h"
+#include "lib/log.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <random>
 #include <thread>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate {
 namespace {
@@ -195,7 +195,7 @@ TEST_F(Log, SumsUpFloods) {
   uint64_t written = 0, suppressed = 0;
   for (const Json& line : lines()) {
     if (line["event"] == "flood") ++written;
-    if (line["event"] != "log lines suppressed") continue;
+    if (line["event"] != "log_lines_suppressed") continue;
     EXPECT_EQ(line["of"], "flood");
     suppressed += line["lines"].get<uint64_t>();
   }

@@ -1,4 +1,4 @@
-#include "gateway/base/redact.h"
+#include "lib/redact.h"
 
 #include <gtest/gtest.h>
 
@@ -108,6 +108,7 @@ TEST(Redact, FindsRegisteredSecretsInEveryForm) {
   ASSERT_TRUE(register_secret(secret));
   EXPECT_EQ(redact("a " + secret + " b"), "a [redacted:registered] b");
   EXPECT_EQ(redact("q=tr0ub4dor%20%26%20three%3F"), "q=[redacted:registered]");
+  EXPECT_EQ(redact("q=tr0ub4dor%20%26%20three%3f"), "q=[redacted:registered]");
   // base64 of it alone, and behind one and two bytes
   for (const char* encoded :
        {"dHIwdWI0ZG9yICYgdGhyZWU/", "eHRyMHViNGRvciAmIHRocmVlPw==", "eHh0cjB1YjRkb3IgJiB0aHJlZT8="}) {

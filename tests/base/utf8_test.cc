@@ -1,4 +1,4 @@
-#include "gateway/base/utf8.h"
+#include "lib/text.h"
 
 #include <gtest/gtest.h>
 

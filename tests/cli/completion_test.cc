@@ -106,7 +106,7 @@ TEST(Completion, Zsh) {
     terminal.type("\x15");  // Ctrl-U
   }
   terminal.type("isogate config \t\t");
-  EXPECT_TRUE(terminal.shows("Say what is wrong with it")) << terminal.everything();
+  EXPECT_TRUE(terminal.shows("List the mistakes in it")) << terminal.everything();
 }
 
 TEST(Completion, ZshAlsoWhenSourced) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lib/text.h"
 #include "tests/cli/fake_gateway.h"
 
 namespace isogate::cli {
@@ -62,7 +63,7 @@ TEST(Escape, PathsKeepTheirInnerSlashes) {
   EXPECT_EQ(escape_path("/workspace/a"), "%2Fworkspace/a");
   EXPECT_EQ(escape_path("a//b"), "a/%2Fb");
   EXPECT_EQ(escape_path("../x?y#z%"), "../x%3Fy%23z%25");
-  EXPECT_EQ(escape_value("a/b&c=d"), "a%2Fb%26c%3Dd");
+  EXPECT_EQ(percent_encode("a/b&c=d"), "a%2Fb%26c%3Dd");
 }
 
 TEST(HttpClient, SendsTheKeyInTheHeaderAlone) {

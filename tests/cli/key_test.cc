@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "gateway/base/hash.h"
+#include "lib/hash.h"
 #include "tests/cli/terminal.h"
 #include "tests/support/program.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::test {
 

@@ -35,6 +35,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"a: 1", "c.yaml:1:1: unknown key `a`"},
         Mistake{"require-remote: true",
                 "c.yaml:1:1: unknown key `require-remote`; did you mean `require_remote`?"},
+        Mistake{"exec: {shell: /bin/sh}",
+                "c.yaml:1:8: unknown key `shell` in `exec`; `shell` stands at the top level"},
         Mistake{"max_execs: 1", "c.yaml:1:1: unknown key `max_execs`; did you mean `limits.max_execs`?"},
         Mistake{"limits:\n  max_exec: 1",
                 "c.yaml:2:3: unknown key `max_exec` in `limits`; did you mean `max_execs`?"},
@@ -179,10 +181,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"backends: [{name: a, users: [1000]}]",
                 "c.yaml:1:30: `backends[0].users[0]`: expected a user name, or a number in quotes from 1 to "
                 "4294967294, got 1000; put it in quotes (root has to be spelled `root`)"},
-        Mistake{
-            "backends: [{name: a, run_as: root}]",
-            "c.yaml:1:30: `backends[0].run_as`: a backend that needs root says so itself, and keeps what it "
-            "names of root; leave this out"},
+        Mistake{"backends: [{name: a, run_as: root}]",
+                "c.yaml:1:30: `backends[0].run_as`: a backend that needs root declares it, and keeps the "
+                "capabilities that it declares; leave this out"},
         Mistake{"backends: [{name: a, limits: {cpus: 2}}]",
                 "c.yaml:1:31: unknown key `cpus` in `backends[0].limits`; did you mean `cpu_percent`?"},
         Mistake{"backends: [{name: a, run_as: 'a b'}]",

@@ -223,10 +223,10 @@ TEST(Document, GoesRoundExactly) {
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(config_to_json(*back), got.document);
   const BackendConfig& backend = back->backends[0];
-  EXPECT_EQ(backend.sandbox_limits.memory_bytes, 3u << 20);
-  EXPECT_EQ(backend.sandbox_limits.cpu_millis, 1500u);
-  EXPECT_EQ(backend.sandbox_limits.pids, 9u);
-  EXPECT_EQ(backend.sandbox_limits.disk_bytes, 10u << 20);
+  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_MEMORY_BYTES), 3u << 20);
+  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_CPU_MILLIS), 1500u);
+  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_PIDS), 9u);
+  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_DISK_BYTES), 10u << 20);
   EXPECT_TRUE(backend.limits_best_effort);
   EXPECT_EQ(backend.egress, ISOGATE_EGRESS_PROXY);
   EXPECT_EQ(backend.config_json, R"({"z":1,"a":[true,null,1.5,"x"]})");

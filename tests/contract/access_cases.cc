@@ -113,7 +113,7 @@ void a_socket_open_to_all_still_looks_at_its_peer(World& w) {
   EXPECT_TRUE(succeeded(Caller("unix:" + socket, "", "a").exec("true")));
 }
 
-const Case kCases[] = {
+const Case kAccessCases[] = {
     {"every_call_but_health_needs_a_key", 9, every_call_but_health_needs_a_key},
     {"a_wrong_key_is_refused_the_same_way_everywhere", 9, a_wrong_key_is_refused_the_same_way_everywhere},
     {"the_local_key_is_for_its_owner_alone", 0, the_local_key_is_for_its_owner_alone},
@@ -124,6 +124,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> access_cases() { return kCases; }
+std::span<const Case> access_cases() { return kAccessCases; }
 
 }  // namespace isogate::test

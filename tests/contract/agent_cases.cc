@@ -141,7 +141,7 @@ void with_configured_keys_there_is_no_local_key(World& w) {
   EXPECT_EQ(own->log().find(key_of('A')), std::string::npos);
 }
 
-const Case kCases[] = {
+const Case kAgentCases[] = {
     {"an_agent_may_be_named_in_three_places", 0, an_agent_may_be_named_in_three_places},
     {"names_that_differ_are_refused", 9, names_that_differ_are_refused},
     {"an_empty_name_is_no_name", 0, an_empty_name_is_no_name},
@@ -156,6 +156,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> agent_cases() { return kCases; }
+std::span<const Case> agent_cases() { return kAgentCases; }
 
 }  // namespace isogate::test

@@ -25,12 +25,18 @@ struct Param {
 
 void PrintTo(const Param& param, std::ostream* to) { *to << param.backend; }
 
+// With ISOGATE_TEST_CASES=sandbox those alone that another kind of sandbox could break: what the gateway
+// decides by itself is left out.
 std::vector<const Case*> all_cases() {
+  std::vector<std::span<const Case>> groups = {exec_cases(),     ending_cases(), output_cases(),
+                                               stream_cases(),   file_cases(),   file_path_cases(),
+                                               raw_file_cases(), sandbox_cases()};
+  const char* which = std::getenv("ISOGATE_TEST_CASES");
+  if (which == nullptr || std::string(which) != "sandbox")
+    groups.insert(groups.end(), {limit_cases(), selection_cases(), agent_cases(), access_cases(),
+                                 error_cases(), http_cases(), operation_cases()});
   std::vector<const Case*> all;
-  for (const auto cases :
-       {exec_cases(), ending_cases(), output_cases(), stream_cases(), limit_cases(), file_cases(),
-        file_path_cases(), raw_file_cases(), sandbox_cases(), selection_cases(), agent_cases(),
-        access_cases(), error_cases(), http_cases(), operation_cases()})
+  for (const auto cases : groups)
     for (const Case& each : cases) all.push_back(&each);
   return all;
 }
@@ -78,7 +84,7 @@ Stage make_stage(Starter starter, const std::string& backend) {
   options.wait_ready = false;
   auto gateway = std::make_unique<Gateway>(options);
   Caller caller(*gateway, "");
-  eventually(30, [&] {
+  eventually(120, [&] {
     const Answer answer = caller.get("/backends");
     if (answer.status == 200) stage.row = answer.body.at("backends").at(0);
     return stage.row.is_object() && stage.row.at("verdict") != "starting";
@@ -86,7 +92,9 @@ Stage make_stage(Starter starter, const std::string& backend) {
   if (stage.row.is_object() && stage.row.at("eligible") == true)
     stage.gateway = std::move(gateway);
   else
-    stage.obstacle = "backend `" + backend + "` cannot serve here: " + stage.row.dump();
+    stage.obstacle =
+        "backend `" + backend + "` cannot serve here: " +
+        (stage.row.is_object() ? stage.row.value("reason", stage.row.dump()) : "the gateway does not answer");
   stage.broken = stage.gateway == nullptr && (backend == "local" || !stage.row.is_object());
   return stage;
 }
@@ -138,6 +146,8 @@ TEST_P(Contract, Holds) {
   if (!here.obstacle.empty()) GTEST_SKIP() << here.obstacle;
   ASSERT_NE(GetParam().each, nullptr) << "there is no plugin of that name in the build, yet it serves";
   SCOPED_TRACE("promise " + std::to_string(GetParam().each->promise));
+  // An engine that other suites keep busy may be late to answer a probe.
+  ASSERT_TRUE(eventually(60, [&] { return http_call(here.gateway->url(), "GET", "/readyz").status == 200; }));
   try {
     World world = world_of(here, GetParam());
     GetParam().each->run(world);
@@ -148,15 +158,19 @@ TEST_P(Contract, Holds) {
 }
 
 // The `config` of all backends in this yaml: what k8s needs to find the cluster, and for a run of the table
-// on another way of the same backend what ISOGATE_TEST_CONFIG says, members in YAML's flow style.
+// on another way of the same backend what ISOGATE_TEST_CONFIG says, members in YAML's flow style. Where the
+// cluster enforces policies egress is denied.
 std::string with_config(const std::string& backend, const std::string& yaml) {
   const char* variant = std::getenv("ISOGATE_TEST_CONFIG");
   std::string members =
       backend == "k8s" ? cluster_config() + ", shared: [{prefix: shared, claim: isogate-test-shared}]" : "";
   if (variant != nullptr) members += (members.empty() ? "" : ", ") + std::string(variant);
   if (members.empty()) return yaml;
+  const bool denies =
+      backend == "k8s" && cluster_enforces_policies() && yaml.find("egress:") == std::string::npos;
   static const std::regex name("\n  - name: [^\n]+");
-  return std::regex_replace(yaml, name, "$&\n    config: {" + members + "}");
+  return std::regex_replace(yaml, name,
+                            "$&\n    config: {" + members + "}" + (denies ? "\n    egress: deny" : ""));
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, Contract, testing::ValuesIn(params()), name_of);

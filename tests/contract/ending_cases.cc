@@ -6,14 +6,14 @@ namespace {
 
 // True when no process of this host has the mark any more. Where programs run elsewhere their own /proc is
 // asked, by the next exec.
-bool nothing_left(World& w, const std::string& mark, double seconds = 1) {
-  if (w.shares_processes()) return gone_within(seconds, mark);
+bool nothing_left(World& w, const std::string& mark) {
+  if (w.shares_processes()) return gone_within(1, mark);
   // Its own shell has the mark in its arguments, and the list of files is made before there is a grep.
   const std::string look =
       "for one in /proc/[0-9]*/cmdline; do [ $one = /proc/$$/cmdline ] && continue; "
       "grep -qF " +
       mark + " $one 2>/dev/null && exit 0; done; exit 1";
-  return eventually(seconds, [&] { return w.me.run(look).at("exit_code") == 1; });
+  return eventually(1, [&] { return w.me.run(look).at("exit_code") == 1; });
 }
 
 void the_exit_code_is_the_program_s(World& w) {
@@ -53,12 +53,16 @@ void a_program_that_cannot_be_run_is_126(World& w) {
 
 void a_timeout_is_124_and_keeps_what_was_said(World& w) {
   const std::string mark = new_mark();
-  const Json result = w.me.run("echo part; echo why >&2; sleep " + mark, {{"timeout_sec", 0.4}});
+  w.me.run("true");  // the time is the call's, which begins before its program does
+  Json result;
+  const double took = seconds_of([&] {
+    result = w.me.run("echo part; echo why >&2; sleep " + mark, {{"timeout_sec", 0.4}});
+  });
   EXPECT_EQ(result.at("outcome"), "timed_out");
   EXPECT_EQ(result.at("exit_code"), 124);
   EXPECT_EQ(result.at("stdout"), "part\n");
   EXPECT_EQ(result.at("stderr"), "why\n");
-  EXPECT_GE(result.at("duration_ms").get<double>(), 390);
+  EXPECT_GE(took, 0.4);
   EXPECT_LE(result.at("duration_ms").get<double>(), 400 + 3000);
   EXPECT_TRUE(nothing_left(w, mark));
 }
@@ -82,12 +86,13 @@ void who_stopped_itself_dies_at_the_timeout(World& w) {
 // Promise 2: what keeps stdout open does not hold the answer.
 void a_background_child_does_not_hold_the_answer(World& w) {
   const std::string mark = new_mark();
+  w.me.run("true");  // what opening the sandbox takes is not what is measured
   Json result;
   const double took = seconds_of([&] { result = w.me.run("sleep " + mark + " & echo hi"); });
-  EXPECT_LT(took, 2.0);
+  EXPECT_LT(took, 5.0);
   EXPECT_EQ(result.at("stdout"), "hi\n");
   EXPECT_EQ(result.at("exit_code"), 0);
-  EXPECT_TRUE(nothing_left(w, mark, 0.5));
+  EXPECT_TRUE(nothing_left(w, mark));
 }
 
 // Promise 1: however it detached itself.
@@ -139,7 +144,7 @@ void a_client_that_leaves_ends_its_exec(World& w) {
   headers.emplace_back("Content-Length", std::to_string(body.size()));
   connection.send_request_head("POST", "/exec", headers);
   connection.send(body);
-  ASSERT_TRUE(there_within(5, mark));
+  ASSERT_TRUE(there_within(30, mark));
   connection.close();
   EXPECT_TRUE(gone_within(1.0, mark));
 }
@@ -156,7 +161,7 @@ void the_exec_beside_it_is_not_touched(World& w) {
   EXPECT_EQ(data_of(events, "stdout"), "up\n\nfine\n");
 }
 
-const Case kCases[] = {
+const Case kEndingCases[] = {
     {"the_exit_code_is_the_program_s", 3, the_exit_code_is_the_program_s},
     {"a_signal_is_named_and_128_more", 3, a_signal_is_named_and_128_more},
     {"a_program_that_is_not_there_is_127", 3, a_program_that_is_not_there_is_127},
@@ -175,6 +180,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> ending_cases() { return kCases; }
+std::span<const Case> ending_cases() { return kEndingCases; }
 
 }  // namespace isogate::test

@@ -170,7 +170,7 @@ void an_error_tells_nothing_of_the_host(World& w) {
   EXPECT_EQ(escaped.text.find('\x1b'), std::string::npos) << "a control character as it is";
 }
 
-const Case kCases[] = {
+const Case kErrorCases[] = {
     {"an_unknown_field_is_an_error_that_names_it", 9, an_unknown_field_is_an_error_that_names_it},
     {"a_body_that_is_not_plain_json_is_refused", 9, a_body_that_is_not_plain_json_is_refused},
     {"values_of_a_wrong_type_are_refused", 9, values_of_a_wrong_type_are_refused},
@@ -184,6 +184,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> error_cases() { return kCases; }
+std::span<const Case> error_cases() { return kErrorCases; }
 
 }  // namespace isogate::test

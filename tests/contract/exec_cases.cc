@@ -198,7 +198,7 @@ void what_a_program_makes_the_next_one_finds(World& w) {
   EXPECT_EQ(w.me.out("cat link; ls -d d"), "kept\nd\n");
 }
 
-const Case kCases[] = {
+const Case kExecCases[] = {
     {"command_runs_under_the_shell", 3, command_runs_under_the_shell},
     {"every_result_names_backend_and_isolation", 8, every_result_names_backend_and_isolation},
     {"argv_is_passed_without_a_shell", 3, argv_is_passed_without_a_shell},
@@ -226,6 +226,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> exec_cases() { return kCases; }
+std::span<const Case> exec_cases() { return kExecCases; }
 
 }  // namespace isogate::test

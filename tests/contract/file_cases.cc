@@ -248,7 +248,7 @@ void files_of_the_api_and_of_execs_are_one(World& w) {
   EXPECT_EQ(w.me.content("locked/in"), "in\n");
 }
 
-const Case kCases[] = {
+const Case kFileCases[] = {
     {"what_is_written_is_read", 5, what_is_written_is_read},
     {"bytes_go_in_and_out_as_base64", 4, bytes_go_in_and_out_as_base64},
     {"parts_of_a_file_are_read", 5, parts_of_a_file_are_read},
@@ -270,6 +270,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> file_cases() { return kCases; }
+std::span<const Case> file_cases() { return kFileCases; }
 
 }  // namespace isogate::test

@@ -1,6 +1,9 @@
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "tests/contract/contract.h"
@@ -77,7 +80,7 @@ void sixty_four_clients_are_served_at_once(World& w) {
     clients.emplace_back([&w, &right, i] {
       try {
         const Caller me = w.me.as("client-" + std::to_string(i));
-        HttpConnection connection(w.gateway.url(), 120);
+        HttpConnection connection(w.gateway.url(), 300);
         for (int j = 0; j < 5; ++j) {
           const std::string word = std::to_string(i) + "-" + std::to_string(j);
           const Json request{{"command", "echo " + word + " | tee -a said; head -c 20000 /dev/zero >&2"},
@@ -93,6 +96,14 @@ void sixty_four_clients_are_served_at_once(World& w) {
         }
         const std::string n = std::to_string(i);
         if (me.content("said") == n + "-0\n" + n + "-1\n" + n + "-2\n" + n + "-3\n" + n + "-4\n") ++right;
+        // A gateway that stops has 30 s for all that is left, which 64 pods do not end in on a busy machine.
+        // An engine that is busy with so many may refuse some for a while.
+        std::string last;
+        EXPECT_TRUE(eventually(300, [&] {
+          const Answer ended = me.call("DELETE", "/sandboxes/" + me.agent() + "?purge=true");
+          last = ended.text;
+          return ended.status == 200 || ended.status == 404;  // 404: what was refused came through
+        })) << last;
       } catch (const std::exception& error) {
         ADD_FAILURE() << error.what();
       }
@@ -119,21 +130,26 @@ void one_agent_may_run_many_at_once(World& w) {
 
 void too_many_at_once_are_429(World& w) {
   const auto own = w.another("limits: {max_execs: 2, exec_queue: 1, tenant_share_percent: 100}");
-  const Caller me(*own, "a");
-  ExecStream first(me, {{"command", "sleep 60"}}), second(me, {{"command", "sleep 60"}});
+  const Caller me(*own, "a"), other = me.as("b");
+  for (const Caller& each : {me, other}) each.run("true");  // to have a sandbox may take longer than all else
+  ExecStream first(me, {{"command", "sleep 600"}}), second(me, {{"command", "sleep 600"}});
   ASSERT_EQ(first.next()->at("event"), "start");
   ASSERT_EQ(second.next()->at("event"), "start");
-  Answer queued;
-  std::thread waiting([&] { queued = me.exec("echo waited"); });
-  Answer refusal;
-  EXPECT_TRUE(eventually(10, [&] {
-    refusal = me.as("b").exec("true", {{"timeout_sec", 5}});
-    return refusal.status == 429;
-  }));
+  // One of two has the only place in the queue, whichever was faster.
+  const auto ask = [](const Caller& who) {
+    return std::async(std::launch::async, [who] { return who.exec("echo waited"); });
+  };
+  std::array<std::future<Answer>, 2> both = {ask(me), ask(other)};
+  const auto is_done = [&](size_t which) {
+    return both[which].wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  EXPECT_TRUE(eventually(60, [&] { return is_done(0) || is_done(1); })) << "neither was refused";
+  const size_t faster = is_done(0) ? 0 : 1;
+  const Answer refusal = both[faster].get();
   EXPECT_TRUE(refused(refusal, 429, "rate_limited"));
   EXPECT_GE(std::atoi(refusal.header("Retry-After").c_str()), 1);
   first.connection.close();
-  waiting.join();
+  const Answer queued = both[1 - faster].get();
   EXPECT_EQ(queued.body.value("stdout", ""), "waited\n") << queued.text;
 }
 
@@ -181,7 +197,7 @@ void ambiguous_framing_is_refused_and_closed(World& w) {
            "GET /livez HTTP/1.1\r\nHost: x\r\nX-Long: " + std::string(70000, 'h') + "\r\n\r\n",
            "GET /" + std::string(70000, 'u') + " HTTP/1.1\r\nHost: x\r\n\r\n",
        }) {
-    HttpConnection connection(w.gateway.url(), 15);
+    HttpConnection connection(w.gateway.url());
     std::string said;
     bool reset = false;
     try {
@@ -202,7 +218,7 @@ void ambiguous_framing_is_refused_and_closed(World& w) {
 
 void a_body_that_was_not_read_is_no_request(World& w) {
   const std::string inner = request_text(w, "POST", "/exec", exec_body(w, "touch smuggled"));
-  HttpConnection connection(w.gateway.url(), 15);
+  HttpConnection connection(w.gateway.url());
   connection.send("PUT /workspace/files/" + w.me.agent() + "/x HTTP/1.1\r\nHost: x\r\nContent-Length: " +
                   std::to_string(inner.size()) + "\r\n\r\n" + inner);
   EXPECT_EQ(connection.read_response("PUT").status, 401);
@@ -212,7 +228,7 @@ void a_body_that_was_not_read_is_no_request(World& w) {
 
 void a_header_has_a_deadline(World& w) {
   const auto own = w.another("limits: {header_timeout_sec: 1, body_idle_timeout_sec: 1}");
-  HttpConnection head(own->url(), 10), body(own->url(), 10);
+  HttpConnection head(own->url(), 8), body(own->url(), 8);  // the defaults are 10 and 30 s
   head.send("GET /livez HTTP/1.1\r\nX-Slow: ");
   body.send("POST /exec HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " +
             own->key() + "\r\nContent-Length: 50\r\n\r\n{");
@@ -221,7 +237,7 @@ void a_header_has_a_deadline(World& w) {
   EXPECT_TRUE(head.closed_within(3));
 }
 
-const Case kCases[] = {
+const Case kHttpCases[] = {
     {"pipelined_requests_are_answered_in_order", 0, pipelined_requests_are_answered_in_order},
     {"a_request_that_comes_byte_by_byte_is_served", 0, a_request_that_comes_byte_by_byte_is_served},
     {"a_connection_serves_a_thousand_requests", 0, a_connection_serves_a_thousand_requests},
@@ -237,6 +253,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> http_cases() { return kCases; }
+std::span<const Case> http_cases() { return kHttpCases; }
 
 }  // namespace isogate::test

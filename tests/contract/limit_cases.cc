@@ -10,6 +10,9 @@ bool enforces(World& w, const std::string& controller, const Json& cgroup) {
   const Answer answer = w.me.exec("touch ran", {{"cgroup", cgroup}});
   EXPECT_TRUE(refused(answer, 501, "unsupported"));
   EXPECT_NE(answer.text.find(controller), std::string::npos) << answer.text;
+  if (w.can("limit_" + controller + "_sampled")) {
+    EXPECT_NE(answer.text.find("limits.exec: sampled"), std::string::npos) << answer.text;
+  }
   EXPECT_TRUE(refused(w.me.read("ran"), 404, "file_not_found")) << "it ran without its limit";
   return false;
 }
@@ -60,6 +63,50 @@ void all_limits_may_be_asked_for_together(World& w) {
   EXPECT_EQ(answer.body.at("stdout"), "fine\n");
 }
 
+void sampled_memory_holds(Caller& me) {
+  const Json much = me.run("sleep 100 & head -c 300000000 /dev/zero | tail -c 300000000 | wc -c",
+                           {{"cgroup", {{"memory_mb", 48}}}, {"timeout_sec", 30}});
+  EXPECT_EQ(much.at("outcome"), "oom_killed") << much;
+  EXPECT_EQ(much.at("exit_code"), 137);
+}
+
+void sampled_processes_hold(World& w, Caller& me) {
+  const std::string mark = new_mark();
+  const std::string many = "for i in $(seq 40); do sleep " + mark + " & done; echo all; wait";
+  const Json bound = me.run_argv({"sh", "-c", many}, {{"cgroup", {{"max_pids", 12}}}, {"timeout_sec", 30}});
+  EXPECT_EQ(bound.at("outcome"), "killed") << bound;
+  EXPECT_EQ(bound.at("exit_code"), 137);
+  EXPECT_NE(bound.value("reason", "").find("max_pids"), std::string::npos) << bound;
+  if (!w.shares_processes()) return;
+  EXPECT_TRUE(gone_within(1, mark));
+}
+
+void sampled_cpu_holds(Caller& me) {
+  const Json spun = me.run("while :; do :; done", {{"cgroup", {{"cpu_percent", 20}}}, {"timeout_sec", 3}});
+  EXPECT_EQ(spun.at("outcome"), "timed_out");
+  EXPECT_LT(spun.at("cpu_ms").get<double>(), 0.45 * spun.at("duration_ms").get<double>());
+}
+
+// Where the kernel cannot limit one exec, what it uses is looked at; but only where that is written down.
+void limits_are_sampled_where_that_is_written_down(World& w) {
+  for (const char* what : {"limit_memory", "limit_cpu", "limit_pids"}) {
+    if (w.can(what)) GTEST_SKIP() << "this backend enforces the limits of one exec";
+    if (!w.can(std::string(what) + "_sampled") && w.locality == "host")
+      GTEST_SKIP() << "this backend cannot limit one exec here, and refuses it";
+    ASSERT_TRUE(w.can(std::string(what) + "_sampled")) << "it has neither " << what << " nor samples it";
+  }
+  const auto sampling = w.another("backends:\n  - name: " + w.backend + "\n    limits: {exec: sampled}");
+  Caller me(*sampling, w.me.agent());
+  sampled_memory_holds(me);
+  sampled_processes_hold(w, me);
+  sampled_cpu_holds(me);
+  const Json fine = me.run("echo fine; sleep 0.1",
+                           {{"cgroup", {{"memory_mb", 128}, {"cpu_percent", 150}, {"max_pids", 64}}}});
+  EXPECT_EQ(fine.at("outcome"), "exited") << fine;
+  EXPECT_EQ(fine.at("stdout"), "fine\n");
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/" + me.agent() + "?purge=true")));
+}
+
 void a_limit_that_makes_no_sense_is_refused(World& w) {
   for (const Json& cgroup : {Json{{"memory_mb", 0}}, Json{{"memory_mb", -1}}, Json{{"memory_mb", "64"}},
                              Json{{"memory_mb", 1.5}}, Json{{"cpu_percent", 0}}, Json{{"max_pids", 0}},
@@ -74,7 +121,7 @@ void a_limit_that_makes_no_sense_is_refused(World& w) {
 // A limit of the sandbox that cannot be enforced refuses it; accepting less has to be written down.
 void a_sandbox_limit_is_enforced_or_refuses_the_sandbox(World& w) {
   const std::string backend = "backends:\n  - name: " + w.backend + "\n    limits: {disk_mb: 64";
-  if (w.can("limit_disk")) GTEST_SKIP() << "this backend enforces disk limits";
+  if (w.can("sandbox_limit_disk")) GTEST_SKIP() << "this backend enforces disk limits";
   const auto strict = w.another(backend + "}");
   const Answer answer = Caller(*strict, "a").exec("true");
   EXPECT_NE(answer.status, 200) << "the sandbox was opened without the limit that was asked for";
@@ -83,11 +130,12 @@ void a_sandbox_limit_is_enforced_or_refuses_the_sandbox(World& w) {
   EXPECT_EQ(Caller(*lenient, "a").run("echo served").at("stdout"), "served\n");
 }
 
-const Case kCases[] = {
+const Case kLimitCases[] = {
     {"a_memory_limit_kills_and_says_so", 6, a_memory_limit_kills_and_says_so},
     {"a_limit_of_processes_holds", 6, a_limit_of_processes_holds},
     {"a_limit_of_cpu_holds", 6, a_limit_of_cpu_holds},
     {"all_limits_may_be_asked_for_together", 6, all_limits_may_be_asked_for_together},
+    {"limits_are_sampled_where_that_is_written_down", 6, limits_are_sampled_where_that_is_written_down},
     {"a_limit_that_makes_no_sense_is_refused", 9, a_limit_that_makes_no_sense_is_refused},
     {"a_sandbox_limit_is_enforced_or_refuses_the_sandbox", 6,
      a_sandbox_limit_is_enforced_or_refuses_the_sandbox},
@@ -95,6 +143,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> limit_cases() { return kCases; }
+std::span<const Case> limit_cases() { return kLimitCases; }
 
 }  // namespace isogate::test

@@ -1,4 +1,4 @@
-#include "gateway/front/routes.h"
+#include "gateway/front/api/router.h"
 #include "tests/contract/contract.h"
 
 namespace isogate::test {
@@ -37,8 +37,8 @@ void the_document_describes_every_call(World& w) {
   for (const auto& [path, item] : document.at("paths").items())
     for (const auto& [method, operation] : item.items())
       operations += operation.is_object() && operation.contains("operationId") ? 1 : 0;
-  EXPECT_EQ(operations, front::kRoutes.size());
-  for (const front::RouteRow& row : front::kRoutes) {
+  EXPECT_EQ(operations, front::routes().size());
+  for (const front::Route& row : front::routes()) {
     std::string method(row.method);
     for (char& c : method) c = static_cast<char>(std::tolower(c));
     const Json& item = document.at("paths").at(std::string(row.path));
@@ -47,7 +47,7 @@ void the_document_describes_every_call(World& w) {
   }
 }
 
-const Case kCases[] = {
+const Case kOperationCases[] = {
     {"health_needs_nothing", 0, health_needs_nothing},
     {"every_answer_has_its_own_request_id", 9, every_answer_has_its_own_request_id},
     {"metrics_count_what_was_done", 0, metrics_count_what_was_done},
@@ -56,6 +56,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> operation_cases() { return kCases; }
+std::span<const Case> operation_cases() { return kOperationCases; }
 
 }  // namespace isogate::test

@@ -93,7 +93,7 @@ void floods_of_one_stream_or_both_do_not_deadlock(World& w) {
   EXPECT_EQ(turns.at("stderr"), std::string(3000, 'e'));
 }
 
-const Case kCases[] = {
+const Case kOutputCases[] = {
     {"bytes_that_are_not_text_come_as_base64", 4, bytes_that_are_not_text_come_as_base64},
     {"all_256_bytes_come_as_they_were", 4, all_256_bytes_come_as_they_were},
     {"nothing_is_trimmed_or_split", 4, nothing_is_trimmed_or_split},
@@ -108,6 +108,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> output_cases() { return kCases; }
+std::span<const Case> output_cases() { return kOutputCases; }
 
 }  // namespace isogate::test

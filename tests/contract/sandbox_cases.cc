@@ -157,7 +157,7 @@ void an_idle_sandbox_is_stopped_and_comes_back(World& w) {
   EXPECT_EQ(events.back().at("outcome"), "exited");
 }
 
-const Case kCases[] = {
+const Case kSandboxCases[] = {
     {"a_sandbox_is_listed_with_what_runs_in_it", 8, a_sandbox_is_listed_with_what_runs_in_it},
     {"deleting_a_sandbox_keeps_its_workspace", 5, deleting_a_sandbox_keeps_its_workspace},
     {"purging_a_sandbox_removes_every_trace", 5, purging_a_sandbox_removes_every_trace},
@@ -173,6 +173,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> sandbox_cases() { return kCases; }
+std::span<const Case> sandbox_cases() { return kSandboxCases; }
 
 }  // namespace isogate::test

@@ -1,5 +1,5 @@
 // Which Engine is meant: addresses, the environment, the docker client's contexts.
-#include "plugins/docker/engine_address.h"
+#include "plugins/docker/client/engine_address.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -9,8 +9,8 @@
 #include <cstring>
 #include <map>
 
-#include "plugins/docker/engine_error.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "plugins/docker/client/engine_error.h"
 #include "tests/support/program.h"
 
 namespace isogate::docker {

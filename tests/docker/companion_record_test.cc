@@ -1,11 +1,11 @@
-#include "plugins/docker/companion_record.h"
+#include "plugins/docker/companions/companion_record.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "isogate/backend.hpp"
-#include "runner/fd.h"
+#include "lib/fd.h"
 #include "tests/support/program.h"
 
 namespace isogate::docker {

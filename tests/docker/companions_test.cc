@@ -5,8 +5,8 @@
 
 #include <sstream>
 
+#include "lib/fd.h"
 #include "plugins/docker/seccomp.h"
-#include "runner/fd.h"
 #include "tests/docker/gateways.h"
 
 namespace isogate::docker {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 #include "tests/support/program.h"
 
 namespace isogate::docker {

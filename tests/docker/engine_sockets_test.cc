@@ -1,5 +1,5 @@
 // Which mounts would show the socket of an engine.
-#include "plugins/docker/engine_sockets.h"
+#include "plugins/docker/client/engine_sockets.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
 // The calls about containers, against a real Engine.
-#include "plugins/docker/engine.h"
+#include "plugins/docker/client/engine.h"
 
 #include <sys/eventfd.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 #include "tests/docker/engines.h"
 
 namespace isogate::docker {

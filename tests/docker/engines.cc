@@ -3,12 +3,10 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -27,15 +25,6 @@ Json description(const Json& more) {
             {"HostConfig", {{"NetworkMode", "none"}, {"Init", false}}}};
   body.merge_patch(more);
   return body;
-}
-
-// kill(2) returns before its last thread has stopped.
-bool all_stopped(pid_t pid) {
-  const auto tasks = std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task");
-  return std::all_of(begin(tasks), end(tasks), [](const auto& task) {
-    const std::string stat = test::read_whole(task.path().string() + "/stat");
-    return stat.find(") T ") != std::string::npos;
-  });
 }
 
 }  // namespace
@@ -151,7 +140,7 @@ pid_t PrivateEngine::pid() const {
 
 void PrivateEngine::signal(int number) const {
   ASSERT_EQ(::kill(pid(), number), 0);
-  while (number == SIGSTOP && !all_stopped(pid())) std::this_thread::sleep_for(milliseconds(5));
+  while (number == SIGSTOP && !test::stands_still(pid())) std::this_thread::sleep_for(milliseconds(5));
 }
 
 void PrivateEngine::kill() const {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/docker/engine.h"
+#include "plugins/docker/client/engine.h"
 #include "tests/support/program.h"
 
 namespace isogate::docker {

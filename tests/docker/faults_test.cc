@@ -7,6 +7,7 @@
 #include <csignal>
 #include <thread>
 
+#include "plugins/docker/client/engine_pool.h"
 #include "tests/docker/engines.h"
 
 namespace isogate::docker {
@@ -83,10 +84,10 @@ TEST_F(PrivateEngineTest, AStoppedOneHoldsNobody) {
 // Its queue of connections is full then, so that not even connecting goes on.
 TEST_F(PrivateEngineTest, AStoppedOneWithAFullQueueHoldsNobody) {
   engine_process->signal(SIGSTOP);
-  std::vector<std::unique_ptr<Transport>> waiting;
+  std::vector<std::unique_ptr<net::Transport>> waiting;
   const auto fill = [&] {
     for (int i = 0; i < 10'000; ++i)
-      waiting.push_back(Transport::connect(engine_->address(), Budget(milliseconds(200))));
+      waiting.push_back(net::Transport::connect(target_of(engine_->address()), Budget(milliseconds(200))));
   };
   expect_failure(fill, ISOGATE_UNAVAILABLE, seconds(20));
   Fd cancel(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

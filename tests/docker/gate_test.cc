@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr isogate_call kCall{sizeof(isogate_call), -1, INT64_MAX, {}};
+constexpr isogate_call kGateCall{sizeof(isogate_call), -1, INT64_MAX, {}};
 
 int dial(int directory) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -55,7 +55,7 @@ TEST_F(GateTest, LetsOnlyTheProcessInThatWasNamed) {
   const int stranger = dial(directory.get());
   ASSERT_GE(stranger, 0);
   const pid_t pid = caller();
-  const Fd peer = gate.accept(pid, milliseconds(5000), sdk::Call(kCall));
+  const Fd peer = gate.accept(pid, milliseconds(5000), sdk::Call(kGateCall));
   ASSERT_TRUE(peer);
   char text[2];
   EXPECT_EQ(::read(peer.get(), text, 2), 2);
@@ -69,7 +69,7 @@ TEST_F(GateTest, LetsOnlyTheProcessInThatWasNamed) {
 TEST_F(GateTest, AStrangerAloneGetsNothingAndTheWaitEnds) {
   Gate gate(directory.get());
   const int stranger = dial(directory.get());
-  EXPECT_FALSE(gate.accept(1, milliseconds(50), sdk::Call(kCall)));
+  EXPECT_FALSE(gate.accept(1, milliseconds(50), sdk::Call(kGateCall)));
   ::close(stranger);
 }
 
@@ -104,7 +104,7 @@ TEST_F(GateTest, LeavesTheSocketOfTheOneThatTookItsPlace) {
   Gate next(directory.get());
   old.reset();
   const pid_t pid = caller();
-  EXPECT_TRUE(next.accept(pid, milliseconds(5000), sdk::Call(kCall)));
+  EXPECT_TRUE(next.accept(pid, milliseconds(5000), sdk::Call(kGateCall)));
   end(pid);
 }
 

@@ -107,7 +107,7 @@ TEST_F(Hostile, NobodyDialsInBesideTheRunner) {
   const Caller x(again, "x"), y(again, "y");
   EXPECT_EQ(x.out("cat /tmp/mark"), "x\n");
   EXPECT_EQ(container_of(again, "x"), container);
-  EXPECT_THAT(again.log(), HasSubstr("others than the runner knocked"));
+  EXPECT_THAT(again.log(), HasSubstr("others than the runner connected"));
   EXPECT_EQ(y.out("cat /tmp/mark"), "y\n");
   again.signal(SIGTERM);
   EXPECT_EQ(again.wait(60), 0);

@@ -5,6 +5,7 @@
 
 #include "plugins/docker/seccomp.h"
 #include "tests/docker/backend_world.h"
+#include "tests/support/processes.h"
 
 // The backend through a real gateway, on a real Engine: what becomes of containers.
 namespace isogate::docker {
@@ -212,6 +213,32 @@ TEST_F(Lifecycle, ManyExecsInOneContainerAtOnce) {
   });
   EXPECT_EQ(done, 48);
   EXPECT_LT(seconds, 20) << "an exec of the Engine for each takes longer";
+}
+
+// faults.md 17 and 18: whatever it left running, and whatever it does at its timeout.
+TEST_F(Lifecycle, NothingAnExecLeavesHoldsItsAnswerOrSurvivesIt) {
+  Gateway gateway(options());
+  const Caller me(gateway, "a");
+  me.run("true");
+  const std::string mark = test::new_mark();
+  const std::string daemons = "sleep " + mark + " & setsid -f sleep " + mark + "; echo same bytes";
+  double plain = 1e9, held = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    plain = std::min(plain, test::seconds_of([&] { EXPECT_EQ(me.out("echo same bytes"), "same bytes\n"); }));
+    held = std::min(held, test::seconds_of([&] { EXPECT_EQ(me.out(daemons), "same bytes\n"); }));
+    EXPECT_TRUE(test::gone_within(1, mark));
+  }
+  EXPECT_LT(held, plain + 1);  // no more than 100 ms when nothing else uses this machine
+  std::vector<std::string> commands = test::stubborn_commands(mark);
+  commands.push_back("f() { setsid sleep " + mark + " & f & f; }; (f) & exec sleep " + mark);
+  for (const std::string& command : commands) {
+    const Answer answer = me.exec(command, {{"timeout_sec", 1}});
+    EXPECT_TRUE(answer.body.value("outcome", "") == "timed_out" || refused(answer, 502, "outcome_unknown"))
+        << answer.text;
+    EXPECT_TRUE(test::gone_within(3, mark)) << test::marked(mark).size() << " survivors of " << command;
+    EXPECT_EQ(me.out("echo works"), "works\n") << "after " << command;
+  }
+  EXPECT_EQ(containers_of(gateway, "a").size(), 1u);
 }
 
 TEST_F(Lifecycle, ADedicatedNetworkIsNobodyElsesAndGoesWithTheSandbox) {

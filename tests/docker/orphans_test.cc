@@ -1,10 +1,7 @@
-// What a lost state directory leaves on an Engine, and deploy/docker-orphans.sh, which finds it.
-#include <cstdlib>
+// What a lost state directory leaves on an Engine, and how a gateway on another one tells and removes it.
 #include <filesystem>
-#include <fstream>
 
 #include "tests/docker/gateways.h"
-#include "tests_dirs.h"
 
 namespace isogate::docker {
 namespace {
@@ -15,87 +12,176 @@ using testing::Not;
 
 class Orphans : public OnEngine {
  protected:
-  void SetUp() override {
-    OnEngine::SetUp();
-    if (IsSkipped()) return;
-    if (test::run_program({"docker", "--version"}).exit_code != 0) GTEST_SKIP() << "no program docker here";
-    fs::create_directories(state_.path() + "/sandboxes");
-  }
   static std::string id_of(char letter) { return "isg-" + std::string(26, letter); }
-  void claim(const std::string& id) { fs::create_directories(state_.path() + "/sandboxes/" + id); }
   Json labels(const std::string& sandbox, const std::string& instance) const {
     return labels_of({instance, "docker", sandbox}, "sandbox");
   }
   std::string container(const std::string& sandbox, const std::string& instance) {
     return create({{"Labels", labels(sandbox, instance)}});
   }
-  std::string volume(const std::string& sandbox, const std::string& instance) const {
+  std::string volume(const std::string& sandbox) const {
     const std::string name = new_name();
-    engine_->create_volume(name, {{"Labels", labels(sandbox, instance)}}, usual());
+    engine_->create_volume(name, {{"Labels", labels(sandbox, instance_)}}, usual());
     return name;
   }
   std::string network(const std::string& sandbox) const {
     return engine_->create_network(new_name(), {{"Labels", labels(sandbox, instance_)}, {"Internal", true}},
                                    usual());
   }
-  test::ProgramResult script(std::vector<std::string> arguments) const {
-    const std::vector<std::string> whole = {
-        "env",        "DOCKER_HOST=" + std::string(std::getenv(variable_)),
-        "bash",       ISOGATE_SOURCE_DIR "/deploy/docker-orphans.sh",
-        arguments[0], "--instance",
-        instance_,    "--state-dir",
-        state_.path()};
-    arguments.erase(arguments.begin());
-    arguments.insert(arguments.begin(), whole.begin(), whole.end());
-    return test::run_program(arguments);
+  static test::Answer ask(const test::Gateway& gateway, const std::string& method,
+                          const std::string& target) {
+    return test::answer_of(test::http_call(gateway.unix_url(), method, target));
   }
-
-  test::TemporaryDirectory state_;
+  static test::ProgramResult cli(const test::Gateway& gateway, std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--state-dir", gateway.state_dir()});
+    return test::run_isogate(std::move(arguments));
+  }
 };
 
 TEST_F(Orphans, AreWhatNoSandboxOfTheStateDirectoryClaims) {
-  const std::string lost = container(id_of('a'), instance_), kept = container(id_of('b'), instance_);
-  const std::string taken = container(id_of('c'), instance_), ready = container(id_of('d'), instance_);
+  const std::string lost = container(id_of('a'), instance_);
   const std::string strange = container(id_of('a'), instance_ + "-other");
-  const std::string lost_volume = volume(id_of('a'), instance_), runners = volume("-", instance_);
+  const std::string lost_volume = volume(id_of('a')), runners = volume("-");
   const std::string lost_network = network(id_of('a'));
-  claim(id_of('b'));
-  claim(id_of('x'));
-  std::ofstream(state_.path() + "/sandboxes/" + id_of('x') + "/made_as") << id_of('c');
-  claim("ready.docker/" + id_of('d'));
-  const auto listed = script({"ls"});
-  EXPECT_EQ(listed.exit_code, 0) << listed.err;
-  for (const std::string& one : {lost, lost_volume, lost_network}) EXPECT_THAT(listed.out, HasSubstr(one));
-  for (const std::string& one : {kept, taken, ready, strange, runners})
-    EXPECT_THAT(listed.out, Not(HasSubstr(one)));
-  for (const std::vector<std::string>& unconfirmed :
-       {std::vector<std::string>{"rm"}, {"rm", "--confirm", "other"}, {"rm", "--confirm", ""}})
-    EXPECT_NE(script(unconfirmed).exit_code, 0);
-  EXPECT_EQ(script({"ls"}).out, listed.out) << "nothing was removed";
-  const auto removed = script({"rm", "--confirm", instance_});
+  test::Gateway gateway(options("warm_pool: 1"));
+  const test::Caller agent(gateway, "agent");
+  agent.run("echo x");
+  EXPECT_TRUE(test::eventually(60, [&] { return containers("sandbox").size() == 2u + 1u; }))
+      << "one is ready";
+
+  const auto listed = ask(gateway, "GET", "/orphans");
+  ASSERT_TRUE(test::succeeded(listed)) << listed.text;
+  EXPECT_EQ(listed.body.at("orphans").size(), 3u) << listed.text;
+  EXPECT_TRUE(listed.body.at("unknown").empty()) << listed.text;
+  for (const std::string& one : {"container " + lost, "network " + lost_network, "volume " + lost_volume})
+    EXPECT_THAT(listed.text, HasSubstr(one));
+  const auto shown = cli(gateway, {"sandbox", "ls", "--orphans"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr(lost));
+
+  for (const auto& [method, target] :
+       {std::pair{"GET", std::string("/orphans")}, {"DELETE", "/orphans/" + id_of('a')}})
+    EXPECT_TRUE(test::refused(agent.call(method, target), 403, "permission_denied")) << "a key is a tenant's";
+  EXPECT_TRUE(test::refused(ask(gateway, "DELETE", "/orphans/" + id_of('b')), 404, "sandbox_not_found"));
+  EXPECT_TRUE(test::refused(ask(gateway, "DELETE", "/orphans/" + id_of('a') + "?backend=none"), 400,
+                            "invalid_request"));
+  EXPECT_EQ(ask(gateway, "GET", "/orphans").body.at("orphans").size(), 3u) << "nothing was removed";
+
+  const auto removed = cli(gateway, {"sandbox", "rm", "--orphan", id_of('a')});
   EXPECT_EQ(removed.exit_code, 0) << removed.err;
-  EXPECT_EQ(script({"ls"}).out, "");
-  for (const std::string& one : {kept, taken, ready, strange}) engine_->inspect(one, usual());
+  EXPECT_EQ(ask(gateway, "GET", "/orphans").body.at("orphans").size(), 0u);
+  engine_->inspect(strange, usual());
   engine_->inspect_volume(runners, usual());
+  EXPECT_EQ(agent.out("echo still here"), "still here\n");
+  EXPECT_THAT(gateway.log(), HasSubstr("orphans_removed"));
 }
 
 TEST_F(Orphans, ThatRunStayUnlessTheyAreMeant) {
   const std::string runs = run({{"Labels", labels(id_of('a'), instance_)}});
-  const std::string its = volume(id_of('a'), instance_);
-  script({"rm", "--confirm", instance_});
+  const std::string its = volume(id_of('a'));
+  test::Gateway gateway(options(""));
+  const auto refusal = ask(gateway, "DELETE", "/orphans/" + id_of('a'));
+  EXPECT_TRUE(test::refused(refusal, 400, "invalid_request"));
+  EXPECT_THAT(refusal.text, HasSubstr("running=true (--running)"));
   EXPECT_EQ(engine_->inspect(runs, usual()).at("State").at("Running"), true);
   engine_->inspect_volume(its, usual());
-  EXPECT_EQ(script({"rm", "--confirm", instance_, "--running"}).exit_code, 0);
-  EXPECT_EQ(script({"ls"}).out, "");
+  EXPECT_TRUE(test::succeeded(ask(gateway, "DELETE", "/orphans/" + id_of('a') + "?running=true")));
+  EXPECT_EQ(ask(gateway, "GET", "/orphans").body.at("orphans").size(), 0u);
 }
 
-TEST_F(Orphans, AreNotToldByAStateDirectoryThatIsNotThere) {
+// The agent is back, with the same id, before anybody looked: its old container is none of the new record's.
+TEST_F(Orphans, IsTheContainerThatAnAgentHadBeforeItsStateWasLost) {
+  auto before = options("");
+  before.yaml += "on_shutdown: keep\n";
+  std::string old_container;
+  {
+    test::Gateway first(before);
+    test::Caller(first, "agent").run("sleep 1000 & echo x");
+    old_container = only("sandbox").at("Id");
+  }
+  test::Gateway gateway(options(""));  // another state directory
+  const test::Caller agent(gateway, "agent");
+  agent.run("echo y > kept");
+  const auto listed = ask(gateway, "GET", "/orphans");
+  ASSERT_EQ(listed.body.at("orphans").size(), 1u) << listed.text;
+  const Json one = listed.body.at("orphans")[0];
+  EXPECT_EQ(one.at("object"), "container " + old_container);
+  EXPECT_EQ(one.at("running"), true);
+  EXPECT_EQ(one.value("agent_id", ""), "agent");
+  const auto removed =
+      cli(gateway, {"sandbox", "rm", "--orphan", "--running", one.at("sandbox_id").get<std::string>()});
+  EXPECT_EQ(removed.exit_code, 0) << removed.err;
+  EXPECT_NE(only("sandbox").at("Id"), old_container);
+  EXPECT_EQ(agent.content("kept"), "y\n");
+}
+
+// Nobody calls for the agent: nothing of its own runs, and its old container is not taken for it.
+TEST_F(Orphans, IsTheOldContainerOfAnAgentThatIsStopped) {
+  auto before = options("");
+  before.yaml += "on_shutdown: keep\n";
+  {
+    test::Gateway first(before);
+    test::Caller(first, "agent").run("echo x");
+  }
+  const std::string old_container = only("sandbox").at("Id");
+  test::Gateway gateway(options(""));
+  const test::Caller agent(gateway, "agent");
+  agent.run("echo y > kept");
+  EXPECT_TRUE(test::succeeded(agent.call("DELETE", "/sandboxes/agent")));
+  const auto listed = ask(gateway, "GET", "/orphans");
+  ASSERT_EQ(listed.body.at("orphans").size(), 1u) << listed.text;
+  const std::string id = listed.body.at("orphans")[0].at("sandbox_id");
+  EXPECT_EQ(listed.body.at("orphans")[0].at("object"), "container " + old_container);
+  EXPECT_TRUE(test::succeeded(ask(gateway, "DELETE", "/orphans/" + id + "?running=true")));
+  EXPECT_EQ(agent.content("kept"), "y\n");
+}
+
+TEST_F(Orphans, AreToldWhereTheAgentIsOnAnotherBackend) {
+  const std::string mine = id_of('q');
+  volume(mine);
+  test::Gateway gateway(options(""));
+  const fs::path sandbox = fs::path(gateway.state_dir()) / "sandboxes" / mine;
+  fs::create_directory(sandbox);
+  const auto whose = [&](const std::string& backend) {
+    test::run_program({"bash", "-c", "printf %s " + backend + " > " + (sandbox / "backend").string()});
+    return ask(gateway, "GET", "/orphans").body.at("orphans").size();
+  };
+  EXPECT_EQ(whose("docker"), 0u);
+  EXPECT_EQ(whose("other"), 1u);
+}
+
+TEST_F(Orphans, IsTheVolumeThatKeepsAnAgentOutUntilItIsRemoved) {
+  auto before = options("workspace: volume");
+  before.yaml += "on_shutdown: keep\n";
+  {
+    test::Gateway first(before);
+    test::Caller(first, "agent").run("echo x > lost");
+  }
+  test::Gateway gateway(options("workspace: volume"));
+  const test::Caller agent(gateway, "agent");
+  const auto refusal = agent.exec("true");
+  EXPECT_EQ(refusal.status, 503) << refusal.text;
+  const auto listed = ask(gateway, "GET", "/orphans");
+  ASSERT_EQ(listed.body.at("orphans").size(), 2u) << listed.text;
+  EXPECT_THAT(listed.text, HasSubstr("\"volume isg-"));
+  const std::string id = listed.body.at("orphans")[0].at("sandbox_id");
+  EXPECT_TRUE(test::succeeded(ask(gateway, "DELETE", "/orphans/" + id + "?running=true")));
+  EXPECT_EQ(agent.out("ls"), "");
+}
+
+TEST_F(Orphans, AreNotToldWhereAnySandboxCannotBeLookedAt) {
   container(id_of('a'), instance_);
-  fs::remove(state_.path() + "/sandboxes");
-  const auto listed = script({"ls"});
-  EXPECT_NE(listed.exit_code, 0);
-  EXPECT_EQ(listed.out, "");
-  EXPECT_THAT(listed.err, HasSubstr("state directory"));
+  test::Gateway gateway(options(""));
+  const fs::path damaged = fs::path(gateway.state_dir()) / "sandboxes" / id_of('x');
+  fs::create_symlink("/nowhere", damaged);
+  const auto listed = ask(gateway, "GET", "/orphans");
+  EXPECT_TRUE(listed.body.at("orphans").empty()) << listed.text;
+  EXPECT_EQ(listed.body.at("unknown").size(), 1u) << listed.text;
+  EXPECT_THAT(listed.text, HasSubstr("what the sandbox " + id_of('x') + " claims is not known"));
+  EXPECT_TRUE(test::refused(ask(gateway, "DELETE", "/orphans/" + id_of('a')), 503, "backend_unavailable"));
+  EXPECT_NE(cli(gateway, {"sandbox", "ls", "--orphans"}).exit_code, 0);
+  fs::remove(damaged);
+  EXPECT_EQ(ask(gateway, "GET", "/orphans").body.at("orphans").size(), 1u);
 }
 
 }  // namespace

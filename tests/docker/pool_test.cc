@@ -16,7 +16,7 @@ using test::Gateway;
 using test::GatewayOptions;
 using testing::HasSubstr;
 
-class WarmPool : public BackendWorld {
+class DockerWarmPool : public BackendWorld {
  protected:
   // Who reads how many are ready wants to know soon.
   GatewayOptions options(const std::string& more = {}, const std::string& config = {}) {
@@ -70,7 +70,7 @@ class WarmPool : public BackendWorld {
   }
 };
 
-TEST_F(WarmPool, ANewAgentTakesWhatIsReadyAndAnotherIsMade) {
+TEST_F(DockerWarmPool, ANewAgentTakesWhatIsReadyAndAnotherIsMade) {
   Gateway gateway(options({}, wish(2)));
   ASSERT_TRUE(are_ready(gateway, 2));
   const auto before = all();
@@ -86,7 +86,7 @@ TEST_F(WarmPool, ANewAgentTakesWhatIsReadyAndAnotherIsMade) {
   EXPECT_EQ(row.at("isolation"), "container") << row;
 }
 
-TEST_F(WarmPool, WhatWasTakenIsRebuiltOnItsOwnWorkspace) {
+TEST_F(DockerWarmPool, WhatWasTakenIsRebuiltOnItsOwnWorkspace) {
   Gateway gateway(options({}, wish(1)));
   ASSERT_TRUE(are_ready(gateway, 1));
   const Caller me(gateway, "a");
@@ -99,7 +99,7 @@ TEST_F(WarmPool, WhatWasTakenIsRebuiltOnItsOwnWorkspace) {
   EXPECT_EQ(me.out("ls -A"), "");
 }
 
-TEST_F(WarmPool, AnAgentThatHasFilesKeepsThem) {
+TEST_F(DockerWarmPool, AnAgentThatHasFilesKeepsThem) {
   test::TemporaryDirectory state("/var/tmp");
   GatewayOptions cold = options(), warm = options({}, wish(1));
   cold.state_dir = warm.state_dir = state.path();
@@ -113,7 +113,7 @@ TEST_F(WarmPool, AnAgentThatHasFilesKeepsThem) {
   EXPECT_EQ(all().size(), 2u);
 }
 
-TEST_F(WarmPool, ItEndsWithTheGatewayAndWhatWasTakenIsKeptWhereThatIsWished) {
+TEST_F(DockerWarmPool, ItEndsWithTheGatewayAndWhatWasTakenIsKeptWhereThatIsWished) {
   test::TemporaryDirectory state("/var/tmp");
   GatewayOptions keep = options("on_shutdown: keep", wish(2));
   keep.state_dir = state.path();
@@ -131,7 +131,7 @@ TEST_F(WarmPool, ItEndsWithTheGatewayAndWhatWasTakenIsKeptWhereThatIsWished) {
   EXPECT_TRUE(succeeded(Caller(again, "a").call("DELETE", "/sandboxes/a?purge=true")));
 }
 
-TEST_F(WarmPool, WhatAKilledGatewayHadReadyIsRemovedByTheNext) {
+TEST_F(DockerWarmPool, WhatAKilledGatewayHadReadyIsRemovedByTheNext) {
   test::TemporaryDirectory state("/var/tmp");
   GatewayOptions warm = options({}, wish(2)), none = options();
   warm.state_dir = none.state_dir = state.path();
@@ -154,7 +154,7 @@ TEST_F(WarmPool, WhatAKilledGatewayHadReadyIsRemovedByTheNext) {
   })) << "their workspaces";
 }
 
-TEST_F(WarmPool, WhatDiesBeforeAnybodyCameIsReplaced) {
+TEST_F(DockerWarmPool, WhatDiesBeforeAnybodyCameIsReplaced) {
   Gateway gateway(options({}, wish(1)));
   ASSERT_TRUE(are_ready(gateway, 1));
   const std::string dead = *all().begin();
@@ -165,7 +165,7 @@ TEST_F(WarmPool, WhatDiesBeforeAnybodyCameIsReplaced) {
   EXPECT_TRUE(eventually(30, [&] { return !all().contains(dead) && all().size() == 2; }));
 }
 
-TEST_F(WarmPool, ItFollowsTheLimitsThatAreAskedFor) {
+TEST_F(DockerWarmPool, ItFollowsTheLimitsThatAreAskedFor) {
   GatewayOptions limited = options();
   limited.yaml = "probe_interval_sec: 1\ninstance: " + instance_ +
                  "\nbackends:\n  - name: docker\n    limits: {memory_mb: 128}\n"
@@ -188,7 +188,7 @@ TEST_F(WarmPool, ItFollowsTheLimitsThatAreAskedFor) {
   EXPECT_FALSE(all().contains(*before.begin()));
 }
 
-TEST_F(WarmPool, VolumesAndNetworksAreMadeAheadToo) {
+TEST_F(DockerWarmPool, VolumesAndNetworksAreMadeAheadToo) {
   Gateway gateway(options({}, wish(1) + ", workspace: volume, network: dedicated"));
   ASSERT_TRUE(are_ready(gateway, 1));
   const auto before = all();
@@ -205,7 +205,7 @@ TEST_F(WarmPool, VolumesAndNetworksAreMadeAheadToo) {
       engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "workspace"}}, usual()).empty());
 }
 
-TEST_F(WarmPool, TheLogNamesTheSandboxThatTookItAlsoOfItsCompanions) {
+TEST_F(DockerWarmPool, TheLogNamesTheSandboxThatTookItAlsoOfItsCompanions) {
   Gateway gateway(options({}, wish(1) + ", network: internal, companions: [{name: web, image: "
                                         "\"isogate-test:small\", command: [sleep, \"600\"]}]"));
   ASSERT_TRUE(announced(gateway, 1)) << gateway.log();
@@ -223,7 +223,7 @@ TEST_F(WarmPool, TheLogNamesTheSandboxThatTookItAlsoOfItsCompanions) {
   EXPECT_TRUE(logs("the container " + id + ".")) << gateway.log();
 }
 
-TEST_F(WarmPool, CheckingAConfigurationMakesNone) {
+TEST_F(DockerWarmPool, CheckingAConfigurationMakesNone) {
   const test::TemporaryDirectory directory("/var/tmp");
   const std::string file = directory.file(
       "isogate.yaml", options({}, wish(2)).yaml + "state_dir: " + directory.path() + "/state\n");

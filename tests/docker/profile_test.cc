@@ -1,5 +1,6 @@
 #include "plugins/docker/profile.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -35,6 +36,8 @@ TEST(DockerProfile, HardensByDefault) {
   EXPECT_EQ(host.at("CapDrop"), Json({"ALL"}));
   EXPECT_FALSE(host.contains("CapAdd"));
   EXPECT_EQ(host.at("SecurityOpt"), Json({"no-new-privileges"}));
+  for (const char* path : {"/proc/interrupts", "/proc/kcore", "/proc/keys", "/sys/devices/virtual/powercap"})
+    EXPECT_THAT(host.at("MaskedPaths"), testing::Contains(path));
   EXPECT_EQ(host.at("NetworkMode"), "none");
   EXPECT_EQ(host.at("ReadonlyRootfs"), true);
   EXPECT_EQ(host.at("Privileged"), false);
@@ -64,12 +67,26 @@ TEST(DockerProfile, MountsWhatIsNeededAndAllButTheWorkspaceReadOnly) {
 
 TEST(DockerProfile, WhatIsAskedForASandboxGoesBeforeTheConfiguration) {
   const Config config;
-  isogate_limits asked{};
-  asked.memory_bytes = 64u << 20;
-  const isogate_limits limits = limits_of(config, asked);
-  EXPECT_EQ(limits.memory_bytes, 64u << 20);
-  EXPECT_EQ(limits.cpu_millis, 1000u);
-  EXPECT_EQ(limits.pids, 256u);
+  Limits asked;
+  asked.set(ISOGATE_LIMIT_MEMORY_BYTES, 64u << 20);
+  const Limits limits = limits_of(config, asked);
+  EXPECT_EQ(limits.get(ISOGATE_LIMIT_MEMORY_BYTES), 64u << 20);
+  EXPECT_EQ(limits.get(ISOGATE_LIMIT_CPU_MILLIS), 1000u);
+  EXPECT_EQ(limits.get(ISOGATE_LIMIT_PIDS), 256u);
+  const auto tmp = [&config](const Limits& of) {
+    return container_of(config, some_parts(), of).at("HostConfig").at("Tmpfs").at("/tmp").get<std::string>();
+  };
+  EXPECT_THAT(tmp(limits), testing::EndsWith(",size=32m")) << "half of the memory that it counts in";
+  EXPECT_THAT(tmp(limits_of(config, {})), testing::EndsWith(",size=64m"));
+}
+
+TEST(DockerProfile, PodmanMasksTheSamePaths) {
+  const Config config;
+  Parts parts = some_parts();
+  parts.podman = true;
+  const Json container = container_of(config, parts, limits_of(config, {})).at("HostConfig");
+  EXPECT_FALSE(container.contains("MaskedPaths"));
+  EXPECT_THAT(container.at("SecurityOpt").dump(), testing::HasSubstr("mask=/proc/kcore:/proc/acpi:"));
 }
 
 TEST(DockerProfile, VolumesStandInForDirectories) {
@@ -96,6 +113,24 @@ TEST(DockerProfile, CopiesHaveVolumesWithoutANameThatAreLabelled) {
   EXPECT_EQ(tools->at("VolumeOptions").at("NoCopy"), true);
   EXPECT_TRUE(carries(tools->at("VolumeOptions").at("Labels"), parts.owner));
   EXPECT_EQ(mount_at(container, "/etc/app")->at("VolumeOptions").at("NoCopy"), false);
+}
+
+TEST(DockerProfile, WhatPodmanAddsBesideAReadOnlyRootCannotBeWritten) {
+  Parts parts = some_parts();
+  Config config;
+  const auto places = [&] {
+    std::vector<std::string> names;
+    const Json made = container_of(config, parts, Limits{});
+    for (const auto& [name, how] : made.at("HostConfig").at("Tmpfs").items()) names.push_back(name);
+    return names;
+  };
+  EXPECT_EQ(places(), std::vector<std::string>({"/tmp"}));
+  parts.podman = true;
+  EXPECT_EQ(places(), std::vector<std::string>({"/run", "/tmp", "/var/tmp"}));
+  config.mounts = {{"/srv/a", "/var/tmp/a", true}};
+  EXPECT_EQ(places(), std::vector<std::string>({"/run", "/tmp"})) << "a mount's place cannot be made in it";
+  config.read_only = false;
+  EXPECT_EQ(places(), std::vector<std::string>({"/tmp"}));
 }
 
 TEST(DockerProfile, ACompanionIsHardenedAsASandboxIs) {

@@ -6,7 +6,8 @@
 #include <fstream>
 
 #include "isogate/backend.hpp"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "lib/limits.h"
 #include "tests/support/program.h"
 
 namespace isogate::docker {
@@ -26,27 +27,24 @@ TEST_F(RecordTest, KeepsAllThatWasMeasured) {
                 .started_at = "2026-01-01T00:00:00.1Z",
                 .pid = 4711,
                 .shape = "shape",
-                .gateway_address = "127.0.0.1",
-                .gateway_port = 9090,
-                .gateway_listeners = "127.0.0.1:9090 [::1]:9090",
-                .evidence = isogate_evidence{}};
-  record.evidence->struct_size = sizeof(isogate_evidence);
-  record.evidence->flags = ISOGATE_EVIDENCE_MEASURED | ISOGATE_EVIDENCE_NETWORK;
-  record.evidence->uid = 12345;
-  record.evidence->ns_net = 4026531840;
-  record.evidence->cap_bounding = UINT64_MAX;
-  record.evidence->limits.memory_bytes = 1u << 29;
+                .proof = Proof{{}, {"127.0.0.1", 9090, "127.0.0.1:9090 [::1]:9090"}}};
+  record.proof->evidence.struct_size = sizeof(isogate_evidence);
+  record.proof->evidence.flags = ISOGATE_EVIDENCE_MEASURED | ISOGATE_EVIDENCE_NETWORK;
+  record.proof->evidence.uid = 12345;
+  record.proof->evidence.ns_net = 4026531840;
+  record.proof->evidence.cap_bounding = UINT64_MAX;
+  Limits{{ISOGATE_LIMIT_MEMORY_BYTES, 1u << 29}}.put(record.proof->evidence);
   write_record(directory.get(), record);
   const auto read = read_record(directory.get());
-  ASSERT_TRUE(read && read->evidence);
+  ASSERT_TRUE(read && read->proof);
   EXPECT_EQ(read->name, record.name);
   EXPECT_EQ(read->id, record.id);
   EXPECT_TRUE(read->socket);
   EXPECT_EQ(read->started_at, record.started_at);
   EXPECT_EQ(read->pid, record.pid);
   EXPECT_EQ(read->shape, record.shape);
-  EXPECT_EQ(read->gateway_listeners, record.gateway_listeners);
-  EXPECT_EQ(std::memcmp(&*read->evidence, &*record.evidence, sizeof(isogate_evidence)), 0);
+  EXPECT_EQ(read->proof->gateway, record.proof->gateway);
+  EXPECT_EQ(std::memcmp(&read->proof->evidence, &record.proof->evidence, sizeof(isogate_evidence)), 0);
   remove_record(directory.get());
   remove_record(directory.get());
   EXPECT_FALSE(read_record(directory.get()));

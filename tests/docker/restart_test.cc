@@ -57,6 +57,51 @@ TEST_F(AnEngineThatGoes, ARestartCostsTheCallsInFlightAndNoWorkspace) {
   })) << gateway.log();
 }
 
+// faults.md 4: nothing of it is left to say good-bye.
+TEST_F(AnEngineThatGoes, AKilledOneCostsWhatGoesThroughItAndIsFoundAgain) {
+  std::vector<std::unique_ptr<Gateway>> all;
+  for (const std::string transport : {"socket", "stream", "exec"}) {
+    GatewayOptions options = options_for(engine_.address(), "transport: " + transport);
+    options.yaml += "instance: by-" + transport + "\n";
+    all.push_back(std::make_unique<Gateway>(options));
+  }
+  const Gateway& gateway = *all.front();
+  const Caller me(gateway, "a");
+  ASSERT_EQ(me.out("echo works"), "works\n");
+  ExecStream beside(me, {{"command", "while [ ! -e go ]; do sleep 0.1; done; echo lived"}}, 100);
+  ASSERT_EQ(beside.next()->at("event"), "start");
+  std::vector<std::unique_ptr<ExecStream>> through;
+  for (size_t i = 1; i < all.size(); ++i) {
+    through.push_back(
+        std::make_unique<ExecStream>(Caller(*all[i], "a"), Json{{"command", "echo up; sleep 100"}}, 100));
+    ASSERT_EQ(through.back()->next()->at("event"), "start");
+    ASSERT_EQ(through.back()->next()->at("event"), "stdout") << "it runs";
+  }
+
+  engine_.kill();
+  for (const auto& stream : through) {
+    Json end;
+    EXPECT_LT(test::seconds_of([&] { end = stream->rest().back(); }), 10.0);
+    EXPECT_EQ(end.at("outcome"), "unknown") << end;
+    EXPECT_TRUE(end.at("exit_code").is_null()) << end;
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(me.out("echo by the runner"), "by the runner\n");
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(
+        refused(Caller(gateway, "new-" + std::to_string(i)).exec("true"), 503, "backend_unavailable"));
+  EXPECT_THAT(gateway.log(), HasSubstr("\"event\":\"breaker_open\""));
+  EXPECT_THAT(me.get("/backends").text, HasSubstr("its circuit breaker is open"));
+  EXPECT_TRUE(succeeded(me.write("go", "")));
+  const auto events = beside.rest();
+  EXPECT_EQ(test::data_of(events, "stdout"), "lived\n");
+  EXPECT_EQ(events.back().at("outcome"), "exited");
+
+  engine_.start_again();
+  for (const auto& each : all)  // 2 s from its socket's return, and a container's start
+    EXPECT_TRUE(eventually(20, [&] { return Caller(*each, "new-0").exec("true").status == 200; }));
+  EXPECT_EQ(me.out("ls; echo works"), "go\nworks\n");
+}
+
 TEST_F(AnEngineThatGoes, AWorkspaceThatWentWithItIsGoneUntilItsSandboxIsDeleted) {
   Gateway gateway(options_for(engine_.address()));
   const Caller me(gateway, "a"), other(gateway, "b");

@@ -1,5 +1,5 @@
 // Programs' standard streams over hijacked connections of a real Engine, and what takes them apart.
-#include "plugins/docker/engine_stream.h"
+#include "plugins/docker/client/engine_stream.h"
 
 #include <sys/socket.h>
 
@@ -84,7 +84,7 @@ struct Pair {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
     other = Fd(ends[1]);
-    stream = std::make_unique<EngineStream>(Transport::adopt(Fd(ends[0])), early, framed);
+    stream = std::make_unique<EngineStream>(net::Transport::adopt(Fd(ends[0])), early, framed);
   }
   void say(const std::string& bytes) const {
     EXPECT_EQ(::send(other.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),

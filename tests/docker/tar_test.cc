@@ -1,5 +1,5 @@
 // What TarWriter writes is what tar(1) reads.
-#include "plugins/docker/tar.h"
+#include "plugins/docker/client/tar.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -8,6 +8,15 @@ skip() {
   exit 77
 }
 
+# Prints a Go of 1.26 or newer.
+find_go() {
+  local go
+  for go in "$(command -v go || true)" /usr/local/go/bin/go; do
+    [ -x "$go" ] && "$go" version | grep -qE 'go1\.(2[6-9]|[3-9])' && echo "$go" && return
+  done
+  return 1
+}
+
 cache=${ISOGATE_DOCKER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/isogate-docker}
 
 # ask METHOD PATH [curl option…]: the answer's body; fails for an answer that is no success.

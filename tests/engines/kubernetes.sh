@@ -1,26 +1,33 @@
 #!/usr/bin/env bash
-# A Kubernetes cluster of one node for the tests, from Debian's packages alone: 1.20.2, etcd, containerd, runc.
+# A Kubernetes cluster of one node for the tests: a current one, from the Go proxy, or 1.20.2, from Debian's packages
+# alone (ISOGATE_TEST_KUBERNETES_VERSION=1.20 for a new DIR), with Debian's etcd, containerd and runc.
 #
-#   kubernetes.sh up [DIR]                      starts one in DIR, or what of it has died, with the images
-#                                               isogate-test:small and :base of docker.sh; tries a pod; prints the path
-#                                               of the administrator's kubeconfig
-#   kubernetes.sh import DIR NAME ARCHIVE       a root file system (tar) as an image of the node
-#   kubernetes.sh runner DIR PROGRAM                an isogate-runner as an image of the node; prints its name
-#   kubernetes.sh agents DIR                    installs agents.x-k8s.io and starts its controller (kubernetes/agents.sh)
-#   kubernetes.sh down [DIR]                    ends it, with all that is its own
+#   kubernetes.sh up [DIR]                 starts one in DIR, or what of it has died, with network policies in force and
+#                                          the images isogate-test:small and :base of docker.sh; tries a pod; prints the
+#                                          path of the administrator's kubeconfig
+#   kubernetes.sh import DIR NAME ARCHIVE  a root file system (tar) as an image of the node
+#   kubernetes.sh runner DIR PROGRAM       an isogate-runner as an image of the node; prints its name
+#   kubernetes.sh agents DIR               installs agents.x-k8s.io and starts its controller (kubernetes/agents.sh)
+#   kubernetes.sh no-policies DIR          network policies are not in force: stops the engine, with all of its rules
+#   kubernetes.sh policies DIR             and are again
+#   kubernetes.sh build [VERSION…]         what has to be built for `up`, and no more; prints the directories
+#   kubernetes.sh built [VERSION…]         whether it is: exits with 77 where it is not
+#   kubernetes.sh down [DIR]               ends it, with all that is its own
 #
 # Exits with 77 where there can be none, with the reason on stderr. Pods need imagePullPolicy Never.
-# The programs are built by kubernetes/build.sh, once.
+# The programs are built by kubernetes/build.sh or kubernetes/current.sh, once.
 set -euo pipefail
 name=kubernetes.sh
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 . "$here/common.sh"
+. "$here/kubernetes/versions.sh"
 . "$here/kubernetes/settings.sh"
 . "$here/kubernetes/objects.sh"
 
+version=${ISOGATE_TEST_KUBERNETES_VERSION:-1.34}
 node=isogate-node
 # Killed in this order. Each has a pid file and a log of its name in DIR.
-parts="agents kubelet containerd kube-scheduler kube-controller-manager kube-apiserver etcd"
+parts="policies agents kubelet containerd kube-scheduler kube-controller-manager kube-apiserver etcd"
 
 choose() {
   dir=$(realpath -m "${1:-/var/tmp/isogate-kubernetes-$(id -u)}")
@@ -33,8 +40,8 @@ choose() {
 can_run() {
   local program
   [ "$(id -u)" -eq 0 ] || skip "not started by root"
-  for program in etcd containerd ctr runc openssl jq ip nsenter /usr/lib/cni/bridge; do
-    command -v "$program" > /dev/null || skip "$program is not installed (apt-get install etcd-server containerd runc containernetworking-plugins golang-1.19-go dpkg-dev)"
+  for program in etcd containerd ctr runc openssl jq ip nsenter python3 iptables-restore ip6tables-restore /usr/lib/cni/bridge; do
+    command -v "$program" > /dev/null || skip "$program is not installed (scripts/install-deps.sh --tests)"
   done
 }
 
@@ -55,6 +62,7 @@ make_bridge() {
     if ip link add "$bridge" address "02:69:73:67:38:$(printf %02x "$number")" type bridge 2> /dev/null; then
       ip address add "$net.1/24" dev "$bridge"
       ip link set "$bridge" up
+      between_pods -I 2> /dev/null || true
       return
     fi
   done
@@ -101,8 +109,12 @@ remove_cgroups() {
   done
 }
 
+# A Docker Engine lets the machine drop what it forwards, also from pod to pod.
+between_pods() { iptables --wait "$1" FORWARD -i "$bridge" -o "$bridge" -j ACCEPT; }
+
 remove_bridge() {
   local link
+  between_pods -D 2> /dev/null || true
   for link in $(ip -o link show master "$bridge" 2> /dev/null | sed 's/^[0-9]*: \([^@:]*\).*/\1/'); do
     ip link delete "$link" 2> /dev/null || true
   done
@@ -115,7 +127,7 @@ prepare() {
   mkdir -p -m 0711 "$dir"
   etcd_port=$(free_port) peer_port=$(free_port) api_port=$(free_port) kubelet_port=$(free_port)
   make_bridge
-  declare -p bridge net etcd_port peer_port api_port kubelet_port | sed 's/^declare -- //' > "$dir/settings"
+  declare -p version bridge net etcd_port peer_port api_port kubelet_port | sed 's/^declare -- //' > "$dir/settings"
   make_cgroups
   mkdir "$dir/log"
   (
@@ -190,7 +202,7 @@ launch_apiserver() {
     --etcd-certfile "$pki/apiserver.crt" --etcd-keyfile "$pki/apiserver.key" \
     --cert-dir "$pki" --tls-cert-file "$pki/apiserver.crt" --tls-private-key-file "$pki/apiserver.key" \
     --client-ca-file "$pki/ca.crt" --token-auth-file "$dir/tokens" --authorization-mode Node,RBAC \
-    --enable-admission-plugins NodeRestriction,PodSecurityPolicy --allow-privileged \
+    --enable-admission-plugins "$admission" --allow-privileged \
     --service-account-issuer https://kubernetes.default.svc \
     --service-account-signing-key-file "$pki/service-accounts.key" \
     --service-account-key-file "$pki/service-accounts.key" \
@@ -201,11 +213,11 @@ launch_apiserver() {
 # The controller manager makes the volumes of claims, directories in the node's /tmp that every user may write to.
 launch_controllers() {
   launch kube-scheduler "$bin/kube-scheduler" --kubeconfig "$dir/kubeconfig-kube-scheduler" --leader-elect=false \
-    --port 0 --secure-port 0
+    "${no_ports[@]}"
   (
     umask 0
     on_node kube-controller-manager "$bin/kube-controller-manager" \
-      --kubeconfig "$dir/kubeconfig-kube-controller-manager" --leader-elect=false --port 0 --secure-port 0 \
+      --kubeconfig "$dir/kubeconfig-kube-controller-manager" --leader-elect=false "${no_ports[@]}" \
       --use-service-account-credentials --service-account-private-key-file "$dir/pki/service-accounts.key" \
       --root-ca-file "$dir/pki/ca.crt" --enable-hostpath-provisioner --flex-volume-plugin-dir "$dir/volume-plugins"
   )
@@ -214,8 +226,7 @@ launch_controllers() {
 launch_kubelet() {
   on_node kubelet "$bin/kubelet" --config "$dir/kubelet.yaml" --kubeconfig "$dir/kubeconfig-kubelet" \
     --hostname-override "$node" --node-ip "$net.1" --root-dir "$dir/kubelet" --cert-dir "$dir/pki" \
-    --container-runtime remote --container-runtime-endpoint "unix://$dir/containerd.sock" \
-    --enforce-node-allocatable= \
+    "${runtime[@]}" --container-runtime-endpoint "unix://$dir/containerd.sock" --enforce-node-allocatable= \
     --make-iptables-util-chains=false
 }
 
@@ -324,13 +335,10 @@ remove() {
 
 up() {
   can_run
-  bin=$("$here/kubernetes/build.sh") || skip "there are no programs of Kubernetes"
-  if runs "$dir/node.pid"; then
-    . "$dir/settings"
-  else
-    remove
-    prepare
-  fi
+  runs "$dir/node.pid" || remove
+  [ ! -e "$dir/settings" ] || . "$dir/settings"
+  choose_version
+  [ -e "$dir/settings" ] || prepare
   launch_node
   on_node containerd containerd --config "$dir/containerd.toml"
   launch_etcd
@@ -343,8 +351,9 @@ up() {
   create_objects
   launch_controllers
   launch_kubelet
+  add_policies
   write_account_kubeconfig
-  await 120 kubelet node_is_ready
+  await 240 kubelet node_is_ready
   wait "$importer" || exit
   try_pod
   fill_shared
@@ -368,6 +377,20 @@ add_agents() {
     --metrics-bind-address 0 --leader-elect=false --enable-webhook=false --extensions
 }
 
+add_policies() {
+  . "$dir/settings"
+  runs "$dir/policies.pid" || rm -f "$dir/policies.ready"
+  on_node policies python3 "$here/kubernetes/policies.py" "https://127.0.0.1:$api_port" "$dir"
+  await 20 policies test -e "$dir/policies.ready"
+}
+
+# One that was killed has left rules, which another one knows to remove.
+remove_policies() {
+  [ ! -e "$dir/policies.ready" ] || add_policies
+  end "$dir/policies.pid"
+  [ ! -e "$dir/policies.ready" ] || { note "not all rules are gone: $(tail -n 1 "$dir/log/policies")"; return 1; }
+}
+
 verb=${1:-}
 shift || true
 case $verb in
@@ -381,6 +404,19 @@ case $verb in
     import_runner "${2:?PROGRAM}"
     ;;
   agents) choose "${1:?DIR}"; add_agents ;;
+  policies) choose "${1:?DIR}"; add_policies ;;
+  no-policies) choose "${1:?DIR}"; remove_policies ;;
+  build | built)
+    [ "$verb" = build ] || export ISOGATE_KUBERNETES_BUILD=no
+    for version in "${@:-$version}"; do
+      choose_version
+      echo "$bin"
+    done
+    ;;
   down) choose "${1:-}"; remove ;;
-  *) echo "usage: kubernetes.sh up [DIR] | import DIR NAME ARCHIVE | runner DIR PROGRAM | agents DIR | down [DIR]" >&2; exit 2 ;;
+  *)
+    echo "usage: kubernetes.sh up [DIR] | import DIR NAME ARCHIVE | runner DIR PROGRAM | agents DIR |" >&2
+    echo "  policies DIR | no-policies DIR | build [VERSION…] | built [VERSION…] | down [DIR]" >&2
+    exit 2
+    ;;
 esac

@@ -1,5 +1,6 @@
 #include <signal.h>
 
+#include <chrono>
 #include <thread>
 
 #include "tests/faults/faults.h"
@@ -30,6 +31,10 @@ TEST_F(Drain, WhatFinishesInTimeFinishesAndTheRestIsKilled) {
   std::vector<std::unique_ptr<HttpConnection>> open;
   for (int i = 0; i < 10; ++i) open.push_back(std::make_unique<HttpConnection>(gateway->url()));
   const Caller me(*gateway, "agent-0");
+  const auto told = std::chrono::steady_clock::now();
+  const auto since = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - told).count();
+  };
   gateway->signal(SIGTERM);
   EXPECT_TRUE(eventually(2, [&] { return me.get("/readyz").status == 503; })) << "/readyz still says ready";
   EXPECT_TRUE(refused(me.get("/readyz"), 503, "draining"));
@@ -49,8 +54,10 @@ TEST_F(Drain, WhatFinishesInTimeFinishesAndTheRestIsKilled) {
     EXPECT_EQ(end.at("event"), "exit");
     EXPECT_EQ(end.at("outcome"), "killed") << end;
     EXPECT_EQ(end.at("exit_code"), 137);
+    EXPECT_GE(since(), 5.5) << "it was not given its time";
   }
   EXPECT_EQ(gateway->wait(20), 0) << gateway->log();
+  EXPECT_LT(since(), 6 + 10.0) << "the deadline is passed";
   EXPECT_TRUE(gone_within(1, mark));
 }
 

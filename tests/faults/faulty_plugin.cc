@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "isogate/backend.hpp"
@@ -22,6 +23,18 @@ void spin() {
 // Whatever is asked of it.
 void hang(unsigned seconds) {
   while (seconds > 0) seconds = ::sleep(seconds);
+}
+
+// Where the file `of` holds `how`, and as long as it does.
+void hang_while(const std::string& of, std::string_view how, unsigned seconds) {
+  for (unsigned tenth = 0; tenth < 10 * seconds; ++tenth) {
+    char now[32];
+    const int fd = ::open(of.c_str(), O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : ::read(fd, now, sizeof now);
+    if (fd >= 0) ::close(fd);
+    if (n <= 0 || std::string_view(now, static_cast<size_t>(n)) != how) return;
+    ::usleep(100'000);
+  }
 }
 
 void fail_as_told(std::string_view how) {
@@ -86,6 +99,7 @@ class FaultyBackend final : public sdk::Backend {
       pollfd cancelled{call.cancel_fd(), POLLIN, 0};
       ::poll(&cancelled, 1, 8000);
     }
+    if (told == "slow45") return hang_while(probe_file_, told, 45);
     fail_as_told(told);
   }
   std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec& spec,

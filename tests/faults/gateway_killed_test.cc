@@ -86,6 +86,33 @@ TEST_F(GatewayKilled, AllOfItAtOnceLeavesNothing) {
   for (const auto& [command, row] : journal) EXPECT_TRUE(row.ended) << command;
 }
 
+// Who watches its cgroups is killed with it, so that nobody ends its trees before the next one starts.
+TEST_F(GatewayKilled, WhatOutlivedItIsReapedAtTheNextStart) {
+  const auto gateway = start(kLocal);
+  if (backend_row(Caller(*gateway, "a"), "local").at("detail").dump().find("cgroup2 leaf") ==
+      std::string::npos)
+    GTEST_SKIP() << "here trees are not in cgroups";
+  const std::string mark = new_mark();
+  const auto stream = tree(Caller(*gateway, "a"), mark);
+  std::vector<pid_t> all = descendants_of(gateway->pid());
+  all.push_back(gateway->pid());
+  const std::vector<pid_t> programs = marked(mark);
+  std::erase_if(all, [&](pid_t pid) { return std::count(programs.begin(), programs.end(), pid) > 0; });
+  for (const pid_t pid : all) ::kill(pid, SIGSTOP);  // none sees another's end
+  for (const pid_t pid : all)
+    EXPECT_TRUE(eventually(5, [&] { return stands_still(pid); })) << command_line(pid);
+  for (const pid_t pid : all) ::kill(pid, SIGKILL);
+  EXPECT_EQ(gateway->wait(5), 128 + SIGKILL);
+  expect_lost(*stream);
+  if (gone_within(0.5, mark)) GTEST_SKIP() << "nothing outlives it here";
+  const auto next = start(kLocal, gateway->state_dir());
+  EXPECT_TRUE(gone_within(2, mark)) << marked(mark).size() << " of an earlier gateway run on";
+  next->stop();
+  const JournalRow row = journal_of(next->state_dir())[command_of(mark)];
+  EXPECT_EQ(row.outcome, "unknown");
+  EXPECT_EQ(row.reason, "gateway_crash");
+}
+
 TEST_F(GatewayKilled, AHostAloneCostsItsCallsAndNothingElse) {
   const auto gateway = start(kLocal);
   const Caller me(*gateway, "a");

@@ -40,7 +40,7 @@ TEST_P(HostileHost, CostsNobodyElseAnything) {
   const double supervisor = cpu_seconds(gateway->pid());
   long most = before;
   double slowest = 0;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(6);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
   while (std::chrono::steady_clock::now() < until) {
     slowest = std::max(slowest, seconds_of([&] { EXPECT_EQ(me.get("/livez").status, 200); }));
     slowest = std::max(slowest, seconds_of([&] { EXPECT_EQ(me.out("echo works"), "works\n"); }));
@@ -48,9 +48,16 @@ TEST_P(HostileHost, CostsNobodyElseAnything) {
   }
   EXPECT_LT(slowest, 1.0) << "somebody else's call waits for the hostile host";
   EXPECT_LT(most - before, kib_bound(32 * 1024)) << "KiB more in the front";
-  EXPECT_LT(cpu_seconds(gateway->pid()) - supervisor, 1.5) << "of the supervisor's processor time in 6 s";
+  EXPECT_LT(cpu_seconds(gateway->pid()) - supervisor, 1.0) << "of the supervisor's processor time in 3 s";
   EXPECT_EQ(front_of(*gateway), front) << "the front died of it";
   EXPECT_EQ(host_of(*gateway, "local"), other) << "another backend's host died of it";
+  // Which misbehaves while the gateway ends did not end in order.
+  gateway->signal(SIGTERM);
+  const int code = gateway->wait(45);
+  EXPECT_TRUE(code == 0 ||
+              (code == 1 && gateway->log().find("backend_host_exit_unclean") != std::string::npos))
+      << code << "\n"
+      << gateway->log();
 }
 
 // It is ended each time, and not started again and again.

@@ -306,7 +306,7 @@ TEST_F(PluginFails, CallsOfOneTenantThatHangEndNobodyElses) {
   ASSERT_TRUE(eventually(10, [&] { return works(*gateway, 'b'); }));
   const pid_t host = host_of(*gateway, "faulty");
   ExecStream witness(of(*gateway, 'b', "waits"),
-                     {{"argv", {"wait"}}, {"backend", "faulty"}, {"timeout_sec", 40}}, 60);
+                     {{"argv", {"wait"}}, {"backend", "faulty"}, {"timeout_sec", 30}}, 60);
   ASSERT_EQ(witness.next()->at("event"), "start");
   std::vector<std::unique_ptr<ExecStream>> streams;
   hang(*gateway, 'a', 24, streams);
@@ -362,6 +362,7 @@ TEST_F(PluginFails, AHostThatStandsStillIsReplaced) {
   ASSERT_TRUE(up_within(10, *gateway));
   const pid_t host = host_of(*gateway, "faulty");
   ASSERT_EQ(::kill(host, SIGSTOP), 0);
+  ASSERT_TRUE(eventually(10, [&] { return stands_still(host); }));
   Answer answer;
   const double took = seconds_of([&] {
     answer = Caller(*gateway, "faulty")

@@ -1,9 +1,11 @@
-#include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
+#include <future>
 #include <map>
 
+#include "tests/faults/disk.h"
 #include "tests/faults/faults.h"
 #include "tests_dirs.h"
 
@@ -21,8 +23,8 @@ class SandboxSteps : public testing::Test {
     begin();
   }
   // On the state of the one before, which has ended.
-  void begin() {
-    const std::string state_dir = gateways_.empty() ? "" : gateways_.back()->state_dir();
+  void begin() { begin(gateways_.empty() ? "" : gateways_.back()->state_dir()); }
+  void begin(const std::string& state_dir) {
     gateways_.push_back(
         start("min_isolation: namespace\nbackends:\n  - name: staged\n    plugin: " ISOGATE_BUILD_DIR
               "/test_plugins/staged.so\n    config: {stage: " +
@@ -239,25 +241,24 @@ TEST_F(SandboxSteps, APurgeThatACrashInterruptsIsFinishedByTheNextGateway) {
 
 // The store of a front that cannot write: what was opened is closed, and the agent works when it can again.
 TEST_F(SandboxSteps, ACommitThatFailsClosesWhatWasOpened) {
-  const std::string state = gateway().state_dir() + "/front/state.db";
-  gateway().stop();
-  sqlite3* db = nullptr;
-  ASSERT_EQ(sqlite3_open(state.c_str(), &db), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(db,
-                         "CREATE TRIGGER full BEFORE INSERT ON sandboxes WHEN NEW.state = 'active' BEGIN "
-                         "SELECT RAISE(ABORT, 'full'); END",
-                         nullptr, nullptr, nullptr),
-            SQLITE_OK);
-  sqlite3_close(db);
-  begin();
-  EXPECT_TRUE(refused(run(), 507, "quota_exceeded"));
-  EXPECT_EQ(left(".place"), 0u) << "what could not be recorded is left open";
-  gateway().stop();
-  ASSERT_EQ(sqlite3_open(state.c_str(), &db), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(db, "DROP TRIGGER full", nullptr, nullptr, nullptr), SQLITE_OK);
-  sqlite3_close(db);
-  begin();
+  Disk disk(16);
+  if (!disk.usable()) GTEST_SKIP() << "no file system can be mounted here";
+  const std::string state = disk.path() + "/state";
+  begin(state);
+  fail("slow-made");
+  auto answer = std::async(std::launch::async, [this] { return run(); });
+  ASSERT_TRUE(eventually(10, [this] { return left(".place") == 1; }));
+  disk.make_read_only();
+  fail("");
+  EXPECT_TRUE(refused(answer.get(), 507, "quota_exceeded"));
+  EXPECT_TRUE(eventually(10, [this] { return left(".place") == 0; }))
+      << "what could not be recorded is left open";
+  gateway().signal(SIGTERM);
+  EXPECT_NE(gateway().wait(45), -1);
+  disk.repair();
+  begin(state);
   EXPECT_TRUE(is_sound(run()));
+  gateway().stop();
 }
 
 }  // namespace

@@ -1,52 +1,13 @@
-#include <sys/mount.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <thread>
 
+#include "tests/faults/disk.h"
 #include "tests/faults/faults.h"
 
 // A disk that takes no write for a while, as a file system that is frozen does: what one tenant writes to it
 // costs that tenant's calls, and nobody else's.
 namespace isogate::test {
 namespace {
-
-bool succeeds(const std::vector<std::string>& argv) { return run_program(argv).exit_code == 0; }
-
-// An ext4 of its own on a loop device, mounted.
-class Disk {
- public:
-  Disk() {
-    const std::string image = place_.path() + "/image";
-    mounted_ = is_root() && succeeds({"truncate", "-s", "256M", image}) &&
-               succeeds({"mkfs.ext4", "-q", "-F", image}) && ::mkdir(path().c_str(), 0711) == 0 &&
-               succeeds({"mount", "-o", "loop,noatime", image, path()});
-    if (mounted_ && ::chmod(path().c_str(), 0711) != 0) ADD_FAILURE() << "chmod";
-  }
-  ~Disk() {
-    thaw();
-    if (!mounted_) return;
-    EXPECT_TRUE(eventually(20, [&] { return succeeds({"umount", path()}); }));
-  }
-  Disk(const Disk&) = delete;
-  Disk& operator=(const Disk&) = delete;
-
-  [[nodiscard]] bool usable() const { return mounted_; }
-  [[nodiscard]] std::string path() const { return place_.path() + "/disk"; }
-  // Whatever becomes of this test, not for longer than two minutes.
-  void freeze() {
-    frozen_ = true;
-    ASSERT_TRUE(succeeds(
-        {"sh", "-c", "(sleep 120; fsfreeze -u \"$1\") >/dev/null 2>&1 & fsfreeze -f \"$1\"", "sh", path()}));
-  }
-  void thaw() {
-    if (!std::exchange(frozen_, false)) return;
-    EXPECT_TRUE(succeeds({"fsfreeze", "-u", path()}));
-  }
-
- private:
-  TemporaryDirectory place_;
-  bool mounted_ = false, frozen_ = false;
-};
 
 class SlowDisk : public testing::Test {
  protected:
@@ -103,7 +64,7 @@ TEST_F(SlowDisk, OneTenantsDurableWritesEndNobodysExecs) {
     slowest = std::max(slowest, seconds_of([&] { EXPECT_EQ(other.out("echo works"), "works\n"); }));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  EXPECT_LT(slowest, 2.0);
+  EXPECT_LT(slowest, 10.0) << "as long as the disk stands still";
   EXPECT_NE(gateway_->log().find("backend_call_abandoned"), std::string::npos) << "nothing hung at all";
   EXPECT_EQ(host_of(*gateway_, "local"), host) << "the host was replaced";
   disk_.thaw();

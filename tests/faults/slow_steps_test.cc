@@ -45,7 +45,7 @@ class SlowSteps : public testing::Test {
     gateway_->signal(SIGTERM);
     EXPECT_EQ(gateway_->wait(seconds), 1);
     const std::string log = gateway_->log();
-    const size_t line = log.find("\"sandboxes left\"");
+    const size_t line = log.find("\"sandboxes_left_open\"");
     ASSERT_NE(line, log.npos) << log;
     EXPECT_NE(log.substr(line, log.find('\n', line) - line).find(ids[0]), log.npos) << log;
     EXPECT_TRUE(places(two_).empty());

@@ -110,7 +110,7 @@ class StagedBackend final : public sdk::Backend {
     probe.locality = ISOGATE_LOCALITY_HOST;
     probe.capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_PROVEN_EXECS;
   }
-  std::unique_ptr<sdk::Sandbox> open(const sdk::Call&, const isogate_sandbox_spec& spec,
+  std::unique_ptr<sdk::Sandbox> open(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                      isogate_sandbox_info& info) override {
     const std::string id(sdk::view(spec.sandbox_id));
     const bool there = stage_.has(id + ".workspace"), runs = stage_.has(id + ".place");
@@ -121,6 +121,7 @@ class StagedBackend final : public sdk::Backend {
       throw sdk::Error(ISOGATE_SANDBOX_LOST, "its workspace is gone");
     stage_.make(id + ".workspace");
     stage_.make(id + ".place");
+    if (!attach_only) stage_.hang("made", call);
     if (!attach_only) stage_.check("made");
     info.isolation = ISOGATE_ISOLATION_NAMESPACE;
     info.flags = (there ? ISOGATE_SANDBOX_ATTACHED : 0u) | (runs ? 0u : ISOGATE_SANDBOX_FRESH);

@@ -49,20 +49,16 @@ TEST_P(Survivors, AChildThatHoldsStdoutCostsNoTime) {
 
 // 18: whatever it does at its timeout.
 TEST_P(Survivors, NothingIsLeftAfterATimeout) {
-  for (const std::string& how :
-       {std::string("trap '' TERM INT HUP; while :; do sleep MARK; done"),
-        std::string("setsid -f sh -c 'trap \"\" TERM HUP; sleep MARK; sleep MARK'; ( ( setsid sleep MARK & ) "
-                    "& ); sleep MARK"),
-        std::string("for i in $(seq 60); do ( setsid sh -c 'sleep MARK & sleep MARK' & ); done; sleep MARK"),
-        std::string("f() { setsid sh -c 'sleep MARK' & sleep 0.01; f; }; f"),
-        std::string("sleep MARK & kill -STOP $!; setsid -f sh -c 'kill -STOP $$; : MARK'; kill -STOP $$")}) {
-    const std::string mark = new_mark();
-    std::string command = how;
-    for (size_t at; (at = command.find("MARK")) != std::string::npos;) command.replace(at, 4, mark);
+  const std::string mark = new_mark();
+  std::vector<std::string> commands = stubborn_commands(mark);
+  commands.push_back("f() { setsid sh -c 'sleep " + mark + "' & sleep 0.01; f; }; f");
+  commands.push_back("sleep " + mark + " & kill -STOP $!; setsid -f sh -c 'kill -STOP $$; : " + mark +
+                     "'; kill -STOP $$");
+  for (const std::string& command : commands) {
     const Json result = me().run(command, {{"timeout_sec", 1}});
-    EXPECT_EQ(result.at("outcome"), "timed_out") << how;
-    EXPECT_TRUE(gone_within(GetParam().bound, mark)) << marked(mark).size() << " survivors of " << how;
-    EXPECT_LT(result.at("duration_ms").get<double>(), 1000 + 1000 * GetParam().bound) << how;
+    EXPECT_EQ(result.at("outcome"), "timed_out") << command;
+    EXPECT_TRUE(gone_within(GetParam().bound, mark)) << marked(mark).size() << " survivors of " << command;
+    EXPECT_LT(result.at("duration_ms").get<double>(), 1000 + 1000 * GetParam().bound) << command;
   }
 }
 

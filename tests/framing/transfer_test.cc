@@ -135,6 +135,7 @@ TEST_F(Transfers, ABackendThatStopsDoesNotHoldAClient) {
   const pid_t host = host_of(other, "local");
   ASSERT_GT(host, 0);
   ::kill(host, SIGSTOP);
+  ASSERT_TRUE(eventually(10, [host] { return stands_still(host); }));
   const auto began = std::chrono::steady_clock::now();
   std::vector<std::future<int>> calls;
   const auto call = [&](const std::string& method, const std::string& path, const std::string& body) {

@@ -1,4 +1,4 @@
-#include "gateway/front/admission.h"
+#include "gateway/front/exec/admission.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "gateway/front/api_error.h"
+#include "gateway/front/base/api_error.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "gateway/front/auth.h"
+#include "gateway/front/http/auth.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "gateway/base/hash.h"
+#include "lib/hash.h"
 
 namespace isogate::front {
 namespace {

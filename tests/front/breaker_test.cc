@@ -1,4 +1,4 @@
-#include "gateway/front/breaker.h"
+#include "gateway/front/sandboxes/breaker.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using State = Breaker::State;
+using BreakerState = Breaker::State;
 
-Breaker::Time at(std::chrono::milliseconds since) { return Breaker::Time{} + std::chrono::hours(1) + since; }
+Breaker::Time after(std::chrono::milliseconds since) {
+  return Breaker::Time{} + std::chrono::hours(1) + since;
+}
 
 // Each of another sandbox.
 void fail(Breaker& breaker, Breaker::Time now, int times = 1) {
@@ -19,44 +21,45 @@ void fail(Breaker& breaker, Breaker::Time now, int times = 1) {
 
 TEST(Breaker, OpensAfterThreeFailuresInARow) {
   Breaker breaker;
-  fail(breaker, at(seconds(0)), 2);
-  EXPECT_FALSE(breaker.blocked(at(seconds(0))));
-  EXPECT_EQ(breaker.reason(at(seconds(0))), "");
+  fail(breaker, after(seconds(0)), 2);
+  EXPECT_FALSE(breaker.blocked(after(seconds(0))));
+  EXPECT_EQ(breaker.reason(after(seconds(0))), "");
   breaker.succeeded();
-  fail(breaker, at(seconds(0)), 2);
-  EXPECT_EQ(breaker.state(at(seconds(0))), State::kClosed) << "a success between begins the count anew";
-  fail(breaker, at(seconds(0)));
-  EXPECT_EQ(breaker.state(at(seconds(0))), State::kOpen);
-  EXPECT_TRUE(breaker.blocked(at(seconds(0))));
+  fail(breaker, after(seconds(0)), 2);
+  EXPECT_EQ(breaker.state(after(seconds(0))), BreakerState::kClosed)
+      << "a success between begins the count anew";
+  fail(breaker, after(seconds(0)));
+  EXPECT_EQ(breaker.state(after(seconds(0))), BreakerState::kOpen);
+  EXPECT_TRUE(breaker.blocked(after(seconds(0))));
 }
 
 TEST(Breaker, OneSandboxThatFailsAgainAndAgainDoesNotOpenIt) {
   Breaker breaker;
-  for (int i = 0; i < 50; ++i) breaker.failed(at(seconds(i)), "one", "contact lost");
-  EXPECT_EQ(breaker.state(at(seconds(50))), State::kClosed);
-  breaker.failed(at(seconds(50)), "two", "contact lost");
-  breaker.failed(at(seconds(50)), "three", "contact lost");
-  EXPECT_EQ(breaker.state(at(seconds(50))), State::kOpen);
+  for (int i = 0; i < 50; ++i) breaker.failed(after(seconds(i)), "one", "contact lost");
+  EXPECT_EQ(breaker.state(after(seconds(50))), BreakerState::kClosed);
+  breaker.failed(after(seconds(50)), "two", "contact lost");
+  breaker.failed(after(seconds(50)), "three", "contact lost");
+  EXPECT_EQ(breaker.state(after(seconds(50))), BreakerState::kOpen);
 }
 
 TEST(Breakers, WhatOneTenantDoesClosesNothingForAnother) {
   Breakers breakers;
-  EXPECT_FALSE(breakers.failed("a", "1", at(seconds(0)), "contact lost"));
-  EXPECT_FALSE(breakers.failed("a", "2", at(seconds(0)), "contact lost"));
-  EXPECT_TRUE(breakers.failed("a", "3", at(seconds(0)), "contact lost")) << "told once";
-  EXPECT_FALSE(breakers.failed("a", "4", at(seconds(0)), "contact lost"));
-  EXPECT_TRUE(breakers.blocked("a", at(seconds(1))));
-  EXPECT_FALSE(breakers.blocked("b", at(seconds(1))));
-  EXPECT_EQ(breakers.reason("b", at(seconds(1))), "");
+  EXPECT_FALSE(breakers.failed("a", "1", after(seconds(0)), "contact lost"));
+  EXPECT_FALSE(breakers.failed("a", "2", after(seconds(0)), "contact lost"));
+  EXPECT_TRUE(breakers.failed("a", "3", after(seconds(0)), "contact lost")) << "told once";
+  EXPECT_FALSE(breakers.failed("a", "4", after(seconds(0)), "contact lost"));
+  EXPECT_TRUE(breakers.blocked("a", after(seconds(1))));
+  EXPECT_FALSE(breakers.blocked("b", after(seconds(1))));
+  EXPECT_EQ(breakers.reason("b", after(seconds(1))), "");
   EXPECT_EQ(breakers.last_failure("b"), "");
   breakers.recovered();
-  EXPECT_FALSE(breakers.blocked("a", at(seconds(1)))) << "a good probe closes all";
+  EXPECT_FALSE(breakers.blocked("a", after(seconds(1)))) << "a good probe closes all";
 }
 
 TEST(Breakers, SayWhatFailedLastUntilACallEndsWell) {
   Breakers breakers;
-  breakers.failed("a", "1", at(seconds(0)), "no such image");
-  EXPECT_EQ(breakers.reason("a", at(seconds(0))), "") << "closed";
+  breakers.failed("a", "1", after(seconds(0)), "no such image");
+  EXPECT_EQ(breakers.reason("a", after(seconds(0))), "") << "closed";
   EXPECT_EQ(breakers.last_failure("a"), "no such image");
   breakers.succeeded("a");
   EXPECT_EQ(breakers.last_failure("a"), "");
@@ -64,20 +67,20 @@ TEST(Breakers, SayWhatFailedLastUntilACallEndsWell) {
 
 TEST(Breaker, LetsOneTrialThroughAfterItsDelay) {
   Breaker breaker;
-  fail(breaker, at(seconds(0)), 3);
-  EXPECT_TRUE(breaker.blocked(at(milliseconds(4999))));
-  EXPECT_EQ(breaker.state(at(seconds(5))), State::kHalfOpen);
-  EXPECT_FALSE(breaker.blocked(at(seconds(5))));
-  breaker.started(at(seconds(5)));
-  EXPECT_TRUE(breaker.blocked(at(seconds(5)))) << "one trial at a time";
+  fail(breaker, after(seconds(0)), 3);
+  EXPECT_TRUE(breaker.blocked(after(milliseconds(4999))));
+  EXPECT_EQ(breaker.state(after(seconds(5))), BreakerState::kHalfOpen);
+  EXPECT_FALSE(breaker.blocked(after(seconds(5))));
+  breaker.started(after(seconds(5)));
+  EXPECT_TRUE(breaker.blocked(after(seconds(5)))) << "one trial after a time";
   breaker.succeeded();
-  EXPECT_FALSE(breaker.blocked(at(seconds(5))));
-  EXPECT_EQ(breaker.state(at(seconds(5))), State::kClosed);
+  EXPECT_FALSE(breaker.blocked(after(seconds(5))));
+  EXPECT_EQ(breaker.state(after(seconds(5))), BreakerState::kClosed);
 }
 
 TEST(Breaker, DoublesItsDelayUpToAMinute) {
   Breaker breaker;
-  auto now = at(seconds(0));
+  auto now = after(seconds(0));
   fail(breaker, now, 3);
   for (int expected : {5, 10, 20, 40, 60, 60, 60}) {
     EXPECT_TRUE(breaker.blocked(now + seconds(expected) - milliseconds(1))) << expected;
@@ -90,7 +93,7 @@ TEST(Breaker, DoublesItsDelayUpToAMinute) {
 
 TEST(Breaker, ForgetsItsDelayOnceClosed) {
   Breaker breaker;
-  auto now = at(seconds(0));
+  auto now = after(seconds(0));
   fail(breaker, now, 3);
   now += seconds(5);
   breaker.started(now);
@@ -103,47 +106,39 @@ TEST(Breaker, ForgetsItsDelayOnceClosed) {
 
 TEST(Breaker, IgnoresLateFailuresOfCallsFromBefore) {
   Breaker breaker;
-  fail(breaker, at(seconds(0)), 3);
-  fail(breaker, at(seconds(4)), 50);
-  EXPECT_FALSE(breaker.blocked(at(seconds(5))));
-}
-
-TEST(Breaker, AnAbandonedTrialMakesRoomForTheNext) {
-  Breaker breaker;
-  fail(breaker, at(seconds(0)), 3);
-  breaker.started(at(seconds(5)));
-  breaker.abandoned();
-  EXPECT_FALSE(breaker.blocked(at(seconds(5))));
+  fail(breaker, after(seconds(0)), 3);
+  fail(breaker, after(seconds(4)), 50);
+  EXPECT_FALSE(breaker.blocked(after(seconds(5))));
 }
 
 TEST(Breaker, ATrialThatNeverEndsDoesNotBlockForEver) {
   Breaker breaker;
-  fail(breaker, at(seconds(0)), 3);
-  breaker.started(at(seconds(5)));
-  EXPECT_TRUE(breaker.blocked(at(milliseconds(64999))));
-  EXPECT_FALSE(breaker.blocked(at(seconds(65))));
+  fail(breaker, after(seconds(0)), 3);
+  breaker.started(after(seconds(5)));
+  EXPECT_TRUE(breaker.blocked(after(milliseconds(64999))));
+  EXPECT_FALSE(breaker.blocked(after(seconds(65))));
 }
 
 TEST(Breaker, SaysWhatFailedAndWhatComesNext) {
   Breaker breaker;
-  fail(breaker, at(seconds(0)), 3);
-  EXPECT_EQ(breaker.reason(at(milliseconds(1500))),
+  fail(breaker, after(seconds(0)), 3);
+  EXPECT_EQ(breaker.reason(after(milliseconds(1500))),
             "3 failures in a row, the last: contact lost; tried again in 4 s");
-  EXPECT_EQ(breaker.reason(at(seconds(6))),
+  EXPECT_EQ(breaker.reason(after(seconds(6))),
             "3 failures in a row, the last: contact lost; the next call tries it again");
-  breaker.started(at(seconds(6)));
-  EXPECT_EQ(breaker.reason(at(seconds(6))),
+  breaker.started(after(seconds(6)));
+  EXPECT_EQ(breaker.reason(after(seconds(6))),
             "3 failures in a row, the last: contact lost; being tried again now");
 }
 
 TEST(Breaker, TakesOtherNumbers) {
   Breaker breaker({1, milliseconds(100), milliseconds(150)});
-  fail(breaker, at(seconds(0)));
-  EXPECT_TRUE(breaker.blocked(at(milliseconds(99))));
-  breaker.started(at(milliseconds(100)));
-  fail(breaker, at(milliseconds(100)));
-  EXPECT_TRUE(breaker.blocked(at(milliseconds(249))));
-  EXPECT_FALSE(breaker.blocked(at(milliseconds(250))));
+  fail(breaker, after(seconds(0)));
+  EXPECT_TRUE(breaker.blocked(after(milliseconds(99))));
+  breaker.started(after(milliseconds(100)));
+  fail(breaker, after(milliseconds(100)));
+  EXPECT_TRUE(breaker.blocked(after(milliseconds(249))));
+  EXPECT_FALSE(breaker.blocked(after(milliseconds(250))));
 }
 
 }  // namespace

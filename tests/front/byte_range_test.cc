@@ -1,4 +1,4 @@
-#include "gateway/front/byte_range.h"
+#include "gateway/front/api/byte_range.h"
 
 #include <gtest/gtest.h>
 

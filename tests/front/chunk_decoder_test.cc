@@ -1,4 +1,4 @@
-#include "gateway/front/chunk_decoder.h"
+#include "gateway/front/http/chunk_decoder.h"
 
 #include <gtest/gtest.h>
 

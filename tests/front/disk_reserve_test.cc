@@ -1,4 +1,4 @@
-#include "gateway/front/disk_reserve.h"
+#include "gateway/front/state/disk_reserve.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "gateway/front/state.h"
+#include "gateway/front/state/state.h"
 
 namespace isogate::front {
 namespace {
@@ -67,7 +67,7 @@ TEST_F(SmallDisk, ThatIsFullStillTakesTheRecordOfWhatRuns) {
         {id, "isg-1", "local", "docker", "0123456789abcdef", std::string(500, 'c'), now_ms(), std::nullopt});
     ExecOutcome outcome;
     outcome.ended_ms = now_ms();
-    outcome.outcome = "exited";
+    outcome.outcome = Outcome::kExited;
     outcome.exit_code = 0;
     state_->exec_closed(id, outcome);
     const auto flushed = state_->flush();

@@ -1,4 +1,4 @@
-#include "gateway/front/elsewhere.h"
+#include "gateway/front/base/elsewhere.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <future>
 #include <stdexcept>
 
-#include "gateway/front/exchange.h"
+#include "gateway/front/http/exchange.h"
 
 namespace isogate::front {
 namespace {
@@ -25,12 +25,12 @@ class ElsewhereTest : public testing::Test {
       worked_ += name;
     };
     boost::asio::co_spawn(
-        io_, elsewhere_.run(tenant, killer, std::move(whole)),
-        [this, name](const std::exception_ptr& failure) { order_ += failure ? "-" + name : name; });
+        io_, elsewhere_.run(tenant, *killer, std::move(whole)),
+        [this, name, killer](const std::exception_ptr& failure) { order_ += failure ? "-" + name : name; });
     turn();
     return killer;
   }
-  // What is ready now; what ran out of work does nothing until it is told to.
+  // What is ready now; once out of work, the context does nothing until it is restarted.
   void turn() {
     io_.restart();
     io_.poll();

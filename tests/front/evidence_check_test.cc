@@ -1,4 +1,4 @@
-#include "gateway/front/evidence_check.h"
+#include "gateway/front/sandboxes/evidence_check.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,17 @@ namespace {
 
 const Namespaces kHost{101, 102, 103, 104, 105};
 
+const Limits kLimits{{ISOGATE_LIMIT_MEMORY_BYTES, 512u << 20},
+                     {ISOGATE_LIMIT_CPU_MILLIS, 1000},
+                     {ISOGATE_LIMIT_PIDS, 256},
+                     {ISOGATE_LIMIT_DISK_BYTES, 1u << 30}};
+
+void limit(isogate_evidence& evidence, uint32_t id, uint64_t value) {
+  Limits limits = Limits::of(evidence);
+  limits.set(id, value);
+  limits.put(evidence);
+}
+
 isogate_evidence sound() {
   isogate_evidence e{};
   e.struct_size = sizeof e;
@@ -19,7 +30,7 @@ isogate_evidence sound() {
   e.no_new_privs = 1;
   e.seccomp_mode = 2;
   e.ns_mnt = 201, e.ns_pid = 202, e.ns_net = 203, e.ns_ipc = 204, e.ns_uts = 205;
-  e.limits = {512u << 20, 1000, 256, 1u << 30};
+  kLimits.put(e);
   return e;
 }
 
@@ -30,7 +41,7 @@ Claim strong() {
   claim.capabilities = ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_EGRESS_DENY;
   claim.uid = 10007;
   claim.egress = ISOGATE_EGRESS_DENY;
-  claim.limits = {512u << 20, 1000, 256, 1u << 30};
+  claim.limits = kLimits;
   claim.started_by_root = true;
   return claim;
 }
@@ -131,16 +142,19 @@ TEST(Evidence, AUidPerSandboxIsTheOneTheBackendNamed) {
 }
 
 TEST(Evidence, ALimitThatWasAskedForIsInForce) {
-  check({{"memory_bytes of 536870912 is not in force", [](E& e, C&) { e.limits.memory_bytes = 0; }},
-         {"memory_bytes of 536870912 is in force as 536870913", [](E& e, C&) { e.limits.memory_bytes += 1; }},
-         {"", [](E& e, C&) { e.limits.memory_bytes -= 4096; }},
-         {"cpu_millis", [](E& e, C&) { e.limits.cpu_millis = 1001; }},
-         {"pids", [](E& e, C&) { e.limits.pids = 0; }},
-         {"disk_bytes", [](E& e, C&) { e.limits.disk_bytes = 0; }},
-         {"", [](E& e, C& c) { e.limits = {}, c.limits = {}; }},
-         {"", [](E& e, C& c) { e.limits = {}, c.limits_best_effort = true; }},
-         {"memory_bytes",
-          [](E& e, C& c) { c.isolation = ISOGATE_ISOLATION_NONE, e.limits.memory_bytes = 0; }}});
+  check({{"memory_bytes of 536870912 is not in force",
+          [](E& e, C&) { limit(e, ISOGATE_LIMIT_MEMORY_BYTES, 0); }},
+         {"memory_bytes of 536870912 is in force as 536870913",
+          [](E& e, C&) { limit(e, ISOGATE_LIMIT_MEMORY_BYTES, (512u << 20) + 1); }},
+         {"", [](E& e, C&) { limit(e, ISOGATE_LIMIT_MEMORY_BYTES, (512u << 20) - 4096); }},
+         {"cpu_millis", [](E& e, C&) { limit(e, ISOGATE_LIMIT_CPU_MILLIS, 1001); }},
+         {"pids", [](E& e, C&) { limit(e, ISOGATE_LIMIT_PIDS, 0); }},
+         {"disk_bytes", [](E& e, C&) { limit(e, ISOGATE_LIMIT_DISK_BYTES, 0); }},
+         {"", [](E& e, C& c) { e.limit_count = 0, c.limits = {}; }},
+         {"", [](E& e, C& c) { e.limit_count = 0, c.limits_best_effort = true; }},
+         {"memory_bytes", [](E& e, C& c) {
+            c.isolation = ISOGATE_ISOLATION_NONE, limit(e, ISOGATE_LIMIT_MEMORY_BYTES, 0);
+          }}});
 }
 
 TEST(Evidence, WhatWasNotMeasuredProvesNoIsolation) {

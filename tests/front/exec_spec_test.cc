@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
-#include "gateway/base/redact.h"
-#include "gateway/front/artifacts.h"
-#include "gateway/front/exec.h"
-#include "gateway/front/exec_request.h"
+#include <nlohmann/json.hpp>
+
+#include "gateway/front/api/execs.h"
+#include "gateway/front/base/api_error.h"
+#include "gateway/front/exec/artifacts.h"
+#include "gateway/front/exec/exec.h"
+#include "lib/redact.h"
 
 namespace isogate::front {
 namespace {
@@ -16,13 +19,48 @@ TEST(ExecSpec, CountsEachTextThatARequestCanMakeLong) {
     return spec.bytes();
   };
   EXPECT_EQ(ExecSpec().bytes(), 0u);
-  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.argv = {text}; }), text.size());
-  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.env = {{text, text}}; }), 2 * text.size());
-  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.cwd = text; }), text.size());
-  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.user = text; }), text.size());
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.call.argv = {text}; }), text.size());
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.call.env = {{text, text}}; }), 2 * text.size());
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.call.cwd = text; }), text.size());
+  EXPECT_GE(bytes([&](ExecSpec& spec) { spec.call.user = text; }), text.size());
   EXPECT_GE(bytes([&](ExecSpec& spec) { spec.artifact_dir = text; }), text.size());
   EXPECT_GE(bytes([&](ExecSpec& spec) { spec.stdin_bytes = std::make_shared<const std::string>(text); }),
             text.size());
+}
+
+ParsedExec parsed(const char* body) {
+  ExecConfig rules;
+  rules.env = {{"LANG", "C"}, {"AGENT_ID", "configured"}};
+  nlohmann::json json = nlohmann::json::parse(body);
+  return parse_exec(json, rules, "/bin/sh");
+}
+
+TEST(ParseExec, TakesDefaultsFromTheConfiguration) {
+  const ParsedExec exec = parsed(R"({"command":"make","stdin":"in"})");
+  EXPECT_EQ(exec.spec.call.argv, (std::vector<std::string>{"/bin/sh", "-c", "make"}));
+  EXPECT_EQ(exec.spec.timeout_sec, ExecConfig().timeout_sec);
+  EXPECT_EQ(exec.spec.call.env.size(), 2u);
+  EXPECT_EQ(exec.stdin_text, "in");
+  EXPECT_EQ(exec.agent_in_body, std::nullopt);
+  EXPECT_EQ(exec.agent_in_env, "configured");
+  EXPECT_EQ(exec.max_output_bytes, std::nullopt);
+}
+
+TEST(ParseExec, LetsTheRequestOverrideAVariable) {
+  const ParsedExec exec = parsed(R"({"argv":["ls"],"env":{"AGENT_ID":"bob"},"agent_id":"bob"})");
+  EXPECT_EQ(exec.spec.call.env.size(), 2u);
+  EXPECT_EQ(exec.agent_in_env, "bob");
+  EXPECT_EQ(exec.agent_in_body, "bob");
+}
+
+TEST(ParseExec, RefusesWhatCannotRun) {
+  for (const char* body :
+       {R"({})", R"({"command":"a","argv":["a"]})", R"({"command":""})", R"({"argv":[]})", R"({"argv":[""]})",
+        R"({"argv":[1]})", R"({"command":"a","timeout_sec":0})", R"({"command":"a","timeout_sec":1e9})",
+        R"({"command":"a","env":{"A=B":"c"}})", R"({"command":"a","cgroup":{"cpus":1}})",
+        R"({"command":"a","min_isolation":"strong"})", R"({"command":"a","stdin_encoding":"utf-16"})",
+        R"({"command":"a","max_output_bytes":1e12})", R"({"command":"a","background":true})"})
+    EXPECT_THROW(parsed(body), ApiError) << body;
 }
 
 std::string shown(std::vector<std::string> arguments) { return journal_text(arguments); }

@@ -1,4 +1,4 @@
-#include "gateway/front/json_in.h"
+#include "gateway/front/api/json_in.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "gateway/front/api_error.h"
+#include "gateway/front/base/api_error.h"
 
 namespace isogate::front {
 namespace {

@@ -1,8 +1,8 @@
-#include "gateway/front/memory_budget.h"
+#include "gateway/front/base/memory_budget.h"
 
 #include <gtest/gtest.h>
 
-#include "gateway/front/api_error.h"
+#include "gateway/front/base/api_error.h"
 
 namespace isogate::front {
 namespace {

@@ -1,4 +1,4 @@
-#include "gateway/front/ndjson.h"
+#include "gateway/front/exec/ndjson.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <sstream>
 
-#include "gateway/front/text.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace {

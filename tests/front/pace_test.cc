@@ -1,4 +1,4 @@
-#include "gateway/front/pace.h"
+#include "gateway/front/http/pace.h"
 
 #include <gtest/gtest.h>
 

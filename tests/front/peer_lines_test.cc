@@ -1,8 +1,8 @@
-#include "gateway/front/peer_lines.h"
+#include "gateway/front/http/peer_lines.h"
 
 #include <gtest/gtest.h>
 
-#include "gateway/base/log.h"
+#include "lib/log.h"
 
 namespace isogate::front {
 namespace {

@@ -1,4 +1,4 @@
-#include "gateway/front/request_head.h"
+#include "gateway/front/http/request_head.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "gateway/front/select.h"
+#include "gateway/front/sandboxes/select.h"
 
 #include <gtest/gtest.h>
 
@@ -298,6 +298,27 @@ TEST(Select, WhatARequestNeedsNeverChoosesAnotherBackend) {
   expect_chosen(select({spaces(), able(docker())}, {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
 }
 
+TEST(Select, SampledLimitsServeOnlyWhereTheyAreWrittenDown) {
+  const std::pair<uint64_t, uint64_t> pairs[] = {{ISOGATE_CAP_LIMIT_MEMORY, ISOGATE_CAP_LIMIT_MEMORY_SAMPLED},
+                                                 {ISOGATE_CAP_LIMIT_CPU, ISOGATE_CAP_LIMIT_CPU_SAMPLED},
+                                                 {ISOGATE_CAP_LIMIT_PIDS, ISOGATE_CAP_LIMIT_PIDS_SAMPLED}};
+  for (const auto& [enforced, sampled] : pairs) {
+    SelectRequest request;
+    request.capabilities = enforced;
+    Candidate samples = with(docker(), [&, bit = sampled](Candidate& c) { c.probe->capabilities |= bit; });
+    const std::string name(capability_names(enforced)[0]);
+    expect_refused(select({samples}, {}, request), Refusal::kUnsupported,
+                   {"lacks " + name, "write limits.exec: sampled"});
+    samples.wanted.exec_sampled = true;
+    expect_chosen(select({samples}, {}, request), "docker", ISOGATE_ISOLATION_CONTAINER);
+    request.capabilities |= ISOGATE_CAP_PTY;
+    expect_refused(select({samples}, {}, request), Refusal::kUnsupported, {"lacks pty"});
+    Candidate neither = docker();
+    neither.wanted.exec_sampled = true;
+    expect_refused(select({neither}, {}, request), Refusal::kUnsupported, {"lacks pty, " + name});
+  }
+}
+
 TEST(Select, AnOutageThatPassesNeverChoosesLessIsolation) {
   const std::vector<std::pair<const char*, Change>> outages = {
       {"a breaker", [](Candidate& c) { c.breaker_open = true; }},
@@ -440,14 +461,11 @@ TEST(Names, OfIsolationAndLocalityGoBothWays) {
     ASSERT_TRUE(value);
     EXPECT_EQ(isolation_name(*value), name);
   }
-  for (const char* name : {"process", "host", "daemon", "cluster", "gateway"}) {
-    auto value = parse_locality(name);
-    ASSERT_TRUE(value);
-    EXPECT_EQ(locality_name(*value), name);
-  }
+  uint32_t locality = ISOGATE_LOCALITY_PROCESS;
+  for (const char* name : {"process", "host", "daemon", "cluster", "gateway"})
+    EXPECT_EQ(locality_name(locality++), name);
   for (const char* bad : {"", "None", "unknown", "vm ", "0"}) {
     EXPECT_FALSE(parse_isolation(bad));
-    EXPECT_FALSE(parse_locality(bad));
   }
   EXPECT_EQ(isolation_name(15), "unknown");
   EXPECT_EQ(locality_name(0), "unknown");
@@ -461,23 +479,30 @@ TEST(Names, OfCapabilitiesAreOnePerBit) {
     seen |= bit;
     EXPECT_EQ(capability_names(bit), std::vector<std::string_view>{name});
   }
-  EXPECT_EQ(seen, (ISOGATE_CAP_PROVEN_EXECS << 1) - 1) << "every capability of the ABI has its name";
+  EXPECT_EQ(seen, (ISOGATE_CAP_SANDBOX_LIMIT_PIDS << 1) - 1) << "every capability of the ABI has its name";
   EXPECT_TRUE(capability_names(1ull << 63).empty());
 }
 
 TEST(Select, WhatEverySandboxIsToHaveMustBeEnforceable) {
   const auto limited = [](Candidate candidate, bool best_effort) {
-    candidate.wanted.limits.memory_bytes = 1 << 20;
-    candidate.wanted.limits.disk_bytes = 1 << 20;
+    candidate.wanted.limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 1 << 20);
+    candidate.wanted.limits.set(ISOGATE_LIMIT_DISK_BYTES, 1 << 20);
     candidate.wanted.best_effort = best_effort;
     return candidate;
   };
   expect_refused(select({limited(spaces(), false)}, {}, {}), Refusal::kPolicy,
                  {"it cannot limit memory_mb, disk_mb: remove it or write limits.mode: best_effort"});
   expect_chosen(select({limited(spaces(), true)}, {}, {}), "namespace", ISOGATE_ISOLATION_NAMESPACE);
-  expect_refused(select({limited(docker(), false)}, {}, {}), Refusal::kPolicy, {"it cannot limit disk_mb:"});
+  const Candidate engine = with(limited(docker(), false), [](Candidate& candidate) {
+    candidate.probe->capabilities |= ISOGATE_CAP_SANDBOX_LIMIT_MEMORY;
+  });
+  expect_refused(select({engine}, {}, {}), Refusal::kPolicy, {"it cannot limit disk_mb:"});
+  const Candidate of_execs = with(limited(spaces(), false), [](Candidate& candidate) {
+    candidate.probe->capabilities |= ISOGATE_CAP_LIMIT_MEMORY;
+  });
+  expect_refused(select({of_execs}, {}, {}), Refusal::kPolicy, {"it cannot limit memory_mb, disk_mb:"});
   const Candidate able = with(limited(spaces(), false), [](Candidate& candidate) {
-    candidate.probe->capabilities |= ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_DISK;
+    candidate.probe->capabilities |= ISOGATE_CAP_SANDBOX_LIMIT_MEMORY | ISOGATE_CAP_SANDBOX_LIMIT_DISK;
   });
   expect_chosen(select({able}, {}, {}), "namespace", ISOGATE_ISOLATION_NAMESPACE);
 }
@@ -485,8 +510,8 @@ TEST(Select, WhatEverySandboxIsToHaveMustBeEnforceable) {
 TEST(Select, RoomForNoProgramIsNotEligible) {
   for (const uint64_t pids : {0, 1, 2}) {
     const auto limited = [pids](Candidate c) {
-      c.wanted.limits.pids = pids;
-      c.probe->capabilities |= ISOGATE_CAP_LIMIT_PIDS;
+      c.wanted.limits.set(ISOGATE_LIMIT_PIDS, pids);
+      if (c.name != "local") c.probe->capabilities |= ISOGATE_CAP_SANDBOX_LIMIT_PIDS;
       c.wanted.best_effort = true;
       return c;
     };

@@ -1,4 +1,4 @@
-#include "gateway/front/state.h"
+#include "gateway/front/state/state.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "gateway/front/names.h"
+#include "gateway/front/base/names.h"
 
 namespace isogate::front {
 namespace {
@@ -82,7 +82,7 @@ ExecRow exec(const std::string& id, int64_t started_ms = kStart) {
 ExecOutcome exited(int32_t code) {
   ExecOutcome outcome;
   outcome.ended_ms = kStart + 500;
-  outcome.outcome = "exited";
+  outcome.outcome = Outcome::kExited;
   outcome.exit_code = code;
   outcome.stdout_bytes = 5'000'000'000;
   outcome.stderr_bytes = 7;
@@ -186,7 +186,7 @@ TEST_F(StateTest, AnExecIsFoundOpenAndClosed) {
   state->exec_closed("e1", exited(3));
   found = find(*state, "e1");
   ASSERT_TRUE(found.ok() && *found && (*found)->ended);
-  EXPECT_EQ((*found)->ended->outcome, "exited");
+  EXPECT_EQ((*found)->ended->outcome, Outcome::kExited);
   EXPECT_EQ((*found)->ended->exit_code, 3);
   EXPECT_EQ((*found)->ended->stdout_bytes, 5'000'000'000u);
   EXPECT_EQ((*found)->ended->stderr_bytes, 7u);
@@ -198,7 +198,7 @@ TEST_F(StateTest, AnExecIsFoundOpenAndClosed) {
 TEST_F(StateTest, OpenedAndClosedAtOnceIsTheSame) {
   auto state = open(path);
   ExecOutcome killed = exited(0);
-  killed.outcome = "killed";
+  killed.outcome = Outcome::kKilled;
   killed.exit_code = std::nullopt;
   killed.signal = 9;
   killed.reason = "the client went away";
@@ -209,7 +209,7 @@ TEST_F(StateTest, OpenedAndClosedAtOnceIsTheSame) {
   state->exec_closed("never", exited(0));
   auto found = find(*state, "e1");
   ASSERT_TRUE(found.ok() && *found && (*found)->ended);
-  EXPECT_EQ((*found)->ended->outcome, "killed");
+  EXPECT_EQ((*found)->ended->outcome, Outcome::kKilled);
   EXPECT_EQ((*found)->ended->exit_code, std::nullopt);
   EXPECT_EQ((*found)->ended->signal, 9);
   EXPECT_EQ((*found)->ended->reason, "the client went away");
@@ -263,7 +263,7 @@ TEST_F(StateTest, WhatWasOpenIsClosedAsUnknownAtTheNextStart) {
   auto state = open(path);
   auto found = find(*state, "open1");
   ASSERT_TRUE(found.ok() && *found && (*found)->ended);
-  EXPECT_EQ((*found)->ended->outcome, "unknown");
+  EXPECT_EQ((*found)->ended->outcome, Outcome::kUnknown);
   EXPECT_EQ((*found)->ended->exit_code, std::nullopt);
   EXPECT_EQ((*found)->ended->reason, "gateway_crash");
   EXPECT_EQ((*found)->ended->ended_ms, kStart);
@@ -273,7 +273,7 @@ TEST_F(StateTest, WhatWasOpenIsClosedAsUnknownAtTheNextStart) {
   EXPECT_EQ((*found)->ended->duration_ms, 0u);
   found = find(*state, "closed");
   ASSERT_TRUE(found.ok() && *found && (*found)->ended);
-  EXPECT_EQ((*found)->ended->outcome, "exited");
+  EXPECT_EQ((*found)->ended->outcome, Outcome::kExited);
 }
 
 TEST_F(StateTest, FilesAreForThisUserOnly) {
@@ -376,6 +376,32 @@ TEST_F(StateTest, ANewerOrForeignDatabaseIsRefused) {
   EXPECT_NE(refusal().find("version 0"), std::string::npos);
   sql("PRAGMA user_version = 1; PRAGMA application_id = 7");
   EXPECT_NE(refusal().find("not one of isogate's"), std::string::npos);
+}
+
+// SQLite takes all of it for sound.
+TEST_F(StateTest, ADatabaseWithWhatIsogateNeverWritesIsRefused) {
+  if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
+  const char* const changes[][2] = {
+      {"CREATE VIEW more AS SELECT 1", "DROP VIEW more"},
+      {"CREATE TRIGGER more AFTER INSERT ON execs BEGIN DELETE FROM sandboxes; END", "DROP TRIGGER more"},
+      {"CREATE TABLE more (x)", "DROP TABLE more"},
+      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 'root', 'p', 20, 1, 2, 'active')",
+       "DELETE FROM sandboxes"},
+      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 4294967296, 'p', 20, 1, 2, 'active')",
+       "DELETE FROM sandboxes"},
+      {"INSERT INTO execs VALUES (9223372036854775807, 'e', 's', 't', 'b', 'r', 'c', 1, NULL, '', NULL, 0, "
+       "'', "
+       "0, 0, 0)",
+       "DELETE FROM execs"},
+      {"DELETE FROM written", "INSERT INTO written VALUES (1, 0)"},
+  };
+  open(path).reset();
+  for (const auto& [damage, mend] : changes) {
+    sql(damage);
+    EXPECT_NE(refusal().find("it is damaged ("), std::string::npos) << damage;
+    sql(mend);
+    EXPECT_NE(open(path), nullptr) << damage;
+  }
 }
 
 TEST_F(StateTest, ADatabaseOfVersion1IsTakenOver) {
@@ -552,7 +578,7 @@ TEST_F(StateTest, OldExecsArePruned) {
   for (int i = 0; i < 2500; ++i) {
     state->exec_opened(exec("e" + std::to_string(i)));
     ExecOutcome outcome = exited(0);
-    if (i == 1) outcome.ended_ms += 300'000;
+    if (i == 1) outcome.ended_ms += 3600'000;  // however long the tests before took
     state->exec_closed("e" + std::to_string(i), outcome);
   }
   ASSERT_TRUE(state->flush().ok());

@@ -1,4 +1,5 @@
-#include "gateway/front/text.h"
+#include "lib/text.h"
+#include "gateway/front/api/mime.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gateway/config/load.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 #include "tests/fuzz/require.h"
 
 namespace {

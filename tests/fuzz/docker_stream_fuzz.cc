@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "plugins/docker/engine_address.h"
-#include "plugins/docker/engine_error.h"
-#include "plugins/docker/engine_stream.h"
+#include "plugins/docker/client/engine_address.h"
+#include "plugins/docker/client/engine_error.h"
+#include "plugins/docker/client/engine_stream.h"
 #include "tests/fuzz/require.h"
 
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "gateway/base/hash.h"
-#include "gateway/front/auth.h"
+#include "gateway/front/http/auth.h"
+#include "lib/hash.h"
 #include "tests/fuzz/require.h"
 
 namespace {

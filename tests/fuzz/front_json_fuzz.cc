@@ -2,10 +2,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "gateway/front/api_error.h"
-#include "gateway/front/json_in.h"
-#include "gateway/front/routes.h"
-#include "gateway/front/text.h"
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/base/api_error.h"
+#include "lib/text.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -25,7 +25,7 @@ void try_field(Read read) {
     read();
   } catch (const isogate::front::ApiError& error) {
     require(error.http_status() == 400);
-    require(isogate::front::is_utf8(error.body("id")));
+    require(isogate::is_utf8(error.body("id")));
   }
 }
 
@@ -34,7 +34,7 @@ void try_field(Read read) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace isogate::front;
   if (size == 0) return 0;
-  const RouteRow& row = kRoutes[data[0] % kRoutes.size()];
+  const Route& row = routes()[data[0] % routes().size()];
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   nlohmann::json body;
   try {
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(nlohmann::json::accept(error.body("id")));
     return 0;
   }
-  require(body.is_object() && is_utf8(text));
+  require(body.is_object() && isogate::is_utf8(text));
   require(nlohmann::json::parse(text) == body);
   require(!has_nul(body));
   for (const auto name : row.fields) {

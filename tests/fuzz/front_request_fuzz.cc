@@ -13,7 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "gateway/front/connection.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/http/connection.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -52,6 +53,7 @@ asio::awaitable<void> read_piped(Exchange& exchange, std::string& body) {
 
 asio::awaitable<void> handle(Exchange& exchange) {
   require(run_now.refused == 0);
+  check_query(*exchange.route, exchange.query);
   Seen seen;
   seen.has_body = run_now.reading != kNone;
   if (run_now.reading == kWhole) seen.body = co_await exchange.read_body(8192);
@@ -66,7 +68,8 @@ struct Front {
   Server server{io,
                 {1000, 1000, 2048, 20, 50, 0, std::chrono::seconds(10), std::chrono::seconds(10),
                  std::chrono::seconds(10), std::chrono::seconds(10)},
-                {[](Exchange&) {}, [](Exchange&, const ListenerInfo&, int, const std::string&) {}, handle,
+                {[](Exchange&) {}, route_exchange,
+                 [](Exchange&, const ListenerInfo&, int, const std::string&) {}, handle,
                  [](const Exchange&, const std::string&, const RequestEnd& end) {
                    ++run_now.ended;
                    if (!std::exchange(run_now.asked, false)) run_now.handled.emplace_back();

@@ -2,13 +2,12 @@
 // and a path that passes the lexical gate names something below its root.
 #include <string>
 
-#include "gateway/front/api_error.h"
-#include "gateway/front/byte_range.h"
-#include "gateway/front/handlers.h"
-#include "gateway/front/names.h"
-#include "gateway/front/router.h"
-#include "gateway/front/text.h"
-#include "runner/workspace_path.h"
+#include "gateway/front/api/byte_range.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/base/api_error.h"
+#include "gateway/front/base/names.h"
+#include "lib/text.h"
+#include "runner/files/workspace_path.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -19,7 +18,7 @@ void check_path(std::string_view path) {
   for (const uint32_t scope : {ISOGATE_SCOPE_WORKSPACE, ISOGATE_SCOPE_SANDBOX}) {
     const auto parts = isogate::parse_path(path, scope);
     if (!parts.ok()) {
-      require(is_utf8(parts.error().message));
+      require(isogate::is_utf8(parts.error().message));
       continue;
     }
     for (const auto& part : parts->parts) {
@@ -37,13 +36,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto method : kMethods) {
     try {
       const Routed routed = route_target(method, text);
-      require(row_of(routed.route).method == method);
+      require(routed.route->method == method);
       require(text.starts_with('/') && text.find('#') == std::string_view::npos);
       require(routed.agent.size() + routed.path.size() <= size);
       query_parameter(routed.query, "scope");
       check_path(routed.path);
     } catch (const ApiError& error) {
-      require(error.http_status() >= 400 && error.http_status() < 500 && is_utf8(error.body("id")));
+      require(error.http_status() >= 400 && error.http_status() < 500 && isogate::is_utf8(error.body("id")));
     }
   }
   check_path(text);

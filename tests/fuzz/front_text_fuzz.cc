@@ -3,8 +3,9 @@
 #include <string>
 #include <string_view>
 
-#include "gateway/front/names.h"
-#include "gateway/front/text.h"
+#include "gateway/front/api/mime.h"
+#include "gateway/front/base/names.h"
+#include "lib/text.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -36,6 +37,7 @@ std::string unescape(std::string_view json) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace isogate;
   using namespace isogate::front;
   std::string_view text(reinterpret_cast<const char*>(data), size);
 

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <string>
 
-#include "plugins/k8s/exec_status.h"
-#include "plugins/k8s/websocket.h"
+#include "lib/net/websocket.h"
+#include "plugins/k8s/client/exec_status.h"
 #include "tests/fuzz/require.h"
 
 namespace {
 
-using isogate::k8s::FrameReader;
+using isogate::net::FrameReader;
 using Event = FrameReader::Event;
 
 struct Taken {

@@ -6,11 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "runner/resident/decoder.h"
-#include "runner/resident/requests.h"
+#include "sdk/runner_link/requests.h"
 #include "tests/fuzz/require.h"
 
-namespace isogate::resident {
+namespace isogate::sdk::link {
 namespace {
 
 struct Seen {
@@ -19,7 +18,7 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-size_t total(const Environment& env) {
+size_t total(const std::vector<std::pair<std::string, std::string>>& env) {
   size_t bytes = 0;
   for (const auto& [key, value] : env) bytes += key.size() + value.size();
   return bytes;
@@ -29,7 +28,7 @@ void look_at(const Frame& frame) {
   const std::string_view payload = frame.payload;
   if (frame.head.type == ISOGATE_RUNNER_EXEC) {
     ExecOrder order;
-    if (!parse_exec(payload, order)) return;
+    if (!parse(payload, order)) return;
     size_t bytes = order.cwd.size() + order.user.size() + total(order.env);
     for (const auto& argument : order.argv) bytes += argument.size();
     require(bytes <= payload.size());
@@ -37,18 +36,18 @@ void look_at(const Frame& frame) {
     require(order.argv.size() + 2 * order.env.size() <= kMaxStrings);
   } else if (frame.head.type == ISOGATE_RUNNER_FILE) {
     FileOrder order;
-    if (!parse_file(payload, order)) return;
+    if (!parse(payload, order)) return;
     require(sizeof order.head + 12 + order.path.size() + order.path_to.size() + order.user.size() ==
             payload.size());
   } else if (frame.head.type == ISOGATE_RUNNER_EVIDENCE) {
     MeasureOrder order;
-    if (parse_measure(payload, order)) require(order.head.gateway_port <= 0xffff);
+    if (parse(payload, order)) require(order.head.gateway_port <= 0xffff);
   }
 }
 
 // `pieces`: how many bytes come at a time, over and over.
 Seen decode(std::string_view bytes, std::string_view pieces) {
-  Decoder decoder;
+  Decoder decoder(Sender::kClient);
   Seen seen;
   size_t turn = 0;
   for (;;) {
@@ -60,7 +59,7 @@ Seen decode(std::string_view bytes, std::string_view pieces) {
       return seen;
     }
     if (next == Decoder::Next::kFrame) {
-      require(frame.payload.size() == frame.head.size && fault_of(frame.head).empty());
+      require(frame.payload.size() == frame.head.size && check_head(frame.head, Sender::kClient) == nullptr);
       look_at(frame);
       const uint64_t head =
           uint64_t{frame.head.stream} << 32 | uint32_t{frame.head.type} << 16 | frame.head.flags;
@@ -80,10 +79,10 @@ Seen decode(std::string_view bytes, std::string_view pieces) {
 }
 
 }  // namespace
-}  // namespace isogate::resident
+}  // namespace isogate::sdk::link
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace isogate::resident;
+  using namespace isogate::sdk::link;
   const std::string_view all(reinterpret_cast<const char*>(data), size);
   const std::string_view pieces = all.substr(0, std::min<size_t>(size, 4));
   const std::string_view bytes = all.substr(pieces.size());

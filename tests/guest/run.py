@@ -18,11 +18,12 @@ import tempfile
 
 PACKAGES = """bash coreutils dash findutils grep hostname iproute2 libc-bin libpython3.11-minimal libpython3.11-stdlib mount
     procps python3-minimal python3.11-minimal sed util-linux util-linux-extra""".split()
-PROGRAMS = ["isogate", "namespace_test", "runner_bomb", "runner_host", "runner_test"]
-# Of each program the cases that are about cgroups, or that a kernel of another age may end otherwise.
+PROGRAMS = ["isogate", "faults_test", "namespace_test", "runner_bomb", "runner_host", "runner_test"]
+# Of each program the cases that are about cgroups, that a kernel of another age may end otherwise, or that set the clock.
 CASES = {
     "runner_test": "CgroupDetectTest.*:EnclosureTest.*:Each/HostDeathTest.*:Each/LimitsTest.*:NestedLimits.*:SweepTest.*"
                    "-*cpu_limit_is_in_force*",  # its 0.3% of a processor take minutes
+    "faults_test": "By/ClockJump.*",
     "namespace_test": "KernelAttack.*:Limits.*-*ByStarvingItsReaper",  # an emulated processor keeps no time
 }
 TIMEOUT_SEC = 900
@@ -42,7 +43,7 @@ mount -t tmpfs shm /dev/shm && mount -t tmpfs run /run && mount -t tmpfs -o mode
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 ip link set lo up
 echo "guest: $(uname -r), controllers: $(cat /sys/fs/cgroup/cgroup.controllers)"
-export HOME=/root
+export HOME=/root ISOGATE_TEST_OWN_CLOCK=1
 """
 
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "isogate/orphans.h"
 #include "tests/host/host_process.h"
 #include "tests_dirs.h"
 
@@ -211,6 +212,30 @@ TEST_F(Calls, EnumerateWhatThePluginFinds) {
   EXPECT_TRUE(rest.empty());
 }
 
+TEST_F(Calls, ListAndRemoveOrphans) {
+  auto pipe = make_pipe();
+  ipc::OrphansCall list;
+  list.out = std::move(pipe->write);
+  const ipc::Reply listed = host_->call(std::move(list));
+  ASSERT_EQ(listed.status, ISOGATE_OK) << listed.message;
+  const std::string stream = read_all(pipe->read.get());
+  std::string_view rest(stream);
+  const ipc::Found found = **ipc::take_found(rest);
+  EXPECT_EQ(found.handle, "container 1");
+  EXPECT_EQ(found.flags, ISOGATE_SANDBOX_RUNS);
+  EXPECT_TRUE(rest.empty());
+  ipc::OrphansCall still;
+  still.sandbox_id = found.sandbox_id;
+  expect_refused(host_->call(std::move(still)), ISOGATE_INVALID_ARGUMENT, "it runs");
+  ipc::OrphansCall remove;
+  remove.sandbox_id = found.sandbox_id;
+  remove.flags = ISOGATE_ORPHANS_RUNNING;
+  EXPECT_EQ(host_->call(std::move(remove)).status, ISOGATE_OK);
+  ipc::OrphansCall none;
+  none.sandbox_id = kBox;
+  expect_refused(host_->call(std::move(none)), ISOGATE_NOT_FOUND, "nothing is left of it");
+}
+
 TEST_F(Calls, BringEvidence) {
   ipc::EvidenceCall evidence;
   evidence.sandbox_id = kBox;
@@ -218,7 +243,16 @@ TEST_F(Calls, BringEvidence) {
   ipc::Reply reply = host_->call(std::move(evidence));
   ASSERT_EQ(reply.status, ISOGATE_OK) << reply.message;
   EXPECT_EQ(std::get<isogate_evidence>(reply.value).uid, 9090u);
-  EXPECT_EQ(std::get<isogate_evidence>(reply.value).limits.pids, 7u);
+  EXPECT_EQ(Limits::of(std::get<isogate_evidence>(reply.value)).get(ISOGATE_LIMIT_PIDS), 7u);
+}
+
+TEST_F(Calls, RefuseEvidenceWhoseLimitsAreNotLaidOutSo) {
+  for (const uint32_t port : {1u, 2u}) {
+    ipc::EvidenceCall evidence;
+    evidence.sandbox_id = kBox;
+    evidence.gateway_port = port;
+    expect_refused(host_->call(std::move(evidence)), ISOGATE_INTERNAL, "evidence()");
+  }
 }
 
 class OlderPlugin : public Calls {
@@ -235,6 +269,13 @@ TEST_F(OlderPlugin, ServesWithWhatItKnows) {
   ipc::EvidenceCall evidence;
   evidence.sandbox_id = kBox;
   expect_refused(host_->call(std::move(evidence)), ISOGATE_UNSUPPORTED, "measure its isolation");
+  ipc::OrphansCall orphans;
+  orphans.sandbox_id = kBox;
+  expect_refused(host_->call(std::move(orphans)), ISOGATE_UNSUPPORTED, "what lost sandboxes have left");
+  auto pipe = make_pipe();
+  ipc::OrphansCall list;
+  list.out = std::move(pipe->write);
+  EXPECT_EQ(host_->call(std::move(list)).status, ISOGATE_OK) << "what it cannot list it does not leave";
 }
 
 class NewerPlugin : public Calls {

@@ -111,8 +111,12 @@ TEST_F(HostileFront, GetsNothingForFlagsModesAndCountsOutOfRange) {
   second.path_to = "y";
   expect(std::move(second), ISOGATE_INVALID_ARGUMENT, "second path");
   ipc::ExecCall exec = exec_call({"exit"});
-  exec.flags = 2;
+  exec.flags = 4;
   expect(std::move(exec), ISOGATE_INVALID_ARGUMENT, "flags");
+  ipc::ExecCall sampled = exec_call({"exit"});
+  sampled.flags = ISOGATE_EXEC_LIMITS_SAMPLED;
+  sampled.limits.set(ISOGATE_LIMIT_PIDS, 5);
+  expect(std::move(sampled), ISOGATE_PERMISSION_DENIED, "limits.exec: sampled");
   expect(exec_call({}), ISOGATE_INVALID_ARGUMENT, "`argv` is empty");
   expect(exec_call({"exit", std::string("a\0", 2)}), ISOGATE_INVALID_ARGUMENT, "NUL");
   for (const std::string& name : {std::string(), std::string("A=B"), std::string("A\0", 2)}) {
@@ -158,6 +162,10 @@ TEST_F(HostileFront, GetsNothingForDescriptorsOfTheWrongKind) {
   extra.body = Fd(::dup(pipe->write.get()));
   expect(std::move(extra), ISOGATE_INVALID_ARGUMENT, "body that its verb does not use");
   expect(ipc::EnumerateCall{}, ISOGATE_INVALID_ARGUMENT, "no descriptor for `out`");
+  expect(ipc::OrphansCall{}, ISOGATE_INVALID_ARGUMENT, "no descriptor for `out`");
+  ipc::OrphansCall strange;
+  strange.sandbox_id = "isg-../../../etc";
+  expect(std::move(strange), ISOGATE_INVALID_ARGUMENT, "not of the form");
 }
 
 // Without a way to say that the body is complete, one that is cut off would pass for the whole.

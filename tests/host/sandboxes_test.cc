@@ -153,14 +153,14 @@ TEST_F(Boxes, ThatThePluginLostAreOpenedAnew) {
 
 TEST_F(Boxes, GetTheStricterOfRequestAndConfiguration) {
   BackendConfig backend = fixture_backend("good");
-  backend.sandbox_limits.pids = 100;
+  backend.sandbox_limits.set(ISOGATE_LIMIT_PIDS, 100);
   backend.egress = ISOGATE_EGRESS_PROXY;
   start(backend);
   auto open = [&](const std::string& box, uint64_t pids, uint32_t egress) {
     ipc::OpenCall call;
     call.sandbox_id = box;
     call.agent_id = "agent";
-    call.limits.pids = pids;
+    call.limits.set(ISOGATE_LIMIT_PIDS, pids);
     call.egress = egress;
     return host_->call(std::move(call));
   };

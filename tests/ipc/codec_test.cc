@@ -47,8 +47,8 @@ TEST(Codec, BringsTheFieldsOfAnExecToTheirPlaces) {
   EXPECT_EQ(exec.user, "root");
   EXPECT_EQ(exec.rows, 25);
   EXPECT_EQ(exec.cols, 65535);
-  EXPECT_EQ(exec.limits.memory_bytes, 1ull << 63);
-  EXPECT_EQ(exec.limits.disk_bytes, 7u);
+  EXPECT_EQ(exec.limits.get(ISOGATE_LIMIT_MEMORY_BYTES), 1ull << 63);
+  EXPECT_EQ(exec.limits.get(ISOGATE_LIMIT_DISK_BYTES), 7u);
   EXPECT_TRUE(exec.call.cancel && exec.std_in && exec.std_err);
   EXPECT_FALSE(exec.std_out || exec.control);
 }

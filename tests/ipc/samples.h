@@ -34,9 +34,18 @@ inline std::vector<Call> sample_calls() {
   std::vector<Call> calls;
   calls.emplace_back(ProbeCall{sample_header()});
   calls.emplace_back(PingCall{sample_header()});
-  calls.emplace_back(OpenCall{sample_header(), 1, 2, "isg-id", "tenant", "agent", "handle", {1, 2, 3, 4}});
+  calls.emplace_back(OpenCall{sample_header(),
+                              1,
+                              2,
+                              "isg-id",
+                              "tenant",
+                              "agent",
+                              "handle",
+                              {{ISOGATE_LIMIT_MEMORY_BYTES, 1}, {ISOGATE_LIMIT_PIDS, 3}}});
   calls.emplace_back(CloseCall{sample_header(), "isg-id", ISOGATE_CLOSE_PURGE});
   calls.emplace_back(EnumerateCall{sample_header(), event()});
+  calls.emplace_back(OrphansCall{sample_header(), "", 0, event()});
+  calls.emplace_back(OrphansCall{sample_header(), "isg-id", 0, Fd()});
   ExecCall exec;
   exec.call = sample_header();
   exec.sandbox_id = "isg-id";
@@ -48,7 +57,10 @@ inline std::vector<Call> sample_calls() {
   exec.cols = 65535;
   exec.argv = {"sh", "", std::string("\0\n", 2)};
   exec.env = {{"A", "1"}, {"B", ""}};
-  exec.limits = {1ull << 63, 5, 6, 7};
+  exec.limits = {{ISOGATE_LIMIT_MEMORY_BYTES, 1ull << 63},
+                 {ISOGATE_LIMIT_CPU_MILLIS, 5},
+                 {ISOGATE_LIMIT_PIDS, 6},
+                 {ISOGATE_LIMIT_DISK_BYTES, 7}};
   exec.std_in = event();
   exec.std_err = event();  // stdout and control are absent
   calls.emplace_back(std::move(exec));
@@ -69,7 +81,11 @@ inline std::vector<Reply> sample_replies() {
   evidence.cap_bounding = 1ull << 40;
   evidence.ns_cgroup = 4026531835;
   evidence.visible_processes = 2;
-  evidence.limits = {9, 8, 7, 6};
+  Limits({{ISOGATE_LIMIT_MEMORY_BYTES, 9},
+          {ISOGATE_LIMIT_CPU_MILLIS, 8},
+          {ISOGATE_LIMIT_PIDS, 7},
+          {ISOGATE_LIMIT_DISK_BYTES, 6}})
+      .put(evidence);
   std::vector<Reply> replies;
   replies.push_back({1, ISOGATE_OK, 0, "", {}});
   replies.push_back({2, ISOGATE_NOT_FOUND, 2, "no such file", {}});

@@ -1,5 +1,7 @@
 // What a sandbox is taken up by again, what it is not, and what is said of it.
+#include <atomic>
 #include <csignal>
+#include <thread>
 
 #include "plugins/k8s/measured_pod.h"
 #include "plugins/k8s/profile.h"
@@ -40,6 +42,70 @@ TEST_F(K8sAdoption, APodMadeByThisOpenIsFreshAndOneThatWasThereIsNot) {
   EXPECT_EQ(gateway.run(third, "cat kept"), "mine\n");
 }
 
+// A sandbox whose pod has died, and whose next one starts late: calls were cancelled while they waited for
+// it.
+class K8sLateStart : public K8sAdoption {
+ protected:
+  void die_and_begin_another(FakeGateway& gateway, FakeGateway::Box& box) {
+    gateway.run(box, "echo mine > kept");
+    api_.put_off_pods(true);
+    api_.drop("pods", pod());
+    api_.cut_streams();
+    try_until(gateway, box, [this] { return !api_.all("pods").empty(); });
+    ASSERT_EQ(api_.all("pods").size(), 1u) << gateway.log();
+  }
+  void try_until(FakeGateway& gateway, FakeGateway::Box& box, const std::function<bool()>& holds) {
+    for (int tries = 0; tries < 60 && !holds(); ++tries) try_once(gateway, box);
+  }
+  // Cancelled a moment after there is a pod to wait for.
+  void try_once(FakeGateway& gateway, FakeGateway::Box& box) {
+    std::atomic<bool> ended{false};
+    std::thread canceller([this, &ended] {
+      for (int looks = 0; looks < 2'000 && !ended && api_.all("pods").empty(); ++looks)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      api_.signal_hanging_in(std::chrono::milliseconds(300));
+    });
+    EXPECT_NE(status_of([&] { gateway.run(box, "cat kept"); }), ISOGATE_OK);
+    ended = true;
+    canceller.join();
+    api_.await_signal();
+    api_.count_from_now();
+  }
+};
+
+TEST_F(K8sLateStart, IsThatOfALaterCall) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  die_and_begin_another(gateway, box);
+  const std::string begun = uid();
+  try_once(gateway, box);
+  EXPECT_EQ(uid(), begun);
+  api_.put_off_pods(false);
+  EXPECT_EQ(gateway.run(box, "cat kept"), "mine\n");
+  EXPECT_EQ(uid(), begun);
+  EXPECT_TRUE(record().contains("evidence")) << "it serves, and was not measured";
+}
+
+TEST_F(K8sLateStart, IsGivenUpAfterItsTime) {
+  FakeGateway gateway(api_, "/state", R"("ready_timeout_sec": 3)");
+  auto box = gateway.ready();
+  die_and_begin_another(gateway, box);
+  const std::string begun = uid();
+  try_until(gateway, box, [&] { return !api_.all("pods").empty() && uid() != begun; });
+  EXPECT_NE(uid(), begun);
+  api_.put_off_pods(false);
+  EXPECT_EQ(gateway.run(box, "cat kept"), "mine\n");
+}
+
+TEST_F(K8sLateStart, EndsWithItsSandbox) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  die_and_begin_another(gateway, box);
+  gateway.close(box, ISOGATE_CLOSE_PURGE);
+  EXPECT_TRUE(api_.all("pods").empty());
+  EXPECT_TRUE(api_.all("leases").empty());
+}
+
 TEST_F(K8sAdoption, EvidenceOfAUsedPodIsWhatWasRecordedAndCostsNoRequest) {
   FakeGateway gateway(api_, "/state");
   auto box = gateway.ready();
@@ -50,6 +116,35 @@ TEST_F(K8sAdoption, EvidenceOfAUsedPodIsWhatWasRecordedAndCostsNoRequest) {
   const isogate_evidence found = gateway.evidence(again);
   EXPECT_EQ(api_.counted(), 0u);
   EXPECT_NE(found.flags & ISOGATE_EVIDENCE_MEASURED, 0u);
+}
+
+TEST_F(K8sAdoption, WhatIsNotUnderstoodIsNeitherThereNorGone) {
+  FakeGateway gateway(api_, "/state");
+  auto box = gateway.ready();
+  gateway.run(box, "echo mine > kept");
+  gateway.close(box, ISOGATE_CLOSE_DETACH);
+  const std::string first = uid();
+  const auto try_with = [&](const std::string& path) {
+    const auto asks = [path](const Heard& heard) {
+      return heard.method == "GET" && heard.target.find(path) != std::string::npos &&
+             heard.target.find("/exec") == std::string::npos;
+    };
+    for (const char* answer : {"{}", "[]", "7", R"({"metadata":"x"})", R"({"metadata":{"uid":7}})"}) {
+      api_.answer_if(asks, FakeCluster::json(answer));
+      EXPECT_EQ(status_of([&] { gateway.ready(ISOGATE_OPEN_KNOWN, box.handle); }), ISOGATE_UNAVAILABLE)
+          << path << " " << answer;
+    }
+    api_.answer_if({}, "");
+  };
+  try_with("/pods/isg-");
+  try_with("/leases/isg-");
+  EXPECT_EQ(uid(), first);
+  auto again = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
+  EXPECT_EQ(uid(), first);
+  gateway.close(again, ISOGATE_CLOSE_STOP);
+  try_with("/persistentvolumeclaims/isg-");
+  auto third = gateway.ready(ISOGATE_OPEN_KNOWN, box.handle);
+  EXPECT_EQ(gateway.run(third, "cat kept"), "mine\n");
 }
 
 TEST_F(K8sAdoption, AnUnmeasuredPodThatATenantUsedIsNotMeasured) {
@@ -359,8 +454,8 @@ TEST(K8sRenewals, ComeFromOnesOwnClockAlone) {
 }
 
 TEST(K8sMeasuredPod, ListenersOfOtherLoopbacksAreNone) {
-  EXPECT_EQ(tried_of("10.0.0.1", 80, ""), "10.0.0.1:80");
-  EXPECT_EQ(tried_of("127.0.0.1", 80, "127.0.0.1:80 [::1]:80 0.0.0.0:90 [fd00::1]:7"),
+  EXPECT_EQ(tried_of({"10.0.0.1", 80, ""}), "10.0.0.1:80");
+  EXPECT_EQ(tried_of({"127.0.0.1", 80, "127.0.0.1:80 [::1]:80 0.0.0.0:90 [fd00::1]:7"}),
             "0.0.0.0:90 [fd00::1]:7");
   EXPECT_TRUE(covers("a b", "b"));
   EXPECT_TRUE(covers("", ""));

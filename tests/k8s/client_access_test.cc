@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "plugins/k8s/access.h"
-#include "plugins/k8s/base64.h"
+#include "lib/text.h"
+#include "plugins/k8s/client/access.h"
 #include "tests/k8s/fake_cluster.h"
 #include "tests/support/processes.h"
 
@@ -83,7 +83,7 @@ TEST_F(Kubeconfig, ReadsDataAndFilesBesideIt) {
   access =
       load(config_of("server: 'https://a', tls-server-name: other, certificate-authority: ca.pem, "
                      "certificate-authority-data: " +
-                         to_base64(kPem),
+                         base64_encode(kPem),
                      "", ", namespace: box"));
   EXPECT_EQ(access.authority.text, kPem);
   EXPECT_EQ(access.server_name, "other");
@@ -101,13 +101,13 @@ TEST_F(Kubeconfig, ReadsDataAndFilesBesideIt) {
 
 TEST_F(Kubeconfig, TellsWhoWeAre) {
   EXPECT_EQ(identity("token: t1").authorization, "Bearer t1");
-  EXPECT_EQ(identity("username: me, password: 'a:b'").authorization, "Basic " + to_base64("me:a:b"));
+  EXPECT_EQ(identity("username: me, password: 'a:b'").authorization, "Basic " + base64_encode("me:a:b"));
   EXPECT_EQ(identity("").authorization, "");
-  const Identity shown =
-      identity("client-certificate-data: " + to_base64(kPem) + ", client-key-data: " + to_base64("key"));
+  const Identity shown = identity("client-certificate-data: " + base64_encode(kPem) +
+                                  ", client-key-data: " + base64_encode("key"));
   EXPECT_EQ(shown.certificate, kPem);
   EXPECT_EQ(shown.key, "key");
-  EXPECT_NE(refused(config_of("server: 'https://a'", "client-key-data: " + to_base64("hush"))), "");
+  EXPECT_NE(refused(config_of("server: 'https://a'", "client-key-data: " + base64_encode("hush"))), "");
   EXPECT_NE(refused(config_of("server: 'https://a'", "token: hush, username: me")), "");
   EXPECT_NE(refused(config_of("server: 'https://a'", "auth-provider: {name: gcp}")).find("auth-provider"),
             std::string::npos);
@@ -188,7 +188,7 @@ TEST_F(Kubeconfig, WhatAdmitsAManInTheMiddleHasToBeWrittenDown) {
   EXPECT_EQ(load(plain, config).relaxations, std::vector<std::string>{"http://"});
   EXPECT_NE(
       refused(config_of("server: 'https://a', insecure-skip-tls-verify: true, certificate-authority-data: " +
-                            to_base64(kPem),
+                            base64_encode(kPem),
                         ""),
               config),
       "");
@@ -214,7 +214,7 @@ TEST_F(Kubeconfig, AProxyIsHttpAlone) {
       load(config_of("server: 'https://a', proxy-url: 'http://me:p%40ss@proxy:3128'", ""));
   EXPECT_EQ(access.proxy->host, "proxy");
   EXPECT_EQ(access.proxy->port, 3128);
-  EXPECT_EQ(access.proxy->authorization, "Basic " + to_base64("me:p@ss"));
+  EXPECT_EQ(access.proxy->authorization, "Basic " + base64_encode("me:p@ss"));
   EXPECT_NE(refused(config_of("server: 'https://a', proxy-url: 'socks5://hush:1'", "")).find("proxy-url"),
             std::string::npos);
 }
@@ -243,7 +243,7 @@ class Plugin : public Kubeconfig {
     const std::string file = directory_.file("plugin", "#!/bin/sh\n" + script);
     EXPECT_EQ(::chmod(file.c_str(), 0755), 0);
     return load(config_of(
-        "server: 'https://a', certificate-authority-data: " + to_base64(kPem),
+        "server: 'https://a', certificate-authority-data: " + base64_encode(kPem),
         "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin" + more + "}" + user));
   }
   std::string says(const std::string& status) {
@@ -294,7 +294,7 @@ TEST_F(Plugin, GetsItsArgumentsVariablesAndTheCluster) {
   EXPECT_EQ(identity.key, "k");
   const std::string got = test::run_program({"cat", runs()}).out;
   EXPECT_TRUE(got.starts_with("a b|v|{")) << got;
-  EXPECT_NE(got.find(to_base64(kPem)), std::string::npos);
+  EXPECT_NE(got.find(base64_encode(kPem)), std::string::npos);
   EXPECT_NE(got.find(R"("server":"https://a")"), std::string::npos);
 }
 
@@ -345,15 +345,6 @@ TEST_F(Plugin, WhatCannotWorkIsRefusedAtOnce) {
         std::string("exec: {apiVersion: client.authentication.k8s.io/v1alpha1, command: x}"),
         v1 + "command: x, env: [{value: a}]}", v1 + "command: x, args: 3}"})
     refused(config_of("server: 'https://a'", user));
-}
-
-TEST(Base64, IsRead) {
-  for (const std::string bytes : {"", "a", "ab", "abc", "abcd"}) {
-    EXPECT_EQ(from_base64(to_base64(bytes)), bytes);
-    EXPECT_EQ(to_base64(bytes).size() % 4, 0u);
-  }
-  EXPECT_EQ(to_base64("ab"), "YWI=");
-  for (const char* bad : {"a", "abc", "ab=c", "====", "a===", "&&&&"}) EXPECT_FALSE(from_base64(bad)) << bad;
 }
 
 }  // namespace

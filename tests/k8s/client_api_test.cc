@@ -6,8 +6,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "plugins/k8s/transport.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "lib/net/transport.h"
 #include "tests/k8s/fake_cluster.h"
 
 namespace isogate::k8s {
@@ -95,6 +95,24 @@ TEST(K8sApi, AStatusIsOneError) {
         << failure.message;
     EXPECT_FALSE(failure.maybe_done);
   }
+}
+
+TEST(K8sApi, AStatusLineThatIsNoneEndsItsConnection) {
+  FakeCluster cluster(in_turn({"HTTP/1.1 7 OK\r\nContent-Length: 0\r\n\r\n", kFine}));
+  Api api(cluster.access());
+  EXPECT_EQ(failure_of([&] { api.get(kPod, usual()); }).status, ISOGATE_UNAVAILABLE);
+  EXPECT_EQ(api.get(kPod, usual())["kind"], "Pod");
+  EXPECT_EQ(cluster.connections(), 2u);
+}
+
+TEST(K8sApi, ACollectionIsNeverDeleted) {
+  FakeCluster cluster(in_turn({kFine}));
+  Api api(cluster.access());
+  EXPECT_EQ(failure_of([&] {
+              api.remove(kPods, {{"gracePeriodSeconds", 0}}, usual());
+            }).status,
+            ISOGATE_INVALID_ARGUMENT);
+  EXPECT_TRUE(cluster.heard().empty());
 }
 
 // Credentials whose token changes once it is refused.
@@ -231,10 +249,8 @@ TEST(K8sApi, AnswersThatAreCutOrNonsenseAreNone) {
     const char* said;
   } table[] = {
       {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "broke off"},
-      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", "broke off"},
-      {"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}", "no HTTP"},
       {"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "more than"},
-      {"\1\2\3\4 garbage\r\n\r\n", "no HTTP"},
+      {"HTTP/1.1 999 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
       {"HTTP/1.1 302 Found\r\nLocation: https://evil/\r\nContent-Length: 0\r\n\r\n", "302"},
       {FakeCluster::json("{\"a\":"), "no JSON"},
       {"", "broke off"},
@@ -379,9 +395,10 @@ TEST_F(K8sTls, AProxyIsAskedForTheWay) {
       peer.write("HTTP/1.1 407 Who are you\r\n\r\n");
       return false;
     }
-    const Fd onward = connect_tcp("127.0.0.1", cluster.port(), usual());
+    const auto onward = net::Transport::connect(
+        {.name = "", .address = "", .unix_path = "", .host = "127.0.0.1", .port = cluster.port()}, usual());
     peer.write("HTTP/1.1 200 Connection established\r\n\r\n");
-    pollfd both[2] = {{peer.socket(), POLLIN, 0}, {onward.get(), POLLIN, 0}};
+    pollfd both[2] = {{peer.socket(), POLLIN, 0}, {onward->fd(), POLLIN, 0}};
     std::array<char, 4096> buffer{};
     for (;;) {
       if (::poll(both, 2, 5000) <= 0) return false;
@@ -392,7 +409,7 @@ TEST_F(K8sTls, AProxyIsAskedForTheWay) {
     }
   });
   ClusterAccess access = cluster.access();
-  access.proxy = HttpProxy{"127.0.0.1", proxy.port(), "Basic secret"};
+  access.proxy = net::Proxy{"127.0.0.1", proxy.port(), "Basic secret"};
   EXPECT_EQ(message(access), "");
   access.proxy->authorization = "Basic wrong";
   const std::string refused = message(access);
@@ -414,11 +431,11 @@ TEST(ApiAnswers, OnlyTheApiServersOwnWordProvesThatSomethingIsGone) {
 }
 
 TEST(ApiAnswers, NestingIsBounded) {
-  EXPECT_TRUE(is_shallow(R"({"a": [1, {"b": "[[[[\"[[[["}]})"));
-  EXPECT_TRUE(is_shallow(R"({"a": ")" + std::string(1000, '[') + "\"}"));
-  EXPECT_TRUE(is_shallow(std::string(200, '[')));
-  EXPECT_FALSE(is_shallow(std::string(201, '[')));
-  EXPECT_FALSE(is_shallow(R"(["\\", )" + std::string(1'000'000, '{')));
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_EQ(refusal("get it", 404, deep, "it").status(), ISOGATE_UNAVAILABLE);
+  FakeCluster cluster(in_turn({FakeCluster::json(deep)}));
+  Api api(cluster.access());
+  EXPECT_NE(failure_of([&] { api.get(kPod, usual()); }).message.find("no JSON"), std::string::npos);
 }
 
 }  // namespace

@@ -5,8 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plugins/k8s/exec_channel.h"
-#include "plugins/k8s/websocket.h"
+#include "lib/net/websocket.h"
+#include "plugins/k8s/client/exec_channel.h"
+#include "plugins/k8s/client/exec_status.h"
 #include "tests/k8s/fake_cluster.h"
 
 namespace isogate::k8s {
@@ -59,8 +60,8 @@ bool read_frame(Peer& peer, int& opcode, std::string& payload) {
 std::string accept_with(const Heard& heard, const std::string& protocol, const std::string& more = "") {
   return "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
          "Sec-WebSocket-Accept: " +
-         websocket_accept(heard.header("Sec-WebSocket-Key")) + "\r\nSec-WebSocket-Protocol: " + protocol +
-         "\r\n" + more + "\r\n";
+         net::websocket_accept(heard.header("Sec-WebSocket-Key")) +
+         "\r\nSec-WebSocket-Protocol: " + protocol + "\r\n" + more + "\r\n";
 }
 
 using Talk = std::function<void(Peer&)>;
@@ -170,7 +171,7 @@ TEST(K8sExec, TheEndOfInputIsSentWithV5) {
 TEST(K8sExec, FramesComeInAnyPieces) {
   const std::string bytes = frame(on(1, "one"), 2, false) + frame("p", 9) + frame("two", 0, false) +
                             frame("", 0) + frame("", 2, false) + frame(on(1, "three"), 0) + frame("") +
-                            exit_with(0) + kClose;
+                            exit_with(3) + kClose;
   for (const size_t piece : {size_t{1}, size_t{3}, bytes.size()}) {
     std::atomic<bool> answered{false};
     FakeCluster cluster(v4([&](Peer& peer) {
@@ -227,6 +228,22 @@ TEST(K8sExec, AProgramThatCouldNotRunHasNoExitCode) {
   const ExecEnd end = open.channel->wait(usual());
   EXPECT_EQ(end.how, How::kFailed);
   EXPECT_EQ(end.why, "InternalError: no such program");
+}
+
+TEST(K8sExec, AFailureIsNoExitCodeOfSuccess) {
+  for (const char* code :
+       {R"("0")", R"("-1")", R"("256")", R"("4294967296")", R"("7x")", R"("")", "7", "null"}) {
+    const auto end = parse_exec_status(
+        R"({"status":"Failure","reason":"x","details":{"causes":[3,{"reason":"ExitCode","message":)" +
+        std::string(code) + "}]}}");
+    ASSERT_TRUE(end) << code;
+    EXPECT_EQ(end->how, How::kFailed) << code;
+    EXPECT_NE(end->exit_code, 0) << code;
+  }
+  for (const char* details : {"7", "[]", R"({"causes":{}})", R"({"causes":[[]]})"})
+    EXPECT_EQ(parse_exec_status(R"({"status":"Failure","details":)" + std::string(details) + "}")->how,
+              How::kFailed)
+        << details;
 }
 
 TEST(K8sExec, AStatusSufficesWhereTheServerDoesNotHangUp) {

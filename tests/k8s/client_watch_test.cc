@@ -5,7 +5,7 @@
 #include <condition_variable>
 #include <nlohmann/json.hpp>
 
-#include "plugins/k8s/watch.h"
+#include "plugins/k8s/client/watch.h"
 #include "tests/k8s/fake_cluster.h"
 
 namespace isogate::k8s {
@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-const Resource kPods{"v1", "box", "pods"};
+const Resource kWatchedPods{"v1", "box", "pods"};
 
 std::string pod(const std::string& name, int version, const std::string& uid = "") {
   return R"({"metadata":{"name":")" + name + R"(","namespace":"box","uid":")" + (uid.empty() ? name : uid) +
@@ -52,7 +52,7 @@ class Told {
             .modified = teller("*"),
             .deleted = teller("-"),
             .synced = [this] { add("synced"); },
-            .lost = [this](const std::string& why) { add("lost"), why_ = why; },
+            .lost = [this](const std::string& why) { add("lost", why); },
             .restored = [this] { add("restored"); }};
   }
   std::vector<std::string> wait(size_t count) {
@@ -66,9 +66,10 @@ class Told {
   }
 
  private:
-  void add(const std::string& word) {
+  void add(const std::string& word, const std::string& why = {}) {
     const std::lock_guard lock(mutex_);
     all_.push_back(word);
+    if (!why.empty()) why_ = why;
     changed_.notify_all();
   }
   std::mutex mutex_;
@@ -110,7 +111,7 @@ TEST(K8sWatch, TellsWhatThereIsAndWhatChanges) {
   Api api(cluster.access());
   Told told;
   {
-    const Watch watch(api, kPods, {.labels = "x=y"}, told.events(), kQuick);
+    const Watch watch(api, kWatchedPods, {.labels = "x=y"}, told.events(), kQuick);
     EXPECT_EQ(told.wait(6), (Words{"+a1", "+b2", "synced", "*a6", "-b10", "+c11"}));
     for (int i = 0; i < 200 && script.watched < 2; ++i) std::this_thread::sleep_for(milliseconds(10));
   }
@@ -134,7 +135,7 @@ TEST(K8sWatch, ListsAgainWhenItsVersionIsTooOld) {
     FakeCluster cluster(script.handler());
     Api api(cluster.access());
     Told told;
-    const Watch watch(api, kPods, {}, told.events(), kQuick);
+    const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
     EXPECT_EQ(told.wait(8), (Words{"+a1", "+b2", "+c3", "synced", "*b9", "-c3", "+c9", "synced"}));
     EXPECT_EQ(script.listed, 2u);
   }
@@ -146,7 +147,7 @@ TEST(K8sWatch, WhatWentAwayUnseenIsDeleted) {
   FakeCluster cluster(script.handler());
   Api api(cluster.access());
   Told told;
-  const Watch watch(api, kPods, {}, told.events(), kQuick);
+  const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
   EXPECT_EQ(told.wait(5), (Words{"+a1", "+b2", "synced", "-a1", "synced"}));
 }
 
@@ -156,7 +157,7 @@ TEST(K8sWatch, ABrokenStreamIsFollowedAgainFromWhereItWas) {
   FakeCluster cluster(script.handler());
   Api api(cluster.access());
   Told told;
-  const Watch watch(api, kPods, {}, told.events(), kQuick);
+  const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
   EXPECT_EQ(told.wait(5), (Words{"synced", "+a6", "lost", "restored", "+b7"}));
   EXPECT_EQ(script.listed, 1u);
 }
@@ -168,7 +169,7 @@ TEST(K8sWatch, AServerThatIsAwayIsAskedUntilItIsBack) {
   FakeCluster cluster(script.handler());
   Api api(cluster.access());
   Told told;
-  const Watch watch(api, kPods, {}, told.events(), kQuick);
+  const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
   EXPECT_EQ(told.wait(3), (Words{"lost", "restored", "synced"}));
   EXPECT_NE(told.why().find("500"), std::string::npos);
 }
@@ -181,20 +182,36 @@ TEST(K8sWatch, ASilentConnectionIsGivenUp) {
   WatchOptions options = kQuick;
   options.stream_time = seconds(0);
   options.slack = seconds(1);
-  const Watch watch(api, kPods, {}, told.events(), options);
+  const Watch watch(api, kWatchedPods, {}, told.events(), options);
   EXPECT_EQ(told.wait(3), (Words{"synced", "lost", "restored"}));
 }
 
 TEST(K8sWatch, NonsenseIsListedAnew) {
-  for (const std::string& nonsense : {std::string("5\r\nxyz\n\n\r\n"), event("ADDED", "3"),
-                                      event("ADDED", "{}"), event("ADDED", pod("b", 2)) + "zz"}) {
+  for (const std::string& nonsense :
+       {std::string("5\r\nxyz\n\n\r\n"), event("ADDED", "3"), event("ADDED", "{}"),
+        event("ADDED", pod("b", 2)) + "zz", event("ADDED", R"({"metadata":{"name":"b"}})"),
+        event("DELETED", R"({"metadata":{"name":"a","uid":7}})"),
+        event("DELETED", R"({"metadata":["a"]})")}) {
     Script script{{list(5, {pod("a", 1)})}, {kStream + nonsense + kEnd}};
     FakeCluster cluster(script.handler());
     Api api(cluster.access());
     Told told;
-    const Watch watch(api, kPods, {}, told.events(), kQuick);
+    const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
     const Words words = told.wait(4);
     EXPECT_EQ(words[1], "synced");
+  }
+}
+
+TEST(K8sWatch, AnErrorIsOneWhateverItsCode) {
+  for (const char* code : {"200", "-1", "4294967706", "1e99", R"("410")", "null"}) {
+    const std::string error = R"({"kind":"Status","message":"oh no","code":)" + std::string(code) + "}";
+    Script script{{list(5, {pod("a", 1)})}, {kStream + event("ERROR", error) + kEnd}};
+    FakeCluster cluster(script.handler());
+    Api api(cluster.access());
+    Told told;
+    const Watch watch(api, kWatchedPods, {}, told.events(), kQuick);
+    EXPECT_EQ(told.wait(3)[2], "lost") << code;
+    EXPECT_NE(told.why().find("500: oh no"), std::string::npos) << told.why();
   }
 }
 
@@ -203,7 +220,7 @@ TEST(K8sWatch, EndsAtOnceWhateverTheServerDoes) {
   Api api(mute.access());
   const auto begin = std::chrono::steady_clock::now();
   {
-    const Watch watch(api, kPods, {}, {}, kQuick);
+    const Watch watch(api, kWatchedPods, {}, {}, kQuick);
     std::this_thread::sleep_for(milliseconds(100));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));

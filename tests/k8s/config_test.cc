@@ -59,7 +59,7 @@ TEST(K8sConfig, TheSchemaIsJsonAndNamesTheSameDefaults) {
   is("ready_timeout_sec", config.ready_timeout_sec);
   is("node_timeout_sec", config.node_timeout_sec);
   is("max_lifetime_sec", config.max_lifetime_sec);
-  is("forsaken_after_sec", config.forsaken_after_sec);
+  is("orphaned_after_sec", config.orphaned_after_sec);
   is("liveness_interval_sec", config.liveness_interval_sec);
   is("liveness_patience_sec", config.liveness_patience_sec);
   is("job_backoff_limit", config.job_backoff_limit);

@@ -62,19 +62,14 @@ TEST_F(K8sExecs, NothingIsLeftAfterATimeout) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   me.run("true");
-  for (const std::string& how :
-       {std::string("trap '' TERM INT HUP; while :; do sleep MARK; done"),
-        std::string("setsid -f sh -c 'trap \"\" TERM HUP; sleep MARK; sleep MARK'; ( ( setsid sleep MARK & ) "
-                    "& ); sleep MARK"),
-        std::string("for i in $(seq 60); do ( setsid sh -c 'sleep MARK & sleep MARK' & ); done; sleep MARK"),
-        std::string("f() { setsid sleep MARK & f & f; }; (f) & exec sleep MARK")}) {
-    const std::string mark = new_mark();
-    std::string command = how;
-    for (size_t at; (at = command.find("MARK")) != std::string::npos;) command.replace(at, 4, mark);
+  const std::string mark = new_mark();
+  std::vector<std::string> commands = test::stubborn_commands(mark);
+  commands.push_back("f() { setsid sleep " + mark + " & f & f; }; (f) & exec sleep " + mark);
+  for (const std::string& command : commands) {
     const Json result = me.run(command, {{"timeout_sec", 1}});
-    EXPECT_EQ(result.at("outcome"), "timed_out") << how;
-    EXPECT_TRUE(gone_within(3, mark)) << test::marked(mark).size() << " survivors of " << how;
-    EXPECT_EQ(me.out("echo works"), "works\n") << "after " << how;
+    EXPECT_EQ(result.at("outcome"), "timed_out") << command;
+    EXPECT_TRUE(gone_within(3, mark)) << test::marked(mark).size() << " survivors of " << command;
+    EXPECT_EQ(me.out("echo works"), "works\n") << "after " << command;
   }
   EXPECT_EQ(all("pods").size(), 1u);
 }

@@ -10,9 +10,9 @@
 #include <csignal>
 #include <thread>
 
-#include "plugins/k8s/digest.h"
+#include "lib/hash.h"
+#include "lib/net/websocket.h"
 #include "plugins/k8s/profile.h"
-#include "plugins/k8s/websocket.h"
 #include "tests_dirs.h"
 
 namespace isogate::k8s {
@@ -187,7 +187,8 @@ bool FakeApi::runs(const std::string& pod) const {
 
 void FakeApi::freeze(const std::string& pod, bool frozen) const {
   const std::lock_guard lock(mutex_);
-  ::kill(runners_.at(pod)->pid, frozen ? SIGSTOP : SIGCONT);
+  if (const auto found = runners_.find(pod); found != runners_.end())
+    ::kill(found->second->pid, frozen ? SIGSTOP : SIGCONT);
 }
 
 void FakeApi::cut_streams() {
@@ -239,9 +240,23 @@ void FakeApi::signal_hanging_in(std::chrono::milliseconds time) {
   });
 }
 
+void FakeApi::await_signal() {
+  if (later_.joinable()) later_.join();
+}
+
 void FakeApi::drop(const std::string& plural, const std::string& name) {
   const std::lock_guard lock(mutex_);
   forget({plural, name});
+}
+
+void FakeApi::put_off_pods(bool put_off) {
+  const std::lock_guard lock(mutex_);
+  pods_are_put_off_ = put_off;
+  for (auto& [key, object] : objects_) {
+    if (put_off || key.plural != "pods" || runners_.contains(key.name)) continue;
+    start(object, object.at("spec").at("containers").at(0).at("image"));
+    object["metadata"]["resourceVersion"] = std::to_string(++version_);
+  }
 }
 
 void FakeApi::keep_pods(bool kept) {
@@ -360,7 +375,8 @@ std::string FakeApi::create(const Target& target, const std::string& body) {
   if (objects_.contains(key)) return conflict("AlreadyExists");
   object["metadata"]["uid"] = "uid-" + random_hex(8);
   object["metadata"]["resourceVersion"] = std::to_string(++version_);
-  if (key.plural == "pods") start(object, object.at("spec").at("containers").at(0).at("image"));
+  if (key.plural == "pods" && !pods_are_put_off_)
+    start(object, object.at("spec").at("containers").at(0).at("image"));
   if (key.plural == "persistentvolumeclaims") object["status"]["phase"] = "Bound";
   objects_[key] = object;
   return FakeCluster::json(object.dump(), 201);
@@ -408,7 +424,10 @@ std::string FakeApi::remove(const Target& target, const std::string& body) {
 void FakeApi::forget(const Key& key) {
   const std::string uid = objects_.at(key).at("metadata").at("uid");
   objects_.erase(key);
-  if (key.plural == "pods") runners_.erase(key.name);
+  if (const auto found = runners_.find(key.name); key.plural == "pods" && found != runners_.end()) {
+    found->second->end();  // a stream may still know it
+    runners_.erase(found);
+  }
   if (!collects_) return;
   std::vector<Key> owned;
   for (const auto& [other, object] : objects_)
@@ -427,7 +446,8 @@ void FakeApi::start(Json& pod, const std::string& image) {
   runner->door = "isogate-test-" + random_hex(8);
   runner->workspace = files_.path() + "/" + volume;
   ::mkdir(runner->workspace.c_str(), 0777);
-  runner->pid = run({kProgram, "serve", "--workspace", runner->workspace, "--door", runner->door}, -1, -1);
+  runner->pid =
+      run({kProgram, "serve", "--workspace", runner->workspace, "--listener", runner->door}, -1, -1);
   runners_[name] = runner;
   const std::string id = "fake://" + random_hex(16);
   pod["spec"]["nodeName"] = "node";
@@ -466,7 +486,7 @@ void FakeApi::exec(Peer& peer, const Heard& heard, const Target& target) {
     if (name == "command") command.push_back(value);
   command.at(0) = kProgram;
   if (command.at(1) == "attach")
-    command.insert(command.end(), {"--door", runner->door, "--server", std::to_string(runner->pid)});
+    command.insert(command.end(), {"--listener", runner->door, "--server", std::to_string(runner->pid)});
   else
     command.insert(command.end(), {"--workspace", runner->workspace});
   int in[2], out[2];
@@ -477,7 +497,7 @@ void FakeApi::exec(Peer& peer, const Heard& heard, const Target& target) {
   peer.write(
       "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
       "Sec-WebSocket-Accept: " +
-      websocket_accept(heard.header("Sec-WebSocket-Key")) +
+      net::websocket_accept(heard.header("Sec-WebSocket-Key")) +
       "\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n");
   std::thread downward([&] {
     std::string buffer(65536, '\0');

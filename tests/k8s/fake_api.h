@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 #include "tests/k8s/fake_cluster.h"
 #include "tests/support/program.h"
 
@@ -41,8 +41,8 @@ class FakeApi {
   void drop(const std::string& plural, const std::string& name);  // with what belongs to it
   // Its container ends and another one of `image` begins under the same UID, as where its image was patched.
   void restart_container(const std::string& pod, const std::string& image);
-  [[nodiscard]] bool runs(const std::string& pod) const;  // its runner
-  void freeze(const std::string& pod, bool frozen) const;
+  [[nodiscard]] bool runs(const std::string& pod) const;   // its runner
+  void freeze(const std::string& pod, bool frozen) const;  // its runner, if there is one
   // The streams of execs that are open break.
   void cut_streams();
 
@@ -56,9 +56,12 @@ class FakeApi {
   // Each request that this says so of has that answer; empty: none.
   void answer_if(std::function<bool(const Heard&)> which, std::string answer);
   void signal_hanging_in(std::chrono::milliseconds time);
+  void await_signal();
   [[nodiscard]] int hanging() const { return hanging_.get(); }
   // A pod that is removed runs on, and stays, as on a node that is lost.
   void keep_pods(bool kept);
+  // New pods are put off, as where no node has room; with false those that were begin to run.
+  void put_off_pods(bool put_off);
   // What belongs to nobody any more stays.
   void collect_garbage(bool collects);
 
@@ -97,7 +100,7 @@ class FakeApi {
   std::string answers_;
   std::thread later_;
   uint64_t version_ = 0;
-  bool pods_stay_ = false, collects_ = true;
+  bool pods_stay_ = false, pods_are_put_off_ = false, collects_ = true;
   Fd hanging_;
   test::TemporaryDirectory files_;
   std::unique_ptr<FakeCluster> cluster_;  // the last member: it ends first

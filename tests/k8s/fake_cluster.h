@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "plugins/k8s/api.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "plugins/k8s/client/api.h"
 #include "tests/support/authority.h"
 
 struct ssl_st;

@@ -62,7 +62,7 @@ class K8sFaults : public OnCluster {
   void start_again() {
     const auto up = test::run_program(
         {ISOGATE_SOURCE_DIR "/tests/engines/kubernetes.sh", "up", test::cluster_directory()},
-        {.timeout_sec = 180});
+        {.timeout_sec = 600});
     ASSERT_EQ(up.exit_code, 0) << up.err;
     killed_ = false;
   }

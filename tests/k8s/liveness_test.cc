@@ -94,7 +94,7 @@ TEST_F(K8sLivenessOfLinks, WhatIsSilentTwiceIsRemoved) {
 TEST_F(K8sLivenessOfLinks, ADeadLinkOfARunnerThatSpeaksIsClosedAndNoMore) {
   const auto link = watched(Found::kSpeaks);
   EXPECT_TRUE(eventually(10, [&] { return !link->alive(); }));
-  EXPECT_THAT(link->why(), HasSubstr("speaks"));
+  EXPECT_THAT(link->why(), HasSubstr("answers over others"));
   EXPECT_EQ(link->removed, 0);
 }
 

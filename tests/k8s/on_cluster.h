@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/k8s/api.h"
+#include "plugins/k8s/client/api.h"
 #include "plugins/k8s/profile.h"
 #include "tests/support/api.h"
 #include "tests/support/cluster.h"

@@ -119,6 +119,7 @@ void FakeGateway::write(Box& box, const std::string& path, const std::string& by
   request.struct_size = sizeof request;
   request.path = sdk::str(path);
   request.fd = reader.get();
+  request.complete_fd = -1;
   box.sandbox->write(sdk::Call(call_), request);
 }
 
@@ -132,6 +133,7 @@ std::string FakeGateway::read(Box& box, const std::string& path) {
   request.path = sdk::str(path);
   request.limit = UINT64_MAX;
   request.fd = writer.get();
+  request.complete_fd = -1;
   isogate_entry entry{};
   entry.struct_size = sizeof entry;
   box.sandbox->read(sdk::Call(call_), request, entry);

@@ -5,10 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plugins/k8s/digest.h"
+#include "lib/net/transport.h"
 #include "plugins/k8s/egress.h"
 #include "plugins/k8s/template.h"
-#include "plugins/k8s/transport.h"
 
 namespace isogate::k8s {
 namespace {
@@ -93,6 +92,31 @@ TEST(K8sProfile, EverythingBelongsToTheLease) {
   EXPECT_FALSE(carries(Json{{"metadata", {{"labels", nullptr}}}}, parts.owner));
 }
 
+TEST(K8sProfile, WhatIsNotUnderstoodIsNobodys) {
+  const Owner owner = some_parts().owner;
+  const Json labels = labels_of(owner);
+  const Json good = {{"metadata", {{"labels", labels}, {"ownerReferences", {{{"uid", "u"}}}}}}};
+  ASSERT_TRUE(carries(good, owner) && belongs_to(good, "u"));
+  for (const Json& odd : {Json(), Json(7), Json("metadata"), Json::array({good}), Json{{"metadata", nullptr}},
+                          Json{{"metadata", "x"}}, Json{{"metadata", {1, 2}}},
+                          Json{{"metadata", {{"labels", "x"}, {"ownerReferences", "u"}}}},
+                          Json{{"metadata", {{"labels", {1}}, {"ownerReferences", {{"uid", "u"}}}}}},
+                          Json{{"metadata", {{"labels", 7}, {"ownerReferences", {"u", 7, nullptr}}}}},
+                          Json{{"metadata", {{"ownerReferences", {{{"uid", 7}}, {{"uid", {"u"}}}}}}}}}) {
+    EXPECT_FALSE(carries(odd, owner)) << odd;
+    EXPECT_FALSE(belongs_to(odd, "u")) << odd;
+    EXPECT_FALSE(belongs_to(odd, "")) << odd;
+  }
+  for (const auto& [label, value] : labels.items()) {
+    Json odd = good;
+    odd["metadata"]["labels"][label] = Json::array({value});
+    EXPECT_FALSE(carries(odd, owner)) << label;
+  }
+  EXPECT_FALSE(belongs_to(Json{{"metadata", {{"ownerReferences", {Json::object()}}}}}, ""));
+  const Owner nobody{owner.instance, owner.backend, ""};
+  EXPECT_FALSE(carries(Json{{"metadata", {{"labels", labels_of(nobody)}}}}, nobody));
+}
+
 TEST(K8sProfile, APolicyDeniesAllButWhatIsSpelledOut) {
   const Json none = policy_of(parse_config(""), some_parts()).at("spec");
   EXPECT_EQ(none.at("policyTypes"), Json({"Ingress", "Egress"}));
@@ -114,8 +138,8 @@ TEST(K8sProfile, ADigestTellsOtherSettingsFromAnotherPod) {
   parts.pod += "x";
   parts.lease_uid += "x";
   EXPECT_EQ(profile_digest(config, parts, limits_of(config, {})), digest);
-  isogate_limits more{};
-  more.memory_bytes = 1 << 30;
+  Limits more;
+  more.set(ISOGATE_LIMIT_MEMORY_BYTES, 1 << 30);
   EXPECT_NE(profile_digest(config, parts, limits_of(config, more)), digest);
   EXPECT_NE(profile_digest(parse_config(R"({"provision": "job"})"), parts, limits_of(config, {})), digest);
   EXPECT_NE(profile_digest(parse_config(R"({"network": "open"})"), parts, limits_of(config, {})), digest);
@@ -177,6 +201,9 @@ TEST(K8sEgress, ANodesOwnObjectNamesItsKubeletsPort) {
   EXPECT_EQ(kubelet_port_of(node), 10260);
   for (const Json& none : {Json(), Json::object(), Json{{"status", {{"daemonEndpoints", 1}}}}})
     EXPECT_EQ(kubelet_port_of(none), 0);
+  for (const Json& port : {Json("10250"), Json(1e99), Json(-1), Json(65536), Json(true)})
+    EXPECT_EQ(kubelet_port_of({{"status", {{"daemonEndpoints", {{"kubeletEndpoint", {{"Port", port}}}}}}}}),
+              0);
 }
 
 TEST(K8sEgress, WhatAnswersIsToldOnce) {
@@ -186,19 +213,19 @@ TEST(K8sEgress, WhatAnswersIsToldOnce) {
 }
 
 TEST(K8sEgress, TheApiServersNameIsResolvedHere) {
-  const auto found = addresses_of("localhost", Budget(Budget::kUsual));
+  const auto found = net::addresses_of("localhost", Budget(Budget::kUsual));
   EXPECT_THAT(found, testing::Contains("127.0.0.1"));
-  EXPECT_EQ(addresses_of("10.9.8.7", Budget(Budget::kUsual)), std::vector<std::string>{"10.9.8.7"});
-  EXPECT_THROW(addresses_of("no.such.name.invalid", Budget(Budget::kUsual)), ApiError);
+  EXPECT_EQ(net::addresses_of("10.9.8.7", Budget(Budget::kUsual)), std::vector<std::string>{"10.9.8.7"});
+  EXPECT_THROW(net::addresses_of("no.such.name.invalid", Budget(Budget::kUsual)), net::NetError);
 }
 
 TEST(K8sEgress, OnlySilenceTwiceInARowIsSilence) {
   constexpr int kSilent = 0, kAnswers = 10, kUntried = 11;
   const auto of = [](std::vector<int> codes, int most_ms = 60'000) {
     size_t asked = 0;
-    const Round last = settle(
+    const Ran last = settle(
         [&] {
-          return Round{codes.at(asked++), ""};
+          return Ran{codes.at(asked++), ""};
         },
         std::chrono::milliseconds(1), std::chrono::milliseconds(most_ms));
     return std::pair(last.exit_code, asked);

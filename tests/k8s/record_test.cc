@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "isogate/backend.hpp"
+#include "plugins/k8s/client/object.h"
 #include "plugins/k8s/pod_start.h"
 #include "plugins/k8s/pods.h"
 #include "plugins/k8s/profile.h"
@@ -21,11 +22,11 @@ TEST(K8sRecord, ComesBackAsItWas) {
   record.object = "isg-x";
   record.object_uid = "uid of it";
   record.measured = true;
-  record.evidence.emplace();
-  record.evidence->struct_size = sizeof(isogate_evidence);
-  record.evidence->seccomp_mode = 2;
-  record.evidence->ns_pid = 4026533000;
-  record.gateway_listeners = "0.0.0.0:80";
+  record.proof.emplace();
+  record.proof->evidence.struct_size = sizeof(isogate_evidence);
+  record.proof->evidence.seccomp_mode = 2;
+  record.proof->evidence.ns_pid = 4026533000;
+  record.proof->gateway.listeners = "0.0.0.0:80";
   record.likeness = {{"labels", {{"a", "b"}}}};
   Json lease = Json::object();
   write_record(lease, record, "me", std::chrono::seconds(60));
@@ -36,10 +37,10 @@ TEST(K8sRecord, ComesBackAsItWas) {
   EXPECT_EQ(again.object, record.object);
   EXPECT_EQ(again.object_uid, record.object_uid);
   EXPECT_TRUE(again.measured);
-  EXPECT_EQ(again.gateway_listeners, record.gateway_listeners);
   EXPECT_EQ(again.likeness, record.likeness);
-  ASSERT_TRUE(again.evidence);
-  EXPECT_EQ(again.evidence->ns_pid, 4026533000u);
+  ASSERT_TRUE(again.proof);
+  EXPECT_EQ(again.proof->gateway, record.proof->gateway);
+  EXPECT_EQ(again.proof->evidence.ns_pid, 4026533000u);
   EXPECT_EQ(hold_of(lease).holder, "me");
 }
 
@@ -105,6 +106,38 @@ TEST(K8sRecord, ADamagedOneIsAnErrorAndNoAbsentOne) {
   EXPECT_THROW((void)read_record(Json::object()), sdk::Error);
 }
 
+TEST(K8sRecord, NumbersThatDoNotFitAreDamage) {
+  Json lease = Json::object();
+  Record record;
+  record.proof.emplace();
+  write_record(lease, record, "", std::chrono::seconds(60));
+  std::string& text = lease["metadata"]["annotations"][kRecord].get_ref<std::string&>();
+  const Json whole = Json::parse(text);
+  for (const char* place : {"/gateway_port", "/evidence/uid", "/evidence/flags", "/evidence/seccomp_mode"})
+    for (const Json& odd : {Json(-1), Json(1.5), Json(true), Json(UINT64_MAX), Json("0"), Json()}) {
+      Json json = whole;
+      json[Json::json_pointer(place)] = odd;
+      text = json.dump();
+      EXPECT_THROW((void)read_record(lease), sdk::Error) << place << " " << odd;
+    }
+  text = whole.dump();
+  EXPECT_NO_THROW((void)read_record(lease));
+}
+
+TEST(K8sRecord, WhoIsNotUnderstoodHoldsItForAsLongAsCanBe) {
+  for (const Json& odd : {Json(7), Json::array({"me"}), Json{{"name", "me"}}, Json(true)}) {
+    EXPECT_NE(hold_of({{"spec", {{"holderIdentity", odd}}}}).holder, "") << odd;
+    if (!odd.is_object()) {
+      EXPECT_NE(hold_of({{"spec", odd}}).holder, "") << odd;
+    }
+  }
+  const Json of_nobody = {{"metadata", {{"uid", 7}, {"resourceVersion", {1}}}}, {"spec", {{"renewTime", 7}}}};
+  EXPECT_EQ(hold_of(of_nobody).holder, "");
+  for (const Json& odd : {Json(), Json(7), Json::array()}) EXPECT_NE(hold_of(odd).holder, "") << odd;
+  for (const Json& lasts : {Json(-1), Json(UINT64_MAX), Json(1e99), Json("60"), Json()})
+    EXPECT_EQ(hold_of({{"spec", {{"leaseDurationSeconds", lasts}}}}).lasts, std::chrono::hours(2)) << lasts;
+}
+
 Json pod_with(const Json& status) {
   return {{"metadata", {{"name", "p"}, {"uid", "u"}}}, {"status", status}};
 }
@@ -154,6 +187,9 @@ TEST(K8sPodState, TellsHowItEnded) {
   state = state_of(pod_with({{"phase", "Failed"}, {"containerStatuses", {oom}}}));
   EXPECT_TRUE(state.ended);
   EXPECT_EQ(state.how, "its container ended with exit code 137; it was out of memory");
+  const Json stopped = {{"name", "sandbox"}, {"state", {{"terminated", {{"exitCode", 0}}}}}};
+  state = state_of(pod_with({{"phase", "Succeeded"}, {"containerStatuses", {stopped}}}));
+  EXPECT_EQ(state.how.substr(0, 27), "its container was stopped (");
   state = state_of(pod_with({{"phase", "Failed"}, {"reason", "Evicted"}, {"message", "The node was low"}}));
   EXPECT_EQ(state.how, "its pod ended: Evicted: The node was low");
   Json deleted = pod_with({{"phase", "Running"}, {"containerStatuses", {running}}});
@@ -189,6 +225,17 @@ TEST(K8sPodState, WhatIsNotUnderstoodIsNotRunning) {
        {Json(), Json::array(), Json{{"status", 3}}, Json{{"status", {{"containerStatuses", 7}}}},
         Json{{"metadata", nullptr}, {"status", {{"conditions", {1, nullptr}}}}}})
     EXPECT_FALSE(state_of(odd).running) << odd;
+}
+
+TEST(K8sPodState, WhatHasNoUidIsNeitherThereNorGone) {
+  const Json running = {{"name", "sandbox"}, {"state", {{"running", Json::object()}}}};
+  const Json status = {{"phase", "Running"}, {"containerStatuses", {running}}};
+  for (const Json& metadata : {Json(), Json("u"), Json::object(), Json{{"uid", 7}}, Json{{"uid", ""}}}) {
+    const Json pod = {{"metadata", metadata}, {"status", status}};
+    EXPECT_FALSE(state_of(pod).exists || state_of(pod).running || state_of(pod).ended) << metadata;
+    EXPECT_THROW((void)uid_of(pod), ApiError) << metadata;
+  }
+  EXPECT_EQ(uid_of(pod_with(status)), "u");
 }
 
 }  // namespace

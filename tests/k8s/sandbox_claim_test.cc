@@ -29,7 +29,7 @@ std::string shipped() {
   return (std::stringstream() << file.rdbuf()).str();
 }
 
-Json some_pod(const Config& config) {
+Json pod_of_claim(const Config& config) {
   Parts parts;
   parts.owner = {"instance", "k8s", "isg-a"};
   parts.lease_uid = "u";
@@ -40,7 +40,7 @@ Json some_pod(const Config& config) {
 
 TEST(K8sSandboxClaim, NamesThePoolAndLabelsThePodWhereItMay) {
   const Config config = parse_config(kClaims);
-  const Json pod = some_pod(config), claim = sandbox_claim_of(config, pod);
+  const Json pod = pod_of_claim(config), claim = sandbox_claim_of(config, pod);
   EXPECT_EQ(claim.at("spec").at("warmPoolRef").at("name"), "p");
   EXPECT_TRUE(carries(claim, {"instance", "k8s", "isg-a"}));
   EXPECT_TRUE(belongs_to(claim, "u"));
@@ -77,7 +77,7 @@ TEST(K8sSandboxClaim, IsRefusedWithWhatNoPoolCanGive) {
 
 TEST(K8sSandboxClaim, TheShippedTemplateIsNoWeakerThanTheDefaults) {
   const Json made_of = test::documents_of(shipped()).at(0);
-  Json asked = some_pod(parse_config(kClaims)), given = made_of.at("spec").at("podTemplate");
+  Json asked = pod_of_claim(parse_config(kClaims)), given = made_of.at("spec").at("podTemplate");
   asked["metadata"]["labels"] = given["metadata"]["labels"] = Json::object();
   EXPECT_EQ(weaker_than(asked, given), "");
   EXPECT_EQ(other_image(asked, given), "");

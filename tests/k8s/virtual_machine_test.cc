@@ -39,11 +39,11 @@ TEST(K8sVirtualMachine, IsAnotherBootOfAKernelUnderAHypervisor) {
 TEST(K8sVirtualMachine, WhatIsNotKnownIsNone) {
   const std::string guest = "\nflags\t: hypervisor \n";
   for (const Json& boot_id : {Json(""), Json(nullptr), Json(7), Json("not-a-boot")})
-    EXPECT_THAT(why_no_machine(node_of(boot_id), kOther, guest), HasSubstr("node does not say")) << boot_id;
-  EXPECT_THAT(why_no_machine(Json::object(), kOther, guest), HasSubstr("node does not say"));
-  EXPECT_THAT(why_no_machine(Json(), kOther, guest), HasSubstr("node does not say"));
+    EXPECT_THAT(why_no_machine(node_of(boot_id), kOther, guest), HasSubstr("node does not name")) << boot_id;
+  EXPECT_THAT(why_no_machine(Json::object(), kOther, guest), HasSubstr("node does not name"));
+  EXPECT_THAT(why_no_machine(Json(), kOther, guest), HasSubstr("node does not name"));
   for (const char* boot_id : {"", "\n", "unknown"})
-    EXPECT_THAT(why_no_machine(node_of(kThis), boot_id, guest), HasSubstr("kernel does not say")) << boot_id;
+    EXPECT_THAT(why_no_machine(node_of(kThis), boot_id, guest), HasSubstr("kernel does not name")) << boot_id;
 }
 
 // The pods of this API server run on this machine's kernel.

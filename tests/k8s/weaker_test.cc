@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "plugins/k8s/measured_pod.h"
 #include "plugins/k8s/profile.h"
 
 namespace isogate::k8s {
@@ -104,7 +105,14 @@ TEST(K8sWeaker, EachWallThatIsMissingIsNamed) {
       {"cpu", R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/cpu", "value": "1001m"}])"},
       {"cpu",
        R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/cpu", "value": "1 apple"}])"},
+      {"cpu", R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/cpu", "value": "0"}])"},
+      {"memory", R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/memory", "value": 0}])"},
+      {"memory",
+       R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/memory", "value": "-1Gi"}])"},
+      {"memory",
+       R"([{"op": "replace", "path": "/spec/containers/0/resources/limits/memory", "value": "nan"}])"},
       {"sizeLimit", R"([{"op": "replace", "path": "/spec/volumes/1/emptyDir", "value": {}}])"},
+      {"sizeLimit", R"([{"op": "replace", "path": "/spec/volumes/1/emptyDir/sizeLimit", "value": "0"}])"},
       {"spec.containers", R"([{"op": "add", "path": "/spec/containers/1", "value": {"name": "proxy"}}])"},
       {"spec.initContainers",
        R"([{"op": "add", "path": "/spec/initContainers/1", "value": {"name": "proxy"}}])"},
@@ -143,6 +151,9 @@ TEST(K8sWeaker, EachWallThatIsMissingIsNamed) {
       {"securityContext", R"([{"op": "replace", "path": "/spec/securityContext", "value": null}])"},
       {"spec", R"([{"op": "replace", "path": "/spec", "value": 7}])"},
       {"not understood", R"([{"op": "remove", "path": "/spec"}])"},
+      {"metadata.labels", R"([{"op": "replace", "path": "/metadata", "value": 7}])"},
+      {"metadata.labels", R"([{"op": "replace", "path": "/metadata/labels", "value": ["a"]}])"},
+      {"metadata.annotations", R"([{"op": "replace", "path": "/metadata/annotations", "value": "a"}])"},
       {"not understood", R"([{"op": "replace", "path": "/spec/volumes", "value": [1]}])"},
   };
   for (const Case& each : kCases) EXPECT_THAT(weaker_than(asked(), with(each)), HasSubstr(each.what));
@@ -162,6 +173,70 @@ TEST(K8sWeaker, ALimitWhereNoneWasAskedForIsNot) {
   Json pod = own;
   pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = "1Gi";
   EXPECT_EQ(weaker_than(own, pod), "");
+}
+
+const Json kMeasured = Json::parse(R"({
+  "metadata": {"labels": {"a": "b"}, "ownerReferences": [{"uid": "u", "kind": "Lease"}]},
+  "spec": {"containers": [{"name": "sandbox", "image": "i"}], "initContainers": [{"name": "runner", "image": "r"}]},
+  "status": {"containerStatuses": [{"name": "sandbox", "containerID": "c", "imageID": "d", "restartCount": 0}]}})");
+
+TEST(K8sMeasuredPod, IsTheSameUntilSomethingOfItDiffers) {
+  const Json likeness = likeness_of(kMeasured);
+  EXPECT_EQ(what_differs(likeness, kMeasured), "");
+  EXPECT_EQ(likeness.at("owners"), (Json{{"u", "Lease"}}));
+  const Case kCases[] = {
+      {"images: sandbox", R"([{"op": "replace", "path": "/spec/containers/0/image", "value": "j"}])"},
+      {"containers: sandbox",
+       R"([{"op": "replace", "path": "/status/containerStatuses/0/restartCount", "value": 1}])"},
+      {"labels: a", R"([{"op": "replace", "path": "/metadata/labels/a", "value": ["b"]}])"},
+      {"labels are fewer", R"([{"op": "remove", "path": "/metadata/labels/a"}])"},
+      {"owners are fewer", R"([{"op": "remove", "path": "/metadata/ownerReferences/0"}])"},
+      {"containers are fewer", R"([{"op": "remove", "path": "/status/containerStatuses"}])"},
+  };
+  for (const Case& each : kCases)
+    EXPECT_THAT(what_differs(likeness, kMeasured.patch(Json::parse(each.patch))), HasSubstr(each.what));
+}
+
+// Also where it was so when it was measured.
+TEST(K8sMeasuredPod, WhatIsNotUnderstoodDiffers) {
+  const Case kCases[] = {
+      {"labels", R"([{"op": "replace", "path": "/metadata/labels", "value": "a"}])"},
+      {"labels", R"([{"op": "replace", "path": "/metadata", "value": ["a"]}])"},
+      {"owners", R"([{"op": "replace", "path": "/metadata/ownerReferences", "value": "u"}])"},
+      {"owners", R"([{"op": "replace", "path": "/metadata/ownerReferences/0", "value": 7}])"},
+      {"owners", R"([{"op": "replace", "path": "/metadata/ownerReferences/0/uid", "value": 7}])"},
+      {"owners", R"([{"op": "add", "path": "/metadata/ownerReferences/1", "value": {"uid": "u"}}])"},
+      {"images", R"([{"op": "replace", "path": "/spec/containers/0/name", "value": null}])"},
+      {"images", R"([{"op": "replace", "path": "/spec/containers", "value": {"name": "sandbox"}}])"},
+      {"images", R"([{"op": "add", "path": "/spec/ephemeralContainers", "value": [{"name": "sandbox"}]}])"},
+      {"containers", R"([{"op": "replace", "path": "/status", "value": null}])"},
+      {"containers", R"([{"op": "add", "path": "/status/containerStatuses/1", "value": []}])"},
+  };
+  for (const Case& each : kCases) {
+    const Json odd = kMeasured.patch(Json::parse(each.patch));
+    for (const Json& before : {kMeasured, odd})
+      EXPECT_THAT(what_differs(likeness_of(before), odd),
+                  HasSubstr(std::string("its ") + each.what + " are not understood"))
+          << each.patch;
+  }
+  EXPECT_NE(what_differs(likeness_of(Json()), Json()), "");
+  EXPECT_NE(what_differs(Json(), kMeasured), "");
+}
+
+TEST(K8sMeasuredPod, RulesOfAPolicyThatAreNotUnderstoodAreOthers) {
+  Parts parts;
+  parts.owner = {"instance", "k8s", "isg-a"};
+  const Json own = policy_of(parse_config(""), parts);
+  EXPECT_EQ(what_policy_lacks(own, own), "");
+  Json bare = own;
+  for (const char* rules : {"ingress", "egress"}) bare["spec"].erase(rules);
+  EXPECT_EQ(what_policy_lacks(own, bare), "");
+  for (const char* rules : {"ingress", "egress"})
+    for (const Json& odd : {Json("x"), Json(7), Json::object(), Json::array({Json::object()})}) {
+      Json other = own;
+      other["spec"][rules] = odd;
+      EXPECT_NE(what_policy_lacks(own, other), "") << odd;
+    }
 }
 
 TEST(K8sWeaker, WhatAWeakerTemplateAsksForIsWhatWasAskedFor) {

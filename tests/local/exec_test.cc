@@ -187,7 +187,7 @@ TEST_F(LocalExec, TheEnvironmentIsExact) {
   }
   EXPECT_EQ(got, expected);
   EXPECT_EQ(names.size(), 1U);
-  EXPECT_TRUE(!is_root() || *names.begin() == "agent");
+  EXPECT_TRUE(!is_root_user() || *names.begin() == "agent");
 }
 
 TEST_F(LocalExec, WhatTheCallerGivesIsNotReplaced) {
@@ -256,10 +256,10 @@ TEST_F(LocalExec, TheWorkingDirectoryIsInTheWorkspace) {
 
 TEST_F(LocalExec, ProgramsHaveTheSandboxsIdentityAndNoPrivilege) {
   const Ran ran = box_.sh("id -u; id -g; id -G; grep -E '^Cap' /proc/self/status | cut -f2 | sort -u");
-  const std::string uid = std::to_string(is_root() ? box_.info.uid : ::geteuid());
-  const std::string gid = std::to_string(is_root() ? box_.info.uid : ::getegid());
+  const std::string uid = std::to_string(is_root_user() ? box_.info.uid : ::geteuid());
+  const std::string gid = std::to_string(is_root_user() ? box_.info.uid : ::getegid());
   EXPECT_EQ(ran.out.substr(0, ran.out.find('\n')), uid);
-  if (!is_root()) GTEST_SKIP() << "an ordinary user's programs keep its groups";
+  if (!is_root_user()) GTEST_SKIP() << "an ordinary user's programs keep its groups";
   EXPECT_EQ(ran.out, uid + "\n" + gid + "\n" + gid + "\n0000000000000000\n");
   EXPECT_GE(box_.info.uid, 10000U);
   EXPECT_LT(box_.info.uid, 70000U);
@@ -269,7 +269,7 @@ TEST_F(LocalExec, AnotherUserIsTakenOnlyByRoot) {
   Exec exec;
   exec.argv = {"/bin/sh", "-c", "id -u; echo $USER"};
   exec.user = "nobody";
-  if (!is_root()) {
+  if (!is_root_user()) {
     EXPECT_EQ(box_.run(exec).status, ISOGATE_UNSUPPORTED);
     EXPECT_EQ(box_.read("f", 0, "nobody").first, ISOGATE_UNSUPPORTED);
     return;
@@ -298,7 +298,7 @@ TEST_F(LocalExec, LimitsBindTheExecOrAreRefused) {
   ASSERT_EQ(backend_.api->probe(backend_.it, &call, &probe, nullptr), ISOGATE_OK);
   Exec exec;
   exec.argv = {"/bin/bash", "-c", "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 5 & done; wait"};
-  exec.limits.pids = 6;
+  exec.limits.set(ISOGATE_LIMIT_PIDS, 6);
   Ran ran = box_.run(exec);
   if ((probe.capabilities & ISOGATE_CAP_LIMIT_PIDS) == 0) {
     EXPECT_EQ(ran.status, ISOGATE_UNSUPPORTED);
@@ -307,7 +307,7 @@ TEST_F(LocalExec, LimitsBindTheExecOrAreRefused) {
   }
   exec.argv = {"/usr/bin/python3", "-c", "x = bytearray(300 << 20)"};
   exec.limits = {};
-  exec.limits.memory_bytes = 64 << 20;
+  exec.limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 64 << 20);
   ran = box_.run(exec);
   if ((probe.capabilities & ISOGATE_CAP_LIMIT_MEMORY) == 0) {
     EXPECT_EQ(ran.status, ISOGATE_UNSUPPORTED);
@@ -315,7 +315,7 @@ TEST_F(LocalExec, LimitsBindTheExecOrAreRefused) {
     EXPECT_NE(ran.result.flags & ISOGATE_RESULT_OOM_KILLED, 0U) << ran.error;
   }
   exec.limits = {};
-  exec.limits.disk_bytes = 1 << 20;
+  exec.limits.set(ISOGATE_LIMIT_DISK_BYTES, 1 << 20);
   EXPECT_EQ(box_.run(exec).status, ISOGATE_UNSUPPORTED);
 }
 
@@ -324,7 +324,7 @@ TEST_F(LocalExec, LimitsWithoutCgroupsAreRefused) {
   Box box(other, 3);
   Exec exec;
   exec.argv = {"true"};
-  exec.limits.memory_bytes = 64 << 20;
+  exec.limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 64 << 20);
   EXPECT_EQ(box.run(exec).status, ISOGATE_UNSUPPORTED);
   EXPECT_EQ(box.sh("sleep 985 & echo hi").out, "hi\n");
 }

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <functional>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::test {
 

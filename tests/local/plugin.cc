@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <thread>
 #include "tests_dirs.h"
 
@@ -66,8 +67,6 @@ Pipe pipe_or_throw() {
 
 std::vector<isogate_shared_dir> Backend::shared_dirs;
 std::string Backend::toolchain, Backend::instance;
-
-bool is_root() { return ::geteuid() == 0; }
 
 std::string sandbox_id(int number) {
   static const pid_t process = ::getpid();  // others of these tests have the same engine
@@ -184,7 +183,9 @@ Ran Box::run(const Exec& exec) {
   request.stdout_fd = out.write.get();
   request.stderr_fd = exec.pty ? -1 : err.write.get();
   request.control_fd = control.read.get();
-  request.limits = exec.limits;
+  const LimitList limits = exec.limits.list();
+  request.limits = limits.items.data();
+  request.limit_count = limits.count;
   request.rows = exec.rows;
   request.cols = exec.cols;
 
@@ -223,6 +224,7 @@ isogate_status Box::write(const std::string& path, const std::string& content, c
   request.path = str(path);
   request.user = str(user);
   request.fd = body.read.get();
+  request.complete_fd = -1;
   isogate_error reason = no_error();
   const isogate_call call = call_with();
   uint64_t written = 0;
@@ -253,6 +255,16 @@ std::pair<isogate_status, std::string> Box::read(const std::string& path, uint32
   return {status, content.finish()};
 }
 
+std::string registered_uids(const std::string& state_dir) {
+  std::string all;
+  for (const auto& each : std::filesystem::directory_iterator(state_dir + "/uids")) {
+    std::string owner;
+    std::getline(std::ifstream(each.path()), owner);
+    all += each.path().filename().string() + " " + owner + "\n";
+  }
+  return all;
+}
+
 Local::Local() {
   std::string pattern = "/tmp/isogate-local-XXXXXX";
   if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
@@ -265,7 +277,7 @@ Local::Local() {
 Local::~Local() {
   Backend::shared_dirs.clear();
   Backend::toolchain.clear();
-  EXPECT_TRUE(std::filesystem::is_empty(state_ + "/uids")) << "a uid was not released";
+  EXPECT_EQ(registered_uids(state_), "") << "not released";
   std::error_code ignored;
   std::filesystem::remove_all(state_, ignored);
 }

@@ -1,6 +1,8 @@
 // The built plugin, loaded as a host loads it and driven through the C ABI alone.
 #pragma once
 
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -10,11 +12,12 @@
 #include <vector>
 
 #include "isogate/backend.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "lib/limits.h"
 
 namespace isogate::test {
 
-bool is_root();
+inline bool is_root_user() { return ::geteuid() == 0; }
 std::string sandbox_id(int number);
 
 // A backend in a state directory that outlives it.
@@ -50,7 +53,7 @@ struct Exec {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> env;
   std::string stdin_text, cwd, user;
-  isogate_limits limits{};
+  Limits limits;
   bool pty = false;
   uint16_t rows = 0, cols = 0;
   // Called beside the running program with its stdin, its control pipe and the cancel event. The stdin
@@ -93,6 +96,9 @@ class Local : public ::testing::Test {
   ~Local() override;
   std::string state_;
 };
+
+// "<uid> <sandbox id>\n" of each that is registered.
+std::string registered_uids(const std::string& state_dir);
 
 isogate_str str(const std::string& text);
 isogate_call call_with(int cancel_fd = -1);

@@ -67,16 +67,16 @@ TEST_F(LocalSandbox, TheDescriptorPromisesNoMoreThanItIs) {
   EXPECT_EQ(result.isolation, ISOGATE_ISOLATION_NONE);
   EXPECT_EQ(result.locality, ISOGATE_LOCALITY_PROCESS);
   EXPECT_EQ(result.capabilities & ~backend.plugin->capabilities, 0U);
-  EXPECT_EQ((result.capabilities & ISOGATE_CAP_UID_PER_SANDBOX) != 0, is_root());
-  EXPECT_EQ((result.capabilities & ISOGATE_CAP_USER) != 0, is_root());
-  if (!is_root()) {
+  EXPECT_EQ((result.capabilities & ISOGATE_CAP_UID_PER_SANDBOX) != 0, is_root_user());
+  EXPECT_EQ((result.capabilities & ISOGATE_CAP_USER) != 0, is_root_user());
+  if (!is_root_user()) {
     const std::string shared = "all agents share uid " + std::to_string(::geteuid());
     EXPECT_NE(std::string(result.detail).find(shared), std::string::npos) << result.detail;
   }
 }
 
 TEST_F(LocalSandbox, RootWithoutItsCapabilitiesIsUnavailable) {
-  if (!is_root()) GTEST_SKIP() << "an ordinary user needs none";
+  if (!is_root_user()) GTEST_SKIP() << "an ordinary user needs none";
   const pid_t child = ::fork();
   if (child == 0) {
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -127,7 +127,7 @@ TEST_F(LocalSandbox, AgentsHaveNoWayToEachOther) {
   ASSERT_EQ(upper.write("secret", "mine"), ISOGATE_OK);
   const std::string path = state_ + "/sandboxes/" + upper.id + "/workspace/secret";
   EXPECT_EQ(lower.read("secret").first, ISOGATE_NOT_FOUND);
-  if (!is_root()) {
+  if (!is_root_user()) {
     EXPECT_EQ(upper.info.uid, lower.info.uid);
     GTEST_SKIP() << "an ordinary user's sandboxes share its uid";
   }
@@ -167,7 +167,9 @@ TEST_F(LocalSandbox, LimitsOfAWholeSandboxAreRefusedUnlessBestEffort) {
   Box box(backend);
   ASSERT_EQ(box.close(ISOGATE_CLOSE_PURGE), ISOGATE_OK);
   auto spec = box.spec();
-  spec.limits.memory_bytes = 1 << 30;
+  const isogate_limit memory{ISOGATE_LIMIT_MEMORY_BYTES, 0, 1 << 30};
+  spec.limits = &memory;
+  spec.limit_count = 1;
   EXPECT_FALSE(box.open(spec));
   EXPECT_EQ(box.status, ISOGATE_UNSUPPORTED);
   EXPECT_NE(box.error.find("best_effort"), std::string::npos) << box.error;
@@ -228,7 +230,7 @@ TEST_F(LocalSandbox, AVanishedWorkspaceIsLostUntilItIsMadeAnew) {
 }
 
 TEST_F(LocalSandbox, StopEndsWhatEscapedFromItsExecs) {
-  if (!is_root()) GTEST_SKIP() << "only a uid of the sandbox's own tells its processes";
+  if (!is_root_user()) GTEST_SKIP() << "only a uid of the sandbox's own tells its processes";
   Backend backend(state_, "local");
   Box box(backend);
   const uint32_t uid = box.info.uid;
@@ -252,7 +254,7 @@ TEST_F(LocalSandbox, StopEndsWhatEscapedFromItsExecs) {
 TEST_F(LocalSandbox, TwoBackendsOnOneStateDirectoryKeepApart) {
   Backend one(state_, "one"), two(state_, "two");
   Box a(one, 1, "same"), b(two, 2, "same");
-  if (is_root()) {
+  if (is_root_user()) {
     EXPECT_NE(a.info.uid, b.info.uid);
   }
   EXPECT_EQ(enumerate(one), std::vector<std::string>{a.id});
@@ -293,7 +295,7 @@ TEST_F(LocalSandbox, EvidenceIsMeasured) {
   ASSERT_EQ(backend.api->evidence(box.it, &call, &request, &evidence, &error), ISOGATE_OK) << error.message;
   EXPECT_NE(evidence.flags & ISOGATE_EVIDENCE_MEASURED, 0U);
   EXPECT_EQ(evidence.uid, box.info.uid);
-  if (is_root()) {
+  if (is_root_user()) {
     EXPECT_EQ(evidence.cap_effective | evidence.cap_permitted | evidence.cap_bounding, 0U);
   }
   struct stat info {};

@@ -24,14 +24,4 @@ void Boxes::TearDown() {
   if (gateway_) expect_well(gateway(), x());
 }
 
-std::vector<std::string> python(const std::string& code) {
-  return {"/usr/bin/python3", "-c",
-          "import ctypes,os,sys,errno,socket,struct\n"
-          "libc=ctypes.CDLL(None,use_errno=True)\n"
-          "def call(*a):\n"
-          "  r=libc.syscall(*[ctypes.c_long(x) if isinstance(x,int) else x for x in a])\n"
-          "  return r if r!=-1 else -ctypes.get_errno()\n" +
-              code};
-}
-
 }  // namespace isogate::test

@@ -8,6 +8,7 @@
 
 #include "tests/support/api.h"
 #include "tests/support/processes.h"
+#include "tests/support/python.h"
 
 namespace isogate::test {
 
@@ -26,8 +27,5 @@ class Boxes : public testing::Test {
  private:
   static std::unique_ptr<Gateway> gateway_;
 };
-
-// A program for `python3 -c`: call(number, …) makes a system call and answers its result or -errno.
-std::vector<std::string> python(const std::string& code);
 
 }  // namespace isogate::test

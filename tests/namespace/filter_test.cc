@@ -1,5 +1,3 @@
-#include "plugins/namespace/filter.h"
-
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -11,14 +9,17 @@
 #include <set>
 
 #include "plugins/namespace/config.h"
-#include "runner/syscall_policy.h"
+#include "runner/enclosure/syscall_filter.h"
+#include "runner/enclosure/syscall_policy.h"
 
 namespace isogate::ns {
 namespace {
 
+constexpr bool kDefault = false, kDebug = true;  // whether programs may trace each other
+
 // What a child under the filter says.
-int under(Profile profile, const std::function<int()>& inside) {
-  const auto code = make_filter(profile);
+int under(bool profile, const std::function<int()>& inside) {
+  const auto code = make_sandbox_filter(profile);
   EXPECT_TRUE(code.ok());
   const pid_t child = ::fork();
   if (child == 0) {
@@ -49,79 +50,76 @@ TEST(Filter, DecidesEveryNumberAsItsTableSays) {
           row.verdict != SyscallVerdict::kDebugOnly)
         continue;
       const int wanted = row.verdict == SyscallVerdict::kAbsent ? ENOSYS : EPERM;
-      EXPECT_EQ(under(Profile::kDefault, [&] { return error_of(number); }), wanted) << number;
+      EXPECT_EQ(under(kDefault, [&] { return error_of(number); }), wanted) << number;
     }
   }
   EXPECT_GT(all.size(), 300u);
 }
 
 TEST(Filter, GapsAreRefusedAndTheFutureIsAbsent) {
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_kexec_file_load); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_kexec_file_load); }), EPERM);
   for (const long number : {500L, 1000L, 100000L})
-    EXPECT_EQ(under(Profile::kDefault, [&] { return error_of(number); }), ENOSYS) << number;
+    EXPECT_EQ(under(kDefault, [&] { return error_of(number); }), ENOSYS) << number;
 }
 
 TEST(Filter, LooksAtArguments) {
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_personality, 0x0040000); }), EPERM);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_personality, 0xffffffff); }), 0);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 40, 1, 0); }), EAFNOSUPPORT);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 16, 3, 12); }), EAFNOSUPPORT);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 16, 3, 0); }), 0);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 1, 1, 0); }), 0);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_personality, 0x0040000); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_personality, 0xffffffff); }), 0);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 40, 1, 0); }), EAFNOSUPPORT);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 16, 3, 12); }), EAFNOSUPPORT);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 16, 3, 0); }), 0);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 1, 1, 0); }), 0);
   for (const long protocol : {0L, 6L})
-    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(SYS_socket, 2, 1, protocol); }), 0);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socket, 10, 2, 17); }), 0);
+    EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_socket, 2, 1, protocol); }), 0);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socket, 10, 2, 17); }), 0);
   for (const long protocol : {132L, 136L, 262L})
-    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(SYS_socket, 2, 1, protocol); }), EAFNOSUPPORT);
+    EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_socket, 2, 1, protocol); }), EAFNOSUPPORT);
   for (const long family : {16L, 17L, 30L, 40L})
-    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(SYS_socketpair, family, 1, 0); }), EAFNOSUPPORT);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_socketpair, 1, 1, 0); }), EFAULT);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_fcntl, 1, 1031, 1 << 20); }), EPERM);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_fcntl, 0, 3, 0); }), 0);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_ioctl, 0, 0x5423L, 0); }), EPERM);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_ioctl, 0, 0x5412L | 1L << 32, 0); }), EPERM);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_clone, 0x10000000, 0, 0); }), EPERM);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sync); }), 0);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0020666); }), EPERM);
-  EXPECT_NE(under(Profile::kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0010666); }), EPERM);
+    EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_socketpair, family, 1, 0); }), EAFNOSUPPORT);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_socketpair, 1, 1, 0); }), EFAULT);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_fcntl, 1, 1031, 1 << 20); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_fcntl, 0, 3, 0); }), 0);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_ioctl, 0, 0x5423L, 0); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_ioctl, 0, 0x5412L | 1L << 32, 0); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_clone, 0x10000000, 0, 0); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_sync); }), 0);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0020666); }), EPERM);
+  EXPECT_NE(under(kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0010666); }), EPERM);
 }
 
 TEST(Filter, KeepsOffTheFirstProcess) {
   for (const long number :
        {SYS_prlimit64, SYS_sched_setaffinity, SYS_sched_setparam, SYS_sched_setscheduler}) {
-    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(number, 1, 0, 0); }), EPERM) << number;
-    EXPECT_EQ(under(Profile::kDefault, [=] { return error_of(number, 1L << 32 | 1, 0, 0); }), EPERM)
-        << number;
-    EXPECT_NE(under(Profile::kDefault, [=] { return error_of(number, 0, 0, 0); }), EPERM) << number;
-    EXPECT_NE(under(Profile::kDefault, [=] { return error_of(number, ::getpid(), 0, 0); }), EPERM) << number;
+    EXPECT_EQ(under(kDefault, [=] { return error_of(number, 1, 0, 0); }), EPERM) << number;
+    EXPECT_EQ(under(kDefault, [=] { return error_of(number, 1L << 32 | 1, 0, 0); }), EPERM) << number;
+    EXPECT_NE(under(kDefault, [=] { return error_of(number, 0, 0, 0); }), EPERM) << number;
+    EXPECT_NE(under(kDefault, [=] { return error_of(number, ::getpid(), 0, 0); }), EPERM) << number;
   }
   const auto setpriority = [](long which, long who) {
-    return under(Profile::kDefault, [=] { return error_of(SYS_setpriority, which, who, 19); });
+    return under(kDefault, [=] { return error_of(SYS_setpriority, which, who, 19); });
   };
   EXPECT_EQ(setpriority(0, 1), EPERM);
   EXPECT_EQ(setpriority(2, 0), EPERM);
   EXPECT_EQ(setpriority(0, 0), 0);
   const auto ioprio_set = [](long which, long who) {
-    return under(Profile::kDefault, [=] { return error_of(SYS_ioprio_set, which, who, 3 << 13); });
+    return under(kDefault, [=] { return error_of(SYS_ioprio_set, which, who, 3 << 13); });
   };
   EXPECT_EQ(ioprio_set(1, 1), EPERM);
   EXPECT_EQ(ioprio_set(3, 0), EPERM);
   EXPECT_EQ(ioprio_set(1, 0), 0);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sched_setscheduler, 0, 5, 0); }), EPERM)
-      << "idle";
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sched_setscheduler, 0, 5 | 0x40000000, 0); }),
-            EPERM);
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_sched_setattr, 0, 0, 0); }), ENOSYS);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_sched_setscheduler, 0, 5, 0); }), EPERM) << "idle";
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_sched_setscheduler, 0, 5 | 0x40000000, 0); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_sched_setattr, 0, 0, 0); }), ENOSYS);
 }
 
 TEST(Filter, DebugAllowsTracingAndNothingElse) {
-  EXPECT_EQ(under(Profile::kDefault, [] { return error_of(SYS_ptrace, 0); }), EPERM);
-  EXPECT_EQ(under(Profile::kDebug, [] { return error_of(SYS_ptrace, 0); }), 0);
-  EXPECT_EQ(under(Profile::kDebug, [] { return error_of(SYS_unshare, 0x10000000); }), EPERM);
+  EXPECT_EQ(under(kDefault, [] { return error_of(SYS_ptrace, 0); }), EPERM);
+  EXPECT_EQ(under(kDebug, [] { return error_of(SYS_ptrace, 0); }), 0);
+  EXPECT_EQ(under(kDebug, [] { return error_of(SYS_unshare, 0x10000000); }), EPERM);
 }
 
 TEST(Filter, IsShort) {
-  const auto code = make_filter(Profile::kDefault);
+  const auto code = make_sandbox_filter(kDefault);
   ASSERT_TRUE(code.ok());
   EXPECT_LT(code->size(), 400u);
 }

@@ -2,7 +2,9 @@
 
 #include "tests/namespace/boxes.h"
 
-// attacks.md: groups F, K and I, as far as they are about the kernel's own doors.
+// attacks.md: groups F, K and I, as far as they are about the kernel's own doors, with the very errors of
+// this backend's filter and masks: tests/guest runs these on another kernel. tests/attacks has all of them
+// for every backend.
 namespace isogate::test {
 namespace {
 
@@ -47,20 +49,6 @@ TEST_F(KernelAttack, F21_F38_NoDeviceNoPrivilegeFromFiles) {
   EXPECT_EQ(x().run("mkfifo pipe && stat -c %F pipe").at("stdout"), "fifo\n");
 }
 
-// A setuid binary of root's that is there already.
-TEST_F(KernelAttack, F21_APlantedSetuidBinaryIsWorthNothing) {
-  x().run("true");
-  const Json rows = x().get("/sandboxes").body.at("sandboxes");
-  for (const Json& row : rows) {
-    if (row.at("agent_id") != x().agent()) continue;
-    const std::string place = gateway().state_dir() + "/sandboxes/" + row.at("sandbox_id").get<std::string>();
-    ASSERT_EQ(run_program({"install", "-o", "0", "-m", "4755", "/usr/bin/id", place + "/workspace/rootly"})
-                  .exit_code,
-              0);
-  }
-  EXPECT_EQ(x().out("./rootly -u"), x().out("id -u"));
-}
-
 // 4,096 are there for the whole host.
 TEST_F(KernelAttack, TerminalsRunOutForOneselfAlone) {
   const Json taken =
@@ -89,16 +77,6 @@ TEST_F(KernelAttack, F34_MasksAreTheNullDevice) {
           "cat /proc/interrupts /proc/kallsyms /proc/keys | wc -c; ls -A /proc/irq /proc/bus | grep -v : | "
           "grep -c ."),
       "0\n0\n");
-}
-
-TEST_F(KernelAttack, K78_NoSetuidProgramHelps) {
-  EXPECT_NE(x().run("su root -c id </dev/null").at("exit_code"), 0);
-  EXPECT_NE(x().run("sudo -n id").at("exit_code"), 0);
-  EXPECT_NE(x().run("newgrp root </dev/null").at("stdout"), "0\n");
-  EXPECT_EQ(
-      x().out("for f in su mount passwd newgrp; do [ -u /usr/bin/$f ] || continue; done; grep -c nosuid "
-              "/proc/self/mountinfo | xargs -I{} test {} -eq $(wc -l < /proc/self/mountinfo) && echo all"),
-      "all\n");
 }
 
 TEST_F(KernelAttack, K79_NothingIsLeftOfRoot) {
@@ -228,7 +206,7 @@ TEST_F(KernelAttack, I91_TheHostIsNotToBeSeen) {
   EXPECT_NE(x().run("dmesg").at("exit_code"), 0);
   EXPECT_NE(x().run("ls /sys/class/net").at("exit_code"), 0);
   EXPECT_EQ(x().out("sed -n 's/^ *\\([a-z0-9]*\\):.*/\\1/p' /proc/net/dev"), "lo\n");
-  EXPECT_EQ(x().out("ls -d /proc/[0-9]* | wc -l; who | wc -l"), "3\n0\n") << "bash, ls and wc";
+  EXPECT_EQ(x().out("set -- /proc/[0-9]*; echo $#; who | wc -l"), "1\n0\n") << "more than this bash";
   EXPECT_EQ(x().out("cut -d: -f3 /proc/self/cgroup | sort -u"), "/\n");
   EXPECT_EQ(x().out("cut -d: -f1 /etc/passwd | tr '\\n' ' '; id -un"), "root agent nobody agent\n");
   for (const char* path :

@@ -9,8 +9,9 @@
 #include <set>
 
 #include "gateway/base/openapi.h"
-#include "gateway/front/api_error.h"
-#include "gateway/front/routes.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/base/api_error.h"
+#include "lib/limits.h"
 #include "tests/support/yaml.h"
 #include "tests_dirs.h"
 
@@ -162,7 +163,7 @@ TEST(Openapi, UnknownRequestFieldsAreRefused) {
 TEST(Openapi, NamesEveryErrorCodeWithItsStatus) {
   std::set<std::string> in_code;
   std::map<std::string, std::set<std::string>> statuses;
-  for (int i = 0; i <= static_cast<int>(front::Code::kQuotaExceeded); ++i) {
+  for (size_t i = 0; i < front::kCodeCount; ++i) {
     front::ApiError error{.code = static_cast<front::Code>(i)};
     in_code.insert(std::string(error.code_text()));
     const Json& responses = document().at("components").at("responses");
@@ -208,7 +209,7 @@ TEST(Openapi, ErrorObjectOfTheCodeFitsTheDocument) {
 
 TEST(Openapi, RoutesAndDocumentAgree) {
   std::set<std::vector<std::string>> in_code, in_document;
-  for (const front::RouteRow& row : front::kRoutes)
+  for (const front::Route& row : front::routes())
     in_code.insert({std::string(row.method), std::string(row.path), std::string(row.operation_id)});
   for (const Operation& operation : operations())
     in_document.insert(
@@ -220,7 +221,7 @@ TEST(Openapi, RequestFieldsAgree) {
   std::map<std::string, const Json*> by_id;
   for (const Operation& operation : operations())
     by_id[operation.json->at("operationId").get<std::string>()] = operation.json;
-  for (const front::RouteRow& row : front::kRoutes) {
+  for (const front::Route& row : front::routes()) {
     ASSERT_EQ(by_id.count(std::string(row.operation_id)), 1u) << row.operation_id;
     std::set<std::string> in_code(row.fields.begin(), row.fields.end()), in_document;
     if (const Json* schema = request_schema(*by_id[std::string(row.operation_id)]))
@@ -241,7 +242,7 @@ TEST(Openapi, QueryParametersAgree) {
             names.insert(followed(parameter).at("name").get<std::string>());
     }
   }
-  for (const front::RouteRow& row : front::kRoutes) {
+  for (const front::Route& row : front::routes()) {
     const std::set<std::string> in_code(row.parameters.begin(), row.parameters.end());
     EXPECT_EQ(in_code, in_document[std::string(row.operation_id)]) << row.operation_id;
   }
@@ -251,12 +252,13 @@ TEST(Openapi, KeysAreNeededWhereTheDocumentSaysSo) {
   std::map<std::string, const Json*> by_id;
   for (const Operation& operation : operations())
     by_id[operation.json->at("operationId").get<std::string>()] = operation.json;
-  for (const front::RouteRow& row : front::kRoutes) {
+  for (const front::Route& row : front::routes()) {
+    const bool needs_key = row.needs != front::Needs::kNothing;
     const Json* operation = by_id[std::string(row.operation_id)];
     ASSERT_NE(operation, nullptr) << row.operation_id;
-    EXPECT_EQ(row.needs_key, !operation->contains("security")) << row.operation_id;
-    EXPECT_EQ(row.needs_key, operation->at("responses").contains("401")) << row.operation_id;
-    EXPECT_EQ(row.needs_key, operation->at("responses").contains("400")) << "its query: " << row.operation_id;
+    EXPECT_EQ(needs_key, !operation->contains("security")) << row.operation_id;
+    EXPECT_EQ(needs_key, operation->at("responses").contains("401")) << row.operation_id;
+    EXPECT_EQ(needs_key, operation->at("responses").contains("400")) << "its query: " << row.operation_id;
   }
 }
 
@@ -266,6 +268,17 @@ TEST(Openapi, StreamRequestIsTheExecRequestAndLines) {
   EXPECT_TRUE(stream.contains("lines"));
   stream.erase("lines");
   EXPECT_EQ(stream, schemas.at("ExecRequest").at("properties"));
+}
+
+TEST(Openapi, TheLimitsOfAnExecAreThoseOfTheTable) {
+  Json expected = Json::object();
+  for (const LimitKind& kind : kLimitKinds)
+    if (kind.most_of_exec != 0) expected[kind.setting] = kind.least_of_exec;
+  Json found = Json::object();
+  for (const auto& [name, property] :
+       document().at("/components/schemas/Cgroup/properties"_json_pointer).items())
+    found[name] = property.at("minimum");
+  EXPECT_EQ(found, expected);
 }
 
 }  // namespace

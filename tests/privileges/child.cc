@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::test {
 

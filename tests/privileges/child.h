@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "runner/error.h"
+#include "lib/error.h"
 
 namespace isogate::test {
 

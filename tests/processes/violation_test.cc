@@ -37,7 +37,7 @@ testing::AssertionResult make_it_call(pid_t pid, long system_call, unsigned long
 // Milliseconds that the supervisor waits before it starts the next front; INT_MAX: it does not say.
 int backoff_after(const std::string& log, const std::string& system_call) {
   const std::regex line(
-      "front crashed\",\"reason\":\"signal 31 \\(SIGSYS\\), for the forbidden system call `" + system_call +
+      "front_crashed\",\"reason\":\"signal 31 \\(SIGSYS\\), for the forbidden system call `" + system_call +
       "`\",\"restart_in_ms\":([0-9]+)");
   std::smatch found;
   return std::regex_search(log, found, line) ? std::stoi(found[1]) : INT_MAX;
@@ -63,7 +63,7 @@ TEST(Violation, KillsTheFrontIsNamedInTheLogAndTheFrontComesBack) {
     ASSERT_TRUE(make_it_call(front, call.number, call.first_argument)) << call.name;
     EXPECT_TRUE(eventually(20, [&] { return !alive(front); })) << call.name;
     const std::string line =
-        "\"event\":\"front made a forbidden system call\",\"system_call\":\"" + std::string(call.name) + "\"";
+        "\"event\":\"front_forbidden_system_call\",\"system_call\":\"" + std::string(call.name) + "\"";
     EXPECT_TRUE(eventually(20, [&] { return gateway.log().find(line) != std::string::npos; }))
         << gateway.log();
     EXPECT_TRUE(eventually(20, [&] {

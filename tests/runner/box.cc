@@ -60,7 +60,7 @@ bool within(double seconds, const Condition& condition) {
 }  // namespace
 
 std::string name_of(const testing::TestParamInfo<Kind>& info) {
-  return info.param == Kind::leaf ? "leaf" : "supervisor";
+  return info.param == Kind::leaf ? "leaf" : "reaper";
 }
 
 Runner& shared_runner(Kind kind) {
@@ -74,8 +74,8 @@ Runner& shared_runner(Kind kind) {
     };
     return Runner::make(std::move(options));
   };
-  static const std::unique_ptr<Runner> leaf = make(true), supervisor = make(false);
-  return kind == Kind::leaf ? *leaf : *supervisor;
+  static const std::unique_ptr<Runner> leaf = make(true), reaper = make(false);
+  return kind == Kind::leaf ? *leaf : *reaper;
 }
 
 std::vector<std::string> notices() {

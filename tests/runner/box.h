@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "runner/command.h"
+#include "runner/exec/command.h"
 
 namespace isogate::test {
 
-enum class Kind { leaf, supervisor };
+enum class Kind { leaf, reaper };
 std::string name_of(const testing::TestParamInfo<Kind>& info);
 
 // One per kind for the whole binary. Notices are collected.
@@ -39,7 +39,7 @@ bool is_root();
 size_t open_descriptors();
 double seconds_since(std::chrono::steady_clock::time_point start);
 
-// Each test runs with a leaf and with a supervisor.
+// Each test runs with a leaf and with a reaper.
 class RunnerTest : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override;

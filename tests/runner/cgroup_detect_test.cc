@@ -1,4 +1,4 @@
-#include "runner/cgroup_detect.h"
+#include "runner/cgroup/cgroup_detect.h"
 
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@ namespace isogate::test {
 namespace {
 
 class CommandTest : public RunnerTest {};
-INSTANTIATE_TEST_SUITE_P(Each, CommandTest, testing::Values(Kind::leaf, Kind::supervisor), name_of);
+INSTANTIATE_TEST_SUITE_P(Each, CommandTest, testing::Values(Kind::leaf, Kind::reaper), name_of);
 
 class Directory {
  public:
@@ -360,7 +360,7 @@ TEST_P(CommandTest, works_where_the_host_ignores_sigchld) {
   const auto output = run_captured(*deaf, shell("exit 9"));
   std::signal(SIGCHLD, SIG_DFL);
   ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
-  EXPECT_EQ(deaf->abilities().tree_kill, "supervisor");
+  EXPECT_EQ(deaf->abilities().tree_kill, "reaper");
   EXPECT_NE(deaf->abilities().missing.find("SIGCHLD"), std::string::npos);
   EXPECT_EQ(output.ending->exit_code, 9);
 }

@@ -1,6 +1,6 @@
 // Enclosures without a backend: a copy of this host's own mounts, a network of nothing, a filter that allows
 // all.
-#include "runner/enclosure.h"
+#include "runner/enclosure/enclosure.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include <optional>
 #include <thread>
 
-#include "runner/apart.h"
+#include "runner/exec/apart.h"
 #include "tests/runner/box.h"
 
 namespace isogate::test {
@@ -83,7 +83,7 @@ class EnclosureTest : public ::testing::Test {
 
   // Anything of it may be changed before it is made.
   using Change = std::function<void(EnclosureOptions&, EnclosureProfile&)>;
-  std::optional<Site> make(bool ahead, isogate_limits limits = {}, const Change& change = {}) {
+  std::optional<Site> make(bool ahead, Limits limits = {}, const Change& change = {}) {
     EnclosureOptions options;
     auto profile = std::make_shared<EnclosureProfile>();
     profile->filter = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
@@ -245,7 +245,7 @@ TEST_F(EnclosureTest, what_cannot_be_run_is_told) {
 }
 
 TEST_F(EnclosureTest, limits_of_all_runs_and_of_one) {
-  auto other = make(true, {96u << 20, 0, 40, 0});
+  auto other = make(true, {{ISOGATE_LIMIT_MEMORY_BYTES, 96u << 20}, {ISOGATE_LIMIT_PIDS, 40}});
   if (!other) GTEST_SKIP() << runner_->abilities().missing;
   Command command = shell_in("head -c 400M /dev/zero | tail -c 400M | wc -c");
   command.site = *other;
@@ -257,7 +257,7 @@ TEST_F(EnclosureTest, limits_of_all_runs_and_of_one) {
   EXPECT_FALSE(ending->oom_killed) << "of the run before";
   EXPECT_EQ(ending->exit_code, 0);
   command.argv = shell("head -c 60M /dev/zero | tail -c 60M | wc -c", "").argv;
-  command.limits.memory_bytes = 16u << 20;
+  command.limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 16u << 20);
   EXPECT_TRUE(runner_->run(command)->oom_killed) << "its own limit is lower";
   command.limits = {};
   EXPECT_FALSE(runner_->run(command)->oom_killed);

@@ -1,10 +1,10 @@
-// A host to be killed: runs one script with a Runner, as `runner_host leaf|supervisor <mark> <script>`. Like
+// A host to be killed: runs one script with a Runner, as `runner_host leaf|reaper <mark> <script>`. Like
 // every host it has a thread besides those that run programs.
 #include <cstdio>
 #include <cstring>
 #include <thread>
 
-#include "runner/command.h"
+#include "runner/exec/command.h"
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
   isogate::Command command(isogate::Site::host());
   command.argv = {"sh", "-c", argv[3]};
   command.env = {{"PATH", "/usr/bin:/bin"}, {"ISOGATE_TEST_MARK", argv[2]}};
-  if ((runner->abilities().capabilities & ISOGATE_CAP_LIMIT_PIDS) != 0) command.limits.pids = 100;
+  if ((runner->abilities().capabilities & ISOGATE_CAP_LIMIT_PIDS) != 0)
+    command.limits.set(ISOGATE_LIMIT_PIDS, 100);
   isogate::Result<isogate::Ending> ending = isogate::Error{};
   std::thread([&] { ending = runner->run(command); }).join();
   if (!ending) std::fprintf(stderr, "%s\n", ending.error().message.c_str());

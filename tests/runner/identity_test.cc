@@ -9,14 +9,14 @@
 
 #include <algorithm>
 
-#include "runner/fd.h"
-#include "runner/measure.h"
+#include "lib/fd.h"
+#include "runner/enclosure/measure.h"
 #include "tests/runner/box.h"
 
 namespace isogate::test {
 namespace {
 
-constexpr uint32_t kUid = 61998, kGid = 61999;
+constexpr uint32_t kIdentityUid = 61998, kGid = 61999;
 
 // As a host has them: none with which a limit could be raised.
 bool leave_host_capabilities() {
@@ -35,12 +35,12 @@ class IdentityTest : public RunnerTest {
     if (!is_root()) GTEST_SKIP() << "only root may change identities";
   }
 };
-INSTANTIATE_TEST_SUITE_P(Each, IdentityTest, testing::Values(Kind::leaf, Kind::supervisor), name_of);
+INSTANTIATE_TEST_SUITE_P(Each, IdentityTest, testing::Values(Kind::leaf, Kind::reaper), name_of);
 
 TEST_P(IdentityTest, program_has_the_ids_no_group_and_no_capability) {
   Command command(Site::host());
   command.argv = {"grep", "-E", "^(Uid|Gid|Groups|Cap...|NoNewPrivs)", "/proc/self/status"};
-  command.identity = {true, kUid, kGid};
+  command.identity = {true, kIdentityUid, kGid};
   const auto output = run_captured(runner(), command);
   const std::string none = "0000000000000000\n";
   EXPECT_EQ(output.out,
@@ -59,7 +59,7 @@ TEST_P(IdentityTest, a_host_of_few_descriptors_measures_too) {
     RunnerOptions options;
     options.use_leaf = GetParam() == Kind::leaf;
     const auto runner = Runner::make(options);
-    ::_exit(runner->measure(Site::host(), {true, kUid, kGid}, {}).ok() ? 0 : 1);
+    ::_exit(runner->measure(Site::host(), {true, kIdentityUid, kGid}, {}).ok() ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -74,10 +74,10 @@ TEST_P(IdentityTest, many_descriptors_of_the_host_hide_nothing) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &many), 0);
   std::vector<Fd> held;
   while (held.size() < 2000) held.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const auto evidence = runner().measure(Site::host(), {true, kUid, kGid}, {});
+  const auto evidence = runner().measure(Site::host(), {true, kIdentityUid, kGid}, {});
   EXPECT_TRUE(evidence.ok()) << evidence.error().message;
   Command command = shell("exec 5</dev/null; echo opened");
-  command.identity = {true, kUid, kGid};
+  command.identity = {true, kIdentityUid, kGid};
   EXPECT_EQ(run_captured(runner(), command).out, "opened\n");
   held.clear();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -96,7 +96,7 @@ TEST_P(IdentityTest, program_cannot_reach_what_its_uid_cannot) {
   const std::string path = ::mkdtemp(pattern);  // 0700, root's
   const Fd cwd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   Command command = shell("true");
-  command.identity = {true, kUid, kGid};
+  command.identity = {true, kIdentityUid, kGid};
   command.cwd_fd = cwd.get();
   const auto refused = runner().run(command);
   ASSERT_FALSE(refused.ok());
@@ -113,15 +113,15 @@ TEST_P(IdentityTest, program_cannot_reach_what_its_uid_cannot) {
 
 TEST_P(IdentityTest, kill_everything_spares_the_host) {
   Command command = shell("kill -9 -1; true");
-  command.identity = {true, kUid, kGid};
+  command.identity = {true, kIdentityUid, kGid};
   EXPECT_TRUE(run_captured(runner(), command).ending.ok());
 }
 
 TEST_P(IdentityTest, evidence_is_measured_in_such_a_child) {
-  const auto evidence = runner().measure(Site::host(), {true, kUid, kGid}, {});
+  const auto evidence = runner().measure(Site::host(), {true, kIdentityUid, kGid}, {});
   ASSERT_TRUE(evidence.ok()) << evidence.error().message;
   EXPECT_EQ(evidence->flags, ISOGATE_EVIDENCE_MEASURED);
-  EXPECT_EQ(evidence->uid, kUid);
+  EXPECT_EQ(evidence->uid, kIdentityUid);
   EXPECT_EQ(evidence->gid, kGid);
   EXPECT_EQ(evidence->no_new_privs, 1u);
   EXPECT_EQ(evidence->cap_inheritable | evidence->cap_permitted | evidence->cap_effective |
@@ -147,7 +147,7 @@ TEST(IdentityAsAnyUserTest, change_without_the_right_is_an_error) {
   if (is_root()) GTEST_SKIP() << "root may change identities";
   const auto runner = Runner::make({});
   Command command = shell("true");
-  command.identity = {true, kUid, kGid};
+  command.identity = {true, kIdentityUid, kGid};
   const auto refused = runner->run(command);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().status, ISOGATE_PERMISSION_DENIED);

@@ -6,8 +6,8 @@
 
 #include <csignal>
 
-#include "runner/cgroup_base.h"
-#include "runner/cgroup_limits.h"
+#include "runner/cgroup/cgroup_base.h"
+#include "runner/cgroup/cgroup_limits.h"
 #include "tests/runner/box.h"
 
 namespace isogate::test {
@@ -22,7 +22,7 @@ class LimitsTest : public RunnerTest {
   }
   [[nodiscard]] const std::string& missing() const { return runner().abilities().missing; }
 };
-INSTANTIATE_TEST_SUITE_P(Each, LimitsTest, testing::Values(Kind::leaf, Kind::supervisor), name_of);
+INSTANTIATE_TEST_SUITE_P(Each, LimitsTest, testing::Values(Kind::leaf, Kind::reaper), name_of);
 
 // Where the program finds itself in one controller's hierarchy, and what stands there.
 const char* const kReadLimit = R"(
@@ -32,7 +32,7 @@ if [ -n "$path" ]; then cat /sys/fs/cgroup/$controller$path/$file1
 else cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/$file2; fi
 )";
 
-std::string limit_seen(Runner& runner, const isogate_limits& limits, const std::string& controller,
+std::string limit_seen(Runner& runner, const Limits& limits, const std::string& controller,
                        const std::string& v1_file, const std::string& v2_file) {
   Command command = shell(kReadLimit);
   command.argv.insert(command.argv.end(), {"sh", controller, v1_file, v2_file});
@@ -47,7 +47,7 @@ TEST_P(LimitsTest, memory_limit_kills_the_whole_exec_and_nothing_else) {
   const std::string mark = new_mark();
   // The shell itself survives the first kill in v1; what it started must not.
   Command command = shell("sleep 100 & tail /dev/zero; echo survived; sleep 100", mark);
-  command.limits.memory_bytes = 48 * kMiB;
+  command.limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 48 * kMiB);
   const auto start = std::chrono::steady_clock::now();
   const auto output = run_captured(runner(), command);
   ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
@@ -62,7 +62,7 @@ TEST_P(LimitsTest, memory_limit_kills_the_whole_exec_and_nothing_else) {
 TEST_P(LimitsTest, program_within_its_memory_limit_is_not_oom_killed) {
   if (!can(ISOGATE_CAP_LIMIT_MEMORY)) GTEST_SKIP() << missing();
   Command command = shell("head -c 20000000 /dev/zero | tail -c 10000000 | wc -c");
-  command.limits.memory_bytes = 128 * kMiB;
+  command.limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 128 * kMiB);
   const auto output = run_captured(runner(), command);
   ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
   EXPECT_FALSE(output.ending->oom_killed);
@@ -71,19 +71,19 @@ TEST_P(LimitsTest, program_within_its_memory_limit_is_not_oom_killed) {
 
 TEST_P(LimitsTest, memory_limit_is_in_force_from_the_first_instruction) {
   if (!can(ISOGATE_CAP_LIMIT_MEMORY)) GTEST_SKIP() << missing();
-  isogate_limits limits{};
-  limits.memory_bytes = 64 * kMiB + 123;  // rounded down to pages
+  Limits limits;
+  limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 64 * kMiB + 123);  // rounded down to pages
   EXPECT_EQ(limit_seen(runner(), limits, "memory", "memory.limit_in_bytes", "memory.max"), "67108864\n");
 }
 
 TEST_P(LimitsTest, pids_limit_bounds_processes) {
   if (!can(ISOGATE_CAP_LIMIT_PIDS)) GTEST_SKIP() << missing();
-  isogate_limits limits{};
-  limits.pids = 5;
+  Limits limits;
+  limits.set(ISOGATE_LIMIT_PIDS, 5);
   EXPECT_EQ(limit_seen(runner(), limits, "pids", "pids.max", "pids.max"), "5\n");
   const std::string mark = new_mark();
   Command command = shell("for i in 1 2 3 4 5 6 7 8 9; do sleep 100 & done; echo all", mark);
-  command.limits.pids = 5;
+  command.limits.set(ISOGATE_LIMIT_PIDS, 5);
   const auto output = run_captured(runner(), command);
   ASSERT_TRUE(output.ending.ok());
   EXPECT_NE(output.out, "all\n");
@@ -93,15 +93,15 @@ TEST_P(LimitsTest, pids_limit_bounds_processes) {
 
 TEST_P(LimitsTest, cpu_limit_is_in_force) {
   if (!can(ISOGATE_CAP_LIMIT_CPU)) GTEST_SKIP() << missing();
-  isogate_limits limits{};
-  limits.cpu_millis = 250;
+  Limits limits;
+  limits.set(ISOGATE_LIMIT_CPU_MILLIS, 250);
   const std::string seen = limit_seen(runner(), limits, "cpu", "cpu.cfs_quota_us", "cpu.max");
   EXPECT_TRUE(seen == "25000\n" || seen == "25000 100000\n") << seen;
-  limits.cpu_millis = 3;
+  limits.set(ISOGATE_LIMIT_CPU_MILLIS, 3);
   const std::string least = limit_seen(runner(), limits, "cpu", "cpu.cfs_quota_us", "cpu.max");
   EXPECT_TRUE(least == "3000\n" || least == "3000 1000000\n") << least;
   Command command = shell("timeout 1 sh -c 'while :; do :; done'");
-  command.limits.cpu_millis = 200;
+  command.limits.set(ISOGATE_LIMIT_CPU_MILLIS, 200);
   const auto output = run_captured(runner(), command);
   ASSERT_TRUE(output.ending.ok());
   EXPECT_LT(output.ending->cpu_ns, output.ending->wall_ns / 2);
@@ -111,7 +111,8 @@ TEST_P(LimitsTest, all_limits_together_and_with_another_identity) {
   const uint64_t all = ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_PIDS | ISOGATE_CAP_LIMIT_CPU;
   if ((runner().abilities().capabilities & all) != all) GTEST_SKIP() << missing();
   Command command = shell("id -u; echo fine | cat");
-  command.limits = {64 * kMiB, 1500, 20, 0};
+  command.limits = {
+      {ISOGATE_LIMIT_MEMORY_BYTES, 64 * kMiB}, {ISOGATE_LIMIT_CPU_MILLIS, 1500}, {ISOGATE_LIMIT_PIDS, 20}};
   command.identity = {is_root(), 61997, 61997};
   const auto output = run_captured(runner(), command);
   ASSERT_TRUE(output.ending.ok()) << output.ending.error().message;
@@ -120,10 +121,10 @@ TEST_P(LimitsTest, all_limits_together_and_with_another_identity) {
 
 TEST_P(LimitsTest, what_cannot_be_enforced_is_refused) {
   Command command = shell("true");
-  command.limits.disk_bytes = 1;
+  command.limits.set(ISOGATE_LIMIT_DISK_BYTES, 1);
   EXPECT_EQ(runner().run(command).error().status, ISOGATE_UNSUPPORTED);
   command.limits = {};
-  command.limits.cpu_millis = 2'000'000;
+  command.limits.set(ISOGATE_LIMIT_CPU_MILLIS, 2'000'000);
   const auto huge = runner().run(command);
   ASSERT_FALSE(huge.ok());
   EXPECT_EQ(huge.error().status, ISOGATE_UNSUPPORTED);
@@ -131,7 +132,8 @@ TEST_P(LimitsTest, what_cannot_be_enforced_is_refused) {
   none.use_cgroups = false;
   const auto bare = Runner::make(none);
   EXPECT_EQ(bare->abilities().capabilities & (ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_PIDS), 0u);
-  for (const isogate_limits limits : {isogate_limits{kMiB, 0, 0, 0}, {0, 100, 0, 0}, {0, 0, 5, 0}}) {
+  for (const Limits& limits : {Limits{{ISOGATE_LIMIT_MEMORY_BYTES, kMiB}},
+                               Limits{{ISOGATE_LIMIT_CPU_MILLIS, 100}}, Limits{{ISOGATE_LIMIT_PIDS, 5}}}) {
     command.limits = limits;
     const auto refused = bare->run(command);
     ASSERT_FALSE(refused.ok());
@@ -157,7 +159,7 @@ TEST_P(LimitsTest, groups_are_removed_after_each_run) {
   };
   for (int i = 0; i < 5; ++i) {
     Command command = shell("sleep 100 & setsid sleep 100 & true");
-    command.limits.pids = 20;
+    command.limits.set(ISOGATE_LIMIT_PIDS, 20);
     ASSERT_TRUE(runner().run(command).ok());
   }
   EXPECT_EQ(groups(), 0u);

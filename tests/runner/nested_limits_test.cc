@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runner/cgroup.h"
+#include "runner/cgroup/cgroup.h"
 
 // Groups of a whole sandbox, and the groups of its runs in them.
 namespace isogate::test {
@@ -21,20 +21,22 @@ class NestedLimits : public ::testing::Test {
 };
 
 TEST_F(NestedLimits, AreInForceAsAsked) {
-  const auto nested = groups_->nest({64u << 20, 1500, 32, 0}, false);
+  const auto nested = groups_->nest(
+      {{ISOGATE_LIMIT_MEMORY_BYTES, 64u << 20}, {ISOGATE_LIMIT_CPU_MILLIS, 1500}, {ISOGATE_LIMIT_PIDS, 32}},
+      false);
   ASSERT_TRUE(nested.ok()) << nested.error().message;
-  const isogate_limits found = (*nested)->in_force();
-  EXPECT_EQ(found.memory_bytes, 64u << 20);
-  EXPECT_EQ(found.cpu_millis, 1500u);
-  EXPECT_EQ(found.pids, 32u);
+  const Limits found = (*nested)->in_force();
+  EXPECT_EQ(found.get(ISOGATE_LIMIT_MEMORY_BYTES), 64u << 20);
+  EXPECT_EQ(found.get(ISOGATE_LIMIT_CPU_MILLIS), 1500u);
+  EXPECT_EQ(found.get(ISOGATE_LIMIT_PIDS), 32u);
 }
 
 TEST_F(NestedLimits, OnlyWhatWasAskedForIsSet) {
-  const auto nested = groups_->nest({0, 0, 16, 0}, false);
+  const auto nested = groups_->nest({{ISOGATE_LIMIT_PIDS, 16}}, false);
   ASSERT_TRUE(nested.ok());
-  const isogate_limits found = (*nested)->in_force();
-  EXPECT_EQ(found.pids, 16u);
-  EXPECT_EQ(found.memory_bytes + found.cpu_millis, 0u);
+  const Limits found = (*nested)->in_force();
+  EXPECT_EQ(found.get(ISOGATE_LIMIT_PIDS), 16u);
+  EXPECT_EQ(found.get(ISOGATE_LIMIT_MEMORY_BYTES) + found.get(ISOGATE_LIMIT_CPU_MILLIS), 0u);
   auto slot = (*nested)->acquire({}, false);
   ASSERT_TRUE(slot.ok());
   EXPECT_EQ(slot->limits.size() + (slot->leaf ? 1 : 0), 1u) << "one hierarchy is to be joined";
@@ -43,7 +45,7 @@ TEST_F(NestedLimits, OnlyWhatWasAskedForIsSet) {
 
 // The counter that tells whose memory ran out is of the run's own group, used again by later runs.
 TEST_F(NestedLimits, ARunHasItsOwnCounter) {
-  const auto nested = groups_->nest({64u << 20, 0, 0, 0}, false);
+  const auto nested = groups_->nest({{ISOGATE_LIMIT_MEMORY_BYTES, 64u << 20}}, false);
   ASSERT_TRUE(nested.ok());
   auto one = (*nested)->acquire({}, false), two = (*nested)->acquire({}, false);
   ASSERT_TRUE(one.ok() && two.ok());
@@ -63,17 +65,19 @@ TEST_F(NestedLimits, ARunHasItsOwnCounter) {
 }
 
 TEST_F(NestedLimits, DiskIsRefusedOrLeftOut) {
-  EXPECT_TRUE(groups_->nest({0, 0, 16, 0}, true).ok());
-  EXPECT_FALSE(groups_->check({0, 0, 0, 1}).ok());
+  EXPECT_TRUE(groups_->nest({{ISOGATE_LIMIT_PIDS, 16}}, true).ok());
+  EXPECT_FALSE(groups_->check({{ISOGATE_LIMIT_DISK_BYTES, 1}}).ok());
 }
 
 TEST_F(NestedLimits, TheyGoWithTheirOwner) {
   std::string path;
   {
-    const auto nested = groups_->nest({64u << 20, 1000, 32, 0}, false);
+    const auto nested = groups_->nest(
+        {{ISOGATE_LIMIT_MEMORY_BYTES, 64u << 20}, {ISOGATE_LIMIT_CPU_MILLIS, 1000}, {ISOGATE_LIMIT_PIDS, 32}},
+        false);
     ASSERT_TRUE(nested.ok());
     path = (*nested)->bases().front()->path();
-    auto slot = (*nested)->acquire({16u << 20, 0, 8, 0}, false);
+    auto slot = (*nested)->acquire({{ISOGATE_LIMIT_MEMORY_BYTES, 16u << 20}, {ISOGATE_LIMIT_PIDS, 8}}, false);
     ASSERT_TRUE(slot.ok()) << slot.error().message;
     EXPECT_EQ(::access(path.c_str(), F_OK), 0);
     (*nested)->release(std::move(*slot));

@@ -85,7 +85,7 @@ class PtyTest : public RunnerTest {
       GTEST_SKIP() << runner().abilities().missing;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Each, PtyTest, testing::Values(Kind::leaf, Kind::supervisor), name_of);
+INSTANTIATE_TEST_SUITE_P(Each, PtyTest, testing::Values(Kind::leaf, Kind::reaper), name_of);
 
 TEST_P(PtyTest, all_three_streams_are_a_terminal_of_the_given_size) {
   Session session(runner(),

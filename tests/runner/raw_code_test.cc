@@ -20,9 +20,9 @@
 namespace isogate::test {
 namespace {
 
-const std::set<std::string> kRawObjects = {"enclosure_child.cc.o",   "measure_child.cc.o",   "pty_pump.cc.o",
-                                           "spawn_child.cc.o",       "spawn_clone.cc.o",     "supervise.cc.o",
-                                           "supervise_counter.cc.o", "supervise_watch.cc.o", "tree.cc.o"};
+const std::set<std::string> kRawObjects = {"enclosure_child.cc.o", "measure_child.cc.o", "pty_pump.cc.o",
+                                           "spawn_child.cc.o",     "spawn_clone.cc.o",   "reaper.cc.o",
+                                           "reaper_watch.cc.o",    "tree.cc.o"};
 
 TEST(RawCodeTest, calls_nothing_but_itself) {
   FILE* const pipe = ::popen("nm " ISOGATE_BUILD_DIR
@@ -73,7 +73,7 @@ TEST(RawCodeTest, works_where_clone3_is_filtered) {
   if (child == 0) {
     if (!forbid_clone3()) ::_exit(1);
     const auto runner = Runner::make({});
-    if (runner->abilities().tree_kill != "supervisor") ::_exit(2);
+    if (runner->abilities().tree_kill != "reaper") ::_exit(2);
     if (runner->abilities().missing.find("leaf") == std::string::npos) ::_exit(3);
     const std::string mark = new_mark();
     const auto output = run_captured(*runner, shell("sleep 100 & setsid sleep 100 & exit 11", mark));

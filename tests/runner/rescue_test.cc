@@ -8,17 +8,17 @@
 #include <cstdlib>
 #include <thread>
 
-#include "runner/fd.h"
-#include "runner/spawn.h"
-#include "runner/spawn_rescue.h"
-#include "runner/spawn_stack.h"
+#include "lib/fd.h"
+#include "runner/exec/spawn.h"
+#include "runner/exec/spawn_rescue.h"
+#include "runner/exec/spawn_stack.h"
 #include "tests/runner/box.h"
 
 namespace isogate::test {
 namespace {
 
 class RescueTest : public RunnerTest {};
-INSTANTIATE_TEST_SUITE_P(Each, RescueTest, testing::Values(Kind::leaf, Kind::supervisor), name_of);
+INSTANTIATE_TEST_SUITE_P(Each, RescueTest, testing::Values(Kind::leaf, Kind::reaper), name_of);
 
 // A directory that takes milliseconds to be resolved: forty links, each a long way round.
 class SlowDirectory {

@@ -8,7 +8,7 @@
 #include <regex>
 #include <string>
 
-#include "runner/enclosure.h"
+#include "runner/enclosure/enclosure.h"
 #include "tests_dirs.h"
 
 namespace isogate {
@@ -30,9 +30,9 @@ TEST(Site, what_was_moved_from_is_the_same_place) {
 // Who may run something on this host, and why.
 const std::map<std::string, std::string> kOnThisHost = {
     {"plugins/local/sandbox.cc", "that is what `local` is"},
-    {"runner/command_make.cc", "the trial of a cgroup2 leaf, in which no program runs"},
-    {"runner/resident/exec_call.cc", "its host is a container or a pod"},
-    {"runner/resident/measure_call.cc", "its host is a container or a pod"},
+    {"runner/exec/command.cc", "the trial of a cgroup2 leaf, in which no program runs"},
+    {"runner/agent/exec_call.cc", "its host is a container or a pod"},
+    {"runner/agent/measure_call.cc", "its host is a container or a pod"},
 };
 
 TEST(Site, this_host_is_named_by_few) {

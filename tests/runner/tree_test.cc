@@ -1,5 +1,5 @@
 // Nothing of a program is left when run() returns, whatever it did.
-#include "runner/tree.h"
+#include "runner/exec/tree.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -31,7 +31,7 @@ class TreeTest : public RunnerTest {
     return ending;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Each, TreeTest, testing::Values(Kind::leaf, Kind::supervisor), name_of);
+INSTANTIATE_TEST_SUITE_P(Each, TreeTest, testing::Values(Kind::leaf, Kind::reaper), name_of);
 
 TEST_P(TreeTest, background_child_does_not_hold_the_run) {
   const std::string mark = new_mark();
@@ -101,7 +101,7 @@ TEST_P(TreeTest, fork_bomb_is_gone_after_cancel) {
   Command command = shell("", mark);
   command.argv = {ISOGATE_BUILD_DIR "/bin/runner_bomb"};
   command.cancel_fd = cancel->get();
-  command.limits.pids = 300;
+  command.limits.set(ISOGATE_LIMIT_PIDS, 300);
   if ((runner().abilities().capabilities & ISOGATE_CAP_LIMIT_PIDS) == 0) {
     GTEST_SKIP() << "a bomb must be bounded, and pids cannot be limited here: "
                  << runner().abilities().missing;

@@ -84,7 +84,8 @@ isogate_exec_request Exec::request() const {
   request.stdout_fd = out;
   request.stderr_fd = err;
   request.control_fd = control;
-  request.limits = limits;
+  request.limits = limits.data();
+  request.limit_count = limits.size();
   request.rows = rows;
   request.cols = cols;
   return request;

@@ -62,7 +62,7 @@ struct Exec {  // a request that owns what it points to
   int in = -1, out = -1, err = -1, control = -1;
   uint32_t flags = 0;
   uint16_t rows = 0, cols = 0;
-  isogate_limits limits{};
+  std::vector<isogate_limit> limits;
   Ask ask;
 };
 

@@ -17,7 +17,7 @@ std::string wire_of(Exchange& exchange) {
 }
 
 std::string hear(Exchange& exchange, std::string bytes) {
-  bytes.resize(exchange.hear(bytes));
+  bytes.resize(exchange.receive(bytes));
   return bytes;
 }
 
@@ -28,16 +28,16 @@ std::string chunk(uint32_t size, uint32_t flags, uint64_t received) {
 
 TEST(Exchange, SaysAgainWhatWasNotHeard) {
   Exchange one, other;
-  one.say("hello world");
+  one.add("hello world");
   EXPECT_EQ(hear(other, wire_of(one).substr(0, sizeof(isogate_runner_chunk) + 5)), "hello");
-  ASSERT_TRUE(one.resume(other.heard()) && other.resume(one.heard()));
+  ASSERT_TRUE(one.resume(other.received()) && other.resume(one.received()));
   EXPECT_EQ(hear(other, wire_of(one)), " world");
   EXPECT_TRUE(wire_of(one).empty());
 }
 
 TEST(Exchange, KeepsUntilItIsAcknowledged) {
   Exchange one, other;
-  one.say(std::string(ISOGATE_RUNNER_KEPT, 'x'));
+  one.add(std::string(ISOGATE_RUNNER_KEPT, 'x'));
   EXPECT_EQ(one.room(), 0u);
   EXPECT_EQ(hear(other, wire_of(one)).size(), ISOGATE_RUNNER_KEPT);
   EXPECT_EQ(one.room(), 0u);
@@ -48,7 +48,7 @@ TEST(Exchange, KeepsUntilItIsAcknowledged) {
 
 TEST(Exchange, RefusesWhatCannotBe) {
   Exchange one;
-  one.say("12345678");
+  one.add("12345678");
   EXPECT_FALSE(one.resume(1)) << "nothing of it was sent";
   wire_of(one);
   EXPECT_TRUE(one.resume(8));
@@ -57,7 +57,7 @@ TEST(Exchange, RefusesWhatCannotBe) {
   for (const std::string& bad : {chunk(0, 0, 9), chunk(0, 0, 7), chunk(0, 2, 8), chunk(1, 1, 8),
                                  chunk(ISOGATE_RUNNER_MAX_CHUNK + 1, 0, 8)}) {
     Exchange again;
-    again.say("12345678");
+    again.add("12345678");
     wire_of(again);
     ASSERT_TRUE(again.resume(8));
     hear(again, bad);
@@ -67,8 +67,8 @@ TEST(Exchange, RefusesWhatCannotBe) {
 
 TEST(Exchange, AGoodbyeGoesFirst) {
   Exchange one, other;
-  one.say("not sent any more");
-  one.say_goodbye();
+  one.add("not sent any more");
+  one.add_goodbye();
   EXPECT_EQ(hear(other, wire_of(one) + "and what follows"), "");
   EXPECT_TRUE(other.is_over());
   EXPECT_EQ(other.fault(), nullptr);

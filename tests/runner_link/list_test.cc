@@ -177,7 +177,7 @@ TEST(RunnerLinkList, EvidenceIsTakenAsItIsMeasured) {
   EXPECT_EQ(evidence.uid, 1000u);
   EXPECT_EQ(evidence.cap_effective, 5u);
   EXPECT_EQ(evidence.ns_cgroup, 9u);
-  EXPECT_EQ(evidence.limits.pids, 64u);
+  EXPECT_EQ(sdk::limit_of({evidence.limits, evidence.limit_count}, ISOGATE_LIMIT_PIDS), 64u);
 }
 
 }  // namespace

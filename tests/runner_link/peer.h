@@ -50,7 +50,7 @@ class Peer {
 
   std::unique_ptr<sdk::RunnerStream> client_end(bool descriptors = true);
   // A link to this peer, after hellos.
-  std::shared_ptr<sdk::RunnerLink> link(uint32_t flags = kAble, int patience_ms = 10'000);
+  std::shared_ptr<sdk::RunnerLink> link(uint32_t flags = kAble, int patience_ms = 10'000, uint16_t minor = 0);
 
   void send(std::string_view bytes);  // false, not a signal, when the client has gone
   [[nodiscard]] bool try_send(std::string_view bytes);

@@ -10,7 +10,7 @@
 
 #include "calls.h"
 #include "isogate/runner_resume.h"
-#include "runner/resident/door.h"
+#include "runner/agent/listener.h"
 #include "served.h"
 #include "tests_dirs.h"
 
@@ -24,7 +24,7 @@ class Serve : public ::testing::Test {
   // Connects from this process: no byte comes, and the end at once.
   bool is_turned_away() const {
     sockaddr_un address;
-    const unsigned size = resident::address_of(served.door(), address);
+    const unsigned size = agent::address_of(served.listener(), address);
     const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return false;
     pollfd slot{socket.get(), POLLIN, 0};
@@ -81,16 +81,16 @@ TEST_F(Serve, AnotherUserIsTurnedAway) {
 }
 
 TEST_F(Serve, WhatASessionRunsCannotAttach) {
-  const std::string attach = ISOGATE_BUILD_DIR "/bin/isogate-runner attach --door " + served.door() +
+  const std::string attach = ISOGATE_BUILD_DIR "/bin/isogate-runner attach --listener " + served.listener() +
                              " --server " + std::to_string(served.pid()) + " 2>&1; echo $?";
   const std::string said = said_by_program(attach);
-  EXPECT_TRUE(said.ends_with("this process is not let in\n1\n")) << said;
+  EXPECT_TRUE(said.ends_with("the server refuses this process\n1\n")) << said;
 }
 
 TEST_F(Serve, NothingIsGivenToAnotherServer) {
   int status = -1;
   const pid_t child =
-      start({ISOGATE_BUILD_DIR "/bin/isogate-runner", "attach", "--door", served.door()}, -1, -1);
+      start({ISOGATE_BUILD_DIR "/bin/isogate-runner", "attach", "--listener", served.listener()}, -1, -1);
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 1);
 }

@@ -95,7 +95,7 @@ bool within(double seconds, const std::function<bool()>& is_so) {
 }
 
 Served::Served()
-    : door_("isogate-test-" + std::to_string(::getpid()) + "-" + std::to_string(std::random_device()())) {
+    : listener_("isogate-test-" + std::to_string(::getpid()) + "-" + std::to_string(std::random_device()())) {
   std::string pattern = std::filesystem::temp_directory_path() / "runner-serve-XXXXXX";
   if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
   workspace_ = pattern;
@@ -109,7 +109,7 @@ Served::~Served() {
 
 void Served::start() {
   ::signal(SIGPIPE, SIG_IGN);
-  child_ = testing::start({kBinary, "serve", "--workspace", workspace_, "--door", door_}, -1, -1);
+  child_ = testing::start({kBinary, "serve", "--workspace", workspace_, "--listener", listener_}, -1, -1);
 }
 
 void Served::kill() {
@@ -129,8 +129,9 @@ std::unique_ptr<sdk::RunnerStream> Served::dial(size_t bytes) {
   if (!reachable) throw sdk::Error(ISOGATE_UNAVAILABLE, "not now");
   ++dialled;
   Pipe in(O_CLOEXEC), out(O_CLOEXEC);
-  const pid_t attached = testing::start(
-      {kBinary, "attach", "--door", door_, "--server", std::to_string(child_)}, in.reader, out.writer);
+  const pid_t attached =
+      testing::start({kBinary, "attach", "--listener", listener_, "--server", std::to_string(child_)},
+                     in.reader, out.writer);
   for (const int each : {in.writer, out.reader}) ::fcntl(each, F_SETFL, O_NONBLOCK);
   {
     const std::lock_guard lock(mutex_);

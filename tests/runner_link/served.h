@@ -40,11 +40,11 @@ class Served {
   std::atomic<bool> reachable{true}, is_there{true};
   std::atomic<int> dialled{0};
   void cut();  // kills those that attach now
-  [[nodiscard]] const std::string& door() const { return door_; }
+  [[nodiscard]] const std::string& listener() const { return listener_; }
 
  private:
   friend class CutStream;
-  const std::string door_;
+  const std::string listener_;
   std::string workspace_;
   std::atomic<pid_t> child_{-1};
   std::mutex mutex_;  // of the next

@@ -75,7 +75,7 @@ TEST_F(Drain, a_front_that_does_not_drain_is_waited_for_so_long_and_no_longer) {
   EXPECT_EQ(gateway.wait(), 0);
   EXPECT_GE(seconds_since(start), 2.4) << "drain_timeout_sec and the extra";
   EXPECT_LT(seconds_since(start), 8);
-  EXPECT_EQ(gateway.count("the front did not drain in time"), 1);
+  EXPECT_EQ(gateway.count("front_drain_timed_out"), 1);
   EXPECT_EQ(gateway.count("host got stop"), 1);
 }
 
@@ -86,7 +86,7 @@ TEST_F(Drain, a_host_that_ignores_the_stop_is_killed_and_the_exit_code_says_so) 
   gateway.signal(SIGTERM);
   EXPECT_EQ(gateway.wait(), 1);
   EXPECT_FALSE(runs(host));
-  EXPECT_EQ(gateway.line("backend host killed")["reason"], "did not stop within 2 s");
+  EXPECT_EQ(gateway.line("backend_host_killed")["reason"], "did not stop within 2 s");
 }
 
 TEST_F(Drain, a_front_that_does_not_end_is_killed_and_the_exit_code_says_so) {
@@ -120,8 +120,8 @@ TEST_F(Drain, a_front_that_dies_while_draining_is_not_started_again) {
   gateway.line("front got drain");
   ::kill(gateway.front_pid(), SIGKILL);
   EXPECT_EQ(gateway.wait(), 0);
-  EXPECT_EQ(gateway.count("front started"), 1);
-  EXPECT_EQ(gateway.count("backend host started"), 1);
+  EXPECT_EQ(gateway.count("front_started"), 1);
+  EXPECT_EQ(gateway.count("backend_host_started"), 1);
 }
 
 TEST_F(Drain, a_host_that_crashes_while_draining_is_told_and_not_started_again) {
@@ -133,7 +133,7 @@ TEST_F(Drain, a_host_that_crashes_while_draining_is_told_and_not_started_again) 
   const Json down = gateway.told_front("one", "down");
   EXPECT_EQ(down["restarting"], false);
   EXPECT_EQ(gateway.wait(), 0);
-  EXPECT_EQ(gateway.count("backend host started"), 1);
+  EXPECT_EQ(gateway.count("backend_host_started"), 1);
 }
 
 TEST_F(Drain, a_stop_before_anything_is_ready_ends_in_order) {

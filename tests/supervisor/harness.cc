@@ -10,8 +10,9 @@
 #include <sstream>
 #include <thread>
 
-#include "gateway/base/log.h"
 #include "gateway/config/load.h"
+#include "lib/log.h"
+#include "tests/support/processes.h"
 #include "tests_dirs.h"
 
 namespace isogate::test {
@@ -144,13 +145,6 @@ pid_t Supervised::front_pid(int count) const { return line("front got start", co
 pid_t Supervised::host_pid(const std::string& name, int count) const {
   return line("host got start", count, [&](const Json& line) { return line["name"] == name; })
       .value("child_pid", -1);
-}
-
-std::vector<pid_t> children_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
-  std::vector<pid_t> all;
-  for (pid_t child = 0; file >> child;) all.push_back(child);
-  return all;
 }
 
 bool runs(pid_t pid) {

@@ -13,6 +13,7 @@
 
 #include "gateway/config/config.h"
 #include "gateway/supervisor/supervisor.h"
+#include "tests/support/processes.h"
 #include "tests/support/program.h"
 
 namespace isogate::test {
@@ -71,7 +72,6 @@ class Supervised {
   bool ended_ = false;
 };
 
-std::vector<pid_t> children_of(pid_t pid);
 bool runs(pid_t pid);  // exists and is no zombie
 bool gone_within(pid_t pid, double seconds);
 double seconds_since(std::chrono::steady_clock::time_point start);

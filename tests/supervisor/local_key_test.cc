@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "gateway/base/hash.h"
-#include "gateway/base/redact.h"
+#include "lib/hash.h"
+#include "lib/redact.h"
 #include "tests/support/program.h"
 
 namespace isogate::supervisor {

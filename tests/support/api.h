@@ -73,7 +73,8 @@ class Caller {
 // POST /exec-stream, event by event.
 class ExecStream {
  public:
-  ExecStream(const Caller& caller, Json request, double timeout_sec = 30);
+  // The default is what a sandbox takes to open where the machine is busy.
+  ExecStream(const Caller& caller, Json request, double timeout_sec = 300);
   ~ExecStream() { connection.close(); }
   [[nodiscard]] int status() const { return head.status; }
   std::optional<Json> next();  // nullopt: the answer is complete

@@ -1,6 +1,6 @@
 #include "tests/support/cluster.h"
 
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <stdexcept>
@@ -17,10 +17,15 @@ std::string account_kubeconfig() {
   return directory.file("kubeconfig", read_whole(cluster_directory() + "/kubeconfig-isogate"), 0644);
 }
 
+const char* cluster_variable() {
+  const char* name = std::getenv("ISOGATE_TEST_CLUSTER");
+  return name == nullptr ? "ISOGATE_TEST_KUBERNETES" : name;
+}
+
 }  // namespace
 
 std::string cluster_kubeconfig() {
-  const char* value = std::getenv("ISOGATE_TEST_KUBERNETES");
+  const char* value = std::getenv(cluster_variable());
   return value == nullptr ? "" : value;
 }
 
@@ -29,15 +34,25 @@ std::string cluster_obstacle() {
   return "a runner with a sanitizer needs libraries that no pod has";
 #endif
   if (cluster_kubeconfig().empty())
-    return "ISOGATE_TEST_KUBERNETES names no kubeconfig: tests/engines/kubernetes.sh up prints one";
+    return std::string(cluster_variable()) +
+           " names no kubeconfig: tests/engines/kubernetes.sh up prints one";
   if (read_whole(cluster_directory() + "/kubeconfig-isogate").empty())
-    return "ISOGATE_TEST_KUBERNETES is not of a cluster of tests/engines/kubernetes.sh, or not readable";
+    return std::string(cluster_variable()) +
+           " is not of a cluster of tests/engines/kubernetes.sh, or not readable";
   return {};
 }
 
 std::string cluster_directory() {
   const std::string file = cluster_kubeconfig();
   return file.substr(0, file.rfind('/'));
+}
+
+bool cluster_enforces_policies() {
+  return ::access((cluster_directory() + "/policies.ready").c_str(), F_OK) == 0;
+}
+
+bool cluster_enforces_labels() {
+  return read_whole(cluster_directory() + "/settings").find("version=\"1.20\"") == std::string::npos;
 }
 
 std::string cluster_runner_image() {
@@ -50,13 +65,13 @@ std::string cluster_runner_image() {
   return image;
 }
 
-std::string cluster_config() {
+std::string cluster_config(bool tolerant) {
   static const std::string config = "kubeconfig: " + account_kubeconfig() + ", runner_image: \"" +
                                     cluster_runner_image() +
                                     "\", image: \"isogate-test:base\", pull_policy: Never, "
                                     "memory_request_mb: 16, cpu_request: 0.001, ephemeral_mb: 256, "
-                                    "workspace_mb: 64, allow_unenforced_network: true";
-  return config;
+                                    "workspace_mb: 64";
+  return config + (tolerant ? ", allow_unenforced_network: true" : "");
 }
 
 }  // namespace isogate::test

@@ -1,5 +1,5 @@
 // The Kubernetes cluster that the backend `k8s` is tested on: of tests/engines/kubernetes.sh, whose
-// administrator's kubeconfig ISOGATE_TEST_KUBERNETES names.
+// administrator's kubeconfig ISOGATE_TEST_KUBERNETES names, or the variable that ISOGATE_TEST_CLUSTER names.
 #pragma once
 
 #include <string>
@@ -11,10 +11,13 @@ inline constexpr const char* kSandboxNamespace = "isogate-sandboxes";
 std::string cluster_kubeconfig();  // the administrator's; empty: there is none
 std::string cluster_obstacle();    // why there is none; empty: there is one
 std::string cluster_directory();
+bool cluster_enforces_policies();  // now: kubernetes.sh policies
+bool cluster_enforces_labels();    // Pod Security, by its version
 
 // Members of the backend's `config`, in YAML's flow style: the product's own account with the role that is
-// shipped, the build's own runner as an image, a network that enforces nothing. Imports the image once.
-std::string cluster_config();
+// shipped, the build's own runner as an image; `tolerant`: also of a network that enforces nothing. Imports
+// the image once.
+std::string cluster_config(bool tolerant = !cluster_enforces_policies());
 
 std::string cluster_runner_image();  // its name on the node
 

@@ -17,7 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
 
 bool sets(const std::string& yaml, const std::string& key) {
@@ -135,7 +134,7 @@ void Gateway::stop(double timeout_sec) {
     ADD_FAILURE() << "the gateway still runs " << timeout_sec << " s after SIGTERM:\n" << log();
     program_->signal(SIGKILL);
     program_->wait(5);
-  } else if (log().find("front crashed while it stopped") != std::string::npos) {
+  } else if (log().find("front_crashed_while_stopping") != std::string::npos) {
     ADD_FAILURE() << "the front crashed while it stopped:\n" << log();
   } else if (program_->result.exit_code != 0) {
     ADD_FAILURE() << "the gateway ended with exit code " << program_->result.exit_code << ":\n" << log();

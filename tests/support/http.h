@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace isogate::test {
 
@@ -24,7 +24,7 @@ struct HttpResponse {
 class HttpConnection {
  public:
   // "http://127.0.0.1:9090", "http://[::1]:9090" or "unix:/path/to.sock". The timeout is that of each wait.
-  explicit HttpConnection(const std::string& url, double timeout_sec = 30);
+  explicit HttpConnection(const std::string& url, double timeout_sec = 120);
 
   // Sends Host, Content-Length (for a body, and for POST, PUT and PATCH) and `headers`, which win over these
   // two; reads the whole answer.

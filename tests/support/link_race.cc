@@ -57,6 +57,11 @@ LinkRace race_links(const Caller& me, const std::string& prefix, const Json& mor
   outside.file("f", "OUTSIDE", 0666);
   outside.file("f2", "OUTSIDE", 0666);
   if (me.write("swap.py", swapping(outside.path())).status != 200) throw std::runtime_error("write failed");
+  // On `local` that is the same directory.
+  const std::string& place = outside.path();
+  if (!more.contains("scope") &&
+      me.out("mkdir -p " + place + " && cd " + place + " && printf OUTSIDE | tee f f2") != "OUTSIDE")
+    throw std::runtime_error("nothing outside of the workspace was planted in the sandbox");
   LinkRace race;
   for (int left = slow_tests() ? kSlowCalls : kQuickCalls; left > 0; left -= kCallsOfRound)
     race_a_round(me, prefix + "d", more, std::min(left, kCallsOfRound), race);
@@ -64,6 +69,10 @@ LinkRace race_links(const Caller& me, const std::string& prefix, const Json& mor
     if (const std::string name = entry.path().filename(); name != "f" && name != "f2")
       race.escaped += name + " ";
   if (!std::filesystem::exists(outside.path() + "/f2")) race.escaped += "removed f2 ";
+  if (more.contains("scope")) return race;
+  if (const std::string left = me.out("ls -A " + place + " | tr '\\n' ' '; cat " + place + "/f2");
+      left != "f f2 OUTSIDE")
+    race.escaped += "in the sandbox: " + left;
   return race;
 }
 

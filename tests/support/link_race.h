@@ -13,8 +13,10 @@ struct LinkRace {
 };
 
 // A program of the caller's swaps `d` with links that lead out, by absolute path and by `..`, while reads,
-// writes, uploads, removals and new directories go through <prefix>d. For a moment; 100,000 calls where
-// slow_tests(). Any thread; throws std::runtime_error when the race cannot be run.
+// writes, uploads, removals and new directories go through <prefix>d. Where they lead there are files on this
+// host, and, unless `more` has a scope that reaches it, the same in the sandbox, outside of its workspace:
+// who resolves the links may be on either side. For a moment; 100,000 calls where slow_tests(). Any thread;
+// throws std::runtime_error when the race cannot be run.
 LinkRace race_links(const Caller& me, const std::string& prefix = "", const Json& more = Json::object());
 
 }  // namespace isogate::test

@@ -11,14 +11,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <random>
 #include <set>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
 
-#include "runner/apart.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
+#include "runner/exec/apart.h"
 #include "tests/support/api.h"
 
 namespace isogate::test {
@@ -72,6 +73,13 @@ pid_t child_with(const Gateway& gateway, const std::string& arguments) {
 bool alive(pid_t pid) {
   const char state = stat_of(pid).state;
   return state != 'X' && state != 'Z';
+}
+
+bool stands_still(pid_t pid) {
+  const auto tasks = std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task");
+  return std::all_of(begin(tasks), end(tasks), [](const auto& task) {
+    return read_whole(task.path().string() + "/stat").find(") T ") != std::string::npos;
+  });
 }
 
 std::vector<pid_t> children_of(pid_t pid) {
@@ -143,6 +151,17 @@ std::string new_mark() {
   static std::random_device random;
   static std::atomic<unsigned> count{0};
   return "8" + std::to_string(100000 + random() % 900000) + std::to_string(1000 + count++ % 9000);
+}
+
+std::vector<std::string> stubborn_commands(const std::string& mark) {
+  std::vector<std::string> commands{
+      "trap '' TERM INT HUP; while :; do sleep MARK; done",
+      "setsid -f sh -c 'trap \"\" TERM HUP; sleep MARK; sleep MARK'; ( ( setsid sleep MARK & ) & ); sleep "
+      "MARK",
+      "for i in $(seq 60); do ( setsid sh -c 'sleep MARK & sleep MARK' & ); done; sleep MARK"};
+  for (std::string& command : commands)
+    for (size_t at; (at = command.find("MARK")) != std::string::npos;) command.replace(at, 4, mark);
+  return commands;
 }
 
 std::vector<pid_t> marked(const std::string& mark) {

@@ -11,7 +11,8 @@
 
 namespace isogate::test {
 
-bool alive(pid_t pid);  // false for a zombie, too
+bool alive(pid_t pid);         // false for a zombie, too
+bool stands_still(pid_t pid);  // all its threads: SIGSTOP is sent before the last one has stopped
 std::vector<pid_t> children_of(pid_t pid);
 std::vector<pid_t> descendants_of(pid_t pid);
 std::string command_line(pid_t pid);                           // spaces between; empty: no such process
@@ -27,6 +28,8 @@ pid_t host_of(const Gateway& gateway, const std::string& backend);
 
 // A number that occurs in no other command line: `sleep <mark>` is found by it.
 std::string new_mark();
+// What does not end by itself, nor of a polite signal, nor with its parent; each process of it has the mark.
+std::vector<std::string> stubborn_commands(const std::string& mark);
 // Who has it in its command line, besides this process.
 std::vector<pid_t> marked(const std::string& mark);
 bool gone_within(double seconds, const std::string& mark);

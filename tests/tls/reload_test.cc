@@ -9,7 +9,7 @@ namespace isogate::test {
 namespace {
 
 constexpr const char* kReloaded = "\"event\":\"reloaded\"";
-constexpr const char* kRefused = "reload refused, the old configuration stays";
+constexpr const char* kRefused = "reload_refused";
 
 // Two requests on one connection, the second once a file is there.
 constexpr const char* kKeeper = R"(

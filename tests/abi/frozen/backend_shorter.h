@@ -1,5 +1,6 @@
 /* As backend.h would have looked one step earlier: isogate_backend_api ends before evidence and
  * get_extension, isogate_sandbox_info before handle. For a plugin that is older than the host.
+ * Else backend.h as version 1.0 has it.
  *
  * isogate backend ABI, version 1.
  *
@@ -10,15 +11,20 @@
  * Rules for every function below
  *   Errors   A function that can fail returns an isogate_status and fills the caller's
  *            isogate_error. Nothing throws or longjmps across this boundary.
- *   Memory   Whoever allocated it frees it. Arguments are borrowed for the call: copy what you keep.
+ *   Memory   Whoever allocates it frees it. Arguments are borrowed for the call: copy what you keep.
  *   Strings  UTF-8 unless said otherwise, pointer and length, not NUL-terminated. A path or an
  *            argument may hold any byte but NUL.
- *   Structs  Every struct with struct_size grows only at its end. Its writer sets struct_size to
- *            the size it knows, its reader touches only what that covers, and takes what is not
- *            covered as zero. isogate_str, isogate_pair, isogate_limits, isogate_entry_sink,
- *            isogate_record_sink and isogate_control are frozen.
+ *   Structs  Every struct with struct_size grows only at its end. The caller sets struct_size to the
+ *            size it knows, also in a struct that the callee fills; the callee reads and writes only
+ *            what that covers, and takes the rest as zero. It covers at least what version 1.0 has,
+ *            and a field that a later version appends means by zero what the version before did.
+ *            isogate_str, isogate_pair, isogate_limit, isogate_shared_dir, isogate_entry_sink,
+ *            isogate_record_sink and isogate_control have no struct_size and never change.
+ *   Arrays   Pointer and count; with a count of 0 the pointer may be NULL.
  *   Flags    Unknown bits in a request are refused with ISOGATE_INVALID_ARGUMENT; unknown bits in
  *            an answer are ignored.
+ *   Reserved Such fields are 0. In a request anything else is refused with ISOGATE_INVALID_ARGUMENT,
+ *            in an answer it is ignored.
  *   Fds      Borrowed for the call, never closed by the callee, -1 for none, always close-on-exec.
  *   Threads  [main] the host calls it from one thread, no other call on that backend is running.
  *            [any]  any thread, concurrently.
@@ -28,8 +34,8 @@
  *            pid -1, and writes nothing to the host's stdout or stderr.
  *
  * Versions. A plugin loads iff magic and abi_major match and its abi_minor, the least it needs and
- * normally 0, is not above the host's. Within a major version fields and functions are only
- * appended, and none changes its meaning.
+ * normally 0, is not above the host's. Within a major version fields, functions, ids of limits,
+ * flags and capabilities are only added, each raises ISOGATE_ABI_MINOR, and none changes its meaning.
  */
 #ifndef ISOGATE_BACKEND_H
 #define ISOGATE_BACKEND_H
@@ -60,7 +66,7 @@ typedef struct isogate_pair {
 
 typedef int32_t isogate_status;
 #define ISOGATE_OK 0
-#define ISOGATE_INVALID_ARGUMENT 1   /* the request is malformed; the caller can mend it */
+#define ISOGATE_INVALID_ARGUMENT 1   /* the request is malformed; the caller can correct it */
 #define ISOGATE_NOT_FOUND 2          /* no such file, directory or user */
 #define ISOGATE_ALREADY_EXISTS 3
 #define ISOGATE_PERMISSION_DENIED 4  /* also: a path that leaves the workspace */
@@ -93,12 +99,21 @@ typedef struct isogate_call {
   isogate_str request_id; /* for log lines */
 } isogate_call;
 
-typedef struct isogate_limits { /* 0: not asked for. What is asked for is enforced or refused. */
-  uint64_t memory_bytes;        /* RAM and swap together */
-  uint64_t cpu_millis;          /* 1000 is one CPU */
-  uint64_t pids;                /* processes and threads */
-  uint64_t disk_bytes;          /* workspace and scratch */
-} isogate_limits;
+/* ---- limits -------------------------------------------------------------------------------- */
+
+/* An upper bound of one resource. A request lists the limits it asks for. Each is enforced, or the call is
+ * refused: ISOGATE_UNSUPPORTED for an id that this backend does not know or cannot enforce there (open with
+ * ISOGATE_OPEN_LIMITS_BEST_EFFORT leaves it out), ISOGATE_INVALID_ARGUMENT for an id twice or a value of 0. */
+typedef struct isogate_limit {
+  uint32_t id;       /* ISOGATE_LIMIT_* */
+  uint32_t reserved; /* 0 */
+  uint64_t value;    /* in the unit of its id, at least 1 */
+} isogate_limit;
+
+#define ISOGATE_LIMIT_MEMORY_BYTES 1u /* RAM and swap together */
+#define ISOGATE_LIMIT_CPU_MILLIS 2u   /* processor time; 1000 is one CPU */
+#define ISOGATE_LIMIT_PIDS 3u         /* processes and threads */
+#define ISOGATE_LIMIT_DISK_BYTES 4u   /* workspace and scratch */
 
 /* ---- sandboxes ----------------------------------------------------------------------------- */
 
@@ -109,6 +124,12 @@ typedef struct isogate_limits { /* 0: not asked for. What is asked for is enforc
 
 #define ISOGATE_OPEN_ATTACH_ONLY (1u << 0)        /* ISOGATE_NO_SANDBOX instead of creating one */
 #define ISOGATE_OPEN_LIMITS_BEST_EFFORT (1u << 1) /* the operator wrote limits: best_effort */
+#define ISOGATE_OPEN_KNOWN (1u << 2) /* it had a workspace: ISOGATE_SANDBOX_LOST when that is gone,
+                                        never an empty one; what ran in it may be started again */
+#define ISOGATE_OPEN_RUNNING_ONLY (1u << 3) /* re-attach to what runs; create and start nothing. No call
+                                               waits for it. What cannot be used unchanged, because the
+                                               settings differ for example, is ended: ISOGATE_NO_SANDBOX.
+                                               Set only where enumerate() reported ISOGATE_SANDBOX_RUNS. */
 
 typedef struct isogate_sandbox_spec {
   uint32_t struct_size;
@@ -118,16 +139,26 @@ typedef struct isogate_sandbox_spec {
   isogate_str sandbox_id; /* "isg-" and 26 characters of base32, a-z2-7; the only name to use outside */
   isogate_str tenant;     /* for labels and messages */
   isogate_str agent_id;   /* [A-Za-z0-9][A-Za-z0-9_-]{0,62} */
-  isogate_str handle;     /* what open() answered before, to re-attach to that very thing; or empty */
-  isogate_limits limits;  /* of the whole sandbox */
+  isogate_str handle;     /* what open() answered before, to re-attach to exactly that; or empty */
+  const isogate_limit* limits; /* of the whole sandbox */
+  uint64_t limit_count;
+  const isogate_pair* options; /* settings of this sandbox alone. A key that a backend does not know is
+                                  ISOGATE_UNSUPPORTED. Version 1.0 defines none; "image" and "mounts" are
+                                  reserved */
+  uint64_t option_count;
 } isogate_sandbox_spec;
 
-#define ISOGATE_SANDBOX_ATTACHED (1u << 0) /* it was there already */
+#define ISOGATE_SANDBOX_ATTACHED (1u << 0) /* its workspace existed already */
+#define ISOGATE_SANDBOX_RUNS (1u << 1)     /* it continues when its host ends. One host at a time has it open:
+                                              the next one opens it after that has closed it */
+#define ISOGATE_SANDBOX_FRESH (1u << 2)    /* this open created what its programs run in, so that no tenant's
+                                              program has run in it; its workspace may be old. Without it an
+                                              ATTACHED sandbox may have been used. */
 
 typedef struct isogate_sandbox_info {
   uint32_t struct_size;
   uint32_t flags;     /* ISOGATE_SANDBOX_* */
-  uint32_t isolation; /* ISOGATE_ISOLATION_*, of this very sandbox */
+  uint32_t isolation; /* ISOGATE_ISOLATION_*, of this sandbox */
   uint32_t uid;       /* of its programs, as the host kernel sees it; UINT32_MAX: not known */
 } isogate_sandbox_info;
 
@@ -137,7 +168,7 @@ typedef struct isogate_sandbox_info {
 
 typedef struct isogate_record { /* one sandbox found by enumerate() */
   uint32_t struct_size;
-  uint32_t flags; /* 0 in 1.0 */
+  uint32_t flags; /* ISOGATE_SANDBOX_RUNS: something runs in it, or remains of what ran */
   isogate_str sandbox_id;
   isogate_str handle;
 } isogate_record;
@@ -149,7 +180,9 @@ typedef struct isogate_record_sink { /* the host's; called on the plugin's threa
 
 /* ---- exec ---------------------------------------------------------------------------------- */
 
-#define ISOGATE_EXEC_PTY (1u << 0) /* a terminal: its bytes use stdin_fd and stdout_fd */
+#define ISOGATE_EXEC_PTY (1u << 0)            /* a terminal: its bytes use stdin_fd and stdout_fd */
+#define ISOGATE_EXEC_LIMITS_SAMPLED (1u << 1) /* limits that the kernel cannot enforce here may be sampled; \
+                                                 only for a backend with a CAP_LIMIT_…_SAMPLED */
 
 typedef struct isogate_exec_request {
   uint32_t struct_size;
@@ -163,18 +196,22 @@ typedef struct isogate_exec_request {
   isogate_str cwd;  /* relative to the workspace, or /workspace/…; empty: the workspace. Otherwise
                        absolute only where the sandbox has a view of its own. */
   isogate_str user; /* name or number the operator admitted; empty: the sandbox's own */
-  int32_t stdin_fd; /* -1: /dev/null. The program gets these very descriptors where it can. */
+  int32_t stdin_fd; /* -1: /dev/null. The program gets these descriptors themselves where it can. */
   int32_t stdout_fd;
   int32_t stderr_fd;
-  int32_t control_fd;    /* a pipe of isogate_control; -1: none; end of file: no more */
-  isogate_limits limits; /* bind this exec alone; ISOGATE_UNSUPPORTED where that cannot be */
-  uint16_t rows, cols;   /* of the PTY; 0: 24 × 80 */
-  uint32_t reserved;     /* 0 */
+  int32_t control_fd;          /* a pipe of isogate_control; -1: none; end of file: no more */
+  const isogate_limit* limits; /* bind this exec alone */
+  uint64_t limit_count;
+  uint16_t rows, cols; /* of the PTY; 0: 24 × 80 */
+  uint32_t reserved;   /* 0 */
 } isogate_exec_request;
 
-#define ISOGATE_RESULT_OOM_KILLED (1u << 0)  /* from the kernel's counters, not from the signal */
+#define ISOGATE_RESULT_OOM_KILLED (1u << 0)  /* from the kernel's counters or samples, not from the signal */
 #define ISOGATE_RESULT_KILLED (1u << 1)      /* ended because cancel_fd fired */
 #define ISOGATE_RESULT_NOT_STARTED (1u << 2) /* exec failed: exit_code 126 or 127, os_errno says why */
+#define ISOGATE_RESULT_PROVEN (1u << 3)      /* `isolation` was measured for this exec */
+#define ISOGATE_RESULT_LEFT_BEHIND (1u << 4) /* something it started could not be ended in time */
+#define ISOGATE_RESULT_PIDS_EXCEEDED (1u << 5) /* killed: samples showed more processes than its limit */
 
 typedef struct isogate_exec_result { /* a program that fails is ISOGATE_OK with its exit_code */
   uint32_t struct_size;
@@ -182,7 +219,7 @@ typedef struct isogate_exec_result { /* a program that fails is ISOGATE_OK with 
   int32_t exit_code;      /* valid when term_signal is 0 */
   int32_t term_signal;    /* 0: it exited */
   int32_t os_errno;       /* with NOT_STARTED */
-  uint32_t reserved;      /* 0 */
+  uint32_t isolation;     /* ISOGATE_ISOLATION_*, with PROVEN */
   uint64_t wall_ns;       /* from the start of the program to its end */
   uint64_t cpu_ns;        /* user and system, of what was waited for */
   uint64_t max_rss_bytes; /* 0: not known */
@@ -195,7 +232,7 @@ typedef struct isogate_control { /* 16 bytes, written whole; unknown types are s
   uint32_t type;
   uint32_t a;
   uint32_t b;
-  uint32_t reserved;
+  uint32_t reserved; /* 0 */
 } isogate_control;
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -220,22 +257,24 @@ typedef struct isogate_file_request {
   isogate_str user;    /* as in isogate_exec_request */
   uint64_t offset;     /* read */
   uint64_t limit;      /* read: bytes, UINT64_MAX for all; list: entries, 0 for all */
-  int32_t fd;          /* read: written to; write: read to its end, and that end means complete */
-  uint32_t reserved;   /* 0 */
+  int32_t fd;          /* read: written to; write: read to its end */
+  int32_t complete_fd; /* write: readable once the whole body is in `fd`. If it is not readable when `fd` ends,
+                          the sender is gone and nothing is committed. -1: the end of `fd` suffices */
 } isogate_file_request;
 
 #define ISOGATE_ENTRY_REGULAR 1u
 #define ISOGATE_ENTRY_DIRECTORY 2u
 #define ISOGATE_ENTRY_SYMLINK 3u
 #define ISOGATE_ENTRY_OTHER 4u
+#define ISOGATE_SIZE_UNKNOWN UINT64_MAX /* read: the kernel generates it (/proc, /sys), its end not reached */
 
 typedef struct isogate_entry {
   uint32_t struct_size;
-  uint32_t type; /* ISOGATE_ENTRY_* */
-  uint32_t mode; /* permission bits */
-  uint32_t reserved;
-  uint64_t size;    /* bytes; regular files */
-  int64_t mtime_ns; /* since 1970, UTC */
+  uint32_t type;     /* ISOGATE_ENTRY_* */
+  uint32_t mode;     /* permission bits */
+  uint32_t reserved; /* 0 */
+  uint64_t size;     /* bytes; regular files */
+  int64_t mtime_ns;  /* since 1970, UTC */
   isogate_str name; /* list: path relative to the listed directory, any bytes; else empty */
 } isogate_entry;
 
@@ -247,11 +286,12 @@ typedef struct isogate_entry_sink { /* the host's; called on the plugin's thread
 /* ---- evidence ------------------------------------------------------------------------------ */
 
 #define ISOGATE_EVIDENCE_MEASURED (1u << 0)        /* the fields up to visible_processes */
-#define ISOGATE_EVIDENCE_NETWORK (1u << 1)         /* the REACHED bits were tried */
+#define ISOGATE_EVIDENCE_NETWORK (1u << 1)         /* every address behind the REACHED bits was tried */
 #define ISOGATE_EVIDENCE_REACHED_GATEWAY (1u << 2) /* a listener of this gateway answered */
 #define ISOGATE_EVIDENCE_REACHED_METADATA (1u << 3)
+#define ISOGATE_EVIDENCE_LIMITS_MAX 16u /* never changes: isogate_evidence has room for these */
 
-typedef struct isogate_evidence { /* taken inside by the backend's own code, before any tenant's */
+typedef struct isogate_evidence { /* measured inside by the backend's own code, before any tenant's runs */
   uint32_t struct_size;
   uint32_t flags; /* ISOGATE_EVIDENCE_* */
   uint32_t uid, gid;
@@ -260,13 +300,19 @@ typedef struct isogate_evidence { /* taken inside by the backend's own code, bef
   uint64_t cap_inheritable, cap_permitted, cap_effective, cap_bounding, cap_ambient;
   uint64_t ns_mnt, ns_pid, ns_net, ns_ipc, ns_uts, ns_user, ns_cgroup; /* inode numbers */
   uint64_t visible_processes; /* numeric directories in its /proc */
-  isogate_limits limits;      /* in force, read back; 0: none */
+  uint32_t limit_count;       /* at most ISOGATE_EVIDENCE_LIMITS_MAX */
+  uint32_t reserved;          /* 0 */
+  /* In force, read back; what is not listed is not limited. Inside the struct, and not behind a pointer, since
+     evidence is a value that outlives the call. */
+  isogate_limit limits[ISOGATE_EVIDENCE_LIMITS_MAX];
 } isogate_evidence;
 
 typedef struct isogate_evidence_request {
   uint32_t struct_size;
-  uint32_t gateway_port;       /* to try on every address a sandbox may know; 0: do not */
+  uint32_t gateway_port;       /* tried on every address a sandbox may know; 0: not tried */
   isogate_str gateway_address; /* numeric */
+  isogate_str gateway_listeners; /* every TCP listener of the gateway, the one above first: numeric
+                                    "ip:port" or "[ip]:port", one space between. All are tried. */
 } isogate_evidence_request;
 
 /* ---- what the host offers ------------------------------------------------------------------ */
@@ -277,24 +323,31 @@ typedef struct isogate_evidence_request {
 #define ISOGATE_LOG_ERROR 3u
 
 #define ISOGATE_HOST_ALLOW_UNISOLATED (1u << 0) /* the operator wrote allow_unisolated: true */
+#define ISOGATE_HOST_PROBE_ONLY (1u << 1)       /* no sandbox will be opened: create nothing in advance */
+#define ISOGATE_HOST_MANY_TENANTS (1u << 2)     /* more than one tenant may call: no name, uid or time that
+                                                   one sees may reveal another's agents */
 
 typedef struct isogate_shared_dir { /* readable by every sandbox, writable by none */
   isogate_str prefix;               /* first component(s) of a workspace path, without slashes around */
   isogate_str path;                 /* absolute, on this host */
 } isogate_shared_dir;
 
+#define ISOGATE_EVENTS_EXTENSION "isogate.events/1" /* reserved */
+
 typedef struct isogate_host { /* valid until destroy() returns; functions are [any] */
   uint32_t struct_size;
   uint32_t abi_minor;
-  uint32_t flags; /* ISOGATE_HOST_* */
-  uint32_t reserved;
+  uint32_t flags;    /* ISOGATE_HOST_* */
+  uint32_t reserved; /* 0 */
   void* ctx;
   void (*log)(void* ctx, uint32_t level, isogate_str message);
-  const void* (*get_extension)(void* ctx, const char* id); /* NULL when unknown */
+  /* A struct declared in the extension's own header; NULL when the host does not have it. Version 1.0 has
+     none. ISOGATE_EVENTS_EXTENSION is reserved for what a backend reports by itself: a sandbox that ended. */
+  const void* (*get_extension)(void* ctx, const char* id);
   isogate_str instance;      /* this gateway's name, for labels */
   isogate_str backend_name;  /* as configured */
-  isogate_str sandboxes_dir; /* absolute; <sandbox_id>/ below it is the backend's, made by it */
-  isogate_str uids_dir;      /* absolute; registry of uids in use, shared by all backends here */
+  isogate_str sandboxes_dir; /* absolute; the backend creates and owns <sandbox_id>/ below it */
+  isogate_str uids_dir;      /* absolute; registry of uids in use, shared by all backends of this gateway */
   isogate_str shell;         /* absolute, as configured */
   isogate_str toolchain_path; /* put in front of PATH; may be empty */
   const isogate_shared_dir* shared_dirs;
@@ -316,18 +369,27 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
 
 #define ISOGATE_CAP_PTY (1ull << 0)
 #define ISOGATE_CAP_USER (1ull << 1)            /* user in a request */
-#define ISOGATE_CAP_LIMIT_MEMORY (1ull << 2)    /* per exec */
-#define ISOGATE_CAP_LIMIT_CPU (1ull << 3)       /* per exec */
-#define ISOGATE_CAP_LIMIT_PIDS (1ull << 4)      /* per exec */
-#define ISOGATE_CAP_LIMIT_DISK (1ull << 5)      /* per sandbox */
+#define ISOGATE_CAP_LIMIT_MEMORY (1ull << 2)    /* of one exec, as the next two */
+#define ISOGATE_CAP_LIMIT_CPU (1ull << 3)
+#define ISOGATE_CAP_LIMIT_PIDS (1ull << 4)
+#define ISOGATE_CAP_SANDBOX_LIMIT_DISK (1ull << 5) /* of a whole sandbox: the limits in its spec */
 #define ISOGATE_CAP_SCOPE_SANDBOX (1ull << 6)   /* file calls with ISOGATE_SCOPE_SANDBOX */
 #define ISOGATE_CAP_EGRESS_DENY (1ull << 7)
 #define ISOGATE_CAP_UID_PER_SANDBOX (1ull << 8) /* two sandboxes never share a uid */
 #define ISOGATE_CAP_PERSISTENT (1ull << 9)      /* the workspace survives close(STOP) */
 #define ISOGATE_CAP_EVIDENCE (1ull << 10)
+#define ISOGATE_CAP_PROVEN_EXECS (1ull << 11) /* every exec result is PROVEN; one that is not is unknown */
+/* Per exec, by sampling what it uses and ending or stopping it: between two samples it may use more. Used with
+ * ISOGATE_EXEC_LIMITS_SAMPLED only, which an operator has to configure. */
+#define ISOGATE_CAP_LIMIT_MEMORY_SAMPLED (1ull << 12)
+#define ISOGATE_CAP_LIMIT_CPU_SAMPLED (1ull << 13)
+#define ISOGATE_CAP_LIMIT_PIDS_SAMPLED (1ull << 14)
+#define ISOGATE_CAP_SANDBOX_LIMIT_MEMORY (1ull << 15)
+#define ISOGATE_CAP_SANDBOX_LIMIT_CPU (1ull << 16)
+#define ISOGATE_CAP_SANDBOX_LIMIT_PIDS (1ull << 17)
 
 #define ISOGATE_PROBE_AVAILABLE 1u
-#define ISOGATE_PROBE_DEGRADED 2u /* serves, with less than its descriptor promises; detail says what */
+#define ISOGATE_PROBE_DEGRADED 2u /* serves with less than its descriptor promises; detail says what */
 #define ISOGATE_PROBE_UNAVAILABLE 3u
 
 typedef struct isogate_probe { /* the truth on this host, now */
@@ -342,25 +404,28 @@ typedef struct isogate_probe { /* the truth on this host, now */
 typedef struct isogate_backend isogate_backend; /* the plugin's, opaque */
 typedef struct isogate_sandbox isogate_sandbox; /* the plugin's, opaque */
 
+#define ISOGATE_EXEC_EXTENSION "isogate.exec/1" /* reserved */
+
 /* NULL is allowed where it says "optional": the host then answers ISOGATE_UNSUPPORTED. */
 typedef struct isogate_backend_api {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t reserved; /* 0 */
 
-  /* [main] config_json has been validated against config_schema_json. Does no I/O to speak of. */
+  /* [main] config_json has been validated against config_schema_json. Returns quickly, without network I/O. */
   isogate_status (*create)(const isogate_host* host, isogate_str config_json, isogate_backend** out,
                            isogate_error* error);
-  /* [main] Every sandbox has been closed. All threads of the plugin are joined when it returns. */
+  /* [main] Every sandbox is closed. When it returns, all threads of the plugin have been joined. */
   void (*destroy)(isogate_backend* backend);
-  /* [any] May be called at any time, is cheap enough for every ten seconds, changes nothing. */
+  /* [any] At any time, about every ten seconds. Cheap; changes nothing. */
   isogate_status (*probe)(isogate_backend* backend, const isogate_call* call, isogate_probe* out,
                           isogate_error* error);
-  /* [any] Makes the sandbox, or attaches to it. Never two at once for one sandbox_id. */
+  /* [any] Creates the sandbox, or re-attaches to it. Never two at once for one sandbox_id. */
   isogate_status (*open)(isogate_backend* backend, const isogate_call* call,
                          const isogate_sandbox_spec* spec, isogate_sandbox** out,
                          isogate_sandbox_info* info, isogate_error* error);
-  /* [any] No other call of that sandbox is running. After OK the pointer is dead; after a failure it
-     is not, and close may be tried again. With STOP and PURGE nothing is left running. */
+  /* [any] No other call of that sandbox is running. After OK the pointer is invalid. After a failure it is
+     valid, and the only call that follows is close again. With STOP and PURGE nothing is left running: what
+     still runs is a failure. */
   isogate_status (*close)(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
                           isogate_error* error);
   /* [any] Every sandbox of this instance that exists, open or not. */
@@ -373,13 +438,13 @@ typedef struct isogate_backend_api {
                          const isogate_exec_request* request, isogate_exec_result* result,
                          isogate_error* error);
 
-  /* [box] Writes offset … offset+limit of a regular file to fd; *entry is the file as opened.
-     Never blocks on the file, and ends at the size it had when opened. */
+  /* [box] Writes offset … offset+limit of a regular file to fd; *entry describes the file as opened.
+     Never blocks on the file, and ends at the size it had when opened (if the kernel knows it). */
   isogate_status (*read)(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_file_request* request, isogate_entry* entry,
                          isogate_error* error);
-  /* [box] Replaces the file by what fd brings, whole or not at all. A truncated body is told by
-     cancel_fd, which fires while fd is still open: then nothing is committed. *written: bytes. */
+  /* [box] Replaces the file by what is read from fd, whole or not at all. Nothing is committed unless
+     complete_fd is readable at the end of fd. *written: bytes. */
   isogate_status (*write)(isogate_sandbox* sandbox, const isogate_call* call,
                           const isogate_file_request* request, uint64_t* written,
                           isogate_error* error);

@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "plugins/docker/background.h"
-#include "plugins/docker/engine.h"
+#include "lib/hash.h"
+#include "plugins/common/bounded_call.h"
+#include "plugins/docker/client/engine.h"
 #include "plugins/docker/profile.h"
-#include "plugins/docker/random_hex.h"
 #include "tests/docker/engine_proxy.h"
 #include "tests/local/plugin.h"
 #include "tests/support/program.h"
@@ -19,7 +19,6 @@
 namespace isogate::test {
 namespace {
 
-using docker::Bounded;
 using docker::Budget;
 using docker::Engine;
 using docker::EngineProxy;
@@ -41,10 +40,10 @@ class DockerFaults : public Local {
     if (address == nullptr || *address == '\0')
       GTEST_SKIP() << "ISOGATE_TEST_DOCKER is not set: tests/engines/docker.sh up prints what it has to be";
     if (std::string(address).rfind("unix://", 0) != 0) GTEST_SKIP() << "the Engine is not at a Unix socket";
-    if (!is_root()) GTEST_SKIP() << "without root this plugin is driven by the contract's cases";
+    if (!is_root_user()) GTEST_SKIP() << "without root this plugin is driven by the contract's cases";
     engine_ = std::make_unique<Engine>(docker::parse_address(address, "ISOGATE_TEST_DOCKER"));
     proxy_ = std::make_unique<EngineProxy>(std::string(address).substr(7));
-    Backend::instance = "faults-" + docker::random_hex(6);
+    Backend::instance = "faults-" + random_hex(6);
   }
   void make(Json more = Json::object()) {
     Json all = {{"host", proxy_->address()}, {"image", "isogate-test:small"}};
@@ -176,7 +175,7 @@ class DockerFaults : public Local {
         proxy_->fail(i, fault);
         std::string when = "request " + std::to_string(i) + ", " + name_of(fault) + ": ";
         const auto begin = Clock::now();
-        const Bounded bounded(milliseconds(3'000));
+        const BoundedCall bounded(milliseconds(3'000));
         step(box, bounded.call().cancel_fd(), when);
         EXPECT_LT(Clock::now() - begin, std::chrono::seconds(8)) << when << "a slow Engine holds a call";
         any = any || !proxy_->failed().empty();
@@ -237,7 +236,7 @@ TEST_F(DockerFaults, AStopFailsWhileTheEngineCannotEndTheContainer) {
   Box box(*backend_, Box::Deferred{});
   open_at_last(box, "");
   proxy_->fail_all("DELETE /containers/*", Fault::kError);
-  const Bounded bounded(milliseconds(2'000));
+  const BoundedCall bounded(milliseconds(2'000));
   EXPECT_NE(close(box, ISOGATE_CLOSE_STOP, bounded.call().cancel_fd()), ISOGATE_OK);
   EXPECT_NE(left(), "");
   proxy_->heal();

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "plugins/docker/engine.h"
+#include "lib/hash.h"
+#include "plugins/docker/client/engine.h"
 #include "plugins/docker/profile.h"
-#include "plugins/docker/random_hex.h"
 #include "tests/local/plugin.h"
 
 // Many threads at once in one backend, with all that it does behind the scenes.
@@ -28,10 +28,10 @@ class DockerPlugin : public Local {
       GTEST_SKIP() << "a runner with a sanitizer needs libraries that images lack: name another build's in "
                       "ISOGATE_TEST_RUNNER";
 #endif
-    if (!is_root()) GTEST_SKIP() << "without root this plugin is driven by the contract's cases";
+    if (!is_root_user()) GTEST_SKIP() << "without root this plugin is driven by the contract's cases";
     address_ = address;
     engine_ = std::make_unique<Engine>(docker::parse_address(address_, "ISOGATE_TEST_DOCKER"));
-    Backend::instance = "abi-" + docker::random_hex(6);
+    Backend::instance = "abi-" + random_hex(6);
   }
   void TearDown() override {
     if (engine_ == nullptr) return;

@@ -10,14 +10,6 @@ version=v0.5.6
 # To be raised where what is built, or how, changes.
 kept=$programs/agents/$version-r3
 
-find_go() {
-  local go
-  for go in "$(command -v go || true)" /usr/local/go/bin/go; do
-    [ -x "$go" ] && "$go" version | grep -qE 'go1\.(2[6-9]|[3-9])' && echo "$go" && return
-  done
-  skip "there is no Go 1.26 or newer for the controller of agents.x-k8s.io"
-}
-
 # The cluster's API server takes an empty string of a custom resource for null: no such default, nor then a key of a
 # list, and a condition may have no message.
 # Without the controller's webhook an object is the same in all versions.
@@ -56,7 +48,7 @@ flock 9
 if [ ! -d "$kept" ]; then
   [ -z "${CI:-}" ] || [ -n "${ISOGATE_TEST_LONG:-}" ] ||
     skip "to build the controller of agents.x-k8s.io takes minutes, and CI is set: ISOGATE_TEST_LONG=1 builds it, once"
-  go=$(find_go)
+  go=$(find_go) || skip "there is no Go 1.26 or newer for the controller of agents.x-k8s.io"
   note "building the controller of agents.x-k8s.io, about 2 minutes, once"
   work=$(mktemp -d "$programs/work.XXXXXX")
   trap finish EXIT

@@ -116,5 +116,6 @@ imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 resolvConf: $dir/resolv.conf
 volumePluginDir: $dir/volume-plugins
+$kubelet_settings
 END
 }

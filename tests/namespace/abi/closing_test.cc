@@ -9,7 +9,7 @@
 #include <fstream>
 #include <thread>
 
-#include "runner/apart.h"
+#include "runner/exec/apart.h"
 #include "tests/local/plugin.h"
 
 namespace isogate::test {
@@ -19,7 +19,7 @@ class NamespaceClosing : public Local {
  protected:
   NamespaceClosing() : backend_(state_, "namespace"), box_(backend_) {}
   void SetUp() override {
-    if (!is_root()) GTEST_SKIP() << "without root this plugin is driven by the contract's cases";
+    if (!is_root_user()) GTEST_SKIP() << "without root this plugin is driven by the contract's cases";
     if (box_.error.find("chroot") != std::string::npos) GTEST_SKIP() << box_.error;
     ASSERT_NE(box_.it, nullptr) << box_.error;
   }
@@ -85,7 +85,7 @@ TEST_F(NamespaceClosing, WhatIsLeftBehindIsSaidAndKeepsTheSandboxFromClosing) {
   Exec exec;
   exec.argv = {"/bin/bash", "-c", "echo ready; sleep 1000"};
   exec.beside = [&](Fd&, int, int cancel, const std::function<std::string()>& output) {
-    for (int i = 0; i < 1000 && output().empty(); ++i) ::usleep(5000);
+    for (int i = 0; i < 6000 && output().empty(); ++i) ::usleep(5000);
     planted = plant_in(an_init());
     signal_event(cancel);
   };

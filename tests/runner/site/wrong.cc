@@ -1,6 +1,6 @@
 // One way at a time to build a command that does not say where it runs. WAY 0 is right and compiles; no other
 // one does.
-#include "runner/enclosure.h"
+#include "runner/enclosure/enclosure.h"
 
 using isogate::Command;
 using isogate::Site;

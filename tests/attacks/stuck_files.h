@@ -1,0 +1,36 @@
+// A directory with a file that nobody can read: who tries sleeps in the kernel, and no signal ends that.
+// Root's alone. A FUSE server in this process answers all but the read.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "lib/fd.h"
+#include "tests/support/program.h"
+
+namespace isogate::test {
+
+class StuckFiles {
+ public:
+  static std::string obstacle();  // why there can be none; empty: there can
+  StuckFiles();                   // throws std::runtime_error
+  StuckFiles(const StuckFiles&) = delete;
+  StuckFiles& operator=(const StuckFiles&) = delete;
+  ~StuckFiles();
+  [[nodiscard]] const std::string& path() const { return directory_.path(); }  // with the file `stuck`
+  [[nodiscard]] bool is_read() const { return read_; }                         // somebody sleeps
+  void release();  // whoever sleeps gets an error, and the directory is an empty one
+
+ private:
+  void serve();
+  void answer(const char* request);
+  void reply(const char* request, int error, const void* body = nullptr, size_t size = 0) const;
+
+  TemporaryDirectory directory_;
+  Fd device_, stop_;
+  std::atomic<bool> read_{false};
+  std::thread server_;
+};
+
+}  // namespace isogate::test

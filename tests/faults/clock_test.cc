@@ -1,0 +1,83 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <thread>
+
+#include "tests/faults/faults.h"
+
+// The machine's clock jumps by an hour, forth and back: what has a limit in seconds does not see it. Only
+// where the clock is the test's own (tests/guest sets ISOGATE_TEST_OWN_CLOCK).
+namespace isogate::test {
+namespace {
+
+constexpr time_t kHour = 3600;
+
+void jump(time_t by) {
+  timespec now{};
+  ASSERT_EQ(::clock_gettime(CLOCK_REALTIME, &now), 0);
+  now.tv_sec += by;
+  ASSERT_EQ(::clock_settime(CLOCK_REALTIME, &now), 0);
+}
+
+class ClockJump : public testing::TestWithParam<time_t> {
+ protected:
+  void SetUp() override {
+    if (std::getenv("ISOGATE_TEST_OWN_CLOCK") == nullptr)
+      GTEST_SKIP() << "the clock is not this test's own: tests/guest/run.py runs it where it is";
+    gateway_ = start("sandbox_idle_timeout_sec: 600\nbackends: [{name: namespace}]\n");
+    ASSERT_TRUE(decided(*gateway_));
+    me().run("echo kept > kept; echo there > /tmp/there");
+  }
+  [[nodiscard]] Caller me() const { return {*gateway_, "me"}; }
+
+  std::unique_ptr<Gateway> gateway_;
+};
+
+TEST_P(ClockJump, EndsNoExecBeforeItsTime) {
+  ExecStream stream(me(), {{"command", "echo begun; sleep 4; echo done"}, {"timeout_sec", 300}}, 300);
+  ASSERT_EQ(stream.status(), 200);
+  std::vector<Json> events;
+  while (data_of(events, "stdout").empty()) {
+    auto event = stream.next();
+    ASSERT_TRUE(event.has_value());
+    events.push_back(std::move(*event));
+  }
+  jump(GetParam());
+  for (Json& event : stream.rest()) events.push_back(std::move(event));
+  EXPECT_EQ(data_of(events, "stdout"), "begun\ndone\n");
+  EXPECT_EQ(events.back().value("outcome", ""), "exited") << events.back();
+  EXPECT_LT(events.back().at("duration_ms").get<double>(), 300'000);
+  EXPECT_GE(events.back().at("duration_ms").get<double>(), 3'900);
+}
+
+TEST_P(ClockJump, LetsATimeoutComeWhenItIsDue) {
+  std::thread jumper([] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    jump(GetParam());
+  });
+  Json result;
+  const double took = seconds_of([&] { result = me().run("sleep 1000", {{"timeout_sec", 5}}); });
+  jumper.join();
+  EXPECT_EQ(result.at("outcome"), "timed_out");
+  EXPECT_GE(took, 4.9);
+  EXPECT_LT(took, 60) << "an emulated machine is slow";
+}
+
+TEST_P(ClockJump, MakesNoSandboxIdleAndNoKeyStale) {
+  jump(GetParam());
+  std::this_thread::sleep_for(std::chrono::seconds(35));  // the longest that one waits to look for idle ones
+  EXPECT_EQ(gateway_->log().find("sandbox_stopped_idle"), std::string::npos) << gateway_->log();
+  EXPECT_EQ(me().out("cat kept /tmp/there"), "kept\nthere\n");
+  EXPECT_TRUE(succeeded(me().get("/sandboxes")));
+  gateway_->stop();
+}
+
+std::string name_of(const testing::TestParamInfo<time_t>& jumped) {
+  return jumped.param > 0 ? "AnHourOn" : "AnHourBack";
+}
+
+INSTANTIATE_TEST_SUITE_P(By, ClockJump, testing::Values(kHour, -kHour), name_of);
+
+}  // namespace
+}  // namespace isogate::test

@@ -1,0 +1,334 @@
+#include "runner/uid/uid_registry.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+
+#include "tests/files/box.h"
+
+namespace isogate::test {
+namespace {
+
+std::string id_of(int number) {
+  std::string id = "isg-aaaaaaaaaaaaaaaaaaaaaaaaaa";
+  for (size_t i = id.size(); number > 0; number /= 26) id[--i] = static_cast<char>('a' + number % 26);
+  return id;
+}
+
+class Uids : public Box {
+ protected:
+  Uids() {
+    ::mkdir(uids_.c_str(), 0700);
+    for (const auto* file : {&passwd_, &group_, &subuid_, &subgid_}) spill(*file, "");
+  }
+  UidRegistry registry() { return registry_of(uids_); }
+  // Another gateway's has sandboxes of its own, too.
+  UidRegistry registry_of(const std::string& uids) {
+    const std::string sandboxes = uids == uids_ ? sandboxes_ : uids + ".sandboxes";
+    ::mkdir(sandboxes.c_str(), 0711);
+    return UidRegistry({uids, sandboxes, passwd_, group_, subuid_, subgid_, claims_});
+  }
+  Result<std::unique_ptr<Workspace>> make(const std::string& id, uint32_t uid) {
+    return Workspace::open({sandboxes_, id, {true, uid, uid}, nullptr, false, "test"}, false);
+  }
+  std::string uids_ = top_ + "/uids", passwd_ = top_ + "/passwd", group_ = top_ + "/group",
+              subuid_ = top_ + "/subuid", subgid_ = top_ + "/subgid", claims_ = top_ + "/claims";
+};
+
+TEST_F(Uids, AreTheHashOfTheAgent) {
+  EXPECT_EQ(UidRegistry::preferred(""), 2166136261U % 60000 + 10000);
+  EXPECT_EQ(UidRegistry::preferred("a"), 0xe40c292cU % 60000 + 10000);
+  EXPECT_EQ(UidRegistry::preferred("foobar"), 0xbf9cf968U % 60000 + 10000);
+  EXPECT_EQ(*registry().assign(id_of(1), "foobar"), UidRegistry::preferred("foobar"));
+}
+
+// Else who gets the next free uid for his `bob` knows that another tenant has one.
+TEST_F(Uids, OfSeveralTenantsSayNothingOfEachOther) {
+  isogate_host host{};
+  isogate_sandbox_spec spec{};
+  const auto seed = [&](const std::string& tenant, const std::string& agent) {
+    spec.tenant = {tenant.data(), tenant.size()};
+    spec.agent_id = {agent.data(), agent.size()};
+    return uid_seed(host, spec);
+  };
+  EXPECT_EQ(seed("a", "bob"), "bob") << "one tenant: as ever";
+  host.flags = ISOGATE_HOST_MANY_TENANTS;
+  EXPECT_NE(UidRegistry::preferred(seed("a", "bob")), UidRegistry::preferred("bob"));
+  EXPECT_NE(UidRegistry::preferred(seed("a", "bob")), UidRegistry::preferred(seed("b", "bob")));
+  EXPECT_NE(seed("a", "bob"), seed("ab", "ob"));
+  const auto first = registry().assign(id_of(1), seed("a", "bob"));
+  ASSERT_OK(first);
+  ASSERT_OK(make(id_of(1), is_root() ? *first : ::geteuid()));
+  if (is_root()) {
+    host.flags = 0;
+    EXPECT_EQ(*registry().assign(id_of(1), seed("a", "bob")), *first) << "what was assigned stays";
+  }
+  EXPECT_EQ(*registry().assign(id_of(2), "bob"), UidRegistry::preferred("bob"));
+}
+
+TEST_F(Uids, OfNobodyAndOfThe16BitMinusOneAreNeverGiven) {
+  ASSERT_EQ(UidRegistry::preferred("a2835"), 65534U);
+  ASSERT_EQ(UidRegistry::preferred("a29699"), 65535U);
+  const auto one = registry().assign(id_of(1), "a2835");
+  const auto two = registry().assign(id_of(2), "a29699");
+  ASSERT_OK(one);
+  ASSERT_OK(two);
+  EXPECT_EQ(*one, 65536U);
+  EXPECT_EQ(*two, 65537U);
+}
+
+TEST_F(Uids, OfOthersAreNeverGiven) {
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  const auto line = [&](uint32_t id) { return "gw:x:" + std::to_string(id) + ":0::/:/bin/false\n"; };
+  spill(passwd_, "root:x:0:0:root:/root:/bin/bash\n" + line(wanted));
+  spill(group_, "root:x:0:\nstaff:x:" + std::to_string(wanted + 1) + ":\n");
+  spill(subuid_, "someone:" + std::to_string(wanted + 2) + ":10\n");
+  spill(subgid_, "someone:" + std::to_string(wanted + 12) + ":1\n");
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 13);
+}
+
+TEST_F(Uids, AreHandedOverWithTheFiles) {
+  const auto uid = registry().assign(id_of(1), "nobody yet");
+  ASSERT_OK(uid);
+  EXPECT_EQ(registry().hand_over(*uid, id_of(2), id_of(3)).error().status, ISOGATE_INTERNAL);
+  ASSERT_OK(registry().hand_over(*uid, id_of(1), id_of(2)));
+  if (is_root()) {
+    ASSERT_OK(make(id_of(2), *uid));
+    EXPECT_EQ(*registry().assign(id_of(2), "agent"), *uid);
+  }
+  EXPECT_NE(*registry().assign(id_of(1), "nobody yet"), *uid);
+}
+
+// A container's, or a user's of a directory service that came after.
+TEST_F(Uids, ThatRunSomethingAreNotGiven) {
+  if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  const pid_t other = ::fork();
+  if (other == 0) {
+    if (::setresuid(wanted, wanted, wanted) != 0) ::_exit(1);
+    for (;;) ::pause();
+  }
+  while (!uid_runs(wanted)) ::usleep(1000);
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 1);
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  EXPECT_FALSE(uid_runs(wanted));
+  ASSERT_OK(make(id_of(1), wanted + 1));
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 1) << "what it was given stays its own";
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted);
+}
+
+TEST_F(Uids, OfThisProcessAreNeverGiven) {
+  if (!is_root()) GTEST_SKIP() << "needs to run under the uid of an agent's hash";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  const std::string uids = top_ + "/others";
+  for (const std::string& each : {uids, uids + ".sandboxes"}) {
+    ASSERT_EQ(::mkdir(each.c_str(), 0700), 0);
+    ASSERT_EQ(::chown(each.c_str(), wanted, wanted), 0);
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresgid(wanted, wanted, wanted) != 0 || ::setresuid(wanted, wanted, wanted) != 0) ::_exit(2);
+    const auto uid = registry_of(uids).assign(id_of(1), "agent");
+    ::_exit(uid && *uid == wanted + 1 ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(Uids, CollideIntoTheNextFreeOneAndWrapAround) {
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  EXPECT_EQ(*registry().assign(id_of(3), "agent"), wanted + 2);
+  spill(subuid_, "x:" + std::to_string(wanted) + ":" + std::to_string(69999 - wanted + 1) + "\n");
+  uint32_t first = 10000;
+  while (uid_runs(first)) ++first;  // somebody else's on this machine
+  EXPECT_EQ(*registry().assign(id_of(4), "agent"), first);
+  spill(subuid_, "x:0:70000\n");
+  EXPECT_STATUS(registry().assign(id_of(5), "agent"), ISOGATE_RESOURCE_EXHAUSTED);
+}
+
+TEST_F(Uids, SurviveARestartEvenWhenAnEarlierOneWasReleased) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  ASSERT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  ASSERT_OK(make(id_of(2), wanted + 1));
+  ASSERT_OK(registry().release(id_of(1), wanted));
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  EXPECT_EQ(*registry().assign(id_of(3), "agent"), wanted);
+}
+
+TEST_F(Uids, RecordedForTwoSandboxesAreAnErrorForTheSecond) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  ASSERT_OK(make(id_of(2), wanted));
+  EXPECT_STATUS(registry().assign(id_of(2), "agent"), ISOGATE_INTERNAL);
+}
+
+TEST_F(Uids, AreRegisteredAgainWhenTheRegistryWasLost) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_OK(make(id_of(1), wanted + 7));
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted + 7);
+  EXPECT_EQ(slurp(uids_ + "/" + std::to_string(wanted + 7)), id_of(1) + "\n");
+}
+
+TEST_F(Uids, OfASandboxWhoseRecordIsDamagedAreNotGivenToAnother) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_OK(make(id_of(1), wanted));
+  spill(sandboxes_ + "/" + id_of(1) + "/uid", "12345x");
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1) << "the registry's entry is lost, too";
+}
+
+TEST_F(Uids, ThatWereTamperedWithAreAnError) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_OK(make(id_of(1), wanted));
+  for (const char* text : {"0", "-1", "70000", "4294967295", "12345x", ""}) {
+    spill(sandboxes_ + "/" + id_of(1) + "/uid", text);
+    EXPECT_STATUS(registry().assign(id_of(1), "agent"), ISOGATE_INTERNAL) << text;
+  }
+}
+
+TEST_F(Uids, GivenByEightProcessesAtOnceAreAllDifferent) {
+  constexpr int kEach = 50;
+  std::vector<pid_t> children;
+  for (int process = 0; process < 8; ++process) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (int i = 0; i < kEach; ++i)
+        if (!registry().assign(id_of(1 + process * kEach + i), "agent")) ::_exit(1);
+      ::_exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  std::set<std::string> owners;
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(uids_)) {
+    const std::string owner = slurp(entry.path());
+    if (owner.rfind(id_of(0).substr(0, 20), 0) != 0) continue;  // of the box itself
+    ++count;
+    owners.insert(owner);
+  }
+  EXPECT_EQ(count, 8U * kEach);
+  EXPECT_EQ(owners.size(), count);
+}
+
+TEST_F(Uids, OfOneSandboxAskedForByManyAtOnceIsOne) {
+  std::vector<std::thread> threads;
+  std::vector<uint32_t> got(8);
+  for (size_t i = 0; i < got.size(); ++i)
+    threads.emplace_back([&, i] { got[i] = *registry().assign(id_of(1), "agent"); });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(std::set<uint32_t>(got.begin(), got.end()).size(), 1U);
+}
+
+TEST_F(Uids, AreReleasedOnlyWhenFilesAndProcessesAreGone) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t uid = *registry().assign(id_of(1), "agent");
+  ASSERT_OK(make(id_of(1), uid));
+  EXPECT_STATUS(registry().release(id_of(1), uid), ISOGATE_UNAVAILABLE);
+  ASSERT_OK(Workspace::purge(sandboxes_, id_of(1)));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(uid, uid, uid) != 0) ::_exit(1);
+    ::pause();
+    ::_exit(0);
+  }
+  while (*count_processes(uid) == 0) ::usleep(1000);
+  EXPECT_STATUS(registry().release(id_of(1), uid), ISOGATE_UNAVAILABLE);
+  ASSERT_OK(end_processes(uid));
+  EXPECT_EQ(*count_processes(uid), 0U);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  EXPECT_OK(registry().release(id_of(2), uid));  // not its own: nothing happens
+  EXPECT_TRUE(exists(uids_ + "/" + std::to_string(uid)));
+  EXPECT_OK(registry().release(id_of(1), uid));
+  EXPECT_FALSE(exists(uids_ + "/" + std::to_string(uid)));
+  EXPECT_OK(registry().release(id_of(1), uid));
+}
+
+TEST_F(Uids, ProcessesOfTheGatewayItselfAreNeverEnded) {
+  EXPECT_STATUS(end_processes(0), ISOGATE_INVALID_ARGUMENT);
+  EXPECT_STATUS(end_processes(::geteuid()), ISOGATE_INVALID_ARGUMENT);
+}
+
+TEST_F(Uids, AnotherGatewaysUidIsNotGivenOut) {
+  const std::string others = top_ + "/others";
+  ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry_of(others).assign(id_of(1), "agent"), wanted);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1) << "it stays";
+  EXPECT_FALSE(std::filesystem::exists(uids_ + "/" + std::to_string(wanted)))
+      << "what was not to be had is given back";
+  ASSERT_TRUE(registry_of(others).release(id_of(1), wanted).ok());
+  EXPECT_EQ(*registry().assign(id_of(3), "agent"), wanted);
+}
+
+TEST_F(Uids, LeftByAnOpenThatFailedAreReleasedWhereAnotherGatewayHasThemSince) {
+  const std::string others = top_ + "/others";
+  ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry_of(others).assign(id_of(1), "agent"), wanted);
+  spill(uids_ + "/" + std::to_string(wanted), id_of(2));
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  EXPECT_FALSE(std::filesystem::exists(uids_ + "/" + std::to_string(wanted)));
+  EXPECT_EQ(*registry_of(others).assign(id_of(3), "agent"), wanted + 2) << "the first stays theirs";
+}
+
+TEST_F(Uids, AStateDirectoryThatIsGoneHoldsNoUid) {
+  const std::string others = top_ + "/others";
+  ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry_of(others).assign(id_of(1), "agent"), wanted);
+  std::filesystem::remove_all(others);
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted);
+}
+
+TEST_F(Uids, ARecordedUidThatAnotherGatewayHasIsAnErrorAndNotAnotherUid) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  ASSERT_TRUE(make(id_of(1), wanted).ok());
+  const std::string others = top_ + "/others";
+  ASSERT_EQ(::mkdir(others.c_str(), 0700), 0);
+  std::filesystem::remove_all(claims_);  // as a machine that was started anew has it
+  ASSERT_EQ(*registry_of(others).assign(id_of(2), "agent"), wanted);
+  EXPECT_EQ(registry().assign(id_of(1), "agent").error().status, ISOGATE_INTERNAL);
+}
+
+TEST_F(Uids, ClaimsThatSomebodyElseMayWriteAreNotBelieved) {
+  ASSERT_EQ(::mkdir(claims_.c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(claims_.c_str(), 0777), 0);
+  EXPECT_FALSE(registry().assign(id_of(1), "agent").ok());
+}
+
+TEST_F(Uids, EntriesThatAreMissingAreMadeAgainBeforeAnyIsGivenOut) {
+  if (!is_root()) GTEST_SKIP() << "sandboxes have uids of their own only as root";
+  const uint32_t wanted = UidRegistry::preferred("agent");
+  ASSERT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+  ASSERT_TRUE(make(id_of(1), wanted).ok());
+  std::filesystem::remove(uids_ + "/" + std::to_string(wanted));
+  EXPECT_EQ(*registry().assign(id_of(2), "agent"), wanted + 1);
+  EXPECT_EQ(*registry().assign(id_of(1), "agent"), wanted);
+}
+
+}  // namespace
+}  // namespace isogate::test

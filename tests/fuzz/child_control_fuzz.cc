@@ -1,0 +1,149 @@
+// What the supervisor says to its children: after two bytes each line of the input is one record, with or
+// without a descriptor. The front and a backend host take whole orders and pass over what is none; what they
+// took is the same when the supervisor says it again; one end is told, once.
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/config/load.h"
+#include "gateway/front/control.h"
+#include "gateway/host/orders.h"
+#include "gateway/ipc/channel.h"
+#include "gateway/supervisor/control.h"
+#include "isogate/backend.h"
+#include "tests/fuzz/require.h"
+
+namespace {
+
+using namespace isogate;
+
+bool send(int socket, std::string_view record, size_t descriptors) {
+  std::vector<Fd> owned;
+  std::vector<int> fds;
+  for (size_t i = 0; i < descriptors; ++i) fds.push_back(owned.emplace_back(::eventfd(0, EFD_CLOEXEC)).get());
+  return ipc::send_record(socket, record, fds, ipc::Wait::kDont).ok();
+}
+
+// --- the front's first record
+
+Result<front::StartOrder> received(std::string_view record, size_t sockets) {
+  auto pair = ipc::make_socket_pair();
+  require(pair.ok() && send(pair->b.get(), record, sockets));
+  return front::receive_start(pair->a.get());
+}
+
+std::string said(const front::StartOrder& order) {
+  return supervisor::front_start_message({&order.config, order.local_key_sha256, order.state_dir,
+                                          order.peer_uids, order.listeners, order.metrics_listener,
+                                          &order.tls});
+}
+
+void look_at_front_start(std::string_view record, size_t sockets) {
+  const auto order = received(record, sockets);
+  if (!order.ok()) return require(!order.error().message.empty());
+  require(order->sockets.size() == sockets && order->listeners.size() == sockets);
+  const std::string text = said(*order);
+  const auto again = received(text, sockets);
+  require(again.ok() && said(*again) == text);
+}
+
+// --- a host's
+
+std::string said(const HostOrder& order) {
+  return supervisor::host_start_message({&order.config, &order.backend, order.generation,
+                                         order.places.sandboxes_dir, order.places.uids_dir, order.copy_dir,
+                                         order.places.probe_only});
+}
+
+void look_at_host_start(const std::string& record) {
+  const auto order = parse_start(record);
+  if (!order.ok()) return require(!order.error().message.empty());
+  // What the other backends and the keys say of it is not the host's to know.
+  const auto own = parse_start(said(*order));
+  require(own.ok() && own->backend.name == order->backend.name && own->generation == order->generation);
+  require(own->config.backends.size() == 1 && own->config.keys.empty());
+  const std::string text = said(*own);
+  const auto again = parse_start(text);
+  require(again.ok() && said(*again) == text);
+}
+
+void look_at_stop(const std::string& record) {
+  const auto mode = parse_stop(record);
+  require(!mode || *mode == ISOGATE_CLOSE_STOP || *mode == ISOGATE_CLOSE_DETACH);
+  require(parse_stop(supervisor::host_stop_message(true)) == ISOGATE_CLOSE_DETACH);
+  require(parse_stop(supervisor::host_stop_message(false)) == ISOGATE_CLOSE_STOP);
+}
+
+// --- what the front is told then
+
+struct Told {
+  size_t orders = 0, ended = 0;
+};
+
+front::ControlHooks hooks_of(Told& told) {
+  front::ControlHooks hooks;
+  hooks.host_up = [&told](const std::string&, front::HostIdentity, Fd socket) {
+    require(static_cast<bool>(socket));
+    ++told.orders;
+  };
+  hooks.host_down = [&told](const std::string&, uint64_t, const std::string&, bool, bool) { ++told.orders; };
+  hooks.reload = [&told](const Config& config, const std::string&, const TlsMaterial&) {
+    require(config_from_json(config_to_json(config)).ok());
+    ++told.orders;
+  };
+  hooks.drain = [&told](unsigned) { ++told.orders; };
+  hooks.ended = [&told] { ++told.ended; };
+  return hooks;
+}
+
+void look_at_orders(const std::vector<std::string>& records, size_t with_descriptor) {
+  auto pair = ipc::make_socket_pair();
+  require(pair.ok());
+  size_t sent = 0;
+  for (size_t i = 0; i < records.size(); ++i)
+    sent += send(pair->b.get(), records[i], with_descriptor >> (i % 8) & 1) ? 1 : 0;
+  ::shutdown(pair->b.get(), SHUT_WR);
+  Told told;
+  boost::asio::io_context io{1};
+  front::Control control(io.get_executor(), pair->a.release(), hooks_of(told));
+  boost::asio::co_spawn(io, control.run(), boost::asio::detached);
+  io.run();
+  require(told.ended == 1);
+  // It says of a host that came without its socket that it cannot be talked to.
+  size_t stuck = 0;
+  for (;; ++stuck) {
+    const auto answer = ipc::receive_bytes(pair->b.get(), ipc::Wait::kDont);
+    if (!answer.ok()) break;
+    const auto from_child = supervisor::parse_from_child(*answer);
+    require(from_child.ok() && from_child->type == "stuck");
+  }
+  require(told.orders + stuck <= sent);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  constexpr size_t kRecordsMost = 32;
+  if (size < 2) return 0;
+  std::string_view rest(reinterpret_cast<const char*>(data) + 2, size - 2);
+  std::vector<std::string> records;
+  while (!rest.empty() && records.size() < kRecordsMost) {
+    const std::string_view record = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(record.size() + 1, rest.size()));
+    if (!record.empty()) records.emplace_back(record);
+  }
+  for (const std::string& record : records) {
+    look_at_front_start(record, data[0] % 3);
+    look_at_host_start(record);
+    look_at_stop(record);
+  }
+  look_at_orders(records, data[1]);
+  return 0;
+}

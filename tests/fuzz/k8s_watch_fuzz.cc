@@ -1,0 +1,105 @@
+// What an API server tells in a watch: however it is cut it is the same, what is added is deleted once, there
+// is one object of a name at a time, and what is none of it is an error.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "plugins/k8s/client/object.h"
+#include "plugins/k8s/client/watch_store.h"
+#include "tests/fuzz/require.h"
+
+namespace {
+
+using namespace isogate;
+using namespace isogate::k8s;
+
+constexpr size_t kLineMost = 2048;
+
+class Follower {
+ public:
+  // `piece`: how many bytes come at once.
+  Follower(std::string_view bytes, size_t piece) {
+    WatchLines lines(kLineMost, [this](const std::string& line) { take(line); });
+    try {
+      for (; !bytes.empty(); bytes.remove_prefix(std::min(piece, bytes.size())))
+        lines.add(bytes.substr(0, piece));
+    } catch (const ApiError& error) {
+      note(error);
+    }
+  }
+  // What a new list says takes the place of all that.
+  void list(const Json& items) {
+    store_.replace(items);
+    std::set<Key> names;
+    for (const Json& each : items) names.insert(key_of(each));
+    require(there_.size() == names.size());
+  }
+  [[nodiscard]] const std::string& told() const { return told_; }
+  [[nodiscard]] const Json& seen() const { return seen_; }
+  [[nodiscard]] bool is_empty() const { return there_.empty(); }
+
+ private:
+  using Key = std::pair<std::string, std::string>;
+  static Key key_of(const Json& object) {
+    return {metadata_text(object, "namespace"), metadata_text(object, "name")};
+  }
+  void note(const ApiError& error) {
+    require(error.status() != ISOGATE_OK);
+    const std::string why = error.what();
+    require(!why.empty() && why.size() < 1000);
+    require(std::all_of(why.begin(), why.end(), [](unsigned char c) { return c >= ' '; }));
+    told_ += "!" + why + "\n";
+  }
+  void take(const std::string& line) {
+    require(line.size() <= kLineMost && line.find('\n') == std::string::npos);
+    if (line.empty()) return;
+    const WatchEvent event = parse_event(line);
+    require(event.object.is_object());
+    if (event.type == "ERROR") {
+      const ApiError error = error_of(event, "watch");
+      require(error.http_status() >= 400 && error.http_status() < 600);
+      throw error;
+    }
+    store_.apply(event);
+    if (event.type == "ADDED" || event.type == "MODIFIED" || event.type == "DELETED")
+      seen_.push_back(event.object);
+  }
+  void added(const Json& object) {
+    require(there_.emplace(key_of(object), uid_of(object)).second);
+    told_ += "+" + object.dump() + "\n";
+  }
+  void modified(const Json& object) {
+    require(there_.at(key_of(object)) == uid_of(object));
+    told_ += "*" + object.dump() + "\n";
+  }
+  void deleted(const Json& object) {
+    const auto found = there_.find(key_of(object));
+    require(found != there_.end() && found->second == uid_of(object));
+    there_.erase(found);
+    told_ += "-" + object.dump() + "\n";
+  }
+
+  std::map<Key, std::string> there_;  // the uids
+  std::string told_;
+  Json seen_ = Json::array();
+  const WatchEvents events_{.added = [this](const Json& object) { added(object); },
+                            .modified = [this](const Json& object) { modified(object); },
+                            .deleted = [this](const Json& object) { deleted(object); }};
+  WatchStore store_{events_};
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  Follower whole(bytes, std::max<size_t>(size, 1));
+  for (const size_t piece : {1, 7}) require(Follower(bytes, piece).told() == whole.told());
+  whole.list(whole.seen());
+  whole.list(Json::array());
+  require(whole.is_empty());
+  return 0;
+}

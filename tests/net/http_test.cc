@@ -1,0 +1,94 @@
+// What a server must not answer, and what becomes of it: an error with its reason, never half an answer.
+#include "lib/net/http.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/net/scripted.h"
+
+namespace isogate::net {
+namespace {
+
+constexpr size_t kBodyMost = size_t{1} << 20;
+
+// The body of the answer in these bytes, or "error: …"; an error where something may have been done.
+std::string body_of(std::string_view bytes, size_t piece = kBodyMost) {
+  const Budget budget(std::chrono::seconds(5));
+  HttpConnection connection(std::make_unique<test::Scripted>(bytes, piece), "host", "the server");
+  try {
+    connection.exchange({"GET", "/", "", {}}, budget);
+    return connection.read_body(kBodyMost, budget);
+  } catch (const NetError& error) {
+    EXPECT_EQ(error.status(), ISOGATE_UNAVAILABLE) << bytes;
+    EXPECT_TRUE(error.maybe_done()) << bytes;
+    EXPECT_FALSE(connection.reusable());
+    return std::string("error: ") + error.what();
+  }
+}
+
+const std::string kOk = "HTTP/1.1 200 OK\r\n", kChunked = kOk + "Transfer-Encoding: chunked\r\n\r\n";
+
+TEST(HttpAnswers, WholeOnesAreTaken) {
+  for (const size_t piece : {size_t{1}, size_t{7}, kBodyMost}) {
+    EXPECT_EQ(body_of(kOk + "Content-Length: 2\r\n\r\n{}", piece), "{}");
+    EXPECT_EQ(body_of(kChunked + "5\r\n{\"Id\"\r\n6;x=y\r\n: \"b\"}\r\n0\r\n\r\n", piece), "{\"Id\": \"b\"}");
+    EXPECT_EQ(body_of("HTTP/1.0 200 OK\r\n\r\n{\"Id\": \"c\"}", piece), "{\"Id\": \"c\"}");
+    EXPECT_EQ(body_of("HTTP/1.1 204 No Content\r\n\r\n", piece), "");
+  }
+}
+
+TEST(HttpAnswers, ThoseThatAreCutOrNonsenseAreNone) {
+  const struct {
+    std::string answer;
+    const char* reason;
+  } table[] = {
+      {"", "broke off"},
+      {kOk, "broke off"},
+      {kOk + "Content-Length: 20\r\n\r\n{\"Id\": \"a\"}", "broke off"},
+      {kChunked, "broke off"},
+      {kChunked + "b", "broke off"},
+      {kChunked + "b\r\n{\"Id\": \"a\"}", "broke off"},
+      {kChunked + "b\r\n{\"Id\": \"a\"}\r\n", "broke off"},
+      {kChunked + "b\r\n{\"Id\": \"a\"}\r\n0\r\n", "broke off"},
+      {kChunked + "c\r\n{\"Id\": \"a\"}", "broke off"},
+      {kChunked + "zz\r\n{\"Id\": \"a\"}\r\n0\r\n\r\n", ""},
+      {kChunked + "b\r\n{\"Id\": \"a\"}\r\nxx\r\n", ""},
+      {kChunked + "00000000b\r\n{\"Id\": \"a\"}\r\n0\r\n\r\n", ""},
+      {kChunked + "b\r\n{\"Id\": \"a\"}\r\n0\r\nTrailer: x\r\n\r\n", ""},
+      {kOk + "Content-Length: x\r\n\r\n{}", "no HTTP"},
+      {kOk + "Content-Length: -1\r\n\r\n{}", ""},
+      {kOk + "Content-Length: 0x2\r\n\r\n{}", ""},
+      {kOk + "Content-Length: 99999999999\r\n\r\n", "more than 1 MiB"},
+      {kOk + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "unclear"},
+      {kOk + std::string(100'000, 'a') + "\r\n\r\n", ""},
+      {std::string(5000, '\0'), ""},
+      {"\1\2\3\4 garbage\r\n\r\n", "no HTTP"},
+      {"garbage\r\n\r\n", ""},
+      {"SSH-2.0-OpenSSH_9.2\r\n", ""},
+      {"SSH-2.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", "no HTTP"},
+      {"PTTH/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "no HTTP"},
+      {"HTTP/1.1 200000 OK\r\nContent-Length: 2\r\n\r\n{}", "no HTTP"},
+      {"HTTP/1.1 20x OK\r\nContent-Length: 2\r\n\r\n{}", "no HTTP"},
+      {"HTTP/1.1 -1 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
+      {"HTTP/1.1 +99 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
+      {"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
+      {"HTTP/1.1 600 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
+      {"HTTP/1.1 999 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
+  };
+  for (const auto& row : table)
+    for (const size_t piece : {size_t{1}, kBodyMost}) {
+      const std::string message = body_of(row.answer, piece);
+      EXPECT_EQ(message.rfind("error: the server ", 0), 0u) << row.answer.substr(0, 200) << message;
+      EXPECT_NE(message.find(row.reason), std::string::npos) << message;
+    }
+}
+
+TEST(HttpAnswers, HeadsAndBodiesAreBounded) {
+  std::string head = kOk, chunks = kChunked;
+  for (int i = 0; i < 5000; ++i) head += "X-" + std::to_string(i) + ": y\r\n";
+  EXPECT_NE(body_of(head + "Content-Length: 2\r\n\r\n{}").find("error: "), std::string::npos);
+  for (int i = 0; i < 2; ++i) chunks += "100000\r\n" + std::string(1 << 20, ' ') + "\r\n";
+  EXPECT_NE(body_of(chunks + "0\r\n\r\n").find("more than 1 MiB"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace isogate::net

@@ -1,0 +1,42 @@
+// A server's side of a connection that is a script.
+#pragma once
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "lib/net/transport.h"
+
+namespace isogate::test {
+
+// Whatever is sent is taken; what comes back is `bytes`, at most `piece` of them at a time, then the end.
+class Scripted final : public net::Transport {
+ public:
+  // `left`, where there is one: how many bytes were not read.
+  Scripted(std::string_view bytes, size_t piece, size_t* left = nullptr)
+      : bytes_(bytes), piece_(piece), left_(left) {}
+  [[nodiscard]] int fd() const override {
+    static const int ready = ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    return ready;
+  }
+  ssize_t read_some(char* to, size_t size) override {
+    const size_t count = std::min({bytes_.size(), size, piece_});
+    std::memcpy(to, bytes_.data(), count);
+    bytes_.remove_prefix(count);
+    if (left_ != nullptr) *left_ = bytes_.size();
+    return static_cast<ssize_t>(count);
+  }
+  ssize_t write_some(const char*, size_t size) override { return static_cast<ssize_t>(size); }
+  void end_output() override {}
+  void shutdown() override {}
+  [[nodiscard]] bool stale() override { return bytes_.empty(); }
+
+ private:
+  std::string_view bytes_;
+  const size_t piece_;
+  size_t* const left_;
+};
+
+}  // namespace isogate::test
