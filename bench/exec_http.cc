@@ -1,8 +1,13 @@
 // Execs over HTTP against bare spawns of the same program, interleaved in one run. Prints one JSON object.
 //
-//   exec_http latency    PORT KEY BODY N IDLE PROGRAM [ARG…]      one client, alternating; IDLE further
-//   connections stay open exec_http throughput PORT KEY BODY CLIENTS SECONDS PROGRAM [ARG…]   rounds of bare,
-//   HTTP, bare, HTTP, … exec_http get        PORT KEY PATH N                          latency of a GET, alone
+//   exec_http latency PORT KEY BODY N IDLE PROGRAM [ARG…]
+//       one client; IDLE further connections stay open
+//   exec_http alternation PORT KEY BODY N PROGRAM [ARG…] -- OTHER [ARG…]
+//       one client; N rounds as for latency, and N with a run of OTHER before each exec and each spawn
+//   exec_http throughput PORT KEY BODY CLIENTS SECONDS PROGRAM [ARG…]
+//       rounds of bare, HTTP, bare, HTTP, …
+//   exec_http get PORT KEY PATH N
+//       latency of a GET, alone
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -36,11 +41,16 @@ using Clock = std::chrono::steady_clock;
   std::exit(1);
 }
 
+int usage() {
+  std::fprintf(stderr, "see the head of exec_http.cc\n");
+  return 2;
+}
+
 double since_us(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-// posix_spawn, two pipes read to their end, wait.
+// posix_spawn, two pipes read to their end, wait. A failure of the program ends the bench.
 void bare_spawn(char* const* argv) {
   std::array<int, 2> out{};
   std::array<int, 2> err{};
@@ -63,7 +73,10 @@ void bare_spawn(char* const* argv) {
   close(out[0]);
   close(err[0]);
   int status = 0;
-  waitpid(pid, &status, 0);
+  if (waitpid(pid, &status, 0) != pid) die("waitpid");
+  if (status == 0) return;
+  std::fprintf(stderr, "%s failed\n", argv[0]);
+  std::exit(1);
 }
 
 class Client {
@@ -118,21 +131,45 @@ std::string post(const char* key, const std::string& body) {
 }
 
 struct Percentiles {
-  double p50, p99;
+  double p50, p90, p99;
 };
 
 Percentiles percentiles(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
-  return {samples[samples.size() / 2], samples[samples.size() * 99 / 100]};
+  return {samples[samples.size() / 2], samples[samples.size() * 90 / 100],
+          samples[samples.size() * 99 / 100]};
 }
 
-void print_latency(const std::vector<double>& bare, const std::vector<double>& http) {
-  const auto b = percentiles(bare);
-  const auto h = percentiles(http);
-  std::printf(
-      "{\"bare_p50_us\":%.1f,\"bare_p99_us\":%.1f,\"http_p50_us\":%.1f,\"http_p99_us\":%.1f,\"p50_ratio\":%."
-      "3f,\"p99_ratio\":%.3f}\n",
-      b.p50, b.p99, h.p50, h.p99, h.p50 / b.p50, h.p99 / b.p99);
+struct Samples {
+  std::vector<double> bare, http;
+};
+
+// Measures `rounds` of a bare spawn and a call, after `unmeasured` more. `before` runs before each of both.
+template <typename Before>
+void measure(Samples& into, Client& client, const std::string& request, char* const* program, int unmeasured,
+             int rounds, Before&& before) {
+  for (int i = -unmeasured; i < rounds; ++i) {
+    before();
+    auto start = Clock::now();
+    bare_spawn(program);
+    const double bare_us = since_us(start);
+    before();
+    start = Clock::now();
+    client.call(request);
+    const double http_us = since_us(start);
+    if (i < 0) continue;
+    into.bare.push_back(bare_us);
+    into.http.push_back(http_us);
+  }
+}
+
+void print_latency(const Samples& samples) {
+  const auto b = percentiles(samples.bare);
+  const auto h = percentiles(samples.http);
+  std::printf("{\"bare_p50_us\":%.1f,\"bare_p90_us\":%.1f,\"bare_p99_us\":%.1f,", b.p50, b.p90, b.p99);
+  std::printf("\"http_p50_us\":%.1f,\"http_p90_us\":%.1f,\"http_p99_us\":%.1f,", h.p50, h.p90, h.p99);
+  std::printf("\"p50_ratio\":%.3f,\"p90_ratio\":%.3f,\"p99_ratio\":%.3f}\n", h.p50 / b.p50, h.p90 / b.p90,
+              h.p99 / b.p99);
 }
 
 // Holds `count` connections in a child of its own, so that they do not slow the spawns measured here.
@@ -173,19 +210,35 @@ int latency(char** argv) {
   const int n = std::atoi(argv[3]);
   const Idle idle(port, std::atoi(argv[4]));
   Client client(port);
-  std::vector<double> bare;
-  std::vector<double> http;
-  for (int i = 0; i < n + n / 10; ++i) {
-    auto start = Clock::now();
-    bare_spawn(argv + 5);
-    const double bare_us = since_us(start);
-    start = Clock::now();
-    client.call(request);
-    if (i < n / 10) continue;  // warming up
-    bare.push_back(bare_us);
-    http.push_back(since_us(start));
+  Samples samples;
+  measure(samples, client, request, argv + 5, n / 10, n, [] {});
+  print_latency(samples);
+  return 0;
+}
+
+int alternation(char** argv) {
+  const std::string request = post(argv[1], argv[2]);
+  const int n = std::atoi(argv[3]);
+  char** const program = argv + 4;
+  char** other = program;
+  while (*other != nullptr && std::strcmp(*other, "--") != 0) ++other;
+  if (n < 1 || *other == nullptr || other[1] == nullptr) return usage();
+  *other++ = nullptr;
+  Client client(std::atoi(argv[0]));
+  Samples loop;
+  Samples alternating;
+  measure(loop, client, request, program, 20, 0, [] {});  // creates the sandbox
+  constexpr int kTurn = 30;                               // loop and alternation meet the same machine
+  for (int done = 0; done < n; done += kTurn) {
+    const int rounds = std::min(kTurn, n - done);
+    measure(loop, client, request, program, 10, rounds, [] {});
+    measure(alternating, client, request, program, 1, rounds, [other] { bare_spawn(other); });
   }
-  print_latency(bare, http);
+  std::printf("{\"loop\":");
+  print_latency(loop);
+  std::printf(",\"alternation\":");
+  print_latency(alternating);
+  std::printf("}\n");
   return 0;
 }
 
@@ -254,7 +307,7 @@ int main(int argc, char** argv) {
   setrlimit(RLIMIT_NOFILE, &limit);
   if (argc > 7 && std::strcmp(argv[1], "latency") == 0) return latency(argv + 2);
   if (argc > 7 && std::strcmp(argv[1], "throughput") == 0) return throughput(argv + 2);
+  if (argc > 8 && std::strcmp(argv[1], "alternation") == 0) return alternation(argv + 2);
   if (argc == 6 && std::strcmp(argv[1], "get") == 0) return get(argv + 2);
-  std::fprintf(stderr, "see the head of exec_http.cc\n");
-  return 2;
+  return usage();
 }

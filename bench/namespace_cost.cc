@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "isogate/backend.h"
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace {
 

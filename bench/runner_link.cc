@@ -20,7 +20,7 @@
 #include <functional>
 #include <random>
 
-#include "runner/fd.h"
+#include "lib/fd.h"
 
 namespace {
 
@@ -43,9 +43,9 @@ isogate::Pipe pipe_or_die() {
   return std::move(*pipe);
 }
 
-class Resident {
+class AgentProcess {
  public:
-  explicit Resident(bool descriptors) {
+  explicit AgentProcess(bool descriptors) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail("no socketpair");
     const isogate::Fd theirs(ends[1]);
@@ -62,13 +62,13 @@ class Resident {
     link_ =
         sdk::RunnerLink::connect(sdk::socket_stream(ends[0], descriptors), std::chrono::seconds(10), call_);
   }
-  ~Resident() {
+  ~AgentProcess() {
     link_.reset();
     ::kill(child_, SIGKILL);
     ::waitpid(child_, nullptr, 0);
   }
-  Resident(const Resident&) = delete;
-  Resident& operator=(const Resident&) = delete;
+  AgentProcess(const AgentProcess&) = delete;
+  AgentProcess& operator=(const AgentProcess&) = delete;
 
   void run() {
     const auto out = pipe_or_die(), err = pipe_or_die();
@@ -127,7 +127,7 @@ void print(std::vector<Variant>& variants) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 2000;
-  Resident passing(true), framing(false);
+  AgentProcess passing(true), framing(false);
   std::vector<Variant> variants = {{"posix_spawn, 2 pipes, wait", with_posix_spawn, {}},
                                    {"runner link, descriptors", [&] { passing.run(); }, {}},
                                    {"runner link, frames", [&] { framing.run(); }, {}}};

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/command.h"
+#include "runner/exec/command.h"
 
 namespace {
 
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
                                 static_cast<uint32_t>(argc > 2 ? std::atoi(argv[2]) : 61999)};
   isogate::RunnerOptions no_leaf;
   no_leaf.use_leaf = false;
-  const auto leaf = Runner::make({}), supervisor = Runner::make(no_leaf);
+  const auto leaf = Runner::make({}), reaper = Runner::make(no_leaf);
   std::vector<Variant> variants;
   variants.push_back({"posix_spawn, 2 pipes, wait", with_posix_spawn, {}});
   if (leaf->abilities().tree_kill == "cgroup2 leaf") {
@@ -102,9 +102,9 @@ int main(int argc, char** argv) {
   } else {
     std::printf("no leaf here: %s\n", leaf->abilities().missing.c_str());
   }
-  variants.push_back({"runner, supervisor", [&] { with_runner(*supervisor, same); }, {}});
+  variants.push_back({"runner, reaper", [&] { with_runner(*reaper, same); }, {}});
   if (::geteuid() == 0) {
-    variants.push_back({"runner, supervisor, other uid", [&] { with_runner(*supervisor, other); }, {}});
+    variants.push_back({"runner, reaper, other uid", [&] { with_runner(*reaper, other); }, {}});
   }
   std::mt19937 random(42);
   std::vector<size_t> order(variants.size());
