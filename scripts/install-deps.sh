@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs what building and running isogate takes on Debian 12, with --tests also what its tests take, and
+# Installs what building and running isogate takes on Debian 12 or 13, with --tests also what its tests take, and
 # makes the system users that a gateway started by root needs. Only what is missing; may be run again.
 set -euo pipefail
 
 # package | why
+# a/b: the first of them that this Debian has; a/-: left out where it has none.
 build_packages="
 ca-certificates      | HTTPS to package mirrors, the Docker Engine and Kubernetes
 ccache               | a second build in seconds
@@ -11,7 +12,7 @@ cmake                | the build
 curl                 | talking to a gateway by hand; the examples use it
 g++                  | C++20
 git                  | the source
-libboost1.81-dev     | Asio and Beast (the listener), DLL (the plugin loader)
+libboost1.81-dev/libboost1.83-dev | Asio and Beast (the listener), DLL (the plugin loader)
 libcli11-dev         | the command line
 libpoco-dev          | outbound HTTP and WebSocket, SQLite and PostgreSQL for state
 libseccomp-dev       | system call filters
@@ -32,9 +33,9 @@ fish                 | … in fish,
 zsh                  | … and in zsh
 busybox-static       | the small image of the Docker tests
 chromium             | what web pages may do to a gateway on loopback, in a real browser
-clang-14             | fuzz targets
-clang-format-14      | the format of the source
-clang-tidy-14        | static checks
+clang-14/-           | fuzz targets
+clang-format-14/-    | the format of the source
+clang-tidy-14/-      | static checks
 containerd           | containers of the Kubernetes node
 containernetworking-plugins | networks of its pods
 cpio                 | the files of the guest that qemu runs
@@ -43,12 +44,12 @@ dpkg-dev             | unpacks the source of Kubernetes
 docker-compose       | starts the deployment of compose
 docker.io            | a Docker Engine to run containers on
 etcd-server          | the store of the Kubernetes API server
-golang-1.19-go       | builds Kubernetes and helm
+golang-1.19-go/-     | builds Kubernetes and helm
 iproute2             | ss and ip: sockets and network namespaces as others see them
 iptables             | networks of the Docker Engine
 jq                   | JSON in shell tests
 libcap2-bin          | capsh: capabilities as others see them
-libclang-rt-14-dev   | libFuzzer and the sanitizers of clang
+libclang-rt-14-dev/- | libFuzzer and the sanitizers of clang
 libgmock-dev         | the unit tests
 libgtest-dev         | the unit tests
 man-db               | the manual page is rendered
@@ -99,13 +100,29 @@ installed() {
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null || true)" = installed ]
 }
 
+# Of a/b the one that is installed, else the first that apt knows, else a; of a/- nothing where apt does not know a.
+choice() {
+  local each known='Candidate: [^(]'
+  for each in ${1//\// }; do
+    if installed "$each"; then echo "$each"; return; fi
+  done
+  for each in ${1//\// }; do
+    if [ "$each" = - ] || [[ $(LC_ALL=C apt-cache policy "$each" 2> /dev/null) =~ $known ]]; then
+      echo "${each#-}"
+      return
+    fi
+  done
+  echo "${1%%/*}"
+}
+
 # Prints what of a table is missing, one "name|reason" per line.
 missing_of() {
   local name reason
   while IFS='|' read -r name reason; do
     name=${name//[[:space:]]/}
     [ -n "$name" ] || continue
-    installed "$name" || echo "$name|$reason"
+    name=$(choice "$name")
+    [ -z "$name" ] || installed "$name" || echo "$name|$reason"
   done <<< "$1"
 }
 
@@ -116,12 +133,16 @@ install_packages() {
     echo "$2: all there"
     return
   fi
+  # A package that apt does not know yet means that its lists are absent or old.
+  mapfile -t names < <(cut -d'|' -f1 <<< "$missing")
+  if may_be_root && ! apt-get install --simulate -qq "${names[@]}" > /dev/null 2>&1; then
+    quietly as_root apt-get update -q
+    missing=$(missing_of "$1")
+    mapfile -t names < <(cut -d'|' -f1 <<< "$missing")
+  fi
   echo "$2: installing, which may take a minute"
   while IFS='|' read -r name reason; do printf '  %-20s %s\n' "$name" "${reason# }"; done <<< "$missing"
-  mapfile -t names < <(cut -d'|' -f1 <<< "$missing")
   may_be_root || { echo "run this as root, or install sudo" >&2; exit 1; }
-  # A package that apt does not know yet means that its lists are absent or old.
-  if ! apt-get install --simulate -qq "${names[@]}" > /dev/null 2>&1; then quietly as_root apt-get update -q; fi
   # RUNLEVEL=1 keeps the services that come with a package from being started.
   quietly as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
     apt-get install -y -q -o Dpkg::Use-Pty=0 --no-install-recommends "${names[@]}"

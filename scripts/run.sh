@@ -94,6 +94,12 @@ printf '\n$ echo "written through the gateway" | isogate write notes/first.txt -
 echo "written through the gateway" | "$bin" write notes/first.txt -
 show "$bin" read notes/first.txt
 
+backend=$(logged exec_ended backend) isolation=$(logged sandbox_opened isolation)
+if [ "$isolation" = none ]; then
+  say "served by \`$backend\`: NO ISOLATION, commands run on this machine (a developer's fallback; the reasons are above)"
+else
+  say "served by \`$backend\`, isolation ${isolation:-as above}"
+fi
 say "serving on${tcp:+ http://$tcp}${socket:+ $socket} until Ctrl-C; the log is in $log"
 if [ -n "$tcp" ] && [ -r "$ISOGATE_STATE_DIR/local.key" ]; then
   cat << EOM

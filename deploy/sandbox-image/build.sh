@@ -42,12 +42,11 @@ from_debootstrap() {
   # shellcheck disable=SC2064
   trap "rm -rf --one-file-system '$root'" EXIT
   debootstrap --variant=minbase --include="${packages// /,}" bookworm "$root" ${mirror:+"$mirror"}
-  chroot "$root" useradd --uid 1000 --home-dir /workspace --no-create-home --shell /bin/bash agent
-  mkdir -p "$root/workspace"
+  chroot "$root" sh -s < "$here/setup.sh"
   rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/* "$root"/dev/*
   tar -C "$root" --one-file-system --numeric-owner -c . | docker import \
-    --change 'ENV LANG=C.UTF-8' --change 'ENV PYTHONDONTWRITEBYTECODE=1' \
-    --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
+    --change "$(grep '^ENV LANG=' "$here/Dockerfile")" \
+    --change "$(grep '^ENV PATH=' "$here/Dockerfile")" \
     --change 'WORKDIR /workspace' --change 'USER 1000:1000' - "$tag"
 }
 

@@ -1,0 +1,16 @@
+#!/bin/sh
+# What the starter image has beside its packages: run as root in its root file system, by Dockerfile and build.sh.
+set -eu
+
+# Each sandbox has a uid of its own, and a gateway of an ordinary user that user's: all of them are `agent`. The lowest
+# comes first, and is what `agent` means. What is added to the image makes its own users with `useradd --system`.
+seq 1000 69999 | sed 's|.*|agent:x:&:&:agent:/workspace:/bin/bash|' >> /etc/passwd
+seq 1000 69999 | sed 's|.*|agent:x:&:|' >> /etc/group
+mkdir -p /workspace
+
+# `pip install` puts things below HOME, the workspace: there is no system's Python that it could break, since that is
+# read-only.
+printf '[global]\nbreak-system-packages = true\n' > /etc/pip.conf
+
+# In a pod the directory itself may be root's, though all in it is the agent's: git would call that dubious.
+printf '[safe]\n\tdirectory = /workspace\n' > /etc/gitconfig
