@@ -146,8 +146,8 @@ _isogate() {
     'ls') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -R --recursive -l --long'; plain=''; files='' ;;
     'rm') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -r --recursive'; plain=''; files='' ;;
     'sandbox') options='-h --help'; plain='ls rm'; files='' ;;
-    'sandbox ls') options='-h --help --url --ca-file --state-dir --key-file --json'; plain=''; files='' ;;
-    'sandbox rm') options='-h --help --url --ca-file --state-dir --key-file --json --purge'; plain=''; files='' ;;
+    'sandbox ls') options='-h --help --url --ca-file --state-dir --key-file --json --orphans'; plain=''; files='' ;;
+    'sandbox rm') options='-h --help --url --ca-file --state-dir --key-file --json --purge --orphan --running'; plain=''; files='' ;;
     'probe') options='-h --help --url --ca-file --state-dir --key-file --json --config --backend'; plain=''; files='' ;;
     'plugin') options='-h --help'; plain='describe list'; files='' ;;
     'plugin describe') options='-h --help --json'; plain=''; files=' -f' ;;
