@@ -164,7 +164,7 @@ python3 tests/reports.py failed "$reports"
 
 say "all parts together"
 [ -z "$unserved" ] || echo "did not start:$unserved"
-sed -nE 's/^ *([0-9]+\/[0-9]+)? *Test +#[0-9]+: ([^ ]+) \.*\*\*\*(Failed|Timeout|Exception).*/\2/p' "$said" | sort -u |
+sed -nE 's/^ *([0-9]+\/[0-9]+)? *Test +#[0-9]+: ([^ ]+) \.*\*\*\*(Failed|Timeout|Exception).*/\2 (\3)/p' "$said" | sort -u |
   sed 's/^/failed: /'
 sed -nE 's/^[0-9]+% tests passed, ([0-9]+) tests? failed out of ([0-9]+)$/\1 \2/p' "$said" |
   awk '{ failed += $1; all += $2 } END { printf "%d suites passed, %d failed out of %d\n", all - failed, failed, all }'

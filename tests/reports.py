@@ -2,7 +2,8 @@
 """What GoogleTest's suites reported in DIRECTORY/SUITE/PROGRAM.xml.
 
 reports.py skipped DIRECTORY   the cases that were skipped, by program and reason
-reports.py failed DIRECTORY    the cases that failed, with what each said (at most 25 lines)
+reports.py failed DIRECTORY    the cases that failed, with what each said (at most 25 lines), what failed outside of
+                               cases, and where suites stopped that did not end
 """
 
 import collections
@@ -43,6 +44,12 @@ def print_failed(directory):
             print(f"{suite}: {name_of(case)}")
             for line in failure.get("message", "").strip().split("\n")[:25]:
                 print(f"    {line[:500]}")
+    for path in sorted(pathlib.Path(directory).rglob("*.outside")):
+        print(f"{path.parent.name}: outside of its cases")
+        for line in path.read_text(errors="replace").strip().split("\n")[-25:]:
+            print(f"    {line[:500]}")
+    for path in sorted(pathlib.Path(directory).rglob("*.running")):
+        print(f"{path.parent.name}: did not end; it had come to {path.read_text().strip()}")
 
 
 if __name__ == "__main__":
