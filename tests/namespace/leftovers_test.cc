@@ -23,11 +23,11 @@ size_t lines_of(const std::string& path) {
 
 Count count(const Gateway& gateway) {
   const pid_t host = host_of(gateway, "namespace");
-  return {open_files(host).size(), descendants_of(host).size(), lines_of("/proc/self/mountinfo"),
-          static_cast<size_t>(std::stoul(run_program({"sh", "-c",
-                                                      "find /sys/fs/cgroup -name 'isogate." +
-                                                          std::to_string(host) + ".*' -type d | wc -l"})
-                                             .out))};
+  size_t groups = 0;
+  for (const GroupBase& base : group_bases_of(host)) {
+    groups += std::stoul(run_program({"sh", "-c", "find " + base.path + " -type d | wc -l"}).out);
+  }
+  return {open_files(host).size(), descendants_of(host).size(), lines_of("/proc/self/mountinfo"), groups};
 }
 
 size_t network_namespaces() {

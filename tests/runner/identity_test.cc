@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "lib/fd.h"
 #include "runner/enclosure/measure.h"
@@ -53,13 +54,15 @@ TEST_P(IdentityTest, program_has_the_ids_no_group_and_no_capability) {
 TEST_P(IdentityTest, a_host_of_few_descriptors_measures_too) {
   const pid_t child = ::fork();
   if (child == 0) {
+    ::close_range(3, ~0U, 0);  // what the runners of other tests hold
     const rlimit few{400, 400};
-    ::setrlimit(RLIMIT_NOFILE, &few);
-    if (!leave_host_capabilities()) ::_exit(2);
+    if (::setrlimit(RLIMIT_NOFILE, &few) != 0 || !leave_host_capabilities()) ::_exit(2);
     RunnerOptions options;
     options.use_leaf = GetParam() == Kind::leaf;
     const auto runner = Runner::make(options);
-    ::_exit(runner->measure(Site::host(), {true, kIdentityUid, kGid}, {}).ok() ? 0 : 1);
+    const auto evidence = runner->measure(Site::host(), {true, kIdentityUid, kGid}, {});
+    if (!evidence.ok()) std::fprintf(stderr, "%s\n", evidence.error().message.c_str());
+    ::_exit(evidence.ok() ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <set>
 #include <sstream>
@@ -145,6 +146,25 @@ std::vector<std::pair<int, std::string>> open_files(pid_t pid) {
 pid_t front_of(const Gateway& gateway) { return child_with(gateway, " _front"); }
 pid_t host_of(const Gateway& gateway, const std::string& backend) {
   return child_with(gateway, " _host " + backend);
+}
+
+std::vector<GroupBase> group_bases_of(pid_t host) {
+  std::map<std::string, GroupBase> bases;
+  const std::string name = "/isogate." + std::to_string(host) + ".";
+  for (const auto& [fd, path] : open_files(host)) {
+    const size_t at = path.starts_with("/sys/fs/cgroup/") ? path.find(name) : std::string::npos;
+    if (at == std::string::npos || path.find('/', at + 1) != std::string::npos) continue;
+    struct stat status {};
+    if (::stat(path.c_str(), &status) == 0) bases[path] = {path, status.st_ino};
+  }
+  std::vector<GroupBase> found;
+  for (auto& [path, base] : bases) found.push_back(std::move(base));
+  return found;
+}
+
+bool there(const GroupBase& base) {
+  struct stat status {};
+  return ::stat(base.path.c_str(), &status) == 0 && status.st_ino == base.inode;
 }
 
 std::string new_mark() {

@@ -26,6 +26,15 @@ std::vector<std::pair<int, std::string>> open_files(pid_t pid);  // descriptor a
 pid_t front_of(const Gateway& gateway);
 pid_t host_of(const Gateway& gateway, const std::string& backend);
 
+// The directory of a backend host's groups in one hierarchy. Its name has the host's pid, which a host in
+// another PID namespace may have, too: the inode tells them apart.
+struct GroupBase {
+  std::string path;
+  ino_t inode;
+};
+std::vector<GroupBase> group_bases_of(pid_t host);
+bool there(const GroupBase& base);
+
 // A number that occurs in no other command line: `sleep <mark>` is found by it.
 std::string new_mark();
 // What does not end by itself, nor of a polite signal, nor with its parent; each process of it has the mark.
