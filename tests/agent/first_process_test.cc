@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/agent/peer.h"
+#include "tests/eventually.h"
 #include "tests/support/processes.h"
 
 namespace isogate::test {
@@ -26,16 +27,6 @@ size_t zombies_of(pid_t pid) {
   size_t count = 0;
   for (const pid_t child : children_in(pid)) count += state_of(child) == 'Z' ? 1 : 0;
   return count;
-}
-
-template <typename Condition>
-bool within(double seconds, const Condition& condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return condition();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
 }
 
 enum class Kind { plain, first, container };
@@ -74,7 +65,7 @@ TEST_P(FirstProcess, EndsWhatAKilledReaperLeaves) {
   const Outcome undisturbed = peer.finish(other);
   EXPECT_EQ(undisturbed.out, "undisturbed\n");
   EXPECT_EQ(undisturbed.result.exit_code, 4);
-  EXPECT_TRUE(within(1, [&] { return children_in(agent.pid()).empty(); }));
+  EXPECT_TRUE(eventually(1, [&] { return children_in(agent.pid()).empty(); }));
 }
 
 TEST_P(FirstProcess, KeepsNoZombies) {
@@ -84,8 +75,8 @@ TEST_P(FirstProcess, KeepsNoZombies) {
     EXPECT_EQ(peer.run("(setsid sh -c 'true & exit' &); true & kill -9 $PPID; sleep 5").result.status,
               ISOGATE_LOST);
   }
-  EXPECT_TRUE(within(1, [&] { return zombies_of(agent.pid()) == 0; }));
-  EXPECT_TRUE(within(1, [&] { return children_in(agent.pid()).empty(); }));
+  EXPECT_TRUE(eventually(1, [&] { return zombies_of(agent.pid()) == 0; }));
+  EXPECT_TRUE(eventually(1, [&] { return children_in(agent.pid()).empty(); }));
 }
 
 TEST_P(FirstProcess, LetsAStoppedReaperGoOn) {
@@ -274,7 +265,7 @@ TEST(FirstProcessAlone, EndsAForkBombWhoseReaperIsDead) {
   Peer peer = agent.accept();
   const Outcome lost = peer.run("f() { f | f & }; f 2>/dev/null; sleep 0.5; kill -9 $PPID; sleep 5");
   EXPECT_EQ(lost.result.status, ISOGATE_LOST) << lost.message;
-  EXPECT_TRUE(within(5, [&] { return children_in(agent.pid()).empty(); }));
+  EXPECT_TRUE(eventually(5, [&] { return children_in(agent.pid()).empty(); }));
   EXPECT_EQ(peer.run("echo next").out, "next\n");
 }
 
@@ -296,7 +287,7 @@ TEST(FirstProcessAlone, SurvivesKillingEverything) {
   EXPECT_TRUE(gone_within(0.5, mark));
   EXPECT_NE(other, 0u);
   EXPECT_EQ(peer.run("echo next").out, "next\n");
-  EXPECT_TRUE(within(1, [&] { return children_in(agent.pid()).empty(); }));
+  EXPECT_TRUE(eventually(1, [&] { return children_in(agent.pid()).empty(); }));
 }
 
 TEST(FirstProcessAlone, IsNotTraceable) {
@@ -315,10 +306,10 @@ TEST(Idle, ReapsKillsOrphansAndEnds) {
   const std::string script = directory.file("start", "(setsid sh -c 'sleep 0.2; sleep " + mark +
                                                          " & true' &)\nexec " + runner_binary() + " idle\n");
   Program program({"unshare", "-r", "-p", "-f", "--mount-proc", "--kill-child", "sh", script}, {});
-  ASSERT_TRUE(within(5, [&] { return !children_in(program.pid()).empty(); }));
+  ASSERT_TRUE(eventually(5, [&] { return !children_in(program.pid()).empty(); }));
   const pid_t first = children_in(program.pid()).front();
-  ASSERT_TRUE(within(5, [&] { return command_line(first).find("idle") != std::string::npos; }));
-  EXPECT_TRUE(within(3, [&] { return children_in(first).empty(); }));
+  ASSERT_TRUE(eventually(5, [&] { return command_line(first).find("idle") != std::string::npos; }));
+  EXPECT_TRUE(eventually(3, [&] { return children_in(first).empty(); }));
   EXPECT_TRUE(gone_within(1, mark));
   ::kill(first, SIGTERM);
   EXPECT_TRUE(program.wait(5));

@@ -1,4 +1,5 @@
 #include "tests/runner/box.h"
+#include "tests/eventually.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -47,16 +48,6 @@ std::string contents(const Fd& file) {
   return text;
 }
 
-template <typename Condition>
-bool within(double seconds, const Condition& condition) {
-  const auto start = std::chrono::steady_clock::now();
-  while (!condition()) {
-    if (seconds_since(start) > seconds) return condition();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
-
 }  // namespace
 
 std::string name_of(const testing::TestParamInfo<Kind>& info) {
@@ -101,11 +92,11 @@ std::vector<int> marked(const std::string& mark) {
 }
 
 bool gone_within(const std::string& mark, double seconds) {
-  return within(seconds, [&] { return marked(mark).empty(); });
+  return eventually(seconds, [&] { return marked(mark).empty(); });
 }
 
 bool there_within(const std::string& mark, size_t count, double seconds) {
-  return within(seconds, [&] { return marked(mark).size() >= count; });
+  return eventually(seconds, [&] { return marked(mark).size() >= count; });
 }
 
 Command shell(const std::string& script, const std::string& mark) {

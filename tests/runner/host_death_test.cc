@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runner/cgroup/cgroup_base.h"
+#include "tests/eventually.h"
 #include "tests/runner/box.h"
 #include "tests_dirs.h"
 
@@ -47,12 +48,7 @@ size_t groups_of(pid_t pid) {
 }
 
 bool no_groups_within(pid_t pid, double seconds) {
-  const auto start = std::chrono::steady_clock::now();
-  while (groups_of(pid) > 0) {
-    if (seconds_since(start) > seconds) return false;
-    ::usleep(10000);
-  }
-  return true;
+  return eventually(seconds, [&] { return groups_of(pid) == 0; });
 }
 
 const char* const kDetached =

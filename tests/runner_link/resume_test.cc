@@ -47,7 +47,7 @@ class Resume : public ::testing::Test {
     Sleeper(Resume& test, sdk::RunnerLink& link, const std::string& name)
         : exec({"/bin/sh", "-c", "echo $$ > " + name + "; sleep 100"}), outcome(exec.start(link)) {
       const std::string file = test.served.workspace() + "/" + name;
-      EXPECT_TRUE(within(10, [&] { return read_whole(file).ends_with("\n"); }));
+      EXPECT_TRUE(eventually(10, [&] { return read_whole(file).ends_with("\n"); }));
       pid = std::stoi("0" + read_whole(file));
     }
     ~Sleeper() { exec.ask.cancel(); }
@@ -177,7 +177,7 @@ TEST_F(Resume, ACallCancelledInAnOutageCostsNoOther) {
   EXPECT_EQ(cancelled.outcome.get().status, ISOGATE_LOST);
   EXPECT_TRUE(cancelled.runs()) << "nobody could tell the runner";
   served.reachable = true;
-  EXPECT_TRUE(within(5, [&] { return !cancelled.runs(); }));
+  EXPECT_TRUE(eventually(5, [&] { return !cancelled.runs(); }));
   EXPECT_EQ(Exec({"true"}).run(*link).status, ISOGATE_OK);
   EXPECT_TRUE(other.goes_on(0ms) && other.runs());
 }
@@ -198,7 +198,7 @@ TEST_F(Resume, WhatRunsEndsWithItsGrace) {
   served.reachable = false;
   served.cut();
   EXPECT_TRUE(sleeper.goes_on(500ms) && sleeper.runs());
-  EXPECT_TRUE(within(5, [&] { return !sleeper.runs(); }));
+  EXPECT_TRUE(eventually(5, [&] { return !sleeper.runs(); }));
   EXPECT_TRUE(sleeper.goes_on(0ms));
   served.reachable = true;
   EXPECT_EQ(sleeper.outcome.get().status, ISOGATE_LOST);
@@ -232,7 +232,7 @@ TEST_F(Resume, ANewSessionEndsThoseOfItsOwnerAlone) {
   EXPECT_TRUE(old.goes_on(300ms) && old.runs());
   served.reachable = true;
   const auto again = served.link(options_of(1));
-  EXPECT_TRUE(within(5, [&] { return !old.runs(); }));
+  EXPECT_TRUE(eventually(5, [&] { return !old.runs(); }));
   EXPECT_EQ(old.outcome.get().status, ISOGATE_LOST);
   EXPECT_EQ(Exec({"true"}).run(*again).status, ISOGATE_OK);
   EXPECT_TRUE(other.goes_on(300ms) && other.runs());
@@ -243,7 +243,7 @@ TEST_F(Resume, AGoodbyeEndsWhatRuns) {
   Sleeper sleeper(*this, *link, "pid");
   link->close("closed");
   EXPECT_EQ(sleeper.outcome.get().status, ISOGATE_LOST);
-  EXPECT_TRUE(within(5, [&] { return !sleeper.runs(); }));
+  EXPECT_TRUE(eventually(5, [&] { return !sleeper.runs(); }));
 }
 
 TEST_F(Resume, AnIdleLinkWhoseStreamIsLostIsNotAlive) {
@@ -251,7 +251,7 @@ TEST_F(Resume, AnIdleLinkWhoseStreamIsLostIsNotAlive) {
   EXPECT_EQ(Exec({"true"}).run(*link).status, ISOGATE_OK);
   EXPECT_TRUE(link->alive());
   served.cut();
-  EXPECT_TRUE(within(5, [&] { return !link->alive(); }));
+  EXPECT_TRUE(eventually(5, [&] { return !link->alive(); }));
 }
 
 }  // namespace

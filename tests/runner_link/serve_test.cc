@@ -43,7 +43,7 @@ class Serve : public ::testing::Test {
     const auto stream = served.dial();
     EXPECT_EQ(stream->write_some(words.data(), words.size()), static_cast<ssize_t>(words.size()));
     std::string answer;
-    EXPECT_TRUE(within(10, [&] {
+    EXPECT_TRUE(eventually(10, [&] {
       char bytes[256];
       const ssize_t got = stream->read_some(bytes, sizeof bytes);
       if (got > 0) answer.append(bytes, static_cast<size_t>(got));
@@ -114,7 +114,7 @@ TEST_F(Serve, ThereAreOnlySoManySessions) {
   options.owner[0] = 200;
   EXPECT_THROW(served.link(options), sdk::Error);
   others.pop_back();
-  EXPECT_TRUE(within(10, [&] {
+  EXPECT_TRUE(eventually(10, [&] {
     try {
       others.push_back(served.link(options));
       return true;

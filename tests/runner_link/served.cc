@@ -85,15 +85,6 @@ pid_t start(const std::vector<std::string>& arguments, int in, int out) {
   return child;
 }
 
-bool within(double seconds, const std::function<bool()>& is_so) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!is_so()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return true;
-}
-
 Served::Served()
     : listener_("isogate-test-" + std::to_string(::getpid()) + "-" + std::to_string(std::random_device()())) {
   std::string pattern = std::filesystem::temp_directory_path() / "runner-serve-XXXXXX";

@@ -14,8 +14,11 @@
 
 #include "isogate/runner_link.hpp"
 #include "sdk/runner_link/link.h"
+#include "tests/eventually.h"
 
 namespace isogate::testing {
+
+using test::eventually;
 
 class Served {
  public:
@@ -53,7 +56,5 @@ class Served {
 
 // Starts the program with that input and output.
 pid_t start(const std::vector<std::string>& arguments, int in, int out);
-// Whether it became true in that time.
-bool within(double seconds, const std::function<bool()>& is_so);
 
 }  // namespace isogate::testing

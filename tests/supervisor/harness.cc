@@ -12,6 +12,7 @@
 
 #include "gateway/config/load.h"
 #include "lib/log.h"
+#include "tests/eventually.h"
 #include "tests/support/processes.h"
 #include "tests_dirs.h"
 
@@ -19,8 +20,6 @@ namespace isogate::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-void pause_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
 
 void write_whole(const std::string& path, const std::string& text) {
   std::ofstream(path + ".new") << text;
@@ -86,12 +85,8 @@ Supervised::~Supervised() {
 }
 
 int Supervised::wait(double seconds) {
-  const auto start = Clock::now();
   int status = 0;
-  while (::waitpid(pid_, &status, WNOHANG) == 0) {
-    if (seconds_since(start) > seconds) return -1;
-    pause_a_little();
-  }
+  if (!eventually(seconds, [&] { return ::waitpid(pid_, &status, WNOHANG) != 0; })) return -1;
   ended_ = true;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -112,14 +107,14 @@ std::vector<Json> Supervised::lines() const {
 
 Json Supervised::line(const std::string& event, int count, const std::function<bool(const Json&)>& fits,
                       double seconds) const {
-  const auto start = Clock::now();
-  while (true) {
+  Json found;
+  const auto is_there = [&] {
     int seen = 0;
     for (const Json& line : lines())
-      if (line.value("event", "") == event && (!fits || fits(line)) && ++seen == count) return line;
-    if (seconds_since(start) > seconds) break;
-    pause_a_little();
-  }
+      if (line.value("event", "") == event && (!fits || fits(line)) && ++seen == count) found = line;
+    return !found.is_null();
+  };
+  if (eventually(seconds, is_there)) return found;
   ADD_FAILURE() << "no line `" << event << "` number " << count << " within " << seconds << " s in:\n"
                 << log();
   return Json::object();
@@ -156,12 +151,7 @@ bool runs(pid_t pid) {
 }
 
 bool gone_within(pid_t pid, double seconds) {
-  const auto start = Clock::now();
-  while (runs(pid)) {
-    if (seconds_since(start) > seconds) return false;
-    pause_a_little();
-  }
-  return true;
+  return eventually(seconds, [&] { return !runs(pid); });
 }
 
 double seconds_since(Clock::time_point start) {

@@ -239,15 +239,6 @@ bool decided(const Gateway& gateway) {
   });
 }
 
-bool eventually(double seconds, const std::function<bool()>& holds) {
-  const auto until = Clock::now() + std::chrono::duration<double>(seconds);
-  while (!holds()) {
-    if (Clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
-
 void expect_well(const Gateway& gateway, const Caller& agent) {
   double took = 60;
   for (int tries = 0; tries < 5 && took > 1; ++tries) {

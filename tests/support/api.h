@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/eventually.h"
 #include "tests/support/gateway.h"
 
 namespace isogate::test {
@@ -94,9 +95,6 @@ std::string from_base64(const std::string& text);
 std::string sha256_hex(const std::string& bytes);
 // Bytes that look random, the same for a seed.
 std::string noise(size_t size, unsigned seed);
-
-// Asks again every 5 ms until it holds; false: not in that time.
-bool eventually(double seconds, const std::function<bool()>& holds);
 
 // Within 30 s: a backend can be chosen, or none and only an operator can change that.
 bool decided(const Gateway& gateway);

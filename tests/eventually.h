@@ -1,0 +1,23 @@
+// How tests wait. On a busy machine a second of the clock holds less than a second of work: a wait is over
+// when the clock says so and the condition was looked at as often as an idle machine would have looked, or
+// after four times as long.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+namespace isogate::test {
+
+inline bool eventually(double seconds, const std::function<bool()>& holds) {
+  constexpr double kPause = 0.005;
+  const auto start = std::chrono::steady_clock::now();
+  for (double looked = 0; !holds(); looked += kPause) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    if (passed.count() > 4 * seconds || (passed.count() > seconds && looked >= seconds)) return holds();
+    std::this_thread::sleep_for(std::chrono::duration<double>(kPause));
+  }
+  return true;
+}
+
+}  // namespace isogate::test
