@@ -1,9 +1,13 @@
 #include "runner/cgroup/cgroup.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
+#include <thread>
 
 #include "runner/cgroup/cgroup_limits.h"
 #include "runner/exec/reaper.h"
@@ -354,6 +358,40 @@ Result<void> Cgroups::limit_all(int kind, uint64_t value) {
   }
   shared_.set(kControlled[kind], value);
   return {};
+}
+
+namespace {
+
+Result<void> join(int group_fd) {
+  const Fd tasks(::openat(group_fd, "tasks", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!tasks || ::write(tasks.get(), "0", 1) != 1) return os_error("cannot join a cgroup", errno);
+  return {};
+}
+
+}  // namespace
+
+// By a thread, which moves alone: its process stays where it is, with all of its memory.
+Result<Fd> Cgroups::make_namespace() const {
+  std::vector<const CgroupBase*> groups;
+  for (int kind = 0; kind < kKinds; ++kind)
+    if (asked(shared_, kind) != 0 && controllers_[kind].base != v2_base_)
+      groups.push_back(bases_[static_cast<size_t>(controllers_[kind].base)].get());
+  if (groups.empty()) return Fd();
+  Result<Fd> made = Fd();
+  const auto work = [&] {
+    for (const CgroupBase* group : groups)
+      if (auto joined = join(group->fd()); !joined) made = joined.error();
+    if (made && ::unshare(CLONE_NEWCGROUP) != 0) made = os_error("cannot make a cgroup namespace", errno);
+    if (made) made = Fd(::open("/proc/thread-self/ns/cgroup", O_RDONLY | O_CLOEXEC));
+    if (made && !*made) made = os_error("cannot open a cgroup namespace", errno);
+    for (const CgroupBase* group : groups) (void)join(group->parent_fd()).ok();  // it may be removed at once
+  };
+  try {
+    std::thread(work).join();
+  } catch (const std::system_error& error) {
+    return os_error("cannot start a thread", error.code().value());
+  }
+  return made;
 }
 
 Limits Cgroups::in_force() const {

@@ -59,6 +59,10 @@ class Cgroups {
   // Groups below this one's: `limits` bind all runs in them together. A limit that cannot be enforced is
   // ISOGATE_UNSUPPORTED, or left out with best_effort. Outlived by this one.
   Result<std::unique_ptr<Cgroups>> nest(const Limits& limits, bool best_effort);
+  // Of nest(): a cgroup namespace with its v1 groups as roots, for programs that join them by themselves,
+  // after their own namespaces were made: /proc/self/cgroup then shows no path of this host. Empty: no v1
+  // group limits.
+  [[nodiscard]] Result<Fd> make_namespace() const;
   // Of nest(), read back.
   [[nodiscard]] Limits in_force() const;
 

@@ -497,6 +497,11 @@ Result<Site> CommandRunner::enclose(EnclosureOptions options) {
     if (!nested) return nested.error();
     groups = std::move(*nested);
   }
+  if (groups != nullptr && !options.user) {
+    auto roots = groups->make_namespace();
+    if (!roots) return roots.error();
+    options.cgroups = std::move(*roots);
+  }
   auto enclosure = std::make_shared<Enclosure>(std::move(options), *marks, init_image_.get(), bounding_,
                                                [this](InitProcess init) { keeper_->bury(std::move(init)); });
   enclosure->set_groups(std::move(groups));
