@@ -42,6 +42,10 @@ class HostBackend {
   // Removes all files of a sandbox, then releases its uid.
   Result<void> purge(const std::string& id, const Identity& identity, int cancel_fd);
   void log(uint32_t level, const std::string& line) const;
+  // The operator wrote `limits: best_effort` for this backend.
+  [[nodiscard]] bool limits_best_effort() const {
+    return (host_.flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0;
+  }
 
   const isogate_host host_;
   const bool as_root_, host_view_;

@@ -39,9 +39,16 @@ class Backend : public HostBackend {
   Result<void> take_toolchain();
   Result<void> prove();
   Result<const Base*> base();
-  Result<Site> make_enclosure(const TemplateParts& parts, const Identity& identity,
-                              const isogate_sandbox_spec& spec, Fd* root);
-  Result<Site> enclosure_of(const std::string& id, const Identity& identity, const isogate_sandbox_spec& spec,
+  // Why this host cannot enforce the limits of the configuration, and what to do; empty: it can, or need not.
+  [[nodiscard]] std::string why_not_limited() const;
+  struct Bounds {
+    Limits limits;
+    bool best_effort;
+  };
+  // Of a sandbox: what was asked for it, else the configuration's.
+  Result<Bounds> bounds_of(const isogate_sandbox_spec& spec) const;
+  Result<Site> make_enclosure(TemplateParts parts, const Identity& identity, const Bounds& bounds, Fd* root);
+  Result<Site> enclosure_of(const std::string& id, const Identity& identity, const Bounds& bounds,
                             Workspace& workspace);
   Result<void> check_ended(const std::string& id);
   void mark_ending(const std::string& id, bool ending);

@@ -282,7 +282,11 @@ void Cgroups::note_quota(CgroupSlot& slot, const Limits& limits) const {
     if (limit.base == base) slot.quota.own_fd = limit.directory.get();
 }
 
-Result<CgroupSlot> Cgroups::acquire(const Limits& limits, bool want_leaf) {
+Result<CgroupSlot> Cgroups::acquire(const Limits& wanted, bool want_leaf) {
+  // v1 makes no group of more processor time than the one above it has, which binds all the same.
+  Limits limits = wanted;
+  if (asked(shared_, kCpu) != 0 && asked(limits, kCpu) > asked(shared_, kCpu))
+    limits.set(kControlled[kCpu], asked(shared_, kCpu));
   if (auto checked = check(limits); !checked.ok()) return checked.error();
   if (quota_lost_ && !restore_quota()) return unsupported("the cpu limit cannot be put in force again");
   CgroupSlot slot;
@@ -293,13 +297,20 @@ Result<CgroupSlot> Cgroups::acquire(const Limits& limits, bool want_leaf) {
                "the limits cannot be put in force: " + filled.error().message};
 }
 
+// Few: each costs two descriptors for as long as the sandbox is open.
+bool Cgroups::keep_for_reuse(CgroupLimit& limit) {
+  constexpr size_t kMost = 2;
+  const std::lock_guard lock(mutex_);
+  if (free_v1_.size() >= kMost) return false;
+  free_v1_.push_back(std::move(limit));
+  return true;
+}
+
 void Cgroups::release(CgroupSlot slot) {
   if (slot.quota_lifted && slot.quota.shared_fd >= 0) restore_quota();
   for (auto& limit : slot.limits) {
-    if (limit.pooled) {
-      const std::lock_guard lock(mutex_);
-      free_v1_.push_back(std::move(limit));
-    } else if (!limit.name.empty()) {
+    if (limit.pooled && keep_for_reuse(limit)) continue;
+    if (!limit.name.empty()) {
       remove(*limit.base, std::move(limit.name));
     }
   }

@@ -100,6 +100,7 @@ class Cgroups {
   Result<void> join_shared(CgroupSlot& slot);
   bool restore_quota();
   void note_quota(CgroupSlot& slot, const Limits& limits) const;
+  bool keep_for_reuse(CgroupLimit& limit);
   Result<void> join_shared_memory(CgroupSlot& slot, size_t base);
   Result<CgroupLimit> make_limit(const CgroupBase& base);
   Result<void> fill(CgroupSlot& slot, const Limits& limits, bool want_leaf);

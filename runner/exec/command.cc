@@ -450,7 +450,7 @@ Error sandbox_is_full(const Enclosure& place) {
   for (int i = 0; i < plan.limit_count; ++i)
     if (plan.limits[i].resource == RLIMIT_NPROC)
       text += std::to_string(plan.limits[i].soft) + " processes and threads (max_processes)";
-  text += ", its cgroup `limits.max_pids`; the init of each exec counts";
+  text += ", its cgroup what `limits.max_pids` or else `pids` says; the init of each exec counts";
   return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN, std::move(text)};
 }
 

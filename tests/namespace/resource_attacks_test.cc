@@ -17,10 +17,12 @@ TEST_F(ResourceAttack, P39_AForkBombIsBoundedWithoutAnyCgroup) {
 }
 
 TEST_F(ResourceAttack, P44_AThousandStoppedProcessesDie) {
+  const auto own = another("    config: {memory_mb: 0, cpus: 0, pids: 0}");
   const std::string mark = new_mark();
-  const Json ended = x().run("trap '' TERM; for i in $(seq 1000); do setsid sh -c \"trap '' TERM; sleep " +
-                                 mark + " & kill -STOP \\$\\$\" & done 2>/dev/null; wait",
-                             {{"timeout_sec", 6}});
+  const Json ended =
+      Caller(*own, "a").run("trap '' TERM; for i in $(seq 1000); do setsid sh -c \"trap '' TERM; sleep " +
+                                mark + " & kill -STOP \\$\\$\" & done 2>/dev/null; wait",
+                            {{"timeout_sec", 6}});
   EXPECT_EQ(ended.at("outcome"), "timed_out");
   EXPECT_TRUE(gone_within(1, mark)) << marked(mark).size() << " survivors";
 }

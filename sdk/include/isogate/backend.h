@@ -323,6 +323,8 @@ typedef struct isogate_evidence_request {
 #define ISOGATE_HOST_PROBE_ONLY (1u << 1)       /* no sandbox will be opened: create nothing in advance */
 #define ISOGATE_HOST_MANY_TENANTS (1u << 2)     /* more than one tenant may call: no name, uid or time that
                                                    one sees may reveal another's agents */
+#define ISOGATE_HOST_LIMITS_BEST_EFFORT (1u << 3) /* the operator wrote limits: best_effort for this backend: its
+                                                     own default limits bind as far as they can be enforced */
 
 typedef struct isogate_shared_dir { /* readable by every sandbox, writable by none */
   isogate_str prefix;               /* first component(s) of a workspace path, without slashes around */
