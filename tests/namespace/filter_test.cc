@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <linux/fs.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -82,6 +83,9 @@ TEST(Filter, LooksAtArguments) {
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_fcntl, 0, 3, 0); }), 0);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_ioctl, 0, 0x5423L, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_ioctl, 0, 0x5412L | 1L << 32, 0); }), EPERM);
+  for (const long project : {FS_IOC_FSSETXATTR, FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS})
+    EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_ioctl, 0, project, 0); }), EPERM) << project;
+  EXPECT_NE(under(kDefault, [] { return error_of(SYS_ioctl, 0, FS_IOC_FSGETXATTR, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_clone, 0x10000000, 0, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_sync); }), 0);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0020666); }), EPERM);
