@@ -54,9 +54,12 @@ inline constexpr LimitKind kLimitKinds[] = {
      "Processes and threads of a sandbox; 0: as the backend's own settings say.",
      "An init that the backend runs beside each exec counts."},
     {ISOGATE_LIMIT_DISK_BYTES, "disk", "disk_bytes", "disk_mb", "MIB", 1 << 20, 1 << 30, 0, 0, 0, 0,
-     ISOGATE_CAP_SANDBOX_LIMIT_DISK, "", "Workspace and scratch of a sandbox in MiB; 0: not limited.",
-     "No backend enforces it today: one that is asked for it is not chosen, or, with `best_effort`, "
-     "leaves it out."},
+     ISOGATE_CAP_SANDBOX_LIMIT_DISK, "",
+     "Workspace of a sandbox in MiB; 0: as the backend's own settings say.",
+     "Enforced by project quotas where the file system of the sandboxes has them, or by a file system of "
+     "each "
+     "sandbox's own (`workspace_fs` in `config`). A backend that could only count is not chosen, or, with "
+     "`best_effort`, counts."},
 };
 inline constexpr size_t kLimitKindCount = std::size(kLimitKinds);
 static_assert(kLimitKindCount <= ISOGATE_EVIDENCE_LIMITS_MAX);

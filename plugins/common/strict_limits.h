@@ -16,6 +16,7 @@ struct StrictLimits {
   double cpus = 1.0;
   uint64_t pids = 256;
   uint64_t tmp_mb = 64, shm_mb = 64;  // never 0: /tmp and /dev/shm are always bounded
+  uint64_t disk_mb = 1024;            // of a workspace
 };
 inline constexpr StrictLimits kStrictLimits;
 

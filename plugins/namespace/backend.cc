@@ -26,7 +26,8 @@ RunnerOptions runner_options() {
   return options;
 }
 
-constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS};
+constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS,
+                                 ISOGATE_LIMIT_DISK_BYTES};
 
 std::string joined(const std::vector<std::string>& texts) {
   std::string all;
@@ -91,6 +92,9 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   auto profile = make_profile(*config);
   if (!profile) return profile.error();
   backend->profile_ = std::move(*profile);
+  DiskPolicy disk = config->disk;
+  disk.projects_out_of_reach = true;  // by kRefusedIoctls
+  backend->disks_.set_policy(disk);
   if (auto checked = backend->check_root(); !checked) return mistaken_path(checked.error());
   if (auto shared = backend->check_shared_dirs(); !shared) return mistaken_path(shared.error());
   if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
@@ -205,7 +209,10 @@ std::string Backend::why_not_limited() const {
 Result<Backend::Bounds> Backend::bounds_of(const isogate_sandbox_spec& spec) const {
   const auto asked = check_asked(spec);
   if (!asked) return asked.error();
-  return Bounds{limits_from(config_.memory_mb, config_.cpus, config_.pids).overridden_by(*asked),
+  Limits limits = *asked;
+  limits.set(ISOGATE_LIMIT_DISK_BYTES, 0);
+  return Bounds{limits_from(config_.memory_mb, config_.cpus, config_.pids).overridden_by(limits),
+                asked->get(ISOGATE_LIMIT_DISK_BYTES),
                 limits_best_effort() || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0};
 }
 
@@ -300,6 +307,9 @@ isogate_probe Backend::probe() {
       "a root file system and a network for each sandbox; namespaces and an init for each exec";
   if (landlock_version() < 2) detail += "; this kernel has no Landlock";
   if (!abilities.missing.empty()) detail += "; limits lack " + abilities.missing;
+  const SandboxDisks::Means disk = disks_.look(limits_best_effort());
+  detail += "; " + disk.words;
+  result.capabilities |= disk.capabilities();
   if (const std::string relaxed = joined(relaxations_of(config_)); !relaxed.empty())
     detail += "; relaxed: " + relaxed;
   const auto lack = [&](const std::string& why) {
@@ -315,6 +325,8 @@ isogate_probe Backend::probe() {
     lack(*why);
   } else if (const std::string unlimited = why_not_limited(); !unlimited.empty()) {
     lack(unlimited);
+  } else if (!disk.obstacle.empty()) {
+    lack(disk.obstacle);
   } else if (const auto proven = prove(); !proven) {
     lack("a trial sandbox failed: " + proven.error().message + advice(proven.error()));
   }
@@ -342,20 +354,21 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
   if (auto ended = check_ended(id); !ended) return ended.error();
   auto identity = identity_of(spec);
   if (!identity) return identity.error();
-  auto workspace = open_workspace(id, *identity, call->attach_only);
-  if (!workspace) return workspace.error();
-  const auto site = enclosure_of(id, *identity, *bounds, **workspace);
+  auto opened = open_workspace({id, *identity, bounds->disk_bytes, bounds->best_effort, call->attach_only});
+  if (!opened) return opened.error();
+  auto& [disk, workspace] = *opened;
+  const auto site = enclosure_of(id, *identity, *bounds, *workspace);
   if (!site) {
-    const bool fresh = !(*workspace)->attached();
-    workspace->reset();
-    if (fresh) (void)purge(id, *identity, -1).ok();
+    const bool fresh = !workspace->attached();
+    workspace.reset();
+    if (fresh) (void)purge(id, *identity, *disk, -1).ok();
     return site.error();
   }
   info.isolation = ISOGATE_ISOLATION_NAMESPACE;
-  info.flags = ISOGATE_SANDBOX_FRESH | ((*workspace)->attached() ? ISOGATE_SANDBOX_ATTACHED : 0);
+  info.flags = ISOGATE_SANDBOX_FRESH | (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0);
   info.uid = as_root_ ? identity->uid : ::geteuid();
   set_text(info.handle, id);
-  return std::make_unique<Sandbox>(*this, id, *identity, std::move(*workspace), *site);
+  return std::make_unique<Sandbox>(*this, id, *identity, std::move(disk), std::move(workspace), *site);
 }
 
 // No second enclosure beside one whose processes may live.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/error.h"
+#include "plugins/common/sandbox_disk.h"
 #include "plugins/common/strict_limits.h"
 
 namespace isogate::ns {
@@ -17,6 +18,7 @@ struct Config {
   double cpus = kStrictLimits.cpus;
   uint64_t pids = kStrictLimits.pids;
   uint64_t tmp_mb = kStrictLimits.tmp_mb, shm_mb = kStrictLimits.shm_mb;
+  DiskPolicy disk;
   uint64_t max_processes = 4096;
   bool inits_ahead = true;
   std::string root;  // a directory with another system than this host's; empty: this host's
@@ -61,6 +63,19 @@ inline constexpr const char* kConfigSchema = R"({
       "maximum": 1048576,
       "default": 64,
       "description": "size of /tmp in MiB, at most half of the memory limit, in which it counts; it is in memory and lasts as long as the sandbox is open"
+    },
+    "disk_mb": {
+      "type": "integer",
+      "minimum": 0,
+      "maximum": 1073741824,
+      "default": 1024,
+      "description": "MiB of one workspace, at least 8, with a file for each 8 KiB, unless `limits.disk_mb` says otherwise; 0: no limit, a relaxation. Where it is written here and could only be counted, the backend is unavailable, unless limits.mode is best_effort"
+    },
+    "workspace_fs": {
+      "type": "string",
+      "enum": ["directory", "loop", "tmpfs"],
+      "default": "directory",
+      "description": "where the files of a sandbox are. directory: on the file system of the state directory, limited by a project quota where that has them, else counted; loop: in a sparse ext4 image of its own; tmpfs: in memory, until this host ends"
     },
     "max_processes": {
       "type": "integer",

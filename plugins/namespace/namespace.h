@@ -42,8 +42,9 @@ class Backend : public HostBackend {
   // Why this host cannot enforce the limits of the configuration, and what to do; empty: it can, or need not.
   [[nodiscard]] std::string why_not_limited() const;
   struct Bounds {
-    Limits limits;
-    bool best_effort;
+    Limits limits;            // by cgroups
+    uint64_t disk_bytes = 0;  // as asked for; 0: as the configuration says
+    bool best_effort = false;
   };
   // Of a sandbox: what was asked for it, else the configuration's.
   Result<Bounds> bounds_of(const isogate_sandbox_spec& spec) const;
@@ -64,8 +65,8 @@ class Backend : public HostBackend {
 
 class Sandbox {
  public:
-  Sandbox(Backend& backend, std::string id, const Identity& identity, std::unique_ptr<Workspace> workspace,
-          const Site& site);
+  Sandbox(Backend& backend, std::string id, const Identity& identity, std::unique_ptr<SandboxDisk> disk,
+          std::unique_ptr<Workspace> workspace, const Site& site);
   ~Sandbox();
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;
@@ -80,6 +81,7 @@ class Sandbox {
   Backend& backend_;
   std::string id_;
   Identity identity_;
+  std::unique_ptr<SandboxDisk> disk_;
   std::unique_ptr<Workspace> workspace_;
   const Site site_;
   std::atomic<bool> used_ = false;  // a tenant's program may have run in it

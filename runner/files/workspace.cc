@@ -33,6 +33,7 @@ struct WorkspaceState {
   std::string sandboxes_dir;    // empty: somebody else answers for the disk
   Identity owner;
   const std::vector<SharedDir>* shared_dirs = nullptr;
+  std::shared_ptr<DiskQuota> quota;  // null: none
   bool attached = false;
   bool completion_follows = false;  // a body may be at its end before its completion is reported
   std::timed_mutex commit;          // one write at a time between "what is there" and the rename
@@ -236,9 +237,16 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
     state->host_root = Fd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!state->host_root) return os_error("cannot open the root directory", errno);
   }
-  if (auto ready = open_root(sandbox->get(), options.identity, attach_only, *state); !ready)
-    return ready.error();
-  if (auto ready = prepare_staging(sandbox->get(), *state); !ready) return ready.error();
+  Home home;
+  if (options.home) {
+    auto found = options.home(sandbox->get());
+    if (!found) return found.error();
+    home = std::move(*found);
+    state->quota = home.quota;
+  }
+  const int place = home.directory ? home.directory.get() : sandbox->get();
+  if (auto ready = open_root(place, options.identity, attach_only, *state); !ready) return ready.error();
+  if (auto ready = prepare_staging(place, *state); !ready) return ready.error();
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
 }
 
@@ -587,6 +595,7 @@ Result<void> WorkspaceImpl::remove(const isogate_file_request& request, int canc
   auto parent = parent_of(*target, false);
   if (!parent) return parent.error();
   const std::string leaf = target->path.leaf();
+  if (state_->quota != nullptr) state_->quota->changed();
   if (::unlinkat(parent->fd.get(), leaf.c_str(), 0) == 0) return {};
   if (errno != EISDIR) return target->error(-errno);
   if (::unlinkat(parent->fd.get(), leaf.c_str(), AT_REMOVEDIR) == 0) return {};
@@ -717,9 +726,14 @@ Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Targe
   if (present->has_value() && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
   uint32_t mode = present->has_value() ? (*present)->st_mode & 0777 : kNewFileMode;
   if (has(request, ISOGATE_FILE_MODE_GIVEN)) mode = request.mode;
-  if (!present->has_value() || !has(request, ISOGATE_FILE_APPEND))
-    return place(body, *parent, target, request, mode);
-  return append(body, bytes, *parent, target, request, mode, cancel_fd);
+  const bool appends = present->has_value() && has(request, ISOGATE_FILE_APPEND);
+  auto done = appends ? append(body, bytes, *parent, target, request, mode, cancel_fd)
+                      : place(body, *parent, target, request, mode);
+  if (done && state_->quota != nullptr) {
+    const int64_t replaced = present->has_value() && !appends ? (*present)->st_blocks * 512 : 0;
+    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced);
+  }
+  return done;
 }
 
 Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Parent& parent,

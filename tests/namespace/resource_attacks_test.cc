@@ -41,11 +41,6 @@ TEST_F(ResourceAttack, P47_TamperingWithTheInitHarmsOneself) {
   EXPECT_EQ(x().run("nproc; ulimit -n").at("exit_code"), 0);
 }
 
-TEST_F(ResourceAttack, R57_DiskSpaceIsTheQuotasBusiness) {
-  GTEST_SKIP()
-      << "a disk limit of a sandbox is refused by name: limit_cases; the gateway's quota is another part";
-}
-
 // The rest of group R and group N: tests/attacks, on every backend.
 TEST_F(ResourceAttack, R65_LockedMemoryAndSystemVObjectsAreBounded) {
   EXPECT_EQ(
