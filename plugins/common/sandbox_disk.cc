@@ -165,6 +165,20 @@ void SandboxDisk::add_to(isogate_evidence& evidence) const {
   limits.put(evidence);
 }
 
+Result<isogate_disk_use> SandboxDisk::use() const {
+  if (quota_ == nullptr) return unsupported("the disk of this sandbox is neither limited nor counted");
+  const auto found = quota_->use();
+  if (!found) return found.error();
+  isogate_disk_use use{};
+  use.struct_size = sizeof use;
+  use.flags = (enforced_bytes_ != 0 ? ISOGATE_DISK_ENFORCED : 0) | (found->exact ? ISOGATE_DISK_EXACT : 0);
+  use.used_bytes = found->used_bytes;
+  use.limit_bytes = found->limit_bytes;
+  use.used_files = found->used_files;
+  use.limit_files = found->limit_files;
+  return use;
+}
+
 Result<void> SandboxDisk::release() {
   if (project_ != 0) {
     if (auto done = limit_project(home_.get(), project_, 0); !done) return done;

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "isogate/disk.h"
 #include "plugins/common/strict_limits.h"
 #include "runner/exec/command.h"
 #include "runner/files/disk_quota.h"
@@ -58,6 +59,8 @@ class SandboxDisk {
   [[nodiscard]] uint64_t enforced_bytes() const { return enforced_bytes_; }
   // What is in force, to the limits that were measured.
   void add_to(isogate_evidence& evidence) const;
+  // ISOGATE_UNSUPPORTED: it is neither limited nor counted.
+  Result<isogate_disk_use> use() const;
   // Before the sandbox is purged: nothing of it is mounted then, or in the kernel's table of quotas.
   Result<void> release();
 

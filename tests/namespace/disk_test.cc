@@ -49,6 +49,22 @@ TEST_P(DiskLimit, HoldsForProgramsAndStopsNobodyElse) {
   EXPECT_EQ(x.out("head -c 4M /dev/zero > again && echo fits"), "fits\n");
 }
 
+TEST_P(DiskLimit, RefusesAWriteBeyondItWithItsNumbers) {
+  const auto own = limited(GetParam(), 16);
+  if (!own) GTEST_SKIP() << why_;
+  const Caller x(*own, "x");
+  ASSERT_TRUE(succeeded(x.write("kept", "old")));
+  const Answer refusal = x.call("PUT", x.file_url("kept"), {}, std::string(24 << 20, 'x'));
+  ASSERT_TRUE(refused(refusal, 507, "quota_exceeded"));
+  const Json& details = refusal.body.at("error").at("details");
+  EXPECT_LE(details.at("limit_bytes").get<long>(), 16 << 20);
+  EXPECT_GT(details.at("attempted_bytes").get<long>(), 8 << 20) << details;
+  EXPECT_NE(refusal.text.find("disk quota of its sandbox"), std::string::npos) << refusal.text;
+  EXPECT_EQ(x.content("kept"), "old");
+  EXPECT_TRUE(succeeded(x.call("PUT", x.file_url("fits"), {}, std::string(6 << 20, 'x'))))
+      << "what was staged is gone";
+}
+
 TEST_P(DiskLimit, CountsFilesHolesLinksAndWhatIsOpenThoughRemoved) {
   const auto own = limited(GetParam(), 16);
   if (!own) GTEST_SKIP() << why_;
