@@ -162,6 +162,12 @@ void a_write_over_the_disk_limit_changes_nothing(World& w) {
   EXPECT_TRUE(succeeded(me.post("/workspace/list", {{"path", "."}})));
   EXPECT_TRUE(succeeded(me.post("/workspace/remove", {{"path", "half"}})));
   EXPECT_TRUE(eventually(10, [&] { return me.write("more", "fits").status == 200; }));
+  const Json row = me.get("/sandboxes").body.at("sandboxes").at(0);
+  EXPECT_EQ(row.at("disk").at("enforcement"), w.can("sandbox_limit_disk") ? "enforced" : "advisory") << row;
+  EXPECT_LE(row.at("disk").at("limit_bytes").get<uint64_t>(), kLimit) << row;
+  EXPECT_GE(row.at("disk").at("used_bytes").get<uint64_t>(), 3u << 20) << row;
+  const Answer metrics = me.get("/metrics");
+  EXPECT_NE(metrics.text.find("isogate_disk_bytes{tenant="), std::string::npos) << metrics.text;
 }
 
 const Case kLimitCases[] = {

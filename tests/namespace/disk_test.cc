@@ -63,6 +63,9 @@ TEST_P(DiskLimit, RefusesAWriteBeyondItWithItsNumbers) {
   EXPECT_EQ(x.content("kept"), "old");
   EXPECT_TRUE(succeeded(x.call("PUT", x.file_url("fits"), {}, std::string(6 << 20, 'x'))))
       << "what was staged is gone";
+  const Json row = x.get("/sandboxes").body.at("sandboxes").at(0);
+  EXPECT_EQ(row.at("disk").at("enforcement"), "enforced") << row;
+  EXPECT_GE(row.at("disk").at("used_bytes").get<long>(), 6 << 20) << row;
 }
 
 TEST_P(DiskLimit, CountsFilesHolesLinksAndWhatIsOpenThoughRemoved) {

@@ -7,6 +7,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,7 @@ struct Sandbox {
   size_t calls = 0;                            // leases out
   std::chrono::steady_clock::time_point used;  // when the last lease came back
   size_t execs = 0;
+  std::optional<ipc::DiskUse> disk;                  // as its backend said last; none: it does not say
   std::unordered_set<std::function<void()>*> kills;  // of running execs
 };
 
@@ -132,6 +134,14 @@ class Sandboxes {
   [[nodiscard]] const Sandbox* known(const std::string& id) const;
   [[nodiscard]] std::vector<const Sandbox*> of(const std::string& tenant) const;
   [[nodiscard]] size_t count() const { return sandboxes_.size(); }
+  // Asks for the disk use of the tenant's open sandboxes, of at most a thousand of them; empty: of all
+  // tenants.
+  boost::asio::awaitable<void> look_at_disks(std::string tenant);
+  struct DiskTotal {
+    uint64_t used_bytes = 0, limit_bytes = 0;
+  };
+  // By tenant, as far as it is known; the same.
+  [[nodiscard]] std::map<std::string, DiskTotal> disk_totals(const std::string& tenant) const;
   void kill_all();  // every running exec
 
  private:
