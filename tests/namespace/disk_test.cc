@@ -18,6 +18,7 @@ class DiskLimit : public testing::TestWithParam<const char*> {
     options.state_dir = state_dir;
     options.wait_ready = false;
     auto made = std::make_unique<Gateway>(options);
+    states_.push_back(made->state_dir());
     EXPECT_TRUE(decided(*made)) << Caller(*made, "").get("/readyz").text;
     const Json row = Caller(*made, "").get("/backends").body.at("backends").at(0);
     if (row.at("eligible") == true) return made;
@@ -25,12 +26,20 @@ class DiskLimit : public testing::TestWithParam<const char*> {
     why_ = row.value("reason", "");
     return nullptr;
   }
+  // A tmpfs outlives its gateway: what a case did not purge.
+  void TearDown() override {
+    for (const std::string& state : states_)
+      run_program({"sh", "-c",
+                   "for m in $(grep -o ' " + state +
+                       "/[^ ]*' /proc/self/mountinfo); do umount $m; done; rm -rf " + state});
+  }
   // The mounts below its state directory.
   static std::string mounts(const std::string& state_dir) {
     return run_program({"sh", "-c", "grep -c ' " + state_dir + "/' /proc/self/mountinfo; true"}).out;
   }
 
   std::string why_;
+  std::vector<std::string> states_;
 };
 
 TEST_P(DiskLimit, HoldsForProgramsAndStopsNobodyElse) {
