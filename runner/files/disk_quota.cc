@@ -38,6 +38,10 @@ constexpr int PRJQUOTA = 2;
 constexpr uint64_t kBlock = 1024;  // of dqb_bhardlimit
 constexpr size_t kDeepest = 64;    // directories open at a time
 constexpr uint64_t kMostCounted = 200'000;
+// A count waits so long for others to share it, and nothing is counted for nine times as long as the last one
+// took.
+constexpr std::chrono::milliseconds kGather{100};
+constexpr int kRest = 9;
 
 long project_call(int directory, int command, uint32_t project, void* data) {
   return ::syscall(SYS_quotactl_fd, directory, QCMD(static_cast<unsigned>(command), PRJQUOTA), project, data);
@@ -260,7 +264,7 @@ void DiskCounter::count_soon(std::weak_ptr<Counted> what) {
     }
   }
   waiting_.push_back(std::move(what));
-  changed_.notify_one();
+  if (waiting_.size() == 1) changed_.notify_one();
 }
 
 DiskCounter::~DiskCounter() {
@@ -280,12 +284,16 @@ void DiskCounter::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
+    changed_.wait_for(lock, kGather, [this] { return ending_; });
+    const auto begun = std::chrono::steady_clock::now();
+    for (auto due = std::exchange(waiting_, {}); !due.empty() && !ending_; due.pop_front()) {
+      lock.unlock();
+      if (const auto counted = due.front().lock()) counted->count();
+      lock.lock();
+    }
+    const auto rest = kRest * (std::chrono::steady_clock::now() - begun);
+    changed_.wait_for(lock, rest, [this] { return ending_; });
     if (ending_) return;
-    auto next = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    if (const auto counted = next.lock()) counted->count();
-    lock.lock();
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runner/files/workspace_state.h"
+#include "tests/eventually.h"
 #include "tests/support/processes.h"
 #include "tests/support/program.h"
 
@@ -70,9 +71,7 @@ class SandboxDiskTest : public testing::Test {
         .out;
   }
   [[nodiscard]] bool eventually_no_loops() const {
-    for (int looks = 0; looks < 100; ++looks, ::usleep(20'000))
-      if (loops().empty()) return true;
-    return false;
+    return eventually(10, [this] { return loops().empty(); });
   }
   static bool loop_devices_work() {
     const Fd control(::open("/dev/loop-control", O_RDWR | O_CLOEXEC));

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "gateway/front/base/event.h"
 #include "gateway/front/base/names.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/sandboxes/enumeration.h"
@@ -448,6 +449,17 @@ std::vector<const Sandbox*> Sandboxes::of(const std::string& tenant) const {
 }
 
 asio::awaitable<void> Sandboxes::look_at_disks(std::string tenant) {
+  constexpr std::chrono::seconds kPatience{1};
+  if (!looking_at_disks_.insert(tenant).second) co_return;  // behind a slow backend: what is known has to do
+  const auto done = std::make_shared<Event>(executor_);
+  asio::co_spawn(executor_, ask_for_disks(tenant), [this, tenant, done](const std::exception_ptr&) {
+    looking_at_disks_.erase(tenant);
+    done->set();
+  });
+  co_await done->wait_for(kPatience);
+}
+
+asio::awaitable<void> Sandboxes::ask_for_disks(std::string tenant) {
   constexpr size_t kMost = 1000;
   std::vector<std::shared_ptr<Sandbox>> open;
   for (const auto& [id, sandbox] : sandboxes_) {
