@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
-#include <thread>
+#include <set>
 
 #include "runner/cgroup/cgroup_limits.h"
+#include "runner/exec/apart.h"
 #include "runner/exec/reaper.h"
 
 namespace isogate {
@@ -336,7 +336,27 @@ void Cgroups::remove(const CgroupBase& base, std::string name) {
   if (!other->remove_group(old_name)) undead_.emplace_back(other, std::move(old_name));
 }
 
-Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_effort) {
+// In a process of its own, which moves alone, and before a group has limits or groups with controllers below
+// it: on cgroup v2 nothing may join one that has.
+Result<Fd> Cgroups::make_namespace(const Limits& limits) const {
+  std::set<const CgroupBase*> groups;
+  for (int kind = 0; kind < kKinds; ++kind)
+    if (asked(limits, kind) != 0 && controllers_[kind].base >= 0)
+      groups.insert(bases_[static_cast<size_t>(controllers_[kind].base)].get());
+  if (groups.empty()) return Fd();
+  Fd made;
+  const auto done = run_apart([&]() -> Result<void> {
+    for (const CgroupBase* group : groups)
+      if (auto joined = write_small_file(group->fd(), "cgroup.procs", "0"); !joined) return joined;
+    if (::unshare(CLONE_NEWCGROUP) != 0) return os_error("cannot make a cgroup namespace", errno);
+    made = Fd(::open("/proc/self/ns/cgroup", O_RDONLY | O_CLOEXEC));
+    return made ? Result<void>() : os_error("cannot open a cgroup namespace", errno);
+  });
+  if (!done) return done.error();
+  return made;
+}
+
+Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_effort, Fd* name_space) {
   std::unique_ptr<Cgroups> nested(new Cgroups);
   const std::string name = "s" + std::to_string(next_++);
   for (size_t i = 0; i < bases_.size(); ++i) {
@@ -347,6 +367,11 @@ Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_e
   nested->controllers_ = controllers_;
   nested->v2_base_ = v2_base_;
   if (auto known = only_controlled(limits, "of a sandbox"); !known && !best_effort) return known.error();
+  if (name_space != nullptr) {
+    auto made = nested->make_namespace(limits);
+    if (!made) return made.error();
+    *name_space = std::move(*made);
+  }
   for (int kind = 0; kind < kKinds; ++kind) {
     const uint64_t value = asked(limits, kind);
     if (value == 0) continue;
@@ -369,40 +394,6 @@ Result<void> Cgroups::limit_all(int kind, uint64_t value) {
   }
   shared_.set(kControlled[kind], value);
   return {};
-}
-
-namespace {
-
-Result<void> join(int group_fd) {
-  const Fd tasks(::openat(group_fd, "tasks", O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!tasks || ::write(tasks.get(), "0", 1) != 1) return os_error("cannot join a cgroup", errno);
-  return {};
-}
-
-}  // namespace
-
-// By a thread, which moves alone: its process stays where it is, with all of its memory.
-Result<Fd> Cgroups::make_namespace() const {
-  std::vector<const CgroupBase*> groups;
-  for (int kind = 0; kind < kKinds; ++kind)
-    if (asked(shared_, kind) != 0 && controllers_[kind].base != v2_base_)
-      groups.push_back(bases_[static_cast<size_t>(controllers_[kind].base)].get());
-  if (groups.empty()) return Fd();
-  Result<Fd> made = Fd();
-  const auto work = [&] {
-    for (const CgroupBase* group : groups)
-      if (auto joined = join(group->fd()); !joined) made = joined.error();
-    if (made && ::unshare(CLONE_NEWCGROUP) != 0) made = os_error("cannot make a cgroup namespace", errno);
-    if (made) made = Fd(::open("/proc/thread-self/ns/cgroup", O_RDONLY | O_CLOEXEC));
-    if (made && !*made) made = os_error("cannot open a cgroup namespace", errno);
-    for (const CgroupBase* group : groups) (void)join(group->parent_fd()).ok();  // it may be removed at once
-  };
-  try {
-    std::thread(work).join();
-  } catch (const std::system_error& error) {
-    return os_error("cannot start a thread", error.code().value());
-  }
-  return made;
 }
 
 Limits Cgroups::in_force() const {

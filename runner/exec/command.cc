@@ -497,19 +497,16 @@ Result<Site> CommandRunner::enclose(EnclosureOptions options) {
     if (!nested) return nested.error();
     groups = std::move(*nested);
   }
-  if (groups != nullptr && !options.user) {
-    auto roots = groups->make_namespace();
-    if (!roots) return roots.error();
-    options.cgroups = std::move(*roots);
-  }
   auto enclosure = std::make_shared<Enclosure>(std::move(options), *marks, init_image_.get(), bounding_,
                                                [this](InitProcess init) { keeper_->bury(std::move(init)); });
   enclosure->set_groups(std::move(groups));
   return Site(std::move(enclosure));
 }
 
-Result<std::unique_ptr<Cgroups>> CommandRunner::nest(const EnclosureOptions& options) {
-  if (cgroups_ != nullptr) return cgroups_->nest(options.limits, options.limits_best_effort);
+Result<std::unique_ptr<Cgroups>> CommandRunner::nest(EnclosureOptions& options) {
+  if (cgroups_ != nullptr)
+    return cgroups_->nest(options.limits, options.limits_best_effort,
+                          options.user ? nullptr : &options.cgroups);
   if (options.limits_best_effort) return std::unique_ptr<Cgroups>();
   return unsupported("limits cannot be enforced here: cgroups are not used");
 }
