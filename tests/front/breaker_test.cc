@@ -27,7 +27,7 @@ TEST(Breaker, OpensAfterThreeFailuresInARow) {
   breaker.succeeded();
   fail(breaker, after(seconds(0)), 2);
   EXPECT_EQ(breaker.state(after(seconds(0))), BreakerState::kClosed)
-      << "a success between begins the count anew";
+      << "a success between starts the count again";
   fail(breaker, after(seconds(0)));
   EXPECT_EQ(breaker.state(after(seconds(0))), BreakerState::kOpen);
   EXPECT_TRUE(breaker.blocked(after(seconds(0))));
