@@ -17,14 +17,26 @@ namespace isogate::test {
 namespace {
 
 #if defined(__x86_64__)
-// Makes a process that waits in a system call make another one when it goes on.
+// Makes a process make another system call in place of its next wait for events. In any other place it would
+// go on with what it does not expect, and perhaps end of that.
 testing::AssertionResult make_it_call(pid_t pid, long system_call, unsigned long first_argument) {
-  if (::ptrace(PTRACE_SEIZE, pid, 0, 0) != 0 || ::ptrace(PTRACE_INTERRUPT, pid, 0, 0) != 0)
+  if (::ptrace(PTRACE_SEIZE, pid, 0, 0) != 0)
     return testing::AssertionFailure() << "cannot take it over: " << std::strerror(errno);
-  int status = 0;
   user_regs_struct registers{};
-  if (::waitpid(pid, &status, __WALL) != pid || ::ptrace(PTRACE_GETREGS, pid, 0, &registers) != 0)
-    return testing::AssertionFailure() << "it does not stop: " << std::strerror(errno);
+  std::string wrong;
+  const bool waits = eventually(20, [&] {
+    int status = 0;
+    if (::ptrace(PTRACE_INTERRUPT, pid, 0, 0) != 0 || ::waitpid(pid, &status, __WALL) != pid ||
+        ::ptrace(PTRACE_GETREGS, pid, 0, &registers) != 0) {
+      wrong = std::string("it does not stop: ") + std::strerror(errno);
+      return true;
+    }
+    if (registers.orig_rax == SYS_epoll_wait || registers.orig_rax == SYS_epoll_pwait) return true;
+    ::ptrace(PTRACE_CONT, pid, 0, WIFSTOPPED(status) && status >> 16 == 0 ? WSTOPSIG(status) : 0);
+    return false;
+  });
+  if (!wrong.empty()) return testing::AssertionFailure() << wrong;
+  if (!waits) return testing::AssertionFailure() << "it does not wait for events";
   registers.rip -= 2;  // the `syscall` instruction that it waits in
   registers.rax = static_cast<unsigned long long>(system_call);
   registers.orig_rax = ~0ull;  // not to be restarted
