@@ -233,7 +233,7 @@ std::string noise(size_t size, unsigned seed) {
 }
 
 bool decided(const Gateway& gateway) {
-  return eventually(30, [&] {
+  return eventually(90, [&] {
     const Answer answer = Caller(gateway, "").get("/readyz");
     return answer.status == 200 || answer.body.value("/error/retryable"_json_pointer, true) == false;
   });

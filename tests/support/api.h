@@ -96,7 +96,8 @@ std::string sha256_hex(const std::string& bytes);
 // Bytes that look random, the same for a seed.
 std::string noise(size_t size, unsigned seed);
 
-// Within 30 s: a backend can be chosen, or none and only an operator can change that.
+// Within 90 s, since a busy engine may be late to answer: a backend can be chosen, or none and only an
+// operator can change that.
 bool decided(const Gateway& gateway);
 double seconds_of(const std::function<void()>& work);
 // After a case: /healthz within a second, in one of some tries, since others load this machine; and a later
