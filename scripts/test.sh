@@ -160,7 +160,7 @@ say "skipped"
 python3 tests/reports.py skipped "$reports"
 
 say "failed"
-python3 tests/reports.py failed "$reports"
+python3 tests/reports.py failed "$reports" "$said"
 
 say "all parts together"
 [ -z "$unserved" ] || echo "did not start:$unserved"

@@ -2,12 +2,15 @@
 """What GoogleTest's suites reported in DIRECTORY/SUITE/PROGRAM.xml.
 
 reports.py skipped DIRECTORY   the cases that were skipped, by program and reason
-reports.py failed DIRECTORY    the cases that failed, with what each said (at most 25 lines), what failed outside of
-                               cases, and where suites stopped that did not end
+reports.py failed DIRECTORY SAID
+                               the cases that failed, with what each said (at most 25 lines), what failed outside of
+                               cases, and where suites stopped that did not end; of suites that fail otherwise the
+                               last 25 lines of what ctest printed for them, which is in the file SAID
 """
 
 import collections
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree
 
@@ -38,19 +41,50 @@ def print_skipped(directory):
     print(f"{sum(map(len, found.values()))} cases skipped")
 
 
-def print_failed(directory):
+def output_of_failed(said):
+    """suite → what it printed, as `ctest --output-on-failure` shows it after the line that says so."""
+    found, lines = {}, None
+    for line in pathlib.Path(said).read_text(errors="replace").split("\n"):
+        done = re.match(r" *\d+/\d+ +Test +#\d+: (\S+) \.*(.*)", line)
+        if done or re.match(r" +Start +\d+: ", line):
+            failed = done and re.match(r"\*\*\*(Failed|Timeout|Exception)", done.group(2))
+            lines = found.setdefault(done.group(1), []) if failed else None
+        elif lines is not None:
+            lines.append(line)
+    return found
+
+
+def print_lines(text):
+    for line in text.strip().split("\n"):
+        print(f"    {line[:500]}")
+
+
+def first_lines(text):
+    return "\n".join(text.strip().split("\n")[:25])
+
+
+def last_lines(text):
+    return "\n".join(text.strip().split("\n")[-25:])
+
+
+def print_failed(directory, said):
+    told = set()
     for suite, _, case in cases_of(directory):
         for failure in case.findall("failure"):
+            told.add(suite)
             print(f"{suite}: {name_of(case)}")
-            for line in failure.get("message", "").strip().split("\n")[:25]:
-                print(f"    {line[:500]}")
+            print_lines(first_lines(failure.get("message", "")))
     for path in sorted(pathlib.Path(directory).rglob("*.outside")):
+        told.add(path.parent.name)
         print(f"{path.parent.name}: outside of its cases")
-        for line in path.read_text(errors="replace").strip().split("\n")[-25:]:
-            print(f"    {line[:500]}")
+        print_lines(last_lines(path.read_text(errors="replace")))
     for path in sorted(pathlib.Path(directory).rglob("*.running")):
         print(f"{path.parent.name}: did not end; it had come to {path.read_text().strip()}")
+    for suite, lines in output_of_failed(said).items():
+        if suite not in told:
+            print(f"{suite}: the end of what it printed")
+            print_lines(last_lines("\n".join(lines)))
 
 
 if __name__ == "__main__":
-    {"skipped": print_skipped, "failed": print_failed}[sys.argv[1]](sys.argv[2])
+    {"skipped": print_skipped, "failed": print_failed}[sys.argv[1]](*sys.argv[2:])
