@@ -84,13 +84,14 @@ Stage make_stage(Starter starter, const std::string& backend) {
   options.wait_ready = false;
   auto gateway = std::make_unique<Gateway>(options);
   Caller caller(*gateway, "");
-  const bool has_engine = backend == "docker" || backend == "k8s";
+  // An engine that other suites keep busy may be late to answer a probe.
+  const auto is_late = [&stage] {
+    return stage.row.value("reason", "").find("did not answer") != std::string::npos;
+  };
   eventually(120, [&] {
     const Answer answer = caller.get("/backends");
     if (answer.status == 200) stage.row = answer.body.at("backends").at(0);
-    if (!stage.row.is_object() || stage.row.at("verdict") == "starting") return false;
-    // An engine that other suites keep busy may be late to answer a probe.
-    return !has_engine || stage.row.at("eligible") == true;
+    return stage.row.is_object() && stage.row.at("verdict") != "starting" && !is_late();
   });
   if (stage.row.is_object() && stage.row.at("eligible") == true)
     stage.gateway = std::move(gateway);
@@ -98,7 +99,7 @@ Stage make_stage(Starter starter, const std::string& backend) {
     stage.obstacle =
         "backend `" + backend + "` cannot serve here: " +
         (stage.row.is_object() ? stage.row.value("reason", stage.row.dump()) : "the gateway does not answer");
-  stage.broken = stage.gateway == nullptr && (backend != "namespace" || !stage.row.is_object());
+  stage.broken = stage.gateway == nullptr && (backend == "local" || !stage.row.is_object() || is_late());
   return stage;
 }
 
