@@ -87,7 +87,7 @@ Limits asked_limits(const isogate_sandbox_spec& spec) {
                                                 std::to_string(least) + ": nothing runs in less");
   };
   check(ISOGATE_LIMIT_MEMORY_BYTES, kLeastMemoryMb);
-  check(ISOGATE_LIMIT_PIDS, kLeastContainerPids);
+  check(ISOGATE_LIMIT_PIDS, kLeastSandboxPids);
   check(ISOGATE_LIMIT_CPU_MILLIS, 1);
   return asked;
 }

@@ -2,6 +2,7 @@
 
 #include "isogate/backend.hpp"
 #include "plugins/common/config_checks.h"
+#include "plugins/common/strict_limits.h"
 #include "plugins/docker/client/engine_sockets.h"
 #include "plugins/docker/companions/companion_config.h"
 #include "plugins/docker/exclude.h"
@@ -139,7 +140,7 @@ void check_shared(const Config& config, const std::string& prefix) {
 
 std::vector<std::string> relaxations_of(const Config& config) {
   std::vector<std::string> found;
-  add_limits(found, "a sandbox", "", config.memory_mb, config.cpus, config.pids);
+  add_limits(found, "a sandbox", "", kEngineMachine, config.memory_mb, config.cpus, config.pids);
   if (!config.read_only) found.emplace_back("the root file system is writable");
   if (!config.own_seccomp) found.emplace_back("the seccomp profile is the Engine's own");
   if (config.network && !config.internal) found.emplace_back("each sandbox has a network with a way out");

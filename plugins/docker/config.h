@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "plugins/common/strict_limits.h"
+
 namespace isogate::docker {
 
 enum class RunnerTransport { kAuto, kSocket, kStream, kExec };
@@ -44,9 +46,9 @@ struct Companion {
   std::vector<std::string> command;  // empty: the image's own
   std::vector<std::pair<std::string, std::string>> env;
   std::string user;  // empty: the sandbox's
-  uint64_t memory_mb = 512;
-  double cpus = 1.0;
-  uint64_t pids = 256;
+  uint64_t memory_mb = kStrictLimits.memory_mb;
+  double cpus = kStrictLimits.cpus;
+  uint64_t pids = kStrictLimits.pids;
   bool read_only = true;
   std::vector<std::string> tmpfs;  // beside /tmp
   std::optional<Healthcheck> healthcheck;
@@ -59,10 +61,10 @@ struct Config {
   std::string image = "isogate-sandbox:latest";  // on the Engine already
   std::string platform;                          // empty: the image's
   std::string runtime;                           // empty: the Engine's own
-  uint64_t memory_mb = 512;                      // 0: no cap; likewise below
-  double cpus = 1.0;
-  uint64_t pids = 256;
-  uint64_t tmp_mb = 64, shm_mb = 64;
+  uint64_t memory_mb = kStrictLimits.memory_mb;  // 0: no cap; likewise below
+  double cpus = kStrictLimits.cpus;
+  uint64_t pids = kStrictLimits.pids;
+  uint64_t tmp_mb = kStrictLimits.tmp_mb, shm_mb = kStrictLimits.shm_mb;
   bool read_only = true;
   bool own_seccomp = true;  // seccomp.h; false: the Engine's own profile
   bool network = false;     // false: none at all; true: a network of its own for each sandbox

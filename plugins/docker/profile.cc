@@ -76,8 +76,10 @@ Json with_surroundings(Json command, const Parts& parts) {
   return command;
 }
 
-std::string tmpfs_of(uint64_t mib) {
-  return "rw,nosuid,nodev,exec,mode=1777,size=" + std::to_string(mib) + "m";
+// podman takes no number of inodes.
+std::string tmpfs_of(uint64_t mib, bool podman) {
+  return "rw,nosuid,nodev,exec,mode=1777,size=" + std::to_string(mib) + "m" +
+         (podman ? "" : ",nr_inodes=" + std::to_string(kInodesInMemory));
 }
 
 // The Engine's own list gives way to this one, which has all of it; podman adds it to its own.
@@ -94,13 +96,6 @@ void mask(Json& host, bool podman) {
   host["SecurityOpt"].push_back(all);
 }
 
-// It counts in the memory, and half of that is left for programs.
-uint64_t tmp_mb_of(const Config& config, const Limits& limits) {
-  const uint64_t memory = limits.get(ISOGATE_LIMIT_MEMORY_BYTES);
-  if (memory == 0) return config.tmp_mb;
-  return std::min(config.tmp_mb, std::max<uint64_t>(1, memory / kMib / 2));
-}
-
 // What all containers have in common.
 Json hardened(const Config& config, const Parts& parts, const Limits& limits) {
   Json host = {
@@ -114,7 +109,7 @@ Json hardened(const Config& config, const Parts& parts, const Limits& limits) {
       {"AutoRemove", false},
       {"RestartPolicy", {{"Name", "no"}}},
       {"ShmSize", config.shm_mb * kMib},
-      {"Tmpfs", {{"/tmp", tmpfs_of(tmp_mb_of(config, limits))}}},
+      {"Tmpfs", {{"/tmp", tmpfs_of(tmp_mb_beside(config.tmp_mb, limits), parts.podman)}}},
       {"Ulimits",
        {{{"Name", "nofile"}, {"Soft", 1024}, {"Hard", 16384}}, {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
   };
@@ -198,18 +193,8 @@ bool carries(const Json& labels, const Owner& owner) {
          is(kLabelSandbox, owner.sandbox_id);
 }
 
-namespace {
-
-Limits configured(uint64_t memory_mb, double cpus, uint64_t pids) {
-  return {{ISOGATE_LIMIT_MEMORY_BYTES, memory_mb * kMib},
-          {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(cpus * 1000 + 0.5)},
-          {ISOGATE_LIMIT_PIDS, pids}};
-}
-
-}  // namespace
-
 Limits limits_of(const Config& config, const Limits& asked) {
-  return configured(config.memory_mb, config.cpus, config.pids).overridden_by(asked);
+  return limits_from(config.memory_mb, config.cpus, config.pids).overridden_by(asked);
 }
 
 uint64_t processes_for(const Limits& limits) {
@@ -251,11 +236,12 @@ Json container_of(const Config& config, const Parts& parts, const Limits& limits
 }
 
 Json container_of(const Config& config, const Parts& parts, const Companion& companion) {
-  const Limits limits = configured(companion.memory_mb, companion.cpus, companion.pids);
+  const Limits limits = limits_from(companion.memory_mb, companion.cpus, companion.pids);
   Json host = hardened(config, parts, limits);
   host["ReadonlyRootfs"] = companion.read_only;
   host["LogConfig"] = {{"Type", "json-file"}, {"Config", {{"max-size", "1m"}, {"max-file", "1"}}}};
-  for (const std::string& path : companion.tmpfs) host["Tmpfs"][path] = tmpfs_of(tmp_mb_of(config, limits));
+  for (const std::string& path : companion.tmpfs)
+    host["Tmpfs"][path] = tmpfs_of(tmp_mb_beside(config.tmp_mb, limits), parts.podman);
   Json env = Json::array();
   for (const auto& [key, value] : companion.env) env.push_back(key + "=" + value);
   Json labels = labels_of(parts.owner, "companion");
