@@ -70,31 +70,12 @@ Result<Identity> HostBackend::identity_of(const isogate_sandbox_spec& spec) cons
   return Identity{true, *uid, *uid};
 }
 
-Result<HostBackend::Opened> HostBackend::open_workspace(const SandboxDisks::Wanted& wanted) {
-  const auto there = Workspace::exists(sandboxes_dir_, wanted.id);
-  Opened opened;
-  const auto home = [&](int sandbox) -> Result<Workspace::Home> {
-    auto disk = disks_.open(wanted, sandbox);
-    if (!disk) return disk.error();
-    opened.disk = std::move(*disk);
-    Fd directory(::fcntl(opened.disk->home(), F_DUPFD_CLOEXEC, 0));
-    if (!directory) return os_error("cannot copy a descriptor", errno);
-    return Workspace::Home{std::move(directory), opened.disk->quota()};
-  };
-  auto workspace =
-      Workspace::open({sandboxes_dir_, wanted.id, wanted.identity, &shared_dirs_, host_view_, name_, home},
-                      wanted.attach_only);
-  if (workspace) {
-    opened.workspace = std::move(*workspace);
-    return opened;
-  }
-  if (there && !*there) {
-    if (opened.disk != nullptr) (void)opened.disk->release().ok();
-    opened.disk.reset();
-    (void)Workspace::purge(sandboxes_dir_, wanted.id).ok();
-  }
-  if (as_root_) (void)registry_.release(wanted.id, wanted.identity.uid).ok();  // refused once there are files
-  return workspace.error();
+Result<DiskWorkspace> HostBackend::open_workspace(const SandboxDisks::Wanted& wanted) {
+  auto opened = open_disk_workspace(
+      disks_, wanted, {sandboxes_dir_, wanted.id, wanted.identity, &shared_dirs_, host_view_, name_});
+  if (!opened && as_root_)
+    (void)registry_.release(wanted.id, wanted.identity.uid).ok();  // refused once there are files
+  return opened;
 }
 
 Result<void> HostBackend::purge(const std::string& id, const Identity& identity, SandboxDisk& disk,

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "isogate/backend.h"
-#include "plugins/common/sandbox_disk.h"
+#include "plugins/common/disk_workspace.h"
 #include "runner/exec/command.h"
 #include "runner/exec/kept_capabilities.h"
 #include "runner/files/workspace.h"
@@ -37,12 +37,8 @@ class HostBackend {
   std::optional<std::string> why_unavailable(std::span<const Kept> needed, const std::string& grant) const;
   // A uid of the sandbox's own where root started the gateway, else this process's.
   Result<Identity> identity_of(const isogate_sandbox_spec& spec) const;
-  struct Opened {
-    std::unique_ptr<SandboxDisk> disk;
-    std::unique_ptr<Workspace> workspace;  // in it
-  };
   // Where it fails, nothing is left of a sandbox that was not there before, and its uid is released.
-  Result<Opened> open_workspace(const SandboxDisks::Wanted& wanted);
+  Result<DiskWorkspace> open_workspace(const SandboxDisks::Wanted& wanted);
   // Removes all files of a sandbox, then releases its uid.
   Result<void> purge(const std::string& id, const Identity& identity, SandboxDisk& disk, int cancel_fd);
   void log(uint32_t level, const std::string& line) const;

@@ -159,6 +159,11 @@ SandboxDisk::~SandboxDisk() {
   (void)unmount(path_).ok();
 }
 
+void SandboxDisk::moved(const std::string& sandboxes_dir, const std::string& id, Fd lock) {
+  path_ = sandboxes_dir + "/" + id + (fs_ == WorkspaceFs::kDirectory ? "" : std::string("/") + kMountPoint);
+  lock_ = std::move(lock);
+}
+
 void SandboxDisk::add_to(isogate_evidence& evidence) const {
   Limits limits = Limits::of(evidence);
   limits.set(ISOGATE_LIMIT_DISK_BYTES, enforced_bytes_);
@@ -257,6 +262,11 @@ void SandboxDisks::sweep(const Notice& notice) const {
   }
 }
 
+Result<void> SandboxDisks::unmount_left(const std::string& id, int sandbox) const {
+  if (!is_mount_point(sandbox, kMountPoint)) return {};
+  return unmount(sandboxes_dir_ + "/" + id + "/" + kMountPoint);
+}
+
 Result<std::unique_ptr<SandboxDisk>> SandboxDisks::open(const Wanted& wanted, int sandbox) {
   const uint64_t bytes = wanted.asked_bytes != 0 ? wanted.asked_bytes : policy_.disk_mb * kMebibyte;
   std::unique_ptr<SandboxDisk> disk(new SandboxDisk);
@@ -268,9 +278,11 @@ Result<std::unique_ptr<SandboxDisk>> SandboxDisks::open(const Wanted& wanted, in
     done = open_directory(wanted, sandbox, bytes, *disk);
   } else {
     disk->path_ += std::string("/") + kMountPoint;
-    disk->lock_ = Fd(::openat(sandbox, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!disk->lock_) return os_error("cannot open the sandbox's directory", errno);
-    if (auto locked = lock_soon(disk->lock_, "the sandbox"); !locked) return locked.error();
+    if (!wanted.locked) {
+      disk->lock_ = Fd(::openat(sandbox, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!disk->lock_) return os_error("cannot open the sandbox's directory", errno);
+      if (auto locked = lock_soon(disk->lock_, "the sandbox"); !locked) return locked.error();
+    }
     if (::mkdirat(sandbox, kMountPoint, 0700) != 0 && errno != EEXIST)
       return os_error("cannot make the place of the sandbox's file system", errno);
     done = policy_.fs == WorkspaceFs::kLoop ? open_loop(wanted, sandbox, bytes, *disk)
@@ -307,6 +319,12 @@ Result<void> SandboxDisks::open_directory(const Wanted& wanted, int sandbox, uin
 
 namespace {
 
+bool is_image_of(int sandbox, uint64_t bytes) {
+  struct stat info {};
+  return ::fstatat(sandbox, kImage, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+         static_cast<uint64_t>(info.st_size) == bytes;
+}
+
 // Makes the image, or fits it to the size; locked from then on, by the loop device too.
 Result<Fd> ready_image(const std::string& directory, int sandbox, uint64_t bytes, bool attach_only,
                        bool& made) {
@@ -336,9 +354,22 @@ Result<Fd> ready_image(const std::string& directory, int sandbox, uint64_t bytes
 
 }  // namespace
 
+void SandboxDisks::use_loop(Fd home, uint64_t bytes, SandboxDisk& disk) {
+  disk.home_ = std::move(home);
+  disk.mounted_ = true;
+  disk.enforced_bytes_ = bytes;
+  disk.quota_ = file_system_quota(Fd(::fcntl(disk.home_.get(), F_DUPFD_CLOEXEC, 0)));
+}
+
 Result<void> SandboxDisks::open_loop(const Wanted& wanted, int sandbox, uint64_t bytes,
                                      SandboxDisk& disk) const {
-  if (is_mount_point(sandbox, kMountPoint)) {  // a host that died left it
+  if (is_mount_point(sandbox, kMountPoint)) {  // a host that ended left it
+    if (wanted.keep && is_image_of(sandbox, bytes)) {
+      auto home = open_mounted(sandbox, EXT4_SUPER_MAGIC);
+      if (!home) return home.error();
+      use_loop(std::move(*home), bytes, disk);
+      return {};
+    }
     if (auto gone = unmount(disk.path_); !gone) return gone;
   }
   bool made = false;
@@ -346,22 +377,22 @@ Result<void> SandboxDisks::open_loop(const Wanted& wanted, int sandbox, uint64_t
   auto image = ready_image(directory, sandbox, bytes, wanted.attach_only, made);
   if (!image) return image.error();
   auto done = mount_loop(*image, disk.path_);
-  disk.mounted_ = done.ok();
+  const bool mounted = done.ok();
+  Fd home;
   if (done) {
-    auto home = open_mounted(sandbox, EXT4_SUPER_MAGIC);
-    if (home) disk.home_ = std::move(*home);
-    if (!home) done = home.error();
+    auto found = open_mounted(sandbox, EXT4_SUPER_MAGIC);
+    if (found) home = std::move(*found);
+    if (!found) done = found.error();
   }
-  if (done) done = close_to_others(disk.home_, wanted.identity);
+  if (done) done = close_to_others(home, wanted.identity);
   if (!done) {
-    disk.home_.reset();
-    if (std::exchange(disk.mounted_, false)) (void)unmount(disk.path_).ok();
+    home.reset();
+    if (mounted) (void)unmount(disk.path_).ok();
     if (made) (void)::unlinkat(sandbox, kImage, 0);
     return done;
   }
-  (void)::unlinkat(disk.home_.get(), "lost+found", AT_REMOVEDIR);  // e2fsck makes it when it needs it
-  disk.enforced_bytes_ = bytes;
-  disk.quota_ = file_system_quota(Fd(::fcntl(disk.home_.get(), F_DUPFD_CLOEXEC, 0)));
+  (void)::unlinkat(home.get(), "lost+found", AT_REMOVEDIR);  // e2fsck makes it when it needs it
+  use_loop(std::move(home), bytes, disk);
   return {};
 }
 

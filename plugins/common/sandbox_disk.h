@@ -61,6 +61,10 @@ class SandboxDisk {
   void add_to(isogate_evidence& evidence) const;
   // ISOGATE_UNSUPPORTED: it is neither limited nor counted.
   Result<isogate_disk_use> use() const;
+  // What outlives this process uses it: what is mounted stays, for an open() that keeps it.
+  void leave() { mounted_ = false; }
+  // The sandbox's directory was renamed to <sandboxes_dir>/<id>; `lock` of it (flock(2)) is this one's now.
+  void moved(const std::string& sandboxes_dir, const std::string& id, Fd lock);
   // Before the sandbox is purged: nothing of it is mounted then, or in the kernel's table of quotas.
   Result<void> release();
 
@@ -82,8 +86,8 @@ class SandboxDisks {
  public:
   using Notice = std::function<void(const std::string&)>;
 
-  SandboxDisks(std::string sandboxes_dir, bool as_root)
-      : sandboxes_dir_(std::move(sandboxes_dir)), as_root_(as_root) {}
+  SandboxDisks(std::string sandboxes_dir, bool as_root, const DiskPolicy& policy = {})
+      : sandboxes_dir_(std::move(sandboxes_dir)), as_root_(as_root), policy_(policy) {}
   void set_policy(const DiskPolicy& policy) { policy_ = policy; }  // before all else
 
   // Unmounts what a backend host that died has left. Once, at the start.
@@ -107,15 +111,21 @@ class SandboxDisks {
     uint64_t asked_bytes = 0;  // 0: as the policy says
     bool best_effort = false;
     bool attach_only = false;
+    bool keep = false;    // what is mounted, and as large as wanted, may be in use and stays so
+    bool locked = false;  // whoever asks holds a lock on the sandbox's directory
   };
-  // `sandbox`: its directory (O_RDONLY, borrowed). ISOGATE_UNSUPPORTED where the limit could only be advisory
+  // `sandbox`: its directory (O_RDONLY, borrowed). ISOGATE_UNAVAILABLE with EBUSY where something has it open.
+  // ISOGATE_UNSUPPORTED where the limit could only be advisory
   // and that is not enough; ISOGATE_SANDBOX_LOST where attach_only finds no file system.
   Result<std::unique_ptr<SandboxDisk>> open(const Wanted& wanted, int sandbox);
+  // Of a sandbox that is purged without having been opened.
+  Result<void> unmount_left(const std::string& id, int sandbox) const;
 
  private:
   [[nodiscard]] Result<void> projects(int directory) const;
   Result<void> open_directory(const Wanted& wanted, int sandbox, uint64_t bytes, SandboxDisk& disk);
   Result<void> open_loop(const Wanted& wanted, int sandbox, uint64_t bytes, SandboxDisk& disk) const;
+  static void use_loop(Fd home, uint64_t bytes, SandboxDisk& disk);
   Result<void> open_tmpfs(const Wanted& wanted, int sandbox, uint64_t bytes, SandboxDisk& disk) const;
 
   const std::string sandboxes_dir_;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plugins/common/sandbox_disk.h"
 #include "plugins/common/strict_limits.h"
 
 namespace isogate::docker {
@@ -65,6 +66,7 @@ struct Config {
   double cpus = kStrictLimits.cpus;
   uint64_t pids = kStrictLimits.pids;
   uint64_t tmp_mb = kStrictLimits.tmp_mb, shm_mb = kStrictLimits.shm_mb;
+  DiskPolicy disk;
   bool read_only = true;
   bool own_seccomp = true;  // seccomp.h; false: the Engine's own profile
   bool network = false;     // false: none at all; true: a network of its own for each sandbox
@@ -110,6 +112,10 @@ inline constexpr const char* kConfigSchema = R"({
       "description": "size of /tmp in MiB"},
     "shm_mb": {"type": "integer", "minimum": 1, "maximum": 1048576, "default": 64,
       "description": "size of /dev/shm in MiB"},
+    "disk_mb": {"type": "integer", "minimum": 0, "maximum": 1073741824, "default": 1024,
+      "description": "MiB of one workspace, at least 8, with a file for each 8 KiB, unless `limits.disk_mb` says otherwise; 0: no limit, a relaxation. Where it is written here and could only be counted, the backend is unavailable, unless limits.mode is best_effort"},
+    "workspace_fs": {"type": "string", "enum": ["directory", "loop", "tmpfs"], "default": "directory",
+      "description": "where workspaces lie. directory: the file system of the state directory, bounded where that has project quotas; loop: an ext4 of its own for each, in a sparse file; tmpfs: memory, lost when this machine stops. loop and tmpfs need root, disk_mb and an Engine that sees this host's directories"},
     "read_only": {"type": "boolean", "default": true,
       "description": "whether the root file system is read-only; false: writable, and lost with the container: a relaxation"},
     "seccomp_profile": {"type": "string", "enum": ["isogate", "engine"], "default": "isogate",

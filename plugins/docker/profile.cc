@@ -60,11 +60,14 @@ Json mounts_of(const Config& config, const Parts& parts) {
   return mounts;
 }
 
-Json with_surroundings(Json command, const Parts& parts) {
+Json with_surroundings(Json command, const Parts& parts, const Limits& limits) {
   for (const auto& [prefix, path] : parts.shared) {
     command.push_back("--shared");
     command.push_back(prefix + "=/mnt/" + prefix);
   }
+  if (const uint64_t disk = limits.get(ISOGATE_LIMIT_DISK_BYTES); disk != 0)
+    command.insert(command.end(), {"--disk-limit", std::to_string(disk), "--disk-bound",
+                                   parts.disk_bound ? "kernel" : "counted"});
   if (!parts.shell.empty()) {
     command.push_back("--shell");
     command.push_back(parts.shell);
@@ -194,7 +197,9 @@ bool carries(const Json& labels, const Owner& owner) {
 }
 
 Limits limits_of(const Config& config, const Limits& asked) {
-  return limits_from(config.memory_mb, config.cpus, config.pids).overridden_by(asked);
+  Limits limits = limits_from(config.memory_mb, config.cpus, config.pids);
+  limits.set(ISOGATE_LIMIT_DISK_BYTES, config.disk.disk_mb * kMib);
+  return limits.overridden_by(asked);
 }
 
 uint64_t processes_for(const Limits& limits) {
@@ -224,7 +229,7 @@ Json container_of(const Config& config, const Parts& parts, const Limits& limits
                {"Hostname", "sandbox"},
                {"User", std::to_string(parts.uid) + ":" + std::to_string(parts.gid)},
                {"WorkingDir", kWorkspace},
-               {"Entrypoint", with_surroundings(std::move(command), parts)},
+               {"Entrypoint", with_surroundings(std::move(command), parts, limits)},
                {"Cmd", Json::array()},
                {"Tty", false},
                {"OpenStdin", false},
@@ -285,6 +290,8 @@ std::string shape_of(const Json& inspected) {
   return sha256_hex(shape.dump());
 }
 
-Json stdio_command(const Parts& parts) { return with_surroundings({kRunner, "stdio"}, parts); }
+Json stdio_command(const Parts& parts, const Limits& limits) {
+  return with_surroundings({kRunner, "stdio"}, parts, limits);
+}
 
 }  // namespace isogate::docker

@@ -259,10 +259,12 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
 }
 
-std::unique_ptr<Workspace> Workspace::at(Fd root, const std::vector<SharedDir>* shared_dirs) {
+std::unique_ptr<Workspace> Workspace::at(Fd root, const std::vector<SharedDir>* shared_dirs,
+                                         std::shared_ptr<DiskQuota> quota) {
   auto state = std::make_shared<WorkspaceState>();
   state->root = std::move(root);
   state->shared_dirs = shared_dirs;
+  state->quota = std::move(quota);
   state->attached = true;
   state->completion_follows = true;
   return std::make_unique<WorkspaceImpl>(std::move(state), Identity());
@@ -676,13 +678,14 @@ Result<StagedFile> WorkspaceImpl::stage(const Target& target, bool parents, Fd& 
 
 // With scope sandbox it may be another disk; what counts is what the sandboxes share.
 Room WorkspaceImpl::room(int file, const QuotaBefore& before) const {
-  if (state_->sandboxes_dir.empty()) return {};
-  if (!before || before->enforced) return [this] { return room_for_upload(state_->sandboxes_dir); };
+  const bool shared = !state_->sandboxes_dir.empty();
+  if (!before || before->enforced)
+    return shared ? Room([this] { return room_for_upload(state_->sandboxes_dir); }) : Room();
   const uint64_t left = before->limit_bytes - std::min(before->limit_bytes, before->used_bytes);
-  return [this, file, left]() -> Result<void> {
+  return [this, file, left, shared]() -> Result<void> {
     const off_t written = ::lseek(file, 0, SEEK_CUR);
     if (written >= 0 && static_cast<uint64_t>(written) > left) return os_error("cannot write", EDQUOT);
-    return room_for_upload(state_->sandboxes_dir);
+    return shared ? room_for_upload(state_->sandboxes_dir) : Result<void>();
   };
 }
 

@@ -52,7 +52,8 @@ class Workspace {
   static Result<std::unique_ptr<Workspace>> open(Options options, bool attach_only);
   // A directory (O_PATH) that somebody else made and answers for: as this process, and staged beside the
   // targets. There the word that a body is complete comes by another way than the body: write() waits for it.
-  static std::unique_ptr<Workspace> at(Fd root, const std::vector<SharedDir>* shared_dirs = nullptr);
+  static std::unique_ptr<Workspace> at(Fd root, const std::vector<SharedDir>* shared_dirs = nullptr,
+                                       std::shared_ptr<DiskQuota> quota = nullptr);
   virtual ~Workspace() = default;
 
   // True when open() found the workspace, false when it made it.
