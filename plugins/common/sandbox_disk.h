@@ -114,9 +114,9 @@ class SandboxDisks {
     bool keep = false;    // what is mounted, and as large as wanted, may be in use and stays so
     bool locked = false;  // whoever asks holds a lock on the sandbox's directory
   };
-  // `sandbox`: its directory (O_RDONLY, borrowed). ISOGATE_UNAVAILABLE with EBUSY where something has it open.
-  // ISOGATE_UNSUPPORTED where the limit could only be advisory
-  // and that is not enough; ISOGATE_SANDBOX_LOST where attach_only finds no file system.
+  // `sandbox`: its directory (O_RDONLY, borrowed). ISOGATE_UNAVAILABLE with EBUSY where something has it
+  // open. ISOGATE_UNSUPPORTED where the limit could only be advisory and that is not enough;
+  // ISOGATE_SANDBOX_LOST where attach_only finds no file system.
   Result<std::unique_ptr<SandboxDisk>> open(const Wanted& wanted, int sandbox);
   // Of a sandbox that is purged without having been opened.
   Result<void> unmount_left(const std::string& id, int sandbox) const;

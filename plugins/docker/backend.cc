@@ -302,16 +302,18 @@ Container Backend::recorded_container(const std::string& id, uint32_t uid) {
   const auto made_as = or_throw(read_state_file(directory.get(), kMadeAsFile));
   Parts parts = parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, nullptr, uid);
   Fd gate = or_throw(Workspace::beside(sandboxes_dir_, id, kGateDirectory, {}, 0755));
-  return Container(services(), std::move(parts), limits_of(config_, {}), std::move(directory), std::move(gate));
+  return Container(services(), std::move(parts), limits_of(config_, {}), std::move(directory),
+                   std::move(gate));
 }
 
 DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                       const OpenCall& asked, const Identity& identity) {
   const uint64_t flags = host_.abi().flags;
-  SandboxDisks::Wanted wanted{.id = asked.id, .identity = identity, .attach_only = asked.attach_only, .keep = true};
+  SandboxDisks::Wanted wanted{
+      .id = asked.id, .identity = identity, .attach_only = asked.attach_only, .keep = true};
   wanted.asked_bytes = wanted_limits(spec).get(ISOGATE_LIMIT_DISK_BYTES);
-  wanted.best_effort = (flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0 ||
-                       (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
+  wanted.best_effort =
+      (flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0 || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   const auto attempt = [&] {
     return open_disk_workspace(disks_, wanted, {sandboxes_dir_, asked.id, identity, nullptr, false, name_});
   };
@@ -393,8 +395,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     else
       adopted = container->open(call);
   } catch (...) {
-    if (!workspace->attached() || container->is_unproven())
-      undo(home, container, !workspace->attached());
+    if (!workspace->attached() || container->is_unproven()) undo(home, container, !workspace->attached());
     throw;
   }
   info.flags = (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0) | (adopted ? 0 : ISOGATE_SANDBOX_FRESH);
@@ -466,7 +467,8 @@ std::string Backend::detail_of(const EngineInfo& info, Services& services) const
 
 SandboxDisks::Means Backend::look_at_disks(const Services& services) const {
   const bool best_effort = (host_.abi().flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0;
-  if (services.place() != Place::kVolume && config_.workspace != Place::kVolume) return disks_.look(best_effort);
+  if (services.place() != Place::kVolume && config_.workspace != Place::kVolume)
+    return disks_.look(best_effort);
   SandboxDisks::Means means;
   means.limited = config_.disk.disk_mb != 0;
   means.words = "disk: no limit";

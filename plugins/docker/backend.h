@@ -52,7 +52,8 @@ class Backend : public sdk::Backend {
   // After a failure, which is what the caller gets: what runs is ended; with `all` nothing stays. What
   // the Engine does not do at once is done behind the scenes, until the next open().
   void undo(const Home& home, std::shared_ptr<Container> container, bool all) noexcept;
-  // The workspace in what bounds it. A container that an earlier host has left in one of another size is ended.
+  // The workspace in what bounds it. A container that an earlier host has left in one of another size is
+  // ended.
   DiskWorkspace open_workspace(const sdk::Call& call, const isogate_sandbox_spec& spec, const OpenCall& asked,
                                const Identity& identity);
   // Of a container that is only to be ended.

@@ -47,8 +47,9 @@ std::unique_ptr<Container> Pool::container_of(const std::string& id, const Sandb
                                               const Limits& limits) {
   const Fd parent = or_throw(open_state_directory(directory_));
   Fd gate = or_throw(Workspace::beside(directory_, id, kGateDirectory, {}, 0755));
-  return std::make_unique<Container>(options_.services(), options_.parts(id, directory_ + "/" + id, disk, uid),
-                                     limits, open_at(parent.get(), id), std::move(gate));
+  return std::make_unique<Container>(options_.services(),
+                                     options_.parts(id, directory_ + "/" + id, disk, uid), limits,
+                                     open_at(parent.get(), id), std::move(gate));
 }
 
 PooledContainer Pool::make(const Limits& limits, const sdk::Call& call) {
@@ -61,9 +62,10 @@ PooledContainer Pool::make(const Limits& limits, const sdk::Call& call) {
     const Identity identity{options_.own_uids, ready.uid, ready.uid};
     SandboxDisks::Wanted wanted{.id = ready.id, .identity = identity, .best_effort = true, .locked = true};
     wanted.asked_bytes = limits.get(ISOGATE_LIMIT_DISK_BYTES);
-    ready.disk = or_throw(open_disk_workspace(disks_, wanted,
-                                              {directory_, ready.id, identity, nullptr, false, options_.backend}))
-                     .disk;
+    ready.disk =
+        or_throw(open_disk_workspace(disks_, wanted,
+                                     {directory_, ready.id, identity, nullptr, false, options_.backend}))
+            .disk;
     const Fd parent = or_throw(open_state_directory(directory_));
     ready.lock = open_at(parent.get(), ready.id);
     if (::flock(ready.lock.get(), LOCK_EX | LOCK_NB) != 0)

@@ -15,7 +15,7 @@ namespace isogate::docker {
 // The workspace of a sandbox on this host, and whose it is.
 struct Home {
   std::string sandboxes_dir, sandbox_id;
-  std::shared_ptr<SandboxDisk> disk;  // the workspace's, but for a volume
+  std::shared_ptr<SandboxDisk> disk;      // the workspace's, but for a volume
   const UidRegistry* registry = nullptr;  // null: no uid of its own
   uint32_t uid = 0;
   TrashSweeper* sweeper = nullptr;  // takes what a purge leaves; null: nobody does

@@ -84,8 +84,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_CLUSTER;
   out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EVIDENCE |
-                     sdk::kSampledLimits | sandbox_limits(kLimited) |
-                     ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
+                     sdk::kSampledLimits | sandbox_limits(kLimited) | ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
   if (config_.workspace == Place::kClaim)
     out.capabilities |= ISOGATE_CAP_PERSISTENT;
   else

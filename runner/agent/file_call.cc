@@ -24,12 +24,13 @@ Answer answer_of(const std::shared_ptr<DiskQuota>& disk) {
   if (disk == nullptr) return Answer(unsupported("the disk of this sandbox is neither limited nor counted"));
   const auto found = disk->use();
   if (!found) return Answer(found.error());
-  const isogate_runner_disk use{(found->enforced ? ISOGATE_DISK_ENFORCED : 0) | (found->exact ? ISOGATE_DISK_EXACT : 0),
-                                0,
-                                found->used_bytes,
-                                found->limit_bytes,
-                                found->used_files,
-                                found->limit_files};
+  const isogate_runner_disk use{
+      (found->enforced ? ISOGATE_DISK_ENFORCED : 0) | (found->exact ? ISOGATE_DISK_EXACT : 0),
+      0,
+      found->used_bytes,
+      found->limit_bytes,
+      found->used_files,
+      found->limit_files};
   Answer answer;
   answer.message.assign(reinterpret_cast<const char*>(&use), sizeof use);
   return answer;

@@ -42,8 +42,9 @@ Result<void> take_disk_limit(Options& options, std::string_view value) {
 }
 
 Result<void> take_disk_bound(Options& options, std::string_view value) {
-  for (const auto& [name, bound] : {std::pair("counted", DiskBound::counted), std::pair("kernel", DiskBound::kernel),
-                                    std::pair("volume", DiskBound::volume)}) {
+  for (const auto& [name, bound] :
+       {std::pair("counted", DiskBound::counted), std::pair("kernel", DiskBound::kernel),
+        std::pair("volume", DiskBound::volume)}) {
     if (value != name) continue;
     options.disk_bound = bound;
     return {};

@@ -76,7 +76,8 @@ bool is_bound(int workspace, const Options& options) {
 
 Result<void> Place::open_disk(const Options& options) {
   if (options.disk_limit == 0) return {};
-  Fd directory(::openat(AT_FDCWD, options.workspace.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  Fd directory(
+      ::openat(AT_FDCWD, options.workspace.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory) return os_error("cannot open the workspace `" + options.workspace + "`", errno);
   const bool bound = is_bound(directory.get(), options);
   if (bound) disk_enforced_ = options.disk_limit;

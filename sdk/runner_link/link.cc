@@ -269,7 +269,8 @@ void Link::evidence(const Call& call, const isogate_evidence_request& request, i
 
 void Link::disk_use(const Call& call, isogate_disk_use& out) {
   if (minor_ < 5) throw Error(ISOGATE_UNSUPPORTED, "this runner cannot say how much disk a sandbox uses");
-  const isogate_file_request request{.struct_size = sizeof(isogate_file_request), .fd = -1, .complete_fd = -1};
+  const isogate_file_request request{
+      .struct_size = sizeof(isogate_file_request), .fd = -1, .complete_fd = -1};
   ClientCall client_call(connection_, call, {.kind = Kind::kReads});
   run_file(client_call, ISOGATE_RUNNER_DISK_USE, request, -1);
   std::string_view answer = client_call.attached();

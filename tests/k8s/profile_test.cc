@@ -79,8 +79,8 @@ TEST(K8sProfile, NoVolumeIsOfTheNode) {
 TEST(K8sProfile, EverythingBelongsToTheLease) {
   const Config config;
   const Parts parts = some_parts();
-  for (const Json& object :
-       {pod_of(config, parts, limits_of(config, {})), claim_of(config, parts, limits_of(config, {})), policy_of(config, parts)}) {
+  for (const Json& object : {pod_of(config, parts, limits_of(config, {})),
+                             claim_of(config, parts, limits_of(config, {})), policy_of(config, parts)}) {
     EXPECT_TRUE(carries(object, parts.owner));
     EXPECT_EQ(object.at("metadata").at("ownerReferences").at(0).at("uid"), parts.lease_uid);
     EXPECT_EQ(object.at("metadata").at("annotations").at("isogate.io/tenant"), parts.tenant);
