@@ -93,11 +93,11 @@ reports=$engines/reports
 mkdir -m 1777 "$reports"
 export GTEST_OUTPUT=xml:$reports/
 # run_tests PRESET OPTION…: what ctest says is also kept, for the count at the end. Most suites wait more than they
-# compute: three of them run beside each other, or seven of those that do little else (WAITS in cmake/isogate.cmake).
+# compute: three of them run beside each other, or six of those that do little else (WAITS in cmake/isogate.cmake).
 run_tests() {
   local preset=$1
   shift
-  ctest --preset "$preset" --output-on-failure --parallel "${ISOGATE_TEST_PARALLEL:-7}" "$@" |
+  ctest --preset "$preset" --output-on-failure --parallel "${ISOGATE_TEST_PARALLEL:-6}" "$@" |
     tee -a "$said" || failed=1
 }
 
