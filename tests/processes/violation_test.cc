@@ -31,7 +31,10 @@ testing::AssertionResult make_it_call(pid_t pid, long system_call, unsigned long
       wrong = std::string("it does not stop: ") + std::strerror(errno);
       return true;
     }
-    if (registers.orig_rax == SYS_epoll_wait || registers.orig_rax == SYS_epoll_pwait) return true;
+    // One that has already brought events would lose them.
+    const bool interrupted = static_cast<long long>(registers.rax) < 0;
+    if (interrupted && (registers.orig_rax == SYS_epoll_wait || registers.orig_rax == SYS_epoll_pwait))
+      return true;
     ::ptrace(PTRACE_CONT, pid, 0, WIFSTOPPED(status) && status >> 16 == 0 ? WSTOPSIG(status) : 0);
     return false;
   });
