@@ -108,14 +108,13 @@ endfunction()
 
 # isogate_run(name [SHARDS n] [LOCK lock] [SHARE engine] [WITH_ENGINE] [WAITS] [TIMEOUT seconds] [SANITIZED which…]
 # [ENVIRONMENT variable=value…] COMMAND …): one test of ctest, or n that have a share of GoogleTest's cases each. ctest
-# runs several beside each other. LOCK: `machine` runs beside nothing; `docker`, `podman`, `rootless`, `cluster` and `oldest_cluster`
-# beside nothing else of that engine. SHARE: of that engine so many run at a time as it has lanes. All but these, and
+# runs several beside each other. LOCK: `machine` runs beside nothing; `docker`, `podman`, `rootless`, `cluster` and
+# `oldest_cluster` beside nothing else of that engine. SHARE: of that engine so many run at a time as it has lanes. All but these, and
 # those WITH_ENGINE, see their own processes alone. WAITS: it computes a tenth of its time at most, and takes half the
 # place of another (ctest --parallel counts halves). SANITIZED: scripts/test.sh runs it under these sanitizers (address,
 # thread), too.
-# podman answers nobody for seconds, and up to half a minute, while it makes or removes many containers at once.
 set(lanes_of_docker 2)
-set(lanes_of_podman 1)
+set(lanes_of_podman 1)  # it answers nobody for up to half a minute while it makes or removes many containers at once
 set(lanes_of_rootless 1)
 set(lanes_of_cluster 2)
 set(lanes_of_oldest_cluster 1)

@@ -118,6 +118,14 @@ TEST_F(Answers, TheVersionIsTheNewestThatBothSpeak) {
   EXPECT_TRUE(fake_.requests().back().starts_with("GET /v1.40/info "));
 }
 
+TEST_F(Answers, PodmanIsAskedForNoVersionThatWaitsForItsContainers) {
+  fake_.be("1.41", "1.12");
+  fake_.say("/_ping", FakeEngine::json("OK", "Api-Version: 1.41\r\nLibpod-Api-Version: 4.3.1\r\n"));
+  EXPECT_EQ(engine_.info(usual()).api_version, "1.41");
+  for (const std::string& request : fake_.requests())
+    EXPECT_EQ(request.find("/version"), std::string::npos) << request;
+}
+
 TEST_F(Answers, AnEngineTooOldOrTooNewIsNamedWithBothVersions) {
   const auto refused = [&](const std::string& newest, const std::string& oldest) {
     fake_.be(newest, oldest);

@@ -101,11 +101,13 @@ std::string Engine::Pool::negotiate(const Budget& budget) {
                                 ", isogate speaks " + our_versions());
   const std::string api = parse_api_version(newest) < parse_api_version(kNewestApi) ? newest : kNewestApi;
 
-  // podman's /version waits for what it does with any container; it speaks every version from the oldest on.
   const bool podman = !reply.head.header("libpod-api-version").empty();
-  EngineRequest version{"ask the Engine for its version", "GET", "/version", {200}};
-  version.versioned = false;
-  std::string oldest = podman ? "" : text_at(json(version, budget), "MinAPIVersion");
+  std::string oldest;
+  if (!podman) {  // whose /version waits for its containers, and which speaks all versions from the oldest on
+    EngineRequest version{"ask the Engine for its version", "GET", "/version", {200}};
+    version.versioned = false;
+    oldest = text_at(json(version, budget), "MinAPIVersion");
+  }
   if (oldest.empty()) oldest = kOldestApi;
   if (parse_api_version(api) < parse_api_version(oldest))
     throw unusable(address, "it speaks versions of the API from " + printable(oldest, 40) +
