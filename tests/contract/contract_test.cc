@@ -167,7 +167,10 @@ TEST_P(Contract, Holds) {
 std::string with_config(const std::string& backend, const std::string& yaml) {
   const char* variant = std::getenv("ISOGATE_TEST_CONFIG");
   std::string members =
-      backend == "k8s" ? cluster_config() + ", shared: [{prefix: shared, claim: isogate-test-shared}]" : "";
+      backend == "k8s"
+          ? cluster_config() +
+                ", ready_timeout_sec: 240, shared: [{prefix: shared, claim: isogate-test-shared}]"
+          : "";
   if (variant != nullptr) members += (members.empty() ? "" : ", ") + std::string(variant);
   if (members.empty()) return yaml;
   const bool denies =
