@@ -33,6 +33,7 @@ struct WorkspaceState {
   std::string sandboxes_dir;    // empty: somebody else answers for the disk
   Identity owner;
   const std::vector<SharedDir>* shared_dirs = nullptr;
+  std::shared_ptr<DiskQuota> quota;  // null: none
   bool attached = false;
   bool completion_follows = false;  // a body may be at its end before its completion is reported
   std::timed_mutex commit;          // one write at a time between "what is there" and the rename
@@ -82,17 +83,25 @@ class WorkspaceImpl final : public Workspace {
   Result<isogate_entry> read_kernel_file(const Target& target, int file, const struct stat& info,
                                          const isogate_file_request& request, int cancel_fd) const;
 
+  // How full the sandbox's quota was before a write; none: it has none.
+  using QuotaBefore = std::optional<DiskUse>;
+
   Result<StagedFile> stage(const Target& target, bool parents, Fd& beside) const;
   Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
-                       uint64_t& bytes) const;
+                       uint64_t& bytes, const QuotaBefore& before) const;
   Result<void> commit(StagedFile& body, uint64_t bytes, const Target& target,
-                      const isogate_file_request& request, int cancel_fd);
+                      const isogate_file_request& request, int cancel_fd, const QuotaBefore& before);
   Result<void> append(StagedFile& body, uint64_t bytes, const Parent& parent, const Target& target,
-                      const isogate_file_request& request, uint32_t mode, int cancel_fd);
+                      const isogate_file_request& request, uint32_t mode, int cancel_fd,
+                      const QuotaBefore& before);
   Result<void> place(StagedFile& staged, const Parent& parent, const Target& target,
                      const isogate_file_request& request, uint32_t mode) const;
 
-  [[nodiscard]] Room room() const;
+  // For what is written to `file`, whose quota the kernel may not enforce.
+  [[nodiscard]] Room room(int file, const QuotaBefore& before) const;
+  // An error of a file system that takes no more of `file`, in the words of the quota where that is full.
+  [[nodiscard]] Error told_of_quota(const Error& error, const Target& target, int file,
+                                    const QuotaBefore& before) const;
 
   // Waits for the others' commits (an append copies the whole file), but not longer than its caller does.
   Result<std::unique_lock<std::timed_mutex>> commit_alone(int cancel_fd) const;
@@ -110,7 +119,8 @@ namespace {
 
 constexpr const char* kWorkspace = "workspace";
 constexpr const char* kStaging = "staging";
-constexpr const char* kFiles = "files";  // in staging
+constexpr const char* kFiles = "files";    // in staging
+constexpr uint64_t kQuotaSlack = 1 << 20;  // less than that free in a quota, and it is what is full
 constexpr std::chrono::seconds kPurgePatience{1};
 
 // An O_PATH directory below `dir`, made with exactly this owner and mode if it is not there.
@@ -236,16 +246,25 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
     state->host_root = Fd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!state->host_root) return os_error("cannot open the root directory", errno);
   }
-  if (auto ready = open_root(sandbox->get(), options.identity, attach_only, *state); !ready)
-    return ready.error();
-  if (auto ready = prepare_staging(sandbox->get(), *state); !ready) return ready.error();
+  Home home;
+  if (options.home) {
+    auto found = options.home(sandbox->get());
+    if (!found) return found.error();
+    home = std::move(*found);
+    state->quota = home.quota;
+  }
+  const int place = home.directory ? home.directory.get() : sandbox->get();
+  if (auto ready = open_root(place, options.identity, attach_only, *state); !ready) return ready.error();
+  if (auto ready = prepare_staging(place, *state); !ready) return ready.error();
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
 }
 
-std::unique_ptr<Workspace> Workspace::at(Fd root, const std::vector<SharedDir>* shared_dirs) {
+std::unique_ptr<Workspace> Workspace::at(Fd root, const std::vector<SharedDir>* shared_dirs,
+                                         std::shared_ptr<DiskQuota> quota) {
   auto state = std::make_shared<WorkspaceState>();
   state->root = std::move(root);
   state->shared_dirs = shared_dirs;
+  state->quota = std::move(quota);
   state->attached = true;
   state->completion_follows = true;
   return std::make_unique<WorkspaceImpl>(std::move(state), Identity());
@@ -587,6 +606,7 @@ Result<void> WorkspaceImpl::remove(const isogate_file_request& request, int canc
   auto parent = parent_of(*target, false);
   if (!parent) return parent.error();
   const std::string leaf = target->path.leaf();
+  if (state_->quota != nullptr) state_->quota->changed();
   if (::unlinkat(parent->fd.get(), leaf.c_str(), 0) == 0) return {};
   if (errno != EISDIR) return target->error(-errno);
   if (::unlinkat(parent->fd.get(), leaf.c_str(), AT_REMOVEDIR) == 0) return {};
@@ -657,22 +677,48 @@ Result<StagedFile> WorkspaceImpl::stage(const Target& target, bool parents, Fd& 
 }
 
 // With scope sandbox it may be another disk; what counts is what the sandboxes share.
-Room WorkspaceImpl::room() const {
-  if (state_->sandboxes_dir.empty()) return {};
-  return [this] { return room_for_upload(state_->sandboxes_dir); };
+Room WorkspaceImpl::room(int file, const QuotaBefore& before) const {
+  const bool shared = !state_->sandboxes_dir.empty();
+  if (!before || before->enforced)
+    return shared ? Room([this] { return room_for_upload(state_->sandboxes_dir); }) : Room();
+  const uint64_t left = before->limit_bytes - std::min(before->limit_bytes, before->used_bytes);
+  return [this, file, left, shared]() -> Result<void> {
+    const off_t written = ::lseek(file, 0, SEEK_CUR);
+    if (written >= 0 && static_cast<uint64_t>(written) > left) return os_error("cannot write", EDQUOT);
+    return shared ? room_for_upload(state_->sandboxes_dir) : Result<void>();
+  };
+}
+
+Error WorkspaceImpl::told_of_quota(const Error& error, const Target& target, int file,
+                                   const QuotaBefore& before) const {
+  if (!before || (error.os_errno != EDQUOT && error.os_errno != ENOSPC)) return error;
+  if (error.os_errno == ENOSPC) {
+    const auto now = state_->quota->use();
+    const bool full =
+        now && (now->used_bytes + kQuotaSlack >= now->limit_bytes || now->used_files >= now->limit_files);
+    if (!full) return error;  // of another file system
+  }
+  struct stat info {};
+  const uint64_t attempted = file >= 0 && ::fstat(file, &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
+  return {ISOGATE_RESOURCE_EXHAUSTED, EDQUOT,
+          target.attempt + ": it does not fit into the disk quota of its sandbox: " +
+              std::to_string(before->used_bytes) + " of " + std::to_string(before->limit_bytes) +
+              " bytes and " + std::to_string(before->used_files) + " of " +
+              std::to_string(before->limit_files) + " files were used, " + std::to_string(attempted) +
+              " bytes or more were attempted; nothing was changed"};
 }
 
 Result<void> WorkspaceImpl::receive(StagedFile& staged, const Target& target, int in, int cancel_fd,
-                                    int complete_fd, uint64_t& bytes) const {
+                                    int complete_fd, uint64_t& bytes, const QuotaBefore& before) const {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
-  auto got = pump_in(in, staged.fd(), cancel_fd, room());
+  auto got = pump_in(in, staged.fd(), cancel_fd, room(staged.fd(), before));
   if (got && complete_fd >= 0 && state_->completion_follows) {
     if (auto ready = wait_readable(complete_fd, cancel_fd); !ready) got = ready.error();
   }
   if (got && complete_fd >= 0 && !cancelled(complete_fd))
     got = Error{ISOGATE_CANCELLED, 0, "its sender went away before the body was complete"};
-  if (!got) return prefixed(target.attempt, got.error());
+  if (!got) return told_of_quota(prefixed(target.attempt, got.error()), target, staged.fd(), before);
   bytes = *got;
   return {};
 }
@@ -704,7 +750,8 @@ Result<std::unique_lock<std::timed_mutex>> WorkspaceImpl::commit_alone(int cance
 }
 
 Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Target& target,
-                                   const isogate_file_request& request, int cancel_fd) {
+                                   const isogate_file_request& request, int cancel_fd,
+                                   const QuotaBefore& before) {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
   const auto one = commit_alone(cancel_fd);
@@ -717,14 +764,19 @@ Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Targe
   if (present->has_value() && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
   uint32_t mode = present->has_value() ? (*present)->st_mode & 0777 : kNewFileMode;
   if (has(request, ISOGATE_FILE_MODE_GIVEN)) mode = request.mode;
-  if (!present->has_value() || !has(request, ISOGATE_FILE_APPEND))
-    return place(body, *parent, target, request, mode);
-  return append(body, bytes, *parent, target, request, mode, cancel_fd);
+  const bool appends = present->has_value() && has(request, ISOGATE_FILE_APPEND);
+  auto done = appends ? append(body, bytes, *parent, target, request, mode, cancel_fd, before)
+                      : place(body, *parent, target, request, mode);
+  if (done && state_->quota != nullptr) {
+    const int64_t replaced = present->has_value() && !appends ? (*present)->st_blocks * 512 : 0;
+    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced);
+  }
+  return done;
 }
 
 Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Parent& parent,
                                    const Target& target, const isogate_file_request& request, uint32_t mode,
-                                   int cancel_fd) {
+                                   int cancel_fd, const QuotaBefore& before) {
   Target leaf = target;
   leaf.tree.fd = parent.fd.get();
   leaf.tree.confined = true;
@@ -735,9 +787,10 @@ Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Paren
   if (::fstat(old->get(), &info) != 0) return target.error(-errno);
   auto whole = body.sibling();
   if (!whole) return prefixed(target.attempt, whole.error());
-  auto copied = copy_file(old->get(), static_cast<uint64_t>(info.st_size), whole->fd(), cancel_fd, room());
-  if (copied) copied = copy_file(body.fd(), bytes, whole->fd(), cancel_fd, room());
-  if (!copied) return prefixed(target.attempt, copied.error());
+  const Room left = room(whole->fd(), before);
+  auto copied = copy_file(old->get(), static_cast<uint64_t>(info.st_size), whole->fd(), cancel_fd, left);
+  if (copied) copied = copy_file(body.fd(), bytes, whole->fd(), cancel_fd, left);
+  if (!copied) return told_of_quota(prefixed(target.attempt, copied.error()), target, whole->fd(), before);
   return place(*whole, parent, target, request, mode);
 }
 
@@ -745,13 +798,16 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   auto target = find_to_change(request, request.path, "write", true);
   if (!target) return target.error();
   if (target->path.directory_only) return invalid(target->attempt + ": the path names a directory");
+  QuotaBefore before;
+  if (state_->quota != nullptr)
+    if (auto use = state_->quota->use(); use && use->limit_bytes != 0) before = *use;
   Fd beside;
   auto staged = stage(*target, has(request, ISOGATE_FILE_PARENTS), beside);
-  if (!staged) return staged.error();
+  if (!staged) return told_of_quota(staged.error(), *target, -1, before);
   uint64_t bytes = 0;
-  if (auto received = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes); !received)
-    return received.error();
-  if (auto done = commit(*staged, bytes, *target, request, cancel_fd); !done) return done.error();
+  auto done = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes, before);
+  if (done) done = commit(*staged, bytes, *target, request, cancel_fd, before);
+  if (!done) return told_of_quota(done.error(), *target, staged->fd(), before);
   return bytes;
 }
 

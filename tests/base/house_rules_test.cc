@@ -28,6 +28,7 @@ const std::map<std::string, std::string> kWhosePaths = {
     {"plugins/docker/volumes.cc", "the program isogate-runner"},
     {"lib/net/operator_file.cc", "a kubeconfig or certificate of the operator"},
     {"lib/log.cc", "the log file of the operator"},
+    {"plugins/common/file_system_tools.cc", "/dev/loop*"},
     {"plugins/common/host_backend.cc", "the operator's sandboxes directory"},
     {"plugins/namespace/backend.cc", "the operator's shared directories"},
     {"plugins/namespace/etc.cc", "the /etc of this host, or of the operator's root"},

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "gateway/front/base/event.h"
 #include "gateway/front/base/names.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/sandboxes/enumeration.h"
@@ -445,6 +446,49 @@ std::vector<const Sandbox*> Sandboxes::of(const std::string& tenant) const {
     if (sandbox->known && sandbox->row.tenant == tenant) out.push_back(sandbox.get());
   }
   return out;
+}
+
+asio::awaitable<void> Sandboxes::look_at_disks(std::string tenant) {
+  constexpr std::chrono::seconds kPatience{1};
+  if (!looking_at_disks_.insert(tenant).second) co_return;  // behind a slow backend: what is known has to do
+  const auto done = std::make_shared<Event>(executor_);
+  asio::co_spawn(executor_, ask_for_disks(tenant), [this, tenant, done](const std::exception_ptr&) {
+    looking_at_disks_.erase(tenant);
+    done->set();
+  });
+  co_await done->wait_for(kPatience);
+}
+
+asio::awaitable<void> Sandboxes::ask_for_disks(std::string tenant) {
+  constexpr size_t kMost = 1000;
+  std::vector<std::shared_ptr<Sandbox>> open;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    const bool wanted = sandbox->known && (tenant.empty() || sandbox->row.tenant == tenant);
+    if (wanted && sandbox->open_in != nullptr && !sandbox->changing && open.size() < kMost)
+      open.push_back(sandbox);
+  }
+  for (const auto& sandbox : open) {
+    const auto channel = sandbox->open_in;
+    if (channel == nullptr || !channel->open() || sandbox->changing) continue;
+    ipc::FileCall call;
+    call.call.request_id = "disk-use";
+    call.verb = ipc::FileVerb::kDiskUse;
+    call.sandbox_id = sandbox->row.sandbox_id;
+    const ipc::Reply reply = co_await channel->call(std::move(call));
+    if (const auto* use = std::get_if<ipc::DiskUse>(&reply.value)) sandbox->disk = *use;
+    if (reply.status == ISOGATE_UNSUPPORTED) sandbox->disk.reset();
+  }
+}
+
+std::map<std::string, Sandboxes::DiskTotal> Sandboxes::disk_totals(const std::string& tenant) const {
+  std::map<std::string, DiskTotal> totals;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    if (!sandbox->known || !sandbox->disk || (!tenant.empty() && sandbox->row.tenant != tenant)) continue;
+    DiskTotal& total = totals[sandbox->row.tenant];
+    total.used_bytes += sandbox->disk->used_bytes;
+    total.limit_bytes += sandbox->disk->limit_bytes;
+  }
+  return totals;
 }
 
 void Sandboxes::kill_all() {

@@ -7,8 +7,10 @@
 #include <boost/asio/awaitable.hpp>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -36,6 +38,7 @@ struct Sandbox {
   size_t calls = 0;                            // leases out
   std::chrono::steady_clock::time_point used;  // when the last lease came back
   size_t execs = 0;
+  std::optional<ipc::DiskUse> disk;                  // as its backend said last; none: it does not say
   std::unordered_set<std::function<void()>*> kills;  // of running execs
 };
 
@@ -132,9 +135,18 @@ class Sandboxes {
   [[nodiscard]] const Sandbox* known(const std::string& id) const;
   [[nodiscard]] std::vector<const Sandbox*> of(const std::string& tenant) const;
   [[nodiscard]] size_t count() const { return sandboxes_.size(); }
+  // Asks for the disk use of the tenant's open sandboxes, of at most a thousand of them; empty: of all
+  // tenants. After a second what has not been answered stays as it was known.
+  boost::asio::awaitable<void> look_at_disks(std::string tenant);
+  struct DiskTotal {
+    uint64_t used_bytes = 0, limit_bytes = 0;
+  };
+  // By tenant, as far as it is known; the same.
+  [[nodiscard]] std::map<std::string, DiskTotal> disk_totals(const std::string& tenant) const;
   void kill_all();  // every running exec
 
  private:
+  boost::asio::awaitable<void> ask_for_disks(std::string tenant);
   std::shared_ptr<Sandbox> find_or_make(const std::string& id, const Wanted& wanted);
   void forget_if_unknown(const std::string& id);
   void forget(const std::string& id);
@@ -190,6 +202,7 @@ class Sandboxes {
   Decision decide(const Sandbox& sandbox, const Wanted& wanted) const;
 
   boost::asio::any_io_executor executor_;
+  std::set<std::string> looking_at_disks_;  // of these tenants
   Backends& backends_;
   State& state_;
   std::string instance_;

@@ -1,0 +1,36 @@
+#include "plugins/common/disk_workspace.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace isogate {
+
+Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisks::Wanted& wanted,
+                                          Workspace::Options options) {
+  const auto there = Workspace::exists(options.sandboxes_dir, wanted.id);
+  DiskWorkspace opened;
+  options.home = [&](int sandbox) -> Result<Workspace::Home> {
+    auto disk = disks.open(wanted, sandbox);
+    if (!disk) return disk.error();
+    opened.disk = std::move(*disk);
+    Fd directory(::fcntl(opened.disk->home(), F_DUPFD_CLOEXEC, 0));
+    if (!directory) return os_error("cannot copy a descriptor", errno);
+    return Workspace::Home{std::move(directory), opened.disk->quota()};
+  };
+  const std::string sandboxes_dir = options.sandboxes_dir;
+  auto workspace = Workspace::open(std::move(options), wanted.attach_only);
+  if (workspace) {
+    opened.workspace = std::move(*workspace);
+    return opened;
+  }
+  if (there && !*there) {
+    if (opened.disk != nullptr) (void)opened.disk->release().ok();
+    opened.disk.reset();
+    (void)Workspace::purge(sandboxes_dir, wanted.id).ok();
+  }
+  return workspace.error();
+}
+
+}  // namespace isogate

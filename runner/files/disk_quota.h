@@ -1,0 +1,81 @@
+// How much disk one sandbox uses and may use: asked before the gateway writes for it, and reported.
+//
+// Enforced by the kernel, by a project quota or by a file system of the sandbox's own, it bounds programs
+// too. Where there is neither, what the sandbox has is counted: the gateway's own writes as they happen,
+// programs' by a bounded walk behind their execs. Then only the gateway's writes are refused. No call costs
+// more where there are more files. Any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "lib/fd.h"
+
+namespace isogate {
+
+// One inode for so many bytes of a quota, as a new file system has them.
+inline constexpr uint64_t kBytesPerInode = 8192;
+
+struct DiskUse {
+  uint64_t used_bytes = 0, limit_bytes = 0;  // 0: not limited
+  uint64_t used_files = 0, limit_files = 0;  // inodes
+  bool enforced = false;                     // by the kernel; false: advisory
+  bool exact = true;                         // false: used is not counted to its end, or anew
+};
+
+class DiskQuota {
+ public:
+  virtual ~DiskQuota() = default;
+  virtual Result<DiskUse> use() = 0;
+  // The gateway wrote a file, which is that much larger than what it replaced.
+  virtual void wrote(int64_t) {}
+  // A program ran, or something was removed.
+  virtual void changed() {}
+};
+
+// ---- project quotas: quotactl_fd(2), Linux 5.14 ---------------------------------------------
+
+// Why the file system of this directory (O_RDONLY) enforces no project quota; OK: it does.
+Result<void> check_project_quotas(int directory);
+// Makes `project` the one of this directory, of all that is in it, and of what is made there later. Files
+// that nothing can be opened of (symlinks, FIFOs, sockets, devices) stay what they were. Nobody else works in
+// there.
+Result<void> assign_project(int directory, uint32_t project);
+// 0: no limit. Its inodes are bounded by kBytesPerInode.
+Result<void> limit_project(int directory, uint32_t project, uint64_t bytes);
+std::shared_ptr<DiskQuota> project_quota(Fd directory, uint32_t project);
+
+// ---- a file system of its own ---------------------------------------------------------------
+
+std::shared_ptr<DiskQuota> file_system_quota(Fd directory);
+
+// ---- counting -------------------------------------------------------------------------------
+
+// Counts behind the calls, on one thread of low priority that starts with the first count.
+class DiskCounter {
+ public:
+  DiskCounter() = default;
+  ~DiskCounter();
+  DiskCounter(const DiskCounter&) = delete;
+  DiskCounter& operator=(const DiskCounter&) = delete;
+
+  // Of what is in `directory` (O_RDONLY). `empty`: it was just made. Outlived by this one.
+  std::shared_ptr<DiskQuota> quota(Fd directory, uint64_t limit_bytes, bool empty);
+
+ private:
+  class Counted;
+  void count_soon(std::weak_ptr<Counted> what);
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::weak_ptr<Counted>> waiting_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace isogate
