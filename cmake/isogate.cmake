@@ -106,12 +106,12 @@ function(isogate_plugin name)
   target_link_libraries(${name} PRIVATE isogate_flags ${ARG_LINK})
 endfunction()
 
-# isogate_run(name [SHARDS n] [LOCK lock] [SHARE engine] [WITH_ENGINE] [WAITS] [TIMEOUT seconds] [SANITIZED which…]
+# isogate_run(name [SHARDS n] [LOCK lock] [SHARE engine] [WITH_ENGINE] [WAITS] [HEAVY] [TIMEOUT seconds] [SANITIZED which…]
 # [ENVIRONMENT variable=value…] COMMAND …): one test of ctest, or n that have a share of GoogleTest's cases each. ctest
 # runs several beside each other. LOCK: `machine` runs beside nothing; `docker`, `podman`, `rootless`, `cluster` and
 # `oldest_cluster` beside nothing else of that engine. SHARE: of that engine so many run at a time as it has lanes. All but these, and
 # those WITH_ENGINE, see their own processes alone. WAITS: it computes a tenth of its time at most, and takes half the
-# place of another (ctest --parallel counts halves). SANITIZED: scripts/test.sh runs it under these sanitizers (address,
+# place of another (ctest --parallel counts halves). HEAVY: it needs the processors, and takes two places. SANITIZED: scripts/test.sh runs it under these sanitizers (address,
 # thread), too.
 set(lanes_of_docker 2)
 set(lanes_of_podman 1)  # it answers nobody for up to half a minute while it makes or removes many containers at once
@@ -120,7 +120,7 @@ set(lanes_of_cluster 2)
 set(lanes_of_oldest_cluster 1)
 set(lanes_of_attacked_host 1)
 function(isogate_run name)
-  cmake_parse_arguments(ARG "WAITS;WITH_ENGINE" "LOCK;SHARE;SHARDS;TIMEOUT" "COMMAND;ENVIRONMENT;SANITIZED" ${ARGN})
+  cmake_parse_arguments(ARG "WAITS;HEAVY;WITH_ENGINE" "LOCK;SHARE;SHARDS;TIMEOUT" "COMMAND;ENVIRONMENT;SANITIZED" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -143,6 +143,8 @@ function(isogate_run name)
   set(halves 2)
   if(ARG_WAITS)
     set(halves 1)
+  elseif(ARG_HEAVY)
+    set(halves 4)
   endif()
   set(index 0)
   foreach(part ${parts})

@@ -168,7 +168,10 @@ TEST_P(Contract, Holds) {
 std::string with_config(const std::string& backend, Starter starter, const std::string& yaml) {
   const char* variant = std::getenv("ISOGATE_TEST_CONFIG");
   std::string members =
-      backend == "k8s" ? cluster_config() + ", shared: [{prefix: shared, claim: isogate-test-shared}]" : "";
+      backend == "k8s"
+          ? cluster_config() +
+                ", ready_timeout_sec: 240, shared: [{prefix: shared, claim: isogate-test-shared}]"
+          : "";
   if (backend == "namespace" && starter == Starter::kUser) members = "memory_mb: 0, cpus: 0, pids: 0";
   if (variant != nullptr) members += (members.empty() ? "" : ", ") + std::string(variant);
   if (members.empty()) return yaml;
