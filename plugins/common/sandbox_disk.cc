@@ -243,6 +243,19 @@ SandboxDisks::Means SandboxDisks::look(bool best_effort) const {
   return means;
 }
 
+std::string SandboxDisks::warning(const std::string& records) const {
+  struct stat theirs {
+  }, own{};
+  const bool apart = ::stat(sandboxes_dir_.c_str(), &theirs) != 0 || ::stat(records.c_str(), &own) != 0 ||
+                     theirs.st_dev != own.st_dev;
+  if (apart || policy_.disk_mb == 0 || policy_.fs != WorkspaceFs::kDirectory || look(true).enforced)
+    return "";
+  return "a program in a sandbox can fill the file system of `" + records +
+         "`, which stops all sandboxes: the kernel does not bound disks there; write workspace_fs: loop in "
+         "this "
+         "backend's config, or mount that file system with project quotas (prjquota)";
+}
+
 void SandboxDisks::sweep(const Notice& notice) const {
   const auto sandboxes = open_state_directory(sandboxes_dir_);
   if (!sandboxes || !as_root_) return;

@@ -2,8 +2,8 @@
 //
 //   directory  its files lie on the file system of the state directory: bounded by a project quota where that
 //              has them, else counted (runner/files/disk_quota.h)
-//   loop       <sandbox>/disk.img, a sparse ext4 of its own, checked and mounted at <sandbox>/disk at each
-//   open tmpfs      a tmpfs at <sandbox>/disk, which lasts until it is purged or this host ends
+//   loop       <sandbox>/disk.img, a sparse ext4 of its own, checked and mounted at <sandbox>/disk at each open
+//   tmpfs      a tmpfs at <sandbox>/disk, which lasts until it is purged or this host ends
 //
 // Of loop, the lock that the kernel's loop device keeps on the image tells whether anything still uses it;
 // one on the sandbox's directory tells whether a backend host has it open. What a host that died has left
@@ -104,6 +104,9 @@ class SandboxDisks {
   };
   // What bounds a sandbox here and now, for a probe.
   [[nodiscard]] Means look(bool best_effort) const;
+  // To be said at the start: that programs can fill the file system that the gateway's own records, in this
+  // directory, are on. Empty: they cannot.
+  [[nodiscard]] std::string warning(const std::string& records) const;
 
   struct Wanted {
     std::string id;

@@ -125,9 +125,14 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
   if (!as_root_)
     host_.log(ISOGATE_LOG_WARN, "relaxation: not started by root, all sandboxes share uid " +
                                     std::to_string(::geteuid()) + " and are apart by their containers alone");
-  if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0)
+  if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0) {
+    const std::string records(sdk::view(host_.abi().uids_dir));
+    if (const std::string warning = disks_.warning(records);
+        !warning.empty() && config_.workspace != Place::kVolume)
+      host_.log(ISOGATE_LOG_WARN, warning);
     sweeper_ = std::make_unique<TrashSweeper>(
         sandboxes_dir_, [host](const std::string& line) { host.log(ISOGATE_LOG_WARN, line); });
+  }
   pool_ = make_pool();
 }
 

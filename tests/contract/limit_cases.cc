@@ -173,6 +173,24 @@ void a_write_over_the_disk_limit_changes_nothing(World& w) {
   EXPECT_NE(metrics.text.find("isogate_disk_bytes{tenant="), std::string::npos) << metrics.text;
 }
 
+void the_sandboxes_of_a_tenant_have_so_much_disk_together(World& w) {
+  const std::string both =
+      "limits: {max_disk_mb_per_tenant: 20}\nbackends:\n  - name: " + w.backend + "\n    limits: ";
+  const auto own = w.another(both + "{disk_mb: 8, mode: best_effort}");
+  const Caller first(*own, "first"), second(*own, "second"), third(*own, "third");
+  if (!w.can("sandbox_limit_disk") && !w.can("sandbox_disk_advisory"))
+    return (void)EXPECT_TRUE(refused(first.exec("true"), 507, "quota_exceeded"))
+           << "a limit that nobody keeps";
+  EXPECT_EQ(first.out("echo 1"), "1\n");
+  EXPECT_EQ(second.out("echo 2"), "2\n");
+  const Answer refusal = third.exec("true");
+  EXPECT_TRUE(refused(refusal, 507, "quota_exceeded"));
+  EXPECT_NE(refusal.text.find("max_disk_mb_per_tenant"), std::string::npos) << refusal.text;
+  EXPECT_EQ(first.out("echo 1"), "1\n") << "those that are there go on";
+  EXPECT_TRUE(succeeded(second.call("DELETE", "/sandboxes/second?purge=true")));
+  EXPECT_EQ(third.out("echo 3"), "3\n");
+}
+
 const Case kLimitCases[] = {
     {"a_memory_limit_kills_and_says_so", 6, a_memory_limit_kills_and_says_so},
     {"a_limit_of_processes_holds", 6, a_limit_of_processes_holds},
@@ -183,6 +201,8 @@ const Case kLimitCases[] = {
     {"a_sandbox_limit_is_enforced_or_refuses_the_sandbox", 6,
      a_sandbox_limit_is_enforced_or_refuses_the_sandbox},
     {"a_write_over_the_disk_limit_changes_nothing", 6, a_write_over_the_disk_limit_changes_nothing},
+    {"the_sandboxes_of_a_tenant_have_so_much_disk_together", 6,
+     the_sandboxes_of_a_tenant_have_so_much_disk_together},
 };
 
 }  // namespace

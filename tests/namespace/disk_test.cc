@@ -106,6 +106,7 @@ TEST_P(DiskLimit, IsToldByProbeAndKeptWithItsSandbox) {
     const std::string told = Caller(*own, "").get("/backends").text;
     EXPECT_NE(told.find("sandbox_limit_disk"), std::string::npos) << told;
     EXPECT_NE(told.find("enforced by a file system of its own"), std::string::npos) << told;
+    EXPECT_EQ(own->log().find("can fill the file system"), std::string::npos) << own->log();
     EXPECT_EQ(Caller(*own, "a").out("echo kept > f; sync f; cat f"), "kept\n");
     own->signal(SIGKILL);
     own->wait(10);
@@ -138,6 +139,8 @@ TEST_F(DiskDefault, OneThatIsOnlyCountedIsSaidAloud) {
     GTEST_SKIP() << "the file system of the sandboxes has project quotas";
   EXPECT_NE(told.find("disk: 1024 MiB for each sandbox, advisory"), std::string::npos) << told;
   EXPECT_NE(told.find("sandbox_disk_advisory"), std::string::npos) << told;
+  EXPECT_NE(gateway().log().find("a program in a sandbox can fill the file system of"), std::string::npos)
+      << gateway().log();
   GatewayOptions options;
   options.yaml = "backends:\n  - name: namespace\n    config: {disk_mb: 64}\n";
   options.wait_ready = false;

@@ -470,14 +470,47 @@ asio::awaitable<void> Sandboxes::ask_for_disks(std::string tenant) {
   for (const auto& sandbox : open) {
     const auto channel = sandbox->open_in;
     if (channel == nullptr || !channel->open() || sandbox->changing) continue;
-    ipc::FileCall call;
-    call.call.request_id = "disk-use";
-    call.verb = ipc::FileVerb::kDiskUse;
-    call.sandbox_id = sandbox->row.sandbox_id;
-    const ipc::Reply reply = co_await channel->call(std::move(call));
-    if (const auto* use = std::get_if<ipc::DiskUse>(&reply.value)) sandbox->disk = *use;
-    if (reply.status == ISOGATE_UNSUPPORTED) sandbox->disk.reset();
+    co_await ask_for_disk(*sandbox, channel);
   }
+}
+
+asio::awaitable<void> Sandboxes::ask_for_disk(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel) {
+  ipc::FileCall call;
+  call.call.request_id = "disk-use";
+  call.verb = ipc::FileVerb::kDiskUse;
+  call.sandbox_id = sandbox.row.sandbox_id;
+  const ipc::Reply reply = co_await channel->call(std::move(call));
+  if (const auto* use = std::get_if<ipc::DiskUse>(&reply.value)) sandbox.disk = *use;
+  if (reply.status == ISOGATE_UNSUPPORTED) sandbox.disk.reset();
+}
+
+// Before a sandbox may have this much: whether all that its tenant's sandboxes may have stays within the
+// tenant's limit. Throws ApiError. What cannot be summed is too much.
+void Sandboxes::check_disk_of_tenant(const Sandbox& sandbox, std::optional<uint64_t> limit) const {
+  const auto before = sandbox.row.disk_limit_bytes;
+  if (most_disk_per_tenant_ == 0) return;
+  const auto refuse = [&](const std::string& why) {
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = "this tenant's sandboxes may have " +
+                              std::to_string(most_disk_per_tenant_ >> 20) +
+                              " MiB of disk together (limits.max_disk_mb_per_tenant), and " + why};
+  };
+  if (limit.value_or(0) == 0)
+    refuse("backend `" + sandbox.row.backend + "` sets this one no limit: configure limits.disk_mb of it");
+  if (before && (*before == 0 || *limit <= *before)) return;
+  uint64_t others = 0;
+  for (const auto& [id, other] : sandboxes_) {
+    if (other.get() == &sandbox || other->row.tenant != sandbox.row.tenant) continue;
+    const auto has = other->row.disk_limit_bytes;
+    if (!has && !other->row.was_accepted()) continue;
+    if (has.value_or(0) == 0)
+      refuse("that of agent `" + printable(other->row.agent_id, 70) +
+             "` has no limit that is known yet: use it once more, or end it");
+    others += *has;
+  }
+  if (*limit > most_disk_per_tenant_ || others > most_disk_per_tenant_ - *limit)
+    refuse("the others have " + std::to_string(others >> 20) + " MiB, this one would have " +
+           std::to_string(*limit >> 20) + "; end some with DELETE /sandboxes/{agent_id}?purge=true");
 }
 
 std::map<std::string, Sandboxes::DiskTotal> Sandboxes::disk_totals(const std::string& tenant) const {
@@ -522,6 +555,7 @@ asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const 
   std::exception_ptr failure;
   try {
     co_await check_evidence(sandbox, by, opened, wanted.request_id);
+    if (for_a_call) co_await ask_for_disk(sandbox, by.channel->shared_from_this());
     co_await accept(sandbox, by, opened, for_a_call);
   } catch (...) {
     failure = std::current_exception();
@@ -581,13 +615,19 @@ asio::awaitable<void> Sandboxes::accept(Sandbox& sandbox, const Opener& by, cons
                                         bool for_a_call) {
   SandboxRow& row = sandbox.row;
   const SandboxRow before = row;
+  auto disk = row.disk_limit_bytes;
+  if (for_a_call) {
+    disk = sandbox.disk ? std::optional<uint64_t>(sandbox.disk->limit_bytes) : std::nullopt;
+    check_disk_of_tenant(sandbox, disk);
+  }
   const bool changed = row.backend != by.config.name || row.handle != opened.handle ||
                        row.isolation != opened.isolation || row.uid != opened.uid ||
-                       row.state != SandboxRow::State::kActive;
+                       row.disk_limit_bytes != disk || row.state != SandboxRow::State::kActive;
   row.backend = by.config.name;
   row.handle = opened.handle;
   row.isolation = opened.isolation;
   row.uid = opened.uid;
+  row.disk_limit_bytes = disk;
   row.state = SandboxRow::State::kActive;
   if (for_a_call) row.last_used_ms = wall_clock_ms();
   if (!changed) co_return;

@@ -96,9 +96,11 @@ class Sandboxes {
   // What a sandbox tries to reach when it is measured: every TCP listener of this gateway.
   void add_listener(const std::string& address, uint32_t port);
 
-  void set_limits(size_t all, size_t per_tenant) {
+  // `disk_per_tenant`: bytes, 0 for no limit.
+  void set_limits(size_t all, size_t per_tenant, uint64_t disk_per_tenant) {
     most_ = all;
     most_per_tenant_ = per_tenant;
+    most_disk_per_tenant_ = disk_per_tenant;
   }
 
   // Opens it where needed. Throws ApiError.
@@ -147,6 +149,8 @@ class Sandboxes {
 
  private:
   boost::asio::awaitable<void> ask_for_disks(std::string tenant);
+  boost::asio::awaitable<void> ask_for_disk(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel);
+  void check_disk_of_tenant(const Sandbox& sandbox, std::optional<uint64_t> limit) const;
   std::shared_ptr<Sandbox> find_or_make(const std::string& id, const Wanted& wanted);
   void forget_if_unknown(const std::string& id);
   void forget(const std::string& id);
@@ -214,6 +218,7 @@ class Sandboxes {
   size_t reattaching_ = 0;
   std::unordered_set<std::string> stopping_idle_;  // backends
   size_t most_ = SIZE_MAX, most_per_tenant_ = SIZE_MAX;
+  uint64_t most_disk_per_tenant_ = 0;
   std::unordered_map<std::string, std::shared_ptr<Sandbox>> sandboxes_;  // by sandbox_id
   std::unordered_map<std::string, size_t> per_tenant_;
 };
