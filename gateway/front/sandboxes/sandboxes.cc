@@ -555,6 +555,7 @@ asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const 
   std::exception_ptr failure;
   try {
     co_await check_evidence(sandbox, by, opened, wanted.request_id);
+    sandbox.disk.reset();  // what another host said
     if (for_a_call) co_await ask_for_disk(sandbox, by.channel->shared_from_this());
     co_await accept(sandbox, by, opened, for_a_call);
   } catch (...) {
