@@ -13,6 +13,9 @@ Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisk
   DiskWorkspace opened;
   options.home = [&](int sandbox) -> Result<Workspace::Home> {
     auto disk = disks.open(wanted, sandbox);
+    if (!disk && wanted.to_close) {  // whatever is wrong with it, it can be ended
+      if (auto closed = disks.open_to_close(wanted, sandbox)) opened.disk = std::move(*closed);
+    }
     if (!disk) return disk.error();
     opened.disk = std::move(*disk);
     Fd directory(::fcntl(opened.disk->home(), F_DUPFD_CLOEXEC, 0));
@@ -23,6 +26,12 @@ Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisk
   auto workspace = Workspace::open(std::move(options), wanted.attach_only);
   if (workspace) {
     opened.workspace = std::move(*workspace);
+    return opened;
+  }
+  if (wanted.to_close && opened.disk != nullptr) {
+    Fd directory(::fcntl(opened.disk->home(), F_DUPFD_CLOEXEC, 0));
+    if (!directory) return os_error("cannot copy a descriptor", errno);
+    opened.workspace = Workspace::at(std::move(directory), nullptr);
     return opened;
   }
   if (there && !*there) {

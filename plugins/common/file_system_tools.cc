@@ -22,7 +22,8 @@ namespace isogate {
 namespace {
 
 constexpr const char* kFolders[] = {"/usr/sbin/", "/sbin/", "/usr/bin/", "/bin/"};
-constexpr std::chrono::seconds kPatience{120};  // for a check of a large image
+constexpr std::chrono::hours kPatience{
+    1};  // for a check of a large image; one that is killed leaves it damaged
 constexpr size_t kMostSaid = 400;
 constexpr int kMostLoops = 64;  // attempts, where others take free devices first
 
@@ -57,15 +58,17 @@ Said wait_for(pid_t pid, Pipe pipe) {
     break;
   }
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  pid_t ended = -1;
+  while ((ended = ::waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status)) said.exit_code = WEXITSTATUS(status);
+  if (ended == pid && WIFEXITED(status)) said.exit_code = WEXITSTATUS(status);
   std::replace_if(
       said.text.begin(), said.text.end(), [](char c) { return c < ' '; }, ' ');
   return said;
 }
 
-Result<Said> run(const char* tool, std::vector<std::string> arguments) {
+// It holds the lock of the image, too: nobody else takes one that a tool still works on.
+Result<Said> run(const char* tool, const Fd& image, std::vector<std::string> arguments) {
   const std::string program = found(tool);
   if (program.empty())
     return unsupported(std::string("there is no ") + tool + " on this host: install e2fsprogs");
@@ -82,6 +85,7 @@ Result<Said> run(const char* tool, std::vector<std::string> arguments) {
   ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&files, pipe->write.get(), 1);
   ::posix_spawn_file_actions_adddup2(&files, pipe->write.get(), 2);
+  ::posix_spawn_file_actions_adddup2(&files, image.get(), 3);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none, all;
@@ -103,10 +107,10 @@ Error said_no(const char* tool, const Said& said, isogate_status status, const s
   return {status, 0, std::string(tool) + " " + how + ": " + said.text + remedy};
 }
 
-Result<void> check(const std::string& path, bool forced) {
+Result<void> check(const std::string& path, const Fd& image, bool forced) {
   std::vector<std::string> arguments = {"-p", path};
   if (forced) arguments.insert(arguments.begin(), "-f");
-  const auto said = run("e2fsck", std::move(arguments));
+  const auto said = run("e2fsck", image, std::move(arguments));
   if (!said) return said.error();
   if (said->exit_code == 0 || said->exit_code == 1) return {};  // 1: it was repaired
   return said_no(
@@ -144,12 +148,26 @@ std::string why_no_loop_file_systems() {
   return "";
 }
 
+bool is_file_system_of(const Fd& image, uint64_t bytes) {
+  // Of its superblock: the count of blocks, their size, and whether the count has a second half.
+  unsigned char block[1024];
+  if (::pread(image.get(), block, sizeof block, 1024) != static_cast<ssize_t>(sizeof block)) return false;
+  const auto number = [&](size_t at) {
+    return static_cast<uint64_t>(block[at]) | static_cast<uint64_t>(block[at + 1]) << 8 |
+           static_cast<uint64_t>(block[at + 2]) << 16 | static_cast<uint64_t>(block[at + 3]) << 24;
+  };
+  constexpr uint64_t kMagic = 0xEF53, k64Bit = 0x80;
+  if ((number(56) & 0xFFFF) != kMagic || number(24) > 6) return false;
+  const uint64_t high = (number(96) & k64Bit) != 0 ? number(336) : 0;
+  return ((high << 32) | number(4)) << (10 + number(24)) == bytes;
+}
+
 Result<void> make_file_system(const std::string& path, const Fd& image, uint64_t bytes) {
   if (::ftruncate(image.get(), static_cast<off_t>(bytes)) != 0)
     return os_error("cannot make a disk image of " + std::to_string(bytes) + " bytes", errno);
-  const auto said =
-      run("mkfs.ext4", {"-q", "-F", "-m", "0", "-i", std::to_string(kBytesPerInode), "-E",
-                        "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", path});
+  const auto said = run("mkfs.ext4", image,
+                        {"-q", "-F", "-m", "0", "-i", std::to_string(kBytesPerInode), "-E",
+                         "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", path});
   if (!said) return said.error();
   if (said->exit_code != 0) return said_no("mkfs.ext4", *said, ISOGATE_IO, "");
   return {};
@@ -159,14 +177,19 @@ Result<void> check_and_fit(const std::string& path, const Fd& image, uint64_t by
   struct stat info {};
   if (::fstat(image.get(), &info) != 0) return os_error("cannot look at the disk image", errno);
   const auto size = static_cast<uint64_t>(info.st_size);
-  if (auto checked = check(path, size != bytes); !checked || size == bytes) return checked;
+  const bool fits = size == bytes && is_file_system_of(image, bytes);
+  if (auto checked = check(path, image, !fits); !checked || fits) return checked;
   if (size < bytes && ::ftruncate(image.get(), static_cast<off_t>(bytes)) != 0)
     return os_error("cannot grow the disk image", errno);
-  const auto said = run("resize2fs", {path, std::to_string(bytes / 1024) + "K"});
+  const auto said = run("resize2fs", image, {path, std::to_string(bytes / 1024) + "K"});
   if (!said) return said.error();
-  if (said->exit_code != 0)
-    return said_no("resize2fs", *said, ISOGATE_UNSUPPORTED,
-                   "; its files do not fit a disk_mb of " + std::to_string(bytes >> 20) + ": raise it");
+  if (said->exit_code != 0) {
+    const bool too_small = said->exit_code > 0 && size > bytes;
+    return said_no("resize2fs", *said, too_small ? ISOGATE_UNSUPPORTED : ISOGATE_IO,
+                   too_small
+                       ? "; its files do not fit a disk_mb of " + std::to_string(bytes >> 20) + ": raise it"
+                       : "; the disk of the sandbox cannot be made " + std::to_string(bytes >> 20) + " MiB");
+  }
   if (size > bytes && ::ftruncate(image.get(), static_cast<off_t>(bytes)) != 0)
     return os_error("cannot shrink the disk image", errno);
   return {};

@@ -16,6 +16,9 @@ std::string why_no_loop_file_systems();
 // In the empty file at `path`, also open as `image` (borrowed): sparse, `bytes` long.
 Result<void> make_file_system(const std::string& path, const Fd& image, uint64_t bytes);
 
+// Whether the image has an ext4 of this size, as its superblock says.
+bool is_file_system_of(const Fd& image, uint64_t bytes);
+
 // e2fsck -p, and resize2fs where the size is another one. Nothing has it mounted. ISOGATE_IO where an
 // operator has to repair it; ISOGATE_UNSUPPORTED where its files do not fit the size.
 Result<void> check_and_fit(const std::string& path, const Fd& image, uint64_t bytes);

@@ -51,7 +51,7 @@ void HostBackend::start_sweeper() {
   if ((host_.flags & ISOGATE_HOST_PROBE_ONLY) != 0) return;
   if (const std::string warning = disks_.warning(std::string(view(host_.uids_dir))); !warning.empty())
     log(ISOGATE_LOG_WARN, warning);
-  disks_.sweep([this](const std::string& line) { log(ISOGATE_LOG_WARN, line); });
+  disks_.sweep(name_, [this](const std::string& line) { log(ISOGATE_LOG_WARN, line); });
   sweeper_ = std::make_unique<TrashSweeper>(sandboxes_dir_,
                                             [this](const std::string& line) { log(ISOGATE_LOG_WARN, line); });
 }

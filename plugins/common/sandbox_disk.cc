@@ -30,12 +30,14 @@ namespace {
 constexpr uint64_t kMebibyte = 1u << 20;
 constexpr uint64_t kLeastDiskMb = 8, kMostDiskMb = 1u << 30;  // an ext4 needs as much
 constexpr const char *kImage = "disk.img", *kNewImage = "disk.new", *kMountPoint = "disk",
-                     *kFsFile = "workspace_fs";
+                     *kFsFile = "workspace_fs", *kProjectFile = "project";
 constexpr std::chrono::milliseconds kLookAgain{20};
 constexpr int kLooks = 250;  // 5 s in all
 
-// Of all gateways of this host uids are unique, and so are these.
-constexpr uint32_t kProjectBase = 0x49530000;
+// Of all gateways of this host uids are unique, and so are these: of one uid there are several, since what a
+// purge has not removed yet is still in the last one.
+constexpr uint32_t kProjectBase = 0x49530000, kProjectStep = 0x20000;
+constexpr int kProjectsOfUid = 64;
 
 constexpr Kept kToMount[] = {{21, "SYS_ADMIN", "mount a file system of a sandbox's own"}};
 
@@ -43,11 +45,12 @@ const char* name_of(WorkspaceFs fs) {
   return fs == WorkspaceFs::kLoop ? "loop" : fs == WorkspaceFs::kTmpfs ? "tmpfs" : "directory";
 }
 
-Result<void> lock_soon(const Fd& file, const std::string& what) {
+// `busy`: the errno of what is in use.
+Result<void> lock_soon(const Fd& file, const std::string& what, int busy) {
   for (int looks = 0; ::flock(file.get(), LOCK_EX | LOCK_NB) != 0; ++looks) {
     if (errno != EWOULDBLOCK) return os_error("cannot lock " + what, errno);
     if (looks == kLooks)
-      return Error{ISOGATE_UNAVAILABLE, EBUSY,
+      return Error{ISOGATE_UNAVAILABLE, busy,
                    what +
                        " is still in use: another backend host, or a process held "
                        "back by the kernel, has it open; try again"};
@@ -153,10 +156,18 @@ std::string why_no_disk(const std::string& whose, const DiskPolicy& policy) {
 }
 
 SandboxDisk::~SandboxDisk() {
-  if (!mounted_ || fs_ != WorkspaceFs::kLoop) return;
+  if (mount_ != Mount::kOwn || fs_ != WorkspaceFs::kLoop) return;
   fstrim_range all = {0, UINT64_MAX, 0};  // what was removed in it is no part of the image any more
   if (::syncfs(home_.get()) == 0) (void)::ioctl(home_.get(), FITRIM, &all);
   (void)unmount(path_).ok();
+}
+
+void SandboxDisk::leave() {
+  if (mount_ == Mount::kOwn) mount_ = Mount::kLeft;
+}
+
+void SandboxDisk::hold() {
+  if (mount_ == Mount::kLeft) mount_ = Mount::kOwn;
 }
 
 void SandboxDisk::moved(const std::string& sandboxes_dir, const std::string& id, Fd lock) {
@@ -189,9 +200,9 @@ Result<void> SandboxDisk::release() {
     if (auto done = limit_project(home_.get(), project_, 0); !done) return done;
     project_ = 0;
   }
-  if (!mounted_) return {};
+  if (mount_ == Mount::kNone) return {};
   if (auto done = unmount(path_); !done) return done;
-  mounted_ = false;
+  mount_ = Mount::kNone;
   return {};
 }
 
@@ -256,7 +267,7 @@ std::string SandboxDisks::warning(const std::string& records) const {
          "backend's config, or mount that file system with project quotas (prjquota)";
 }
 
-void SandboxDisks::sweep(const Notice& notice) const {
+void SandboxDisks::sweep(std::string_view backend, const Notice& notice) const {
   const auto sandboxes = open_state_directory(sandboxes_dir_);
   if (!sandboxes || !as_root_) return;
   DirReader reader;
@@ -267,6 +278,8 @@ void SandboxDisks::sweep(const Notice& notice) const {
       if (!is_sandbox_id(each.text)) continue;
       const auto sandbox = open_sandbox_directory(sandboxes->get(), each.text);
       if (!sandbox || !is_mount_point(sandbox->get(), kMountPoint)) continue;
+      const auto whose = read_state_file(sandbox->get(), kBackendFile);
+      if (!whose || *whose != backend) continue;  // what another one left may be in use
       if (::faccessat(sandbox->get(), kImage, F_OK, AT_SYMLINK_NOFOLLOW) != 0) continue;  // a tmpfs: it stays
       if (::flock(sandbox->get(), LOCK_EX | LOCK_NB) != 0) continue;                      // open elsewhere
       if (auto done = unmount(sandboxes_dir_ + "/" + each.text + "/" + kMountPoint); !done)
@@ -291,11 +304,7 @@ Result<std::unique_ptr<SandboxDisk>> SandboxDisks::open(const Wanted& wanted, in
     done = open_directory(wanted, sandbox, bytes, *disk);
   } else {
     disk->path_ += std::string("/") + kMountPoint;
-    if (!wanted.locked) {
-      disk->lock_ = Fd(::openat(sandbox, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      if (!disk->lock_) return os_error("cannot open the sandbox's directory", errno);
-      if (auto locked = lock_soon(disk->lock_, "the sandbox"); !locked) return locked.error();
-    }
+    if (auto locked = lock(wanted, sandbox, *disk); !locked) return locked.error();
     if (::mkdirat(sandbox, kMountPoint, 0700) != 0 && errno != EEXIST)
       return os_error("cannot make the place of the sandbox's file system", errno);
     done = policy_.fs == WorkspaceFs::kLoop ? open_loop(wanted, sandbox, bytes, *disk)
@@ -305,13 +314,60 @@ Result<std::unique_ptr<SandboxDisk>> SandboxDisks::open(const Wanted& wanted, in
   return disk;
 }
 
+Result<void> SandboxDisks::lock(const Wanted& wanted, int sandbox, SandboxDisk& disk) const {
+  if (wanted.locked) return {};
+  disk.lock_ = Fd(::openat(sandbox, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!disk.lock_) return os_error("cannot open the sandbox's directory", errno);
+  return lock_soon(disk.lock_, "the sandbox", EBUSY);
+}
+
+Result<std::unique_ptr<SandboxDisk>> SandboxDisks::open_to_close(const Wanted& wanted, int sandbox) const {
+  std::unique_ptr<SandboxDisk> disk(new SandboxDisk);
+  disk->path_ = sandboxes_dir_ + "/" + wanted.id;
+  if (auto locked = lock(wanted, sandbox, *disk); !locked) return locked.error();
+  disk->home_ = Fd(::openat(sandbox, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!disk->home_) return os_error("cannot open the sandbox's directory", errno);
+  if (is_mount_point(sandbox, kMountPoint)) {
+    const bool image = ::faccessat(sandbox, kImage, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    disk->fs_ = image ? WorkspaceFs::kLoop : WorkspaceFs::kTmpfs;
+    disk->path_ += std::string("/") + kMountPoint;
+    disk->mount_ = SandboxDisk::Mount::kLeft;
+  }
+  return disk;
+}
+
+// The one that is recorded, else one that is free.
+Result<uint32_t> SandboxDisks::project_of(int sandbox, uint32_t uid) {
+  const auto recorded = read_state_file(sandbox, kProjectFile);
+  if (!recorded) return recorded.error();
+  for (int i = 0; i < kProjectsOfUid; ++i) {
+    const uint32_t project = kProjectBase + uid + static_cast<uint32_t>(i) * kProjectStep;
+    if (recorded->has_value()) {
+      if (**recorded == std::to_string(project)) return project;
+      continue;
+    }
+    const auto unused = is_unused_project(sandbox, project);
+    if (!unused) return unused.error();
+    if (!*unused) continue;
+    if (auto made = create_state_file(sandbox, kProjectFile, std::to_string(project)); !made)
+      return made.error();
+    return project;
+  }
+  if (recorded->has_value())
+    return Error{ISOGATE_INTERNAL, 0, "the sandbox's `project` file names no project of its uid"};
+  return Error{ISOGATE_UNAVAILABLE, EAGAIN,
+               "what was purged of this agent is still being removed; try again"};
+}
+
 Result<void> SandboxDisks::open_directory(const Wanted& wanted, int sandbox, uint64_t bytes,
                                           SandboxDisk& disk) {
   disk.home_ = Fd(::openat(sandbox, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!disk.home_) return os_error("cannot open the sandbox's directory", errno);
   const auto kernel = projects(sandbox);
   if (kernel && wanted.identity.change) {
-    disk.project_ = kProjectBase + wanted.identity.uid;
+    const auto project = project_of(sandbox, wanted.identity.uid);
+    if (!project) return project.error();
+    disk.project_ = *project;
     if (auto assigned = assign_project(sandbox, disk.project_); !assigned) return assigned;
     if (auto limited = limit_project(sandbox, disk.project_, bytes); !limited) return limited;
     disk.quota_ = project_quota(Fd(::fcntl(disk.home_.get(), F_DUPFD_CLOEXEC, 0)), disk.project_);
@@ -333,9 +389,8 @@ Result<void> SandboxDisks::open_directory(const Wanted& wanted, int sandbox, uin
 namespace {
 
 bool is_image_of(int sandbox, uint64_t bytes) {
-  struct stat info {};
-  return ::fstatat(sandbox, kImage, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
-         static_cast<uint64_t>(info.st_size) == bytes;
+  const Fd image(::openat(sandbox, kImage, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  return image && is_file_system_of(image, bytes);
 }
 
 // Makes the image, or fits it to the size; locked from then on, by the loop device too.
@@ -346,7 +401,7 @@ Result<Fd> ready_image(const std::string& directory, int sandbox, uint64_t bytes
   if (!image && errno != ENOENT) return os_error("cannot open the sandbox's disk image", errno);
   if (!image && attach_only) return lost();
   if (image) {
-    if (auto locked = lock_soon(image, "the sandbox's disk image"); !locked) return locked.error();
+    if (auto locked = lock_soon(image, "the sandbox's disk image", ETXTBSY); !locked) return locked.error();
     if (auto fit = check_and_fit(path, image, bytes); !fit) return fit.error();
     return image;
   }
@@ -354,7 +409,7 @@ Result<Fd> ready_image(const std::string& directory, int sandbox, uint64_t bytes
   image = Fd(::openat(sandbox, kNewImage, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!image) return os_error("cannot make the sandbox's disk image", errno);
   auto done = make_file_system(directory + "/" + kNewImage, image, bytes);
-  if (done) done = lock_soon(image, "the sandbox's disk image");
+  if (done) done = lock_soon(image, "the sandbox's disk image", ETXTBSY);
   if (done && ::renameat2(sandbox, kNewImage, sandbox, kImage, RENAME_NOREPLACE) != 0)
     done = os_error("cannot place the sandbox's disk image", errno);
   if (!done) {
@@ -369,7 +424,7 @@ Result<Fd> ready_image(const std::string& directory, int sandbox, uint64_t bytes
 
 void SandboxDisks::use_loop(Fd home, uint64_t bytes, SandboxDisk& disk) {
   disk.home_ = std::move(home);
-  disk.mounted_ = true;
+  disk.mount_ = SandboxDisk::Mount::kOwn;
   disk.enforced_bytes_ = bytes;
   disk.quota_ = file_system_quota(Fd(::fcntl(disk.home_.get(), F_DUPFD_CLOEXEC, 0)));
 }
@@ -381,6 +436,7 @@ Result<void> SandboxDisks::open_loop(const Wanted& wanted, int sandbox, uint64_t
       auto home = open_mounted(sandbox, EXT4_SUPER_MAGIC);
       if (!home) return home.error();
       use_loop(std::move(*home), bytes, disk);
+      disk.leave();
       return {};
     }
     if (auto gone = unmount(disk.path_); !gone) return gone;
@@ -428,7 +484,7 @@ Result<void> SandboxDisks::open_tmpfs(const Wanted& wanted, int sandbox, uint64_
     return done;
   }
   disk.home_ = std::move(*home);
-  disk.mounted_ = true;
+  disk.mount_ = SandboxDisk::Mount::kOwn;
   disk.enforced_bytes_ = bytes;
   disk.quota_ = file_system_quota(Fd(::fcntl(disk.home_.get(), F_DUPFD_CLOEXEC, 0)));
   return {};

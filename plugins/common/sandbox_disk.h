@@ -2,13 +2,14 @@
 //
 //   directory  its files lie on the file system of the state directory: bounded by a project quota where that
 //              has them, else counted (runner/files/disk_quota.h)
-//   loop       <sandbox>/disk.img, a sparse ext4 of its own, checked and mounted at <sandbox>/disk at each open
-//   tmpfs      a tmpfs at <sandbox>/disk, which lasts until it is purged or this host ends
+//   loop       <sandbox>/disk.img, a sparse ext4 of its own, checked and mounted at <sandbox>/disk at each
+//   open tmpfs      a tmpfs at <sandbox>/disk, which lasts until it is purged or this host ends
 //
 // Of loop, the lock that the kernel's loop device keeps on the image tells whether anything still uses it;
 // one on the sandbox's directory tells whether a backend host has it open. What a host that died has left
 // mounted is unmounted by the next start or open. A step that fails leaves nothing mounted, and no new image.
-// SandboxDisks: any thread. SandboxDisk: one at a time, but for quota().
+// What cannot be opened any more can be closed and purged. SandboxDisks: any thread. SandboxDisk: one at a
+// time, but for quota().
 #pragma once
 
 #include <functional>
@@ -47,7 +48,7 @@ std::string why_no_disk(const std::string& whose, const DiskPolicy& policy);
 
 class SandboxDisk {
  public:
-  ~SandboxDisk();  // unmounts a loop file system
+  ~SandboxDisk();  // unmounts a loop file system that is its own
   SandboxDisk(const SandboxDisk&) = delete;
   SandboxDisk& operator=(const SandboxDisk&) = delete;
 
@@ -61,8 +62,10 @@ class SandboxDisk {
   void add_to(isogate_evidence& evidence) const;
   // ISOGATE_UNSUPPORTED: it is neither limited nor counted.
   Result<isogate_disk_use> use() const;
-  // What outlives this process uses it: what is mounted stays, for an open() that keeps it.
-  void leave() { mounted_ = false; }
+  // What outlives this process uses what is mounted: it stays, for an open() that keeps it. So it does until
+  // hold(), where this one found it mounted.
+  void leave();
+  void hold();
   // The sandbox's directory was renamed to <sandboxes_dir>/<id>; `lock` of it (flock(2)) is this one's now.
   void moved(const std::string& sandboxes_dir, const std::string& id, Fd lock);
   // Before the sandbox is purged: nothing of it is mounted then, or in the kernel's table of quotas.
@@ -76,7 +79,7 @@ class SandboxDisk {
   std::string path_;
   Fd lock_;  // of the sandbox's directory
   Fd home_;
-  bool mounted_ = false;
+  enum class Mount { kNone, kOwn, kLeft } mount_ = Mount::kNone;
   uint32_t project_ = 0;  // 0: none
   uint64_t enforced_bytes_ = 0;
   std::shared_ptr<DiskQuota> quota_;
@@ -90,8 +93,8 @@ class SandboxDisks {
       : sandboxes_dir_(std::move(sandboxes_dir)), as_root_(as_root), policy_(policy) {}
   void set_policy(const DiskPolicy& policy) { policy_ = policy; }  // before all else
 
-  // Unmounts what a backend host that died has left. Once, at the start.
-  void sweep(const Notice& notice) const;
+  // Unmounts what a backend host that died has left of this backend. Once, at the start.
+  void sweep(std::string_view backend, const Notice& notice) const;
 
   struct Means {
     bool enforced = false;  // a limit, if there is one
@@ -114,18 +117,23 @@ class SandboxDisks {
     uint64_t asked_bytes = 0;  // 0: as the policy says
     bool best_effort = false;
     bool attach_only = false;
-    bool keep = false;    // what is mounted, and as large as wanted, may be in use and stays so
-    bool locked = false;  // whoever asks holds a lock on the sandbox's directory
+    bool to_close = false;  // where it cannot be opened, nothing but its end follows
+    bool keep = false;      // what is mounted, and as large as wanted, may be in use and stays so
+    bool locked = false;    // whoever asks holds a lock on the sandbox's directory
   };
-  // `sandbox`: its directory (O_RDONLY, borrowed). ISOGATE_UNAVAILABLE with EBUSY where something has it
-  // open. ISOGATE_UNSUPPORTED where the limit could only be advisory and that is not enough;
-  // ISOGATE_SANDBOX_LOST where attach_only finds no file system.
+  // `sandbox`: its directory (O_RDONLY, borrowed). ISOGATE_UNAVAILABLE with EBUSY where another host has it
+  // open, with ETXTBSY where something uses its image. ISOGATE_UNSUPPORTED where the limit could only be
+  // advisory and that is not enough; ISOGATE_SANDBOX_LOST where attach_only finds no file system.
   Result<std::unique_ptr<SandboxDisk>> open(const Wanted& wanted, int sandbox);
+  // The same of one that open() refuses, for its end alone: without a limit, and mounted or not.
+  Result<std::unique_ptr<SandboxDisk>> open_to_close(const Wanted& wanted, int sandbox) const;
   // Of a sandbox that is purged without having been opened.
   Result<void> unmount_left(const std::string& id, int sandbox) const;
 
  private:
   [[nodiscard]] Result<void> projects(int directory) const;
+  static Result<uint32_t> project_of(int sandbox, uint32_t uid);
+  Result<void> lock(const Wanted& wanted, int sandbox, SandboxDisk& disk) const;
   Result<void> open_directory(const Wanted& wanted, int sandbox, uint64_t bytes, SandboxDisk& disk);
   Result<void> open_loop(const Wanted& wanted, int sandbox, uint64_t bytes, SandboxDisk& disk) const;
   static void use_loop(Fd home, uint64_t bytes, SandboxDisk& disk);

@@ -312,10 +312,13 @@ Container Backend::recorded_container(const std::string& id, uint32_t uid) {
 }
 
 DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandbox_spec& spec,
-                                      const OpenCall& asked, const Identity& identity) {
+                                      const OpenCall& asked, bool to_close, const Identity& identity) {
   const uint64_t flags = host_.abi().flags;
-  SandboxDisks::Wanted wanted{
-      .id = asked.id, .identity = identity, .attach_only = asked.attach_only, .keep = true};
+  SandboxDisks::Wanted wanted{.id = asked.id,
+                              .identity = identity,
+                              .attach_only = asked.attach_only,
+                              .to_close = to_close,
+                              .keep = true};
   wanted.asked_bytes = wanted_limits(spec).get(ISOGATE_LIMIT_DISK_BYTES);
   wanted.best_effort =
       (flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0 || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
@@ -323,7 +326,7 @@ DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandb
     return open_disk_workspace(disks_, wanted, {sandboxes_dir_, asked.id, identity, nullptr, false, name_});
   };
   auto opened = attempt();
-  if (!opened && opened.error().os_errno == EBUSY) {
+  if (!opened && opened.error().os_errno == ETXTBSY) {  // by a container whose mount is gone
     recorded_container(asked.id, as_root_ ? identity.uid : ::geteuid()).end(call);
     opened = attempt();
   }
@@ -361,6 +364,17 @@ void Backend::re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec,
   container.re_attach(call);
 }
 
+// Where its workspace lies may only be known since it was made: a limit that was asked for holds there, or it
+// ends.
+bool Backend::open_enforced(Container& container, const isogate_sandbox_spec& spec, const sdk::Call& call) {
+  const bool adopted = container.open(call);
+  const auto obstacle =
+      (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0 ? "" : look_at_disks(services()).obstacle;
+  if (obstacle.empty()) return adopted;
+  container.end(call);
+  throw sdk::Error(ISOGATE_UNSUPPORTED, obstacle);
+}
+
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& given,
                                             isogate_sandbox_info& info) {
   isogate_sandbox_spec spec = given;
@@ -383,7 +397,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     identity = {true, uid, uid};
   }
   const uint32_t uid = as_root_ ? identity.uid : ::geteuid();
-  auto [disk, workspace] = open_workspace(call, spec, asked, identity);
+  auto [disk, workspace] = open_workspace(call, spec, asked, to_close, identity);
   Fd gate = or_throw(Workspace::beside(sandboxes_dir_, asked.id, kGateDirectory, {}, 0755));
   Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
@@ -398,11 +412,12 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     else if (to_close)
       adopted = container->attach(refusal, call);
     else
-      adopted = container->open(call);
+      adopted = open_enforced(*container, spec, call);
   } catch (...) {
     if (!workspace->attached() || container->is_unproven()) undo(home, container, !workspace->attached());
     throw;
   }
+  home.disk->hold();
   info.flags = (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0) | (adopted ? 0 : ISOGATE_SANDBOX_FRESH);
   return sandbox_of(around, std::move(home), std::move(container), info);
 }

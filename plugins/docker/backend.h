@@ -55,7 +55,8 @@ class Backend : public sdk::Backend {
   // The workspace in what bounds it. A container that an earlier host has left in one of another size is
   // ended.
   DiskWorkspace open_workspace(const sdk::Call& call, const isogate_sandbox_spec& spec, const OpenCall& asked,
-                               const Identity& identity);
+                               bool to_close, const Identity& identity);
+  bool open_enforced(Container& container, const isogate_sandbox_spec& spec, const sdk::Call& call);
   // Of a container that is only to be ended.
   Container recorded_container(const std::string& id, uint32_t uid);
   void re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const;

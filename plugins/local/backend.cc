@@ -147,8 +147,12 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
   const auto identity = identity_of(spec);
   if (!identity) return identity.error();
   const bool best_effort = limits_best_effort() || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
-  auto opened = open_workspace(
-      {call->id, *identity, asked->get(ISOGATE_LIMIT_DISK_BYTES), best_effort, call->attach_only});
+  auto opened = open_workspace({.id = call->id,
+                                .identity = *identity,
+                                .asked_bytes = asked->get(ISOGATE_LIMIT_DISK_BYTES),
+                                .best_effort = best_effort,
+                                .attach_only = call->attach_only,
+                                .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0});
   if (!opened) return opened.error();
   info.isolation = ISOGATE_ISOLATION_NONE;
   info.flags = opened->workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;

@@ -354,7 +354,12 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
   if (auto ended = check_ended(id); !ended) return ended.error();
   auto identity = identity_of(spec);
   if (!identity) return identity.error();
-  auto opened = open_workspace({id, *identity, bounds->disk_bytes, bounds->best_effort, call->attach_only});
+  auto opened = open_workspace({.id = id,
+                                .identity = *identity,
+                                .asked_bytes = bounds->disk_bytes,
+                                .best_effort = bounds->best_effort,
+                                .attach_only = call->attach_only,
+                                .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0});
   if (!opened) return opened.error();
   auto& [disk, workspace] = *opened;
   const auto site = enclosure_of(id, *identity, *bounds, *workspace);

@@ -60,7 +60,9 @@ bool is_bound(int workspace, const Options& options) {
   if (options.disk_bound == DiskBound::counted) return false;
   constexpr uint64_t kBlock = 4096;  // to which a limit is rounded
   struct statvfs info {};
-  if (::fstatvfs(workspace, &info) != 0 || info.f_blocks * info.f_frsize > options.disk_limit + kBlock)
+  uint64_t size = 0;
+  if (::fstatvfs(workspace, &info) != 0 || info.f_blocks == 0 || info.f_frsize == 0 ||
+      __builtin_mul_overflow(info.f_blocks, info.f_frsize, &size) || size - 1 >= options.disk_limit + kBlock)
     return false;
   if (options.disk_bound == DiskBound::kernel) return true;
   struct stat own {};
@@ -78,6 +80,10 @@ Result<void> Place::open_disk(const Options& options) {
   if (options.disk_limit == 0) return {};
   Fd directory(
       ::openat(AT_FDCWD, options.workspace.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  // Its owner has closed it to itself: only the gateway's own writes are counted then.
+  if (!directory && errno == EACCES)
+    directory =
+        Fd(::openat(AT_FDCWD, options.workspace.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory) return os_error("cannot open the workspace `" + options.workspace + "`", errno);
   const bool bound = is_bound(directory.get(), options);
   if (bound) disk_enforced_ = options.disk_limit;

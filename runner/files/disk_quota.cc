@@ -37,11 +37,12 @@ constexpr int PRJQUOTA = 2;
 
 constexpr uint64_t kBlock = 1024;  // of dqb_bhardlimit
 constexpr size_t kDeepest = 64;    // directories open at a time
-constexpr uint64_t kMostCounted = 200'000;
-// A count waits so long for others to share it, and nothing is counted for nine times as long as the last one
-// took.
+constexpr uint64_t kMostCounted = 200'000, kMostOfAny = 1'000'000;
+// A count waits so long for others to share it, and no sandbox is counted again for nine times as long as its
+// last count took.
 constexpr std::chrono::milliseconds kGather{100};
 constexpr int kRest = 9;
+constexpr std::chrono::seconds kLongestRest{60};
 
 long project_call(int directory, int command, uint32_t project, void* data) {
   return ::syscall(SYS_quotactl_fd, directory, QCMD(static_cast<unsigned>(command), PRJQUOTA), project, data);
@@ -115,9 +116,10 @@ class FileSystemQuota final : public DiskQuota {
   Result<DiskUse> use() override {
     struct statvfs info {};
     if (::fstatvfs(directory_.get(), &info) != 0) return os_error("cannot look at a file system", errno);
-    DiskUse use;
+    if (info.f_blocks == 0) return unsupported("a file system does not say how large it is");
+    DiskUse use;  // without what is reserved for root
     use.used_bytes = (info.f_blocks - info.f_bfree) * info.f_frsize;
-    use.limit_bytes = info.f_blocks * info.f_frsize;
+    use.limit_bytes = use.used_bytes + info.f_bavail * info.f_frsize;
     use.used_files = info.f_files - info.f_ffree;
     use.limit_files = info.f_files;
     use.enforced = true;
@@ -150,6 +152,7 @@ Result<void> assign_project(int directory, uint32_t project) {
   if (is_in_project(directory, project)) return {};
   Result<void> done;
   const bool whole = walk(directory, [&](int parent, const std::string& name, const struct stat& info) {
+    if (!done) return false;
     if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) return true;
     const Fd file(resolve_child(parent, name, O_RDONLY | O_NONBLOCK | O_NOCTTY));
     done = file ? set_project(file.get(), project, S_ISDIR(info.st_mode))
@@ -161,6 +164,14 @@ Result<void> assign_project(int directory, uint32_t project) {
     return unsupported("its directories are deeper than " + std::to_string(kDeepest) +
                        ", so that not all of it can be counted");
   return set_project(directory, project, true);  // last: it says that all is done
+}
+
+Result<bool> is_unused_project(int directory, uint32_t project) {
+  if_dqblk found = {};
+  if (project_call(directory, Q_GETQUOTA, project, &found) == 0)
+    return found.dqb_curspace == 0 && found.dqb_curinodes == 0;
+  if (errno == ENOENT || errno == ESRCH) return true;  // nothing was ever in it
+  return os_error("cannot read a project quota", errno);
 }
 
 Result<void> limit_project(int directory, uint32_t project, uint64_t bytes) {
@@ -190,9 +201,9 @@ std::shared_ptr<DiskQuota> file_system_quota(Fd directory) {
 class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_from_this<Counted> {
  public:
   Counted(DiskCounter& counter, Fd directory, uint64_t limit, bool empty)
-      : counter_(counter), directory_(std::move(directory)), stale_(!empty) {
+      : counter_(counter), directory_(std::move(directory)), counted_(empty), stale_(!empty) {
     use_.limit_bytes = limit;
-    use_.limit_files = limit / kBytesPerInode;
+    use_.limit_files = std::max<uint64_t>(limit / kBytesPerInode, 1);
     use_.exact = empty;
   }
 
@@ -204,11 +215,37 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     return use;
   }
 
-  void wrote(int64_t bytes) override {
+  Result<DiskUse> known() override {
+    {
+      const std::lock_guard first(counting_);
+      std::unique_lock lock(mutex_);
+      if (!counted_) {
+        lock.unlock();
+        walk_and_keep();
+      }
+    }
+    return use();
+  }
+
+  Result<void> take(uint64_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    const uint64_t taken = use_.used_bytes + held_;
+    if (taken > use_.limit_bytes || bytes > use_.limit_bytes - taken || use_.used_files >= use_.limit_files)
+      return os_error("cannot write", EDQUOT);
+    held_ += bytes;
+    return {};
+  }
+
+  void give_back(uint64_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    held_ -= std::min(held_, bytes);
+  }
+
+  void wrote(int64_t bytes, int64_t files) override {
     const std::lock_guard lock(mutex_);
     since_ += bytes;
-    use_.used_bytes =
-        static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(use_.used_bytes) + bytes));
+    use_.used_bytes = plus(use_.used_bytes, bytes);
+    use_.used_files = plus(use_.used_files, files);
   }
 
   void changed() override {
@@ -217,54 +254,77 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     ask();
   }
 
-  // What is written meanwhile may be counted or not: it is added, so that what is said is rather more.
   void count() {
-    {
-      const std::lock_guard lock(mutex_);
-      asked_ = false;
-      stale_ = false;
-      since_ = 0;
-    }
-    uint64_t bytes = 0, files = 0;
-    const bool whole = walk(directory_.get(), [&](int, const std::string&, const struct stat& info) {
-      bytes += static_cast<uint64_t>(info.st_blocks) * 512;
-      return ++files < kMostCounted;
-    });
-    const std::lock_guard lock(mutex_);
-    use_.used_bytes = bytes + static_cast<uint64_t>(std::max<int64_t>(0, since_));
-    use_.used_files = files;
-    use_.exact = whole;
+    const std::lock_guard one(counting_);
+    walk_and_keep();
   }
 
  private:
+  static uint64_t plus(uint64_t to, int64_t change) {
+    return static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(to) + change));
+  }
+
+  // What is staged is in the walk, and held: it counts once. Where anything was written meanwhile, it may be
+  // in the walk or not: it is added, so that what is said is rather more, and counted anew.
+  void walk_and_keep() {
+    const auto begun = Clock::now();
+    uint64_t held = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      asked_ = stale_ = false;
+      since_ = 0;
+      held = held_;
+    }
+    uint64_t bytes = 0, files = 0;
+    const uint64_t most = std::clamp(use_.limit_files + 1, kMostCounted, kMostOfAny);
+    const bool whole = walk(directory_.get(), [&](int, const std::string&, const struct stat& info) {
+      bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+      return ++files < most;
+    });
+    const std::lock_guard lock(mutex_);
+    bytes = plus(bytes - std::min({bytes, held, held_}), std::max<int64_t>(0, since_));
+    // What was not seen is not gone.
+    use_.used_bytes = whole ? bytes : std::max(bytes, use_.used_bytes);
+    use_.used_files = whole ? files : std::max(files, use_.used_files);
+    use_.exact = whole;
+    counted_ = true;
+    if (held != 0 || held_ != 0 || since_ != 0) stale_ = true;
+    not_before_ = Clock::now() + std::min<Clock::duration>(kRest * (Clock::now() - begun), kLongestRest);
+  }
+
   void ask() {
-    if (!std::exchange(asked_, true)) counter_.count_soon(weak_from_this());
+    if (std::exchange(asked_, true)) return;
+    asked_ = counter_.count_at(std::max(Clock::now() + kGather, not_before_), weak_from_this());
   }
 
   DiskCounter& counter_;
   const Fd directory_;
+  std::mutex counting_;  // one walk at a time; before mutex_
   std::mutex mutex_;
   DiskUse use_;
+  uint64_t held_ = 0;
   int64_t since_ = 0;  // written since the count began
-  bool stale_, asked_ = false;
+  bool counted_, stale_, asked_ = false;
+  Clock::time_point not_before_;  // so that no sandbox has the counter to itself
 };
 
 std::shared_ptr<DiskQuota> DiskCounter::quota(Fd directory, uint64_t limit_bytes, bool empty) {
   return std::make_shared<Counted>(*this, std::move(directory), limit_bytes, empty);
 }
 
-void DiskCounter::count_soon(std::weak_ptr<Counted> what) {
+bool DiskCounter::count_at(Clock::time_point when, std::weak_ptr<Counted> what) {
   const std::lock_guard lock(mutex_);
-  if (ending_) return;
+  if (ending_) return false;
   if (!thread_.joinable()) {
     try {
       thread_ = std::thread([this] { work(); });
     } catch (const std::system_error&) {
-      return;  // what is said stays inexact
+      return false;  // what is said stays inexact
     }
   }
-  waiting_.push_back(std::move(what));
-  if (waiting_.size() == 1) changed_.notify_one();
+  waiting_.emplace(when, std::move(what));
+  changed_.notify_one();
+  return true;
 }
 
 DiskCounter::~DiskCounter() {
@@ -282,18 +342,21 @@ void DiskCounter::work() {
   ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
   std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
-    changed_.wait_for(lock, kGather, [this] { return ending_; });
-    const auto begun = std::chrono::steady_clock::now();
-    for (auto due = std::exchange(waiting_, {}); !due.empty() && !ending_; due.pop_front()) {
-      lock.unlock();
-      if (const auto counted = due.front().lock()) counted->count();
-      lock.lock();
+  while (!ending_) {
+    if (waiting_.empty()) {
+      changed_.wait(lock);
+      continue;
     }
-    const auto rest = kRest * (std::chrono::steady_clock::now() - begun);
-    changed_.wait_for(lock, rest, [this] { return ending_; });
-    if (ending_) return;
+    const auto due = waiting_.begin()->first;
+    if (due > Clock::now()) {
+      changed_.wait_until(lock, due);
+      continue;
+    }
+    const auto next = std::move(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+    lock.unlock();
+    if (const auto counted = next.lock()) counted->count();
+    lock.lock();
   }
 }
 

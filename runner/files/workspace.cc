@@ -2,7 +2,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +36,7 @@ struct WorkspaceState {
   Identity owner;
   const std::vector<SharedDir>* shared_dirs = nullptr;
   std::shared_ptr<DiskQuota> quota;  // null: none
+  bool in_memory = false;            // on a tmpfs, whose pages the gateway's own cgroup pays for
   bool attached = false;
   bool completion_follows = false;  // a body may be at its end before its completion is reported
   std::timed_mutex commit;          // one write at a time between "what is there" and the rename
@@ -88,17 +91,18 @@ class WorkspaceImpl final : public Workspace {
 
   Result<StagedFile> stage(const Target& target, bool parents, Fd& beside) const;
   Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
-                       uint64_t& bytes, const QuotaBefore& before) const;
+                       uint64_t& bytes, DiskHold& hold) const;
   Result<void> commit(StagedFile& body, uint64_t bytes, const Target& target,
-                      const isogate_file_request& request, int cancel_fd, const QuotaBefore& before);
+                      const isogate_file_request& request, int cancel_fd);
   Result<void> append(StagedFile& body, uint64_t bytes, const Parent& parent, const Target& target,
-                      const isogate_file_request& request, uint32_t mode, int cancel_fd,
-                      const QuotaBefore& before);
+                      const isogate_file_request& request, uint32_t mode, int cancel_fd);
   Result<void> place(StagedFile& staged, const Parent& parent, const Target& target,
                      const isogate_file_request& request, uint32_t mode) const;
 
-  // For what is written to `file`, whose quota the kernel may not enforce.
-  [[nodiscard]] Room room(int file, const QuotaBefore& before) const;
+  // For what is written to `file`; null: what `hold` covers already.
+  [[nodiscard]] Room room(int file, DiskHold* hold) const;
+  // Not so is what lies in a shared directory, or with scope sandbox elsewhere.
+  [[nodiscard]] bool is_counted(const Target& target) const { return target.tree.fd == state_->root.get(); }
   // An error of a file system that takes no more of `file`, in the words of the quota where that is full.
   [[nodiscard]] Error told_of_quota(const Error& error, const Target& target, int file,
                                     const QuotaBefore& before) const;
@@ -254,6 +258,8 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
     state->quota = home.quota;
   }
   const int place = home.directory ? home.directory.get() : sandbox->get();
+  struct statfs kind {};
+  state->in_memory = ::fstatfs(place, &kind) == 0 && kind.f_type == TMPFS_MAGIC;
   if (auto ready = open_root(place, options.identity, attach_only, *state); !ready) return ready.error();
   if (auto ready = prepare_staging(place, *state); !ready) return ready.error();
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
@@ -560,7 +566,12 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   if (!parent) return parent.error();
   const std::string& name = target->path.parts.back();
   const uint32_t mode = request.mode == 0 ? 0755 : request.mode;
+  DiskHold hold(state_->quota.get());
+  const auto held = hold.grow_to(1);
+  if (!held && ::faccessat(parent->fd.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+    return prefixed(target->attempt, held.error());
   if (::mkdirat(parent->fd.get(), name.c_str(), mode) == 0) {
+    if (state_->quota != nullptr) state_->quota->wrote(0, 1);
     const Fd made(resolve_child(parent->fd.get(), name, O_PATH | O_DIRECTORY));  // the umask is not ours
     if (made) chmod_by_fd(made.get(), mode);
     return {};
@@ -592,8 +603,10 @@ Result<void> WorkspaceImpl::move(const isogate_file_request& request) {
   const auto one = commit_alone(-1);
   if (!one) return one.error();
   if (::renameat2(source->fd.get(), from->path.leaf().c_str(), target->fd.get(), to->path.leaf().c_str(),
-                  flags) == 0)
+                  flags) == 0) {
+    if (state_->quota != nullptr) state_->quota->changed();  // what was there is gone
     return {};
+  }
   if (errno == EXDEV) return unsupported(to->attempt + ": it is on another file system");
   return to->error(-errno);
 }
@@ -606,7 +619,12 @@ Result<void> WorkspaceImpl::remove(const isogate_file_request& request, int canc
   auto parent = parent_of(*target, false);
   if (!parent) return parent.error();
   const std::string leaf = target->path.leaf();
-  if (state_->quota != nullptr) state_->quota->changed();
+  struct Recount {
+    DiskQuota* quota;
+    ~Recount() {
+      if (quota != nullptr) quota->changed();
+    }
+  } const afterwards{state_->quota.get()};
   if (::unlinkat(parent->fd.get(), leaf.c_str(), 0) == 0) return {};
   if (errno != EISDIR) return target->error(-errno);
   if (::unlinkat(parent->fd.get(), leaf.c_str(), AT_REMOVEDIR) == 0) return {};
@@ -677,15 +695,13 @@ Result<StagedFile> WorkspaceImpl::stage(const Target& target, bool parents, Fd& 
 }
 
 // With scope sandbox it may be another disk; what counts is what the sandboxes share.
-Room WorkspaceImpl::room(int file, const QuotaBefore& before) const {
-  const bool shared = !state_->sandboxes_dir.empty();
-  if (!before || before->enforced)
-    return shared ? Room([this] { return room_for_upload(state_->sandboxes_dir); }) : Room();
-  const uint64_t left = before->limit_bytes - std::min(before->limit_bytes, before->used_bytes);
-  return [this, file, left, shared]() -> Result<void> {
-    const off_t written = ::lseek(file, 0, SEEK_CUR);
-    if (written >= 0 && static_cast<uint64_t>(written) > left) return os_error("cannot write", EDQUOT);
-    return shared ? room_for_upload(state_->sandboxes_dir) : Result<void>();
+Room WorkspaceImpl::room(int file, DiskHold* hold) const {
+  return [this, file, hold]() -> Result<void> {
+    const off_t written = hold != nullptr ? ::lseek(file, 0, SEEK_CUR) : -1;
+    if (written > 0)
+      if (auto held = hold->grow_to(static_cast<uint64_t>(written)); !held) return held;
+    if (state_->in_memory) return room_in_memory();
+    return state_->sandboxes_dir.empty() ? Result<void>() : room_for_upload(state_->sandboxes_dir);
   };
 }
 
@@ -694,8 +710,8 @@ Error WorkspaceImpl::told_of_quota(const Error& error, const Target& target, int
   if (!before || (error.os_errno != EDQUOT && error.os_errno != ENOSPC)) return error;
   if (error.os_errno == ENOSPC) {
     const auto now = state_->quota->use();
-    const bool full =
-        now && (now->used_bytes + kQuotaSlack >= now->limit_bytes || now->used_files >= now->limit_files);
+    const bool full = now && (now->used_bytes + kQuotaSlack >= now->limit_bytes ||
+                              (now->limit_files != 0 && now->used_files >= now->limit_files));
     if (!full) return error;  // of another file system
   }
   struct stat info {};
@@ -709,16 +725,18 @@ Error WorkspaceImpl::told_of_quota(const Error& error, const Target& target, int
 }
 
 Result<void> WorkspaceImpl::receive(StagedFile& staged, const Target& target, int in, int cancel_fd,
-                                    int complete_fd, uint64_t& bytes, const QuotaBefore& before) const {
+                                    int complete_fd, uint64_t& bytes, DiskHold& hold) const {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
-  auto got = pump_in(in, staged.fd(), cancel_fd, room(staged.fd(), before));
+  auto got = pump_in(in, staged.fd(), cancel_fd, room(staged.fd(), &hold));
+  if (got)
+    if (auto held = hold.grow_to(*got); !held) got = held.error();
   if (got && complete_fd >= 0 && state_->completion_follows) {
     if (auto ready = wait_readable(complete_fd, cancel_fd); !ready) got = ready.error();
   }
   if (got && complete_fd >= 0 && !cancelled(complete_fd))
     got = Error{ISOGATE_CANCELLED, 0, "its sender went away before the body was complete"};
-  if (!got) return told_of_quota(prefixed(target.attempt, got.error()), target, staged.fd(), before);
+  if (!got) return prefixed(target.attempt, got.error());
   bytes = *got;
   return {};
 }
@@ -750,8 +768,7 @@ Result<std::unique_lock<std::timed_mutex>> WorkspaceImpl::commit_alone(int cance
 }
 
 Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Target& target,
-                                   const isogate_file_request& request, int cancel_fd,
-                                   const QuotaBefore& before) {
+                                   const isogate_file_request& request, int cancel_fd) {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
   const auto one = commit_alone(cancel_fd);
@@ -765,18 +782,21 @@ Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Targe
   uint32_t mode = present->has_value() ? (*present)->st_mode & 0777 : kNewFileMode;
   if (has(request, ISOGATE_FILE_MODE_GIVEN)) mode = request.mode;
   const bool appends = present->has_value() && has(request, ISOGATE_FILE_APPEND);
-  auto done = appends ? append(body, bytes, *parent, target, request, mode, cancel_fd, before)
+  auto done = appends ? append(body, bytes, *parent, target, request, mode, cancel_fd)
                       : place(body, *parent, target, request, mode);
-  if (done && state_->quota != nullptr) {
+  if (done && state_->quota != nullptr && !is_counted(target)) {
+    state_->quota->changed();
+  } else if (done && state_->quota != nullptr) {
     const int64_t replaced = present->has_value() && !appends ? (*present)->st_blocks * 512 : 0;
-    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced);
+    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced, present->has_value() ? 0 : 1);
+    if (!parent->made_in.empty()) state_->quota->changed();
   }
   return done;
 }
 
 Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Parent& parent,
                                    const Target& target, const isogate_file_request& request, uint32_t mode,
-                                   int cancel_fd, const QuotaBefore& before) {
+                                   int cancel_fd) {
   Target leaf = target;
   leaf.tree.fd = parent.fd.get();
   leaf.tree.confined = true;
@@ -787,10 +807,10 @@ Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Paren
   if (::fstat(old->get(), &info) != 0) return target.error(-errno);
   auto whole = body.sibling();
   if (!whole) return prefixed(target.attempt, whole.error());
-  const Room left = room(whole->fd(), before);
+  const Room left = room(whole->fd(), nullptr);
   auto copied = copy_file(old->get(), static_cast<uint64_t>(info.st_size), whole->fd(), cancel_fd, left);
   if (copied) copied = copy_file(body.fd(), bytes, whole->fd(), cancel_fd, left);
-  if (!copied) return told_of_quota(prefixed(target.attempt, copied.error()), target, whole->fd(), before);
+  if (!copied) return prefixed(target.attempt, copied.error());
   return place(*whole, parent, target, request, mode);
 }
 
@@ -800,13 +820,16 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   if (target->path.directory_only) return invalid(target->attempt + ": the path names a directory");
   QuotaBefore before;
   if (state_->quota != nullptr)
-    if (auto use = state_->quota->use(); use && use->limit_bytes != 0) before = *use;
+    if (auto use = state_->quota->known(); use && use->limit_bytes != 0) before = *use;
+  DiskHold hold(is_counted(*target) ? state_->quota.get() : nullptr);
+  if (auto held = hold.grow_to(1); !held)
+    return told_of_quota(prefixed(target->attempt, held.error()), *target, -1, before);
   Fd beside;
   auto staged = stage(*target, has(request, ISOGATE_FILE_PARENTS), beside);
   if (!staged) return told_of_quota(staged.error(), *target, -1, before);
   uint64_t bytes = 0;
-  auto done = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes, before);
-  if (done) done = commit(*staged, bytes, *target, request, cancel_fd, before);
+  auto done = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes, hold);
+  if (done) done = commit(*staged, bytes, *target, request, cancel_fd);
   if (!done) return told_of_quota(done.error(), *target, staged->fd(), before);
   return bytes;
 }

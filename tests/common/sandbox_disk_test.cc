@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,19 @@ class SandboxDiskTest : public testing::Test {
     return disks_->open(wanted_, sandbox->get());
   }
 
+  Result<std::unique_ptr<SandboxDisk>> to_close() {
+    const auto sandboxes = open_state_directory(place_.path());
+    if (!sandboxes) return sandboxes.error();
+    const auto sandbox = open_sandbox_directory(sandboxes->get(), wanted_.id);
+    if (!sandbox) return sandbox.error();
+    return disks_->open_to_close(wanted_, sandbox->get());
+  }
+  // Of the sandbox as one of `namespace`.
+  void sweep(const std::string& backend) {
+    { std::ofstream(at("backend")) << "namespace"; }
+    disks_->sweep(backend, [](const std::string&) {});
+  }
+
   [[nodiscard]] std::string at(const std::string& name) const {
     return place_.path() + "/" + wanted_.id + "/" + name;
   }
@@ -93,7 +107,7 @@ class SandboxDiskTest : public testing::Test {
   }
 
   const TemporaryDirectory place_;
-  SandboxDisks::Wanted wanted_{"isg-aaaaaaaaaaaaaaaaaaaaaaaaaa", {}, 0, false, false};
+  SandboxDisks::Wanted wanted_{.id = "isg-aaaaaaaaaaaaaaaaaaaaaaaaaa", .identity = {}};
   std::unique_ptr<SandboxDisks> disks_;
 };
 
@@ -177,7 +191,7 @@ TEST_F(SandboxDiskTest, WhatAHostThatDiedLeftIsMountedAnew) {
     auto disk = open();
     ASSERT_TRUE(disk.ok()) << disk.error().message;
     EXPECT_EQ(::faccessat((*disk)->home(), "kept", F_OK, 0), 0);
-    disks_->sweep([](const std::string&) {});
+    sweep("namespace");
     EXPECT_NE(mounts(), "") << "what is open is nobody's leftover";
   }
   const pid_t another = ::fork();
@@ -186,8 +200,60 @@ TEST_F(SandboxDiskTest, WhatAHostThatDiedLeftIsMountedAnew) {
     ::_exit(disk.ok() ? 0 : 1);
   }
   ASSERT_EQ(::waitpid(another, &status, 0), another);
-  disks_->sweep([](const std::string&) {});
+  sweep("docker");
+  EXPECT_NE(mounts(), "") << "it is another backend's, whose containers may use it";
+  sweep("namespace");
   EXPECT_EQ(mounts(), "");
+}
+
+TEST_F(SandboxDiskTest, WhatIsFoundMountedStaysSoUntilItIsHeld) {
+  use(WorkspaceFs::kLoop, 16);
+  if (IsSkipped()) return;
+  wanted_.keep = true;
+  (*open())->leave();
+  EXPECT_NE(mounts(), "");
+  ASSERT_TRUE(open().ok());
+  EXPECT_NE(mounts(), "") << "a container may use it, and nobody has said that it does not";
+  {
+    auto disk = open();
+    ASSERT_TRUE(disk.ok());
+    (*disk)->hold();
+  }
+  EXPECT_EQ(mounts(), "");
+}
+
+// Of a size that is not configured any more, damaged, of another kind, mounted or not.
+TEST_F(SandboxDiskTest, WhatCannotBeOpenedCanBeEnded) {
+  use(WorkspaceFs::kLoop, 16);
+  if (IsSkipped()) return;
+  wanted_.keep = true;
+  (*open())->leave();
+  use(WorkspaceFs::kTmpfs, 16);
+  EXPECT_FALSE(open().ok());
+  auto disk = to_close();
+  ASSERT_TRUE(disk.ok()) << disk.error().message;
+  EXPECT_EQ((*disk)->enforced_bytes(), 0u);
+  EXPECT_FALSE((*disk)->use().ok()) << "nothing is known of it";
+  EXPECT_TRUE((*disk)->release().ok());
+  EXPECT_EQ(mounts(), "");
+  disk->reset();
+  disk = to_close();
+  ASSERT_TRUE(disk.ok()) << disk.error().message;
+  EXPECT_TRUE((*disk)->release().ok());
+}
+
+// As after a crash between the two steps of a growth.
+TEST_F(SandboxDiskTest, AGrowthThatWasInterruptedIsMadeUpFor) {
+  use(WorkspaceFs::kLoop, 16);
+  if (IsSkipped()) return;
+  ASSERT_TRUE(open().ok());
+  ASSERT_TRUE(eventually_no_loops());
+  ASSERT_EQ(::truncate(at("disk.img").c_str(), 32 * kMebibyte), 0);
+  use(WorkspaceFs::kLoop, 32);
+  auto disk = open();
+  ASSERT_TRUE(disk.ok()) << disk.error().message;
+  int error = 0;
+  EXPECT_GT(fill(**disk, 100, error), 18u);
 }
 
 TEST_F(SandboxDiskTest, ADamagedImageIsRefusedAndSaysHowToRepairIt) {
@@ -297,8 +363,39 @@ TEST_F(SandboxDiskTest, WithoutAQuotaItIsAdvisoryAndOnlyWhereThatIsEnough) {
   quota->changed();
   for (int looks = 0; looks < 200 && !quota->use()->exact; ++looks) ::usleep(20'000);
   EXPECT_GE(quota->use()->used_bytes, 2 * kMebibyte) << "counted again";
-  quota->wrote(static_cast<int64_t>(3 * kMebibyte));
+  quota->wrote(static_cast<int64_t>(3 * kMebibyte), 1);
   EXPECT_GE(quota->use()->used_bytes, 5 * kMebibyte);
+}
+
+// Of what was there before the limit, and of writes that are under way at the same time.
+TEST(DiskCounterTest, AWriteIsRefusedByWhatIsThereAndWhatIsUnderWay) {
+  const TemporaryDirectory place("/var/tmp");
+  { std::ofstream(place.path() + "/there") << std::string(6 * kMebibyte, 'x'); }
+  ::sync();
+  DiskCounter counter;
+  const auto quota = counter.quota(Fd(::open(place.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+                                   8 * kMebibyte, false);
+  EXPECT_GE(quota->known()->used_bytes, 6 * kMebibyte) << "counted before the first write";
+  DiskHold one(quota.get());
+  EXPECT_TRUE(one.grow_to(kMebibyte));
+  {
+    DiskHold two(quota.get());
+    EXPECT_TRUE(two.grow_to(kMebibyte / 2));
+    EXPECT_EQ(two.grow_to(kMebibyte + 1).error().os_errno, EDQUOT) << "both together do not fit";
+  }
+  EXPECT_TRUE(one.grow_to(kMebibyte + kMebibyte / 2)) << "what the other one held is free again";
+}
+
+TEST(DiskCounterTest, AFileTooManyIsRefused) {
+  const TemporaryDirectory place("/var/tmp");
+  DiskCounter counter;
+  const auto quota = counter.quota(Fd(::open(place.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+                                   3 * kBytesPerInode, true);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(DiskHold(quota.get()).grow_to(1));
+    quota->wrote(1, 1);
+  }
+  EXPECT_EQ(DiskHold(quota.get()).grow_to(1).error().os_errno, EDQUOT);
 }
 
 // On an ext4 of its own with project quotas; the kernel has to have them.
@@ -328,6 +425,7 @@ class ProjectQuotaTest : public SandboxDiskTest {
     SandboxDiskTest::TearDown();
   }
   [[nodiscard]] std::string disk() const { return place_.path() + "/mounted"; }
+  [[nodiscard]] std::string project() const { return read_whole(disk() + "/" + wanted_.id + "/project"); }
 
   Result<std::unique_ptr<SandboxDisk>> open_there() {
     const auto sandboxes = open_state_directory(disk());
@@ -382,6 +480,22 @@ TEST_F(ProjectQuotaTest, CountsWhatWasThereBefore) {
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   EXPECT_GE((*opened)->quota()->use()->used_bytes, 6 * kMebibyte);
   EXPECT_THAT(as_user("cd " + files + "/a/b && head -c 12M /dev/zero > new"), HasSubstr("quota"));
+}
+
+TEST_F(ProjectQuotaTest, ANewSandboxDoesNotPayForWhatAPurgeHasNotRemovedYet) {
+  ASSERT_TRUE(open_there().ok());
+  const std::string before = project();
+  EXPECT_NE(before, "");
+  EXPECT_EQ(open_there().ok() ? project() : "", before) << "one that is there keeps its project";
+  ASSERT_EQ(run_program({"sh", "-c",
+                         "cd " + disk() + " && head -c 8M /dev/zero > " + wanted_.id + "/old && mv " +
+                             wanted_.id + " removed && mkdir -m 711 " + wanted_.id})
+                .exit_code,
+            0);
+  auto opened = open_there();
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_NE(project(), before);
+  EXPECT_LT((*opened)->quota()->use()->used_bytes, kMebibyte);
 }
 
 TEST_F(ProjectQuotaTest, IsOnlyAdvisoryWhereAProgramCanChangeTheProject) {

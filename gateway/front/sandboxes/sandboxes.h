@@ -149,7 +149,8 @@ class Sandboxes {
 
  private:
   boost::asio::awaitable<void> ask_for_disks(std::string tenant);
-  boost::asio::awaitable<void> ask_for_disk(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel);
+  boost::asio::awaitable<std::optional<uint64_t>> ask_for_disk(Sandbox& sandbox,
+                                                               std::shared_ptr<BackendChannel> channel);
   void check_disk_of_tenant(const Sandbox& sandbox, std::optional<uint64_t> limit) const;
   std::shared_ptr<Sandbox> find_or_make(const std::string& id, const Wanted& wanted);
   void forget_if_unknown(const std::string& id);
@@ -172,7 +173,7 @@ class Sandboxes {
   boost::asio::awaitable<ipc::Opened> open_unused(Sandbox& sandbox, Backend& backend, const Opener& by,
                                                   const Wanted& wanted, uint32_t how);
   boost::asio::awaitable<void> accept(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
-                                      bool for_a_call);
+                                      bool for_a_call, std::optional<uint64_t> disk);
   void forget_intent(Sandbox& sandbox);
   boost::asio::awaitable<void> undo_open(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
                                          const std::string& request_id);
