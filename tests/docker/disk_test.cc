@@ -50,8 +50,8 @@ TEST_P(Disk, BoundsProgramsAndStopsNobodyElse) {
   const auto own = gateway(32);
   if (!own) GTEST_SKIP() << why_;
   const Caller x(*own, "x"), y(*own, "y");
-  const Json full =
-      x.run("echo kept > kept; head -c 100000000 /dev/zero > big; stat -c %s big", {{"timeout_sec", 60}});
+  const Json full = x.run("echo kept > kept; dd if=/dev/zero of=big bs=65536 count=1600; stat -c %s big",
+                          {{"timeout_sec", 60}});
   EXPECT_NE(full.at("stderr").get<std::string>().find("No space left"), std::string::npos) << full;
   EXPECT_LE(std::stol(full.at("stdout").get<std::string>()), 32 << 20);
   EXPECT_EQ(y.out("head -c 8000000 /dev/zero > mine && stat -c %s mine"), "8000000\n") << "another one's";

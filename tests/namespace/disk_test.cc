@@ -128,6 +128,26 @@ TEST_P(DiskLimit, IsToldByProbeAndKeptWithItsSandbox) {
   EXPECT_EQ(mounts(state.path()), "0\n");
 }
 
+TEST_P(DiskLimit, OneThatCannotBeOpenedAnyMoreCanBePurged) {
+  const TemporaryDirectory state("/var/tmp");
+  {
+    const auto own = limited(GetParam(), 32, state.path());
+    if (!own) GTEST_SKIP() << why_;
+    const Caller me(*own, "a");
+    EXPECT_EQ(me.out("head -c 20M /dev/zero > f; sync f; stat -c %s f"), "20971520\n");
+    own->stop();
+  }
+  const auto own = limited(GetParam(), 8, state.path());
+  ASSERT_TRUE(own);
+  const Caller me(*own, "a");
+  const Answer refusal = me.exec("true");
+  EXPECT_NE(refusal.status, 200) << "its files do not fit";
+  EXPECT_NE(refusal.text.find("disk_mb"), std::string::npos) << refusal.text;
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  EXPECT_EQ(mounts(state.path()), "0\n");
+  EXPECT_EQ(me.out("ls -A; echo new"), "new\n");
+}
+
 INSTANTIATE_TEST_SUITE_P(On, DiskLimit, testing::Values("loop", "tmpfs"),
                          [](const auto& each) { return std::string(each.param); });
 
