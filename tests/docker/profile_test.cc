@@ -98,7 +98,8 @@ TEST(DockerProfile, VolumesStandInForDirectories) {
   const Json container = container_of(config, parts, limits_of(config, {}));
   EXPECT_EQ(mount_at(container, "/workspace")->at("Type"), "volume");
   EXPECT_EQ(mount_at(container, "/run/isogate/bin")->at("ReadOnly"), true);
-  EXPECT_EQ(container.at("Entrypoint"), Json({"/run/isogate/bin/isogate-runner", "idle"}));
+  EXPECT_EQ(container.at("Entrypoint"), Json({"/run/isogate/bin/isogate-runner", "idle", "--disk-limit",
+                                              "1073741824", "--disk-bound", "counted"}));
 }
 
 TEST(DockerProfile, CopiesHaveVolumesWithoutANameThatAreLabelled) {
