@@ -11,10 +11,12 @@ Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisk
                                           Workspace::Options options) {
   const auto there = Workspace::exists(options.sandboxes_dir, wanted.id);
   DiskWorkspace opened;
+  std::unique_ptr<SandboxDisk> to_close;
   options.home = [&](int sandbox) -> Result<Workspace::Home> {
     auto disk = disks.open(wanted, sandbox);
-    if (!disk && wanted.to_close) {  // whatever is wrong with it, it can be ended
-      if (auto closed = disks.open_to_close(wanted, sandbox)) opened.disk = std::move(*closed);
+    if (!disk && wanted.to_close && disk.error().status != ISOGATE_SANDBOX_LOST) {
+      auto closed = disks.open_to_close(wanted, sandbox);  // whatever is wrong with it, it can be ended
+      if (closed) to_close = std::move(*closed);
     }
     if (!disk) return disk.error();
     opened.disk = std::move(*disk);
@@ -28,7 +30,8 @@ Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisk
     opened.workspace = std::move(*workspace);
     return opened;
   }
-  if (wanted.to_close && opened.disk != nullptr) {
+  if (to_close != nullptr) {
+    opened.disk = std::move(to_close);
     Fd directory(::fcntl(opened.disk->home(), F_DUPFD_CLOEXEC, 0));
     if (!directory) return os_error("cannot copy a descriptor", errno);
     opened.workspace = Workspace::at(std::move(directory), nullptr);

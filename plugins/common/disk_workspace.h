@@ -13,7 +13,7 @@ struct DiskWorkspace {
   std::unique_ptr<Workspace> workspace;  // in it; ends first
 };
 
-// `options` without a home. To close, and where its disk or its workspace cannot be opened: the sandbox's
+// `options` without a home. To close, and where its disk cannot be opened: the sandbox's
 // directory in the place of the workspace. Where it fails, nothing is left of a sandbox that was not there
 // before.
 Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisks::Wanted& wanted,
