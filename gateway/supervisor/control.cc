@@ -165,9 +165,12 @@ bool ControlChannel::is_over_rate() {
   return allowance_ < 0;
 }
 
+// A process that is killed closes its sockets one after the other, perhaps with a pause between them.
+constexpr int kHangUpMs = 50;
+
 bool ControlChannel::hung_up() const {
   pollfd entry{socket_.get(), POLLRDHUP, 0};
-  return !socket_ || (::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0);
+  return !socket_ || (::poll(&entry, 1, kHangUpMs) == 1 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0);
 }
 
 void ControlChannel::close() {

@@ -84,7 +84,7 @@ class ControlChannel {
   Result<std::optional<FromChild>> receive();
 
   [[nodiscard]] int fd() const { return socket_.get(); }
-  // The child has closed its end, or is about to be dead. Also true once closed here.
+  // The child has closed its end, or does so within 50 ms: it is about to be dead. Also true once closed here.
   [[nodiscard]] bool hung_up() const;
   void close();
 
