@@ -118,6 +118,7 @@ TEST_F(K8sPool, ItFollowsTheLimitsThatAreAskedFor) {
   EXPECT_NE((Caller(gateway, "a").run("true"), taken_by(Caller(gateway, "a"))), ready);
   Caller(gateway, "b").run("true");
   EXPECT_TRUE(eventually(60, [&] { return !uids().contains(ready) && uids().size() == 3; }));
+  ASSERT_TRUE(are_ready(gateway, 1));
   const auto now = uids();
   const Caller c(gateway, "c");
   c.run("true");
