@@ -19,8 +19,7 @@ Answer MeasureCall::run() {
   const Orphans::Run run(place_.orphans());
   const auto found = place_.runner().measure(Site::host(), Identity{}, {});
   if (!found) return Answer(found.error());
-  Limits limits = limits_in_force();
-  limits.set(ISOGATE_LIMIT_DISK_BYTES, place_.disk_enforced());
+  const Limits limits = limits_in_force();
   Answer answer;
   isogate_runner_result& result = answer.result;
   result.evidence_flags =
