@@ -170,7 +170,8 @@ constexpr int kHangUpMs = 50;
 
 bool ControlChannel::hung_up() const {
   pollfd entry{socket_.get(), POLLRDHUP, 0};
-  return !socket_ || (::poll(&entry, 1, kHangUpMs) == 1 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0);
+  return !socket_ ||
+         (::poll(&entry, 1, kHangUpMs) == 1 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0);
 }
 
 void ControlChannel::close() {
