@@ -111,8 +111,8 @@ endfunction()
 # runs several beside each other. LOCK: `machine` runs beside nothing; `docker`, `podman`, `rootless`, `cluster` and
 # `oldest_cluster` beside nothing else of that engine. SHARE: of that engine so many run at a time as it has lanes. All but these, and
 # those WITH_ENGINE, see their own processes alone. WAITS: it computes a tenth of its time at most, and takes half the
-# place of another (ctest --parallel counts halves). HEAVY: it needs the processors, and takes two places. SANITIZED: scripts/test.sh runs it under these sanitizers (address,
-# thread), too.
+# place of another (ctest --parallel counts halves). HEAVY: it needs the processors, and takes two places. SANITIZED:
+# scripts/test.sh runs it under these sanitizers (address, thread), too.
 set(lanes_of_docker 2)
 set(lanes_of_podman 1)  # it answers nobody for up to half a minute while it makes or removes many containers at once
 set(lanes_of_rootless 1)

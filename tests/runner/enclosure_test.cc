@@ -256,10 +256,11 @@ TEST_F(EnclosureTest, limits_of_all_runs_and_of_one) {
   ending = runner_->run(command);
   EXPECT_FALSE(ending->oom_killed) << "of the run before";
   EXPECT_EQ(ending->exit_code, 0);
+  // tail holds twice as much where its pipe gives it little at a time: less than all may have.
   command.argv = shell("head -c 30M /dev/zero | tail -c 30M | wc -c", "").argv;
   command.limits.set(ISOGATE_LIMIT_MEMORY_BYTES, 16u << 20);
   EXPECT_TRUE(runner_->run(command)->oom_killed) << "its own limit is lower";
-  command.limits = {};  // tail takes up to twice as much where its pipe gives it little at a time
+  command.limits = {};
   EXPECT_FALSE(runner_->run(command)->oom_killed);
   EXPECT_TRUE(runner_->release(*other).ok());
 }
