@@ -42,18 +42,24 @@ inline constexpr uint64_t kLeastPids = 2;
 inline constexpr LimitKind kLimitKinds[] = {
     {ISOGATE_LIMIT_MEMORY_BYTES, "memory", "memory_bytes", "memory_mb", "MIB", 1 << 20, 1 << 24, 1, 1 << 24,
      ISOGATE_CAP_LIMIT_MEMORY, ISOGATE_CAP_LIMIT_MEMORY_SAMPLED, ISOGATE_CAP_SANDBOX_LIMIT_MEMORY,
-     "Limit of RAM and swap together, MiB", "Memory of a sandbox in MiB, swap included; 0: not limited.", ""},
+     "Limit of RAM and swap together, MiB",
+     "Memory of a sandbox in MiB, swap included; 0: as the backend's own settings say.", ""},
     {ISOGATE_LIMIT_CPU_MILLIS, "cpu", "cpu_millis", "cpu_percent", "PERCENT", 10, 1000000, 1, 102400,
      ISOGATE_CAP_LIMIT_CPU, ISOGATE_CAP_LIMIT_CPU_SAMPLED, ISOGATE_CAP_SANDBOX_LIMIT_CPU,
-     "Limit of CPU time; 100 is one CPU", "CPU of a sandbox, 100 is one processor; 0: not limited.", ""},
+     "Limit of CPU time; 100 is one CPU",
+     "CPU of a sandbox, 100 is one processor; 0: as the backend's own settings say.", ""},
     {ISOGATE_LIMIT_PIDS, "pids", "pids", "max_pids", "COUNT", 1, 1 << 22, kLeastPids, 1 << 22,
      ISOGATE_CAP_LIMIT_PIDS, ISOGATE_CAP_LIMIT_PIDS_SAMPLED, ISOGATE_CAP_SANDBOX_LIMIT_PIDS,
-     "Limit of processes and threads", "Processes and threads of a sandbox; 0: not limited.",
+     "Limit of processes and threads",
+     "Processes and threads of a sandbox; 0: as the backend's own settings say.",
      "An init that the backend runs beside each exec counts."},
     {ISOGATE_LIMIT_DISK_BYTES, "disk", "disk_bytes", "disk_mb", "MIB", 1 << 20, 1 << 30, 0, 0, 0, 0,
-     ISOGATE_CAP_SANDBOX_LIMIT_DISK, "", "Workspace and scratch of a sandbox in MiB; 0: not limited.",
-     "No backend enforces it today: one that is asked for it is not chosen, or, with `best_effort`, "
-     "leaves it out."},
+     ISOGATE_CAP_SANDBOX_LIMIT_DISK, "",
+     "Workspace of a sandbox in MiB; 0: as the backend's own settings say.",
+     "Enforced by project quotas where the file system of the sandboxes has them, or by a file system of "
+     "each "
+     "sandbox's own (`workspace_fs` in `config`). A backend that could only count is not chosen, or, with "
+     "`best_effort`, counts."},
 };
 inline constexpr size_t kLimitKindCount = std::size(kLimitKinds);
 static_assert(kLimitKindCount <= ISOGATE_EVIDENCE_LIMITS_MAX);

@@ -70,6 +70,7 @@ uidmap               | an engine of an ordinary user
 util-linux           | setpriv, unshare, prlimit
 wget                 | what an agent's image may have in the place of curl
 wrk                  | HTTP load
+xfsprogs             | a file system with project quotas, in the guest
 "
 
 # package of PyPI | why

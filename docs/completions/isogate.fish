@@ -81,6 +81,7 @@ complete -c isogate -n '__isogate_at "serve"' -l limits-exec-queue -x -d 'Execs 
 complete -c isogate -n '__isogate_at "serve"' -l limits-exec-queue-timeout-sec -x -d 'Seconds that an exec waits for a place; then it is answered 429.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-max-sandboxes -x -d 'Sandboxes at a time, used or not; the next is answered 507 `quota_exceeded`.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-max-sandboxes-per-tenant -x -d 'Sandboxes at a time of one tenant; the next is answered 507 `quota_exceeded`.'
+complete -c isogate -n '__isogate_at "serve"' -l limits-max-disk-mb-per-tenant -x -d 'MiB of disk that the sandboxes of one tenant may have together; the next sandbox is answered 507.'
 complete -c isogate -n '__isogate_at "serve"' -l limits-list-max-entries -x -d 'Entries of one listing.'
 complete -c isogate -n '__isogate_at "serve"' -l exec-timeout-sec -x -d 'Seconds of an exec whose request names none.'
 complete -c isogate -n '__isogate_at "serve"' -l exec-max-timeout-sec -x -d 'The most seconds a request may ask for.'

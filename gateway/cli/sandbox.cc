@@ -1,5 +1,7 @@
 // isogate sandbox
 #include <algorithm>
+#include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "gateway/cli/cli.h"
@@ -29,16 +31,37 @@ std::string aligned(const std::vector<Row>& rows) {
   return text;
 }
 
+std::string size_text(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  auto value = static_cast<double>(bytes);
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  char text[32];
+  ::snprintf(text, sizeof text, value < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", value, kUnits[unit]);
+  return text;
+}
+
+// "52 MiB / 1.0 GiB"; `~`: programs do not meet the limit.
+std::string disk_text(const Json& disk) {
+  if (disk.is_null()) return "-";
+  const std::string used = size_text(disk.at("used_bytes").get<uint64_t>());
+  if (disk.at("limit_bytes").is_null()) return used;
+  return used + (disk.at("enforcement") == "enforced" ? " / " : " / ~") +
+         size_text(disk.at("limit_bytes").get<uint64_t>());
+}
+
 int show_sandboxes(const std::string& body) {
   Json sandboxes = Json::parse(body).at("sandboxes");
   std::stable_sort(sandboxes.begin(), sandboxes.end(), [](const Json& a, const Json& b) {
     return a.at("last_used_ms").get<int64_t>() > b.at("last_used_ms").get<int64_t>();
   });
-  std::vector<Row> rows = {{"AGENT", "BACKEND", "ISOLATION", "STATE", "EXECS", "LAST USED", "SANDBOX"}};
+  std::vector<Row> rows = {
+      {"AGENT", "BACKEND", "ISOLATION", "STATE", "EXECS", "DISK", "LAST USED", "SANDBOX"}};
   for (const Json& one : sandboxes)
     rows.push_back({one.at("agent_id"), one.at("backend"), one.at("isolation"), one.at("state"),
                     std::to_string(one.at("running_execs").get<uint64_t>()),
-                    utc_text(one.at("last_used_ms").get<int64_t>()), one.at("sandbox_id")});
+                    disk_text(one.value("disk", Json())), utc_text(one.at("last_used_ms").get<int64_t>()),
+                    one.at("sandbox_id")});
   print(for_terminal(aligned(rows)));
   return kDone;
 }

@@ -90,6 +90,7 @@ struct LimitsConfig {
   uint32_t exec_queue_timeout_sec = 30;
   uint32_t max_sandboxes = 50000;
   uint32_t max_sandboxes_per_tenant = 10000;  // each costs a user id, a directory, a row
+  uint64_t max_disk_mb_per_tenant = 0;  // 0: as much as there is
   uint32_t list_max_entries = 100000;
 
   // What one tenant may have of something; never nothing.

@@ -130,6 +130,15 @@ const Setting kLimitRows[] = {
      .details = "",
      .least = 1,
      .most = 1000000},
+    {.path = "limits.max_disk_mb_per_tenant",
+     .field = FIELD(Config, limits.max_disk_mb_per_tenant),
+     .brief =
+         "MiB of disk that the sandboxes of one tenant may have together; the next sandbox is answered 507.",
+     .details =
+         "The sum of their limits, used or not. 0: no such limit. With it, a sandbox without a limit of its "
+         "own is refused.",
+     .least = 0,
+     .most = 1ull << 40},
     {.path = "limits.list_max_entries",
      .field = FIELD(Config, limits.list_max_entries),
      .brief = "Entries of one listing.",

@@ -254,7 +254,8 @@ class Front {
 
   void set_limits() {
     const LimitsConfig& limits = app_.config.limits;
-    app_.sandboxes.set_limits(limits.max_sandboxes, limits.max_sandboxes_per_tenant);
+    app_.sandboxes.set_limits(limits.max_sandboxes, limits.max_sandboxes_per_tenant,
+                              limits.max_disk_mb_per_tenant << 20);
     app_.memory.set_limits(limits.max_held_bytes, limits.tenant_share(limits.max_held_bytes));
     set_exec_limits();
   }

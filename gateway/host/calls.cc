@@ -6,6 +6,7 @@
 #include "gateway/host/item_sink.h"
 #include "gateway/host/requests.h"
 #include "gateway/host/text.h"
+#include "isogate/disk.h"
 #include "isogate/orphans.h"
 
 namespace isogate {
@@ -269,6 +270,8 @@ Result<Value> Calls::file(const ipc::FileCall& call, isogate_sandbox* sandbox) {
       return change(api.move, "move files", abi, request, sandbox);
     case FileVerb::kRemove:
       return change(api.remove, "remove files", abi, request, sandbox);
+    case FileVerb::kDiskUse:
+      return disk_use(abi, sandbox);
   }
   return invalid("a record has an unknown verb");
 }
@@ -281,6 +284,20 @@ Result<Value> Calls::list(const ipc::FileCall& call, AbiCall& abi, const isogate
       items.finish(taken(instance_.api().list(sandbox, &abi.call, &request, &sink, &abi.error), abi));
   if (!finished) return finished.error();
   return Value();
+}
+
+Result<Value> Calls::disk_use(AbiCall& abi, isogate_sandbox* sandbox) {
+  const auto get = instance_.api().get_extension;
+  const auto* disk = static_cast<const isogate_disk*>(
+      get == nullptr ? nullptr : get(instance_.get(), ISOGATE_DISK_EXTENSION));
+  if (disk == nullptr) return left_out(instance_.description(), "say how much disk a sandbox uses");
+  if (disk->struct_size < sizeof *disk || disk->use == nullptr)
+    return plugin_defect("its isogate_disk lacks a function");
+  isogate_disk_use use{};
+  use.struct_size = sizeof use;
+  if (auto asked = taken(disk->use(sandbox, &abi.call, &use, &abi.error), abi); !asked) return asked.error();
+  return Value(ipc::DiskUse{use.flags & (ISOGATE_DISK_ENFORCED | ISOGATE_DISK_EXACT), use.used_bytes,
+                            use.limit_bytes, use.used_files, use.limit_files});
 }
 
 Result<Value> Calls::change(Change function, const char* verb, AbiCall& abi,

@@ -37,6 +37,7 @@ class Calls {
   Result<Value> file(const ipc::FileCall& call, isogate_sandbox* sandbox);
   Result<Value> list(const ipc::FileCall& call, AbiCall& abi, const isogate_file_request& request,
                      isogate_sandbox* sandbox);
+  Result<decltype(ipc::Reply::value)> disk_use(AbiCall& abi, isogate_sandbox* sandbox);
   Result<Value> change(Change function, const char* verb, AbiCall& abi, const isogate_file_request& request,
                        isogate_sandbox* sandbox);
 

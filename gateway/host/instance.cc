@@ -110,7 +110,8 @@ Instance::Instance(ImportedPlugin plugin, Config config, BackendConfig backend, 
   host_.abi_minor = ISOGATE_ABI_MINOR;
   host_.flags = (config_.allow_unisolated ? ISOGATE_HOST_ALLOW_UNISOLATED : 0) |
                 (places_.probe_only ? ISOGATE_HOST_PROBE_ONLY : 0) |
-                (places_.many_tenants ? ISOGATE_HOST_MANY_TENANTS : 0);
+                (places_.many_tenants ? ISOGATE_HOST_MANY_TENANTS : 0) |
+                (backend_.limits_best_effort ? ISOGATE_HOST_LIMITS_BEST_EFFORT : 0);
   host_.ctx = &backend_;
   host_.log = &write_log;
   host_.get_extension = &no_extension;

@@ -237,7 +237,7 @@ void fields(Wire& wire, M& file) {
   header(wire, file);
   auto verb = static_cast<uint32_t>(file.verb);
   wire.number(verb);
-  if (verb > static_cast<uint32_t>(FileVerb::kRemove)) {
+  if (verb > static_cast<uint32_t>(FileVerb::kDiskUse)) {
     if constexpr (std::is_same_v<Wire, Reader>) wire.refuse("an unknown verb");
   }
   if constexpr (std::is_same_v<Wire, Reader>) file.verb = static_cast<FileVerb>(verb);
@@ -292,6 +292,11 @@ void fields(Wire& wire, M& entry) {
 template <typename Wire, Is<Written> M>
 void fields(Wire& wire, M& written) {
   numbers(wire, written.bytes);
+}
+
+template <typename Wire, Is<DiskUse> M>
+void fields(Wire& wire, M& use) {
+  numbers(wire, use.flags, use.used_bytes, use.limit_bytes, use.used_files, use.limit_files);
 }
 
 template <typename Wire, Is<Found> M>

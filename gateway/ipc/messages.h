@@ -79,7 +79,7 @@ struct ExecCall {
   Fd std_in, std_out, std_err, control;  // descriptors 2 to 5
 };
 
-enum class FileVerb : uint32_t { kRead, kWrite, kList, kStat, kMkdir, kMove, kRemove };
+enum class FileVerb : uint32_t { kRead, kWrite, kList, kStat, kMkdir, kMove, kRemove, kDiskUse };
 
 struct FileCall {
   CallHeader call;
@@ -129,6 +129,11 @@ struct Written {
   uint64_t bytes = 0;
 };
 
+struct DiskUse {  // isogate/disk.h
+  uint32_t flags = 0;
+  uint64_t used_bytes = 0, limit_bytes = 0, used_files = 0, limit_files = 0;
+};
+
 struct Found {  // the item of an enumeration, and of orphans
   std::string sandbox_id, handle;
   uint32_t flags = 0;
@@ -140,7 +145,7 @@ struct Reply {
   int32_t os_errno = 0;
   std::string message;  // empty when status is ISOGATE_OK
   // What the call asked for; monostate after a failure and where there is no result.
-  std::variant<std::monostate, Probe, Opened, ExecEnd, Entry, Written, isogate_evidence> value;
+  std::variant<std::monostate, Probe, Opened, ExecEnd, Entry, Written, isogate_evidence, DiskUse> value;
 };
 
 }  // namespace isogate::ipc

@@ -29,6 +29,7 @@ HostBackend::HostBackend(const isogate_host& host, RunnerOptions options, bool h
       shell_(view(host.shell)),
       toolchain_(view(host.toolchain_path)),
       registry_({.uids_dir = std::string(view(host.uids_dir)), .sandboxes_dir = sandboxes_dir_}),
+      disks_(sandboxes_dir_, as_root_),
       runner_(make_runner(host, std::move(options))) {}
 
 void HostBackend::log(uint32_t level, const std::string& line) const {
@@ -48,6 +49,9 @@ Result<void> HostBackend::open_shared_dirs() {
 
 void HostBackend::start_sweeper() {
   if ((host_.flags & ISOGATE_HOST_PROBE_ONLY) != 0) return;
+  if (const std::string warning = disks_.warning(std::string(view(host_.uids_dir))); !warning.empty())
+    log(ISOGATE_LOG_WARN, warning);
+  disks_.sweep(name_, [this](const std::string& line) { log(ISOGATE_LOG_WARN, line); });
   sweeper_ = std::make_unique<TrashSweeper>(sandboxes_dir_,
                                             [this](const std::string& line) { log(ISOGATE_LOG_WARN, line); });
 }
@@ -68,15 +72,17 @@ Result<Identity> HostBackend::identity_of(const isogate_sandbox_spec& spec) cons
   return Identity{true, *uid, *uid};
 }
 
-Result<std::unique_ptr<Workspace>> HostBackend::open_workspace(const std::string& id,
-                                                               const Identity& identity, bool attach_only) {
-  auto workspace =
-      Workspace::open({sandboxes_dir_, id, identity, &shared_dirs_, host_view_, name_}, attach_only);
-  if (!workspace && as_root_) (void)registry_.release(id, identity.uid).ok();  // refused once there are files
-  return workspace;
+Result<DiskWorkspace> HostBackend::open_workspace(const SandboxDisks::Wanted& wanted) {
+  auto opened = open_disk_workspace(
+      disks_, wanted, {sandboxes_dir_, wanted.id, wanted.identity, &shared_dirs_, host_view_, name_});
+  if (!opened && as_root_)
+    (void)registry_.release(wanted.id, wanted.identity.uid).ok();  // refused once there are files
+  return opened;
 }
 
-Result<void> HostBackend::purge(const std::string& id, const Identity& identity, int cancel_fd) {
+Result<void> HostBackend::purge(const std::string& id, const Identity& identity, SandboxDisk& disk,
+                                int cancel_fd) {
+  if (auto released = disk.release(); !released) return released;
   if (auto purged = Workspace::purge(sandboxes_dir_, id, cancel_fd); !purged) return purged;
   if (sweeper_ != nullptr) sweeper_->wake();
   return identity.change ? registry_.release(id, identity.uid) : Result<void>();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "isogate/backend.h"
+#include "plugins/common/disk_workspace.h"
 #include "runner/exec/command.h"
 #include "runner/exec/kept_capabilities.h"
 #include "runner/files/workspace.h"
@@ -30,24 +31,28 @@ class HostBackend {
   // The steps of create(). ISOGATE_INVALID_ARGUMENT without a state directory; the error of a shared
   // directory that cannot be opened.
   Result<void> open_shared_dirs();
-  void start_sweeper();  // unless the host only probes
+  void start_sweeper();  // of what was purged, or left mounted; unless the host only probes
 
   // Why no sandbox can be opened, with the remedy `grant` for missing capabilities; nothing: one can.
   std::optional<std::string> why_unavailable(std::span<const Kept> needed, const std::string& grant) const;
   // A uid of the sandbox's own where root started the gateway, else this process's.
   Result<Identity> identity_of(const isogate_sandbox_spec& spec) const;
-  // Releases the uid again where there is no workspace.
-  Result<std::unique_ptr<Workspace>> open_workspace(const std::string& id, const Identity& identity,
-                                                    bool attach_only);
+  // Where it fails, nothing is left of a sandbox that was not there before, and its uid is released.
+  Result<DiskWorkspace> open_workspace(const SandboxDisks::Wanted& wanted);
   // Removes all files of a sandbox, then releases its uid.
-  Result<void> purge(const std::string& id, const Identity& identity, int cancel_fd);
+  Result<void> purge(const std::string& id, const Identity& identity, SandboxDisk& disk, int cancel_fd);
   void log(uint32_t level, const std::string& line) const;
+  // The operator wrote `limits: best_effort` for this backend.
+  [[nodiscard]] bool limits_best_effort() const {
+    return (host_.flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0;
+  }
 
   const isogate_host host_;
   const bool as_root_, host_view_;
   const std::string name_, sandboxes_dir_, shell_, toolchain_;
   const UidRegistry registry_;
   std::vector<SharedDir> shared_dirs_;
+  SandboxDisks disks_;
   const std::unique_ptr<Runner> runner_;
   std::unique_ptr<TrashSweeper> sweeper_;  // none where no sandbox is opened; ends first
 };

@@ -3,7 +3,8 @@
 //
 // Backend has: static Result<unique_ptr<Backend>> create(host, config_json), isogate_probe probe(),
 //   Result<unique_ptr<Sandbox>> open(spec, info), Result<void> enumerate(sink).
-// Sandbox has: Result<isogate_exec_result> exec(call, request), Result<isogate_evidence> evidence(request),
+// Sandbox has: Result<isogate_disk_use> disk_use(), Result<isogate_exec_result> exec(call, request),
+// Result<isogate_evidence> evidence(request),
 //   Result<void> close(mode, cancel_fd), Workspace& workspace(), Result<User> user_named(name); an empty name
 //   is the sandbox's own user.
 #pragma once
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <memory>
 
+#include "isogate/disk.h"
 #include "lib/abi.h"
 #include "runner/files/workspace.h"
 #include "runner/uid/users.h"
@@ -182,7 +184,28 @@ struct PluginVerbs {
       return {};
     });
   }
+
+  static isogate_status disk_use(isogate_sandbox* sandbox, const isogate_call*, isogate_disk_use* out,
+                                 isogate_error* error) {
+    return guarded(error, [&]() -> Result<void> {
+      auto box = opened(sandbox);
+      if (!box) return box.error();
+      auto use = (*box)->disk_use();
+      if (!use) return use.error();
+      hand_out(out, *use);
+      return {};
+    });
+  }
 };
+
+template <typename Backend, typename Sandbox>
+inline constexpr isogate_disk kDiskExtension = {sizeof(isogate_disk), 0,
+                                                PluginVerbs<Backend, Sandbox>::disk_use};
+
+template <typename Backend, typename Sandbox>
+const void* extension_named(isogate_backend*, const char* id) {
+  return std::string_view(id) == ISOGATE_DISK_EXTENSION ? &kDiskExtension<Backend, Sandbox> : nullptr;
+}
 
 template <typename Backend, typename Sandbox>
 constexpr isogate_backend_api backend_api() {
@@ -204,7 +227,7 @@ constexpr isogate_backend_api backend_api() {
           Verbs::move,
           Verbs::remove,
           Verbs::evidence,
-          nullptr};
+          extension_named<Backend, Sandbox>};
 }
 
 }  // namespace isogate

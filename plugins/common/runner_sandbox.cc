@@ -17,4 +17,11 @@ void RunnerSandbox::run(sdk::RunnerLink& link, const sdk::Call& call, const isog
   link.exec(call, whole, result);
 }
 
+// What nobody uses now is not woken for it.
+void RunnerSandbox::disk_use(const sdk::Call& call, isogate_disk_use& out) {
+  const auto link = runner_at_hand();
+  if (link == nullptr) throw sdk::Error(ISOGATE_UNAVAILABLE, "no runner of this sandbox is at hand");
+  link->disk_use(call, out);
+}
+
 }  // namespace isogate

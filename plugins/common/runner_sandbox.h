@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,7 @@ class RunnerSandbox : public sdk::Sandbox {
   void remove(const sdk::Call& call, const isogate_file_request& request) override {
     with_runner(call, [&](sdk::RunnerLink& link) { link.remove(call, request); });
   }
+  void disk_use(const sdk::Call& call, isogate_disk_use& out) override;
 
  protected:
   using Verb = std::function<void(sdk::RunnerLink&)>;
@@ -52,6 +54,8 @@ class RunnerSandbox : public sdk::Sandbox {
   // Throws what `verb` throws. What finds its runner gone before anything was sent is tried once more, where
   // it was recreated; what was lost on the way is reported as lost, with what became of the runner.
   virtual void with_runner(const sdk::Call& call, const Verb& verb) = 0;
+  // Its runner, if that can be reached without further ado; null: not now.
+  virtual std::shared_ptr<sdk::RunnerLink> runner_at_hand() = 0;
   // exec() with the surroundings.
   void run(sdk::RunnerLink& link, const sdk::Call& call, const isogate_exec_request& request,
            isogate_exec_result& result) const;

@@ -87,7 +87,7 @@ Limits asked_limits(const isogate_sandbox_spec& spec) {
                                                 std::to_string(least) + ": nothing runs in less");
   };
   check(ISOGATE_LIMIT_MEMORY_BYTES, kLeastMemoryMb);
-  check(ISOGATE_LIMIT_PIDS, kLeastContainerPids);
+  check(ISOGATE_LIMIT_PIDS, kLeastSandboxPids);
   check(ISOGATE_LIMIT_CPU_MILLIS, 1);
   return asked;
 }
@@ -96,6 +96,12 @@ Limits asked_limits(const isogate_sandbox_spec& spec) {
 Limits wanted_limits(const isogate_sandbox_spec& spec) {
   auto wanted = Limits::take(spec.limits, spec.limit_count, UnknownLimit::kSkip);
   return wanted ? wanted->only(kLimited) : Limits();
+}
+
+DiskPolicy disk_policy_of(const Config& config) {
+  DiskPolicy policy = config.disk;
+  policy.projects_out_of_reach = config.own_seccomp;  // it refuses the calls that change a file's project
+  return policy;
 }
 
 }  // namespace
@@ -110,6 +116,7 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
       shell_(sdk::view(host.abi().shell)),
       toolchain_(sdk::view(host.abi().toolchain_path)),
       registry_({.uids_dir = std::string(sdk::view(host.abi().uids_dir)), .sandboxes_dir = sandboxes_dir_}),
+      disks_(sandboxes_dir_, as_root_, disk_policy_of(config_)),
       orphans_([this]() -> Services& { return services(); }, instance_, name_, sandboxes_dir_) {
   for (uint64_t i = 0; i < host_.abi().shared_dir_count; ++i)
     check_shared(config_, std::string(sdk::view(host_.abi().shared_dirs[i].prefix)));
@@ -118,9 +125,14 @@ Backend::Backend(sdk::Host host, std::string_view config_json)
   if (!as_root_)
     host_.log(ISOGATE_LOG_WARN, "relaxation: not started by root, all sandboxes share uid " +
                                     std::to_string(::geteuid()) + " and are apart by their containers alone");
-  if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0)
+  if ((host_.abi().flags & ISOGATE_HOST_PROBE_ONLY) == 0) {
+    const std::string records(sdk::view(host_.abi().uids_dir));
+    if (const std::string warning = disks_.warning(records);
+        !warning.empty() && config_.workspace != Place::kVolume)
+      host_.log(ISOGATE_LOG_WARN, warning);
     sweeper_ = std::make_unique<TrashSweeper>(
         sandboxes_dir_, [host](const std::string& line) { host.log(ISOGATE_LOG_WARN, line); });
+  }
   pool_ = make_pool();
 }
 
@@ -136,10 +148,10 @@ std::unique_ptr<Pool> Backend::make_pool() {
   options.backend = name_;
   options.own_uids = as_root_;
   options.limits = limits_of(config_, {});
+  options.disk = disk_policy_of(config_);
   options.services = [this]() -> Services& { return services(); };
-  options.parts = [this](const std::string& id, const std::string& directory, uint32_t uid) {
-    return parts_of(id, id, directory, uid);
-  };
+  options.parts = [this](const std::string& id, const std::string& directory, const SandboxDisk* disk,
+                         uint32_t uid) { return parts_of(id, id, directory, disk, uid); };
   return std::make_unique<Pool>(std::move(options));
 }
 
@@ -168,13 +180,14 @@ void Backend::check_asked(const isogate_sandbox_spec& spec) const {
 }
 
 Parts Backend::parts_of(const std::string& id, const std::string& made_as, const std::string& directory,
-                        uint32_t uid) const {
+                        const SandboxDisk* disk, uint32_t uid) const {
   Parts parts;
   parts.owner = {instance_, name_, made_as};
   parts.sandbox_id = id;
   parts.uid = uid;
   parts.gid = as_root_ ? uid : ::getegid();
-  parts.workspace = directory + "/workspace";
+  parts.workspace = (disk == nullptr ? directory : disk->path()) + "/workspace";
+  parts.disk_bound = disk != nullptr && disk->enforced_bytes() != 0;
   parts.gate = directory + "/" + kGateDirectory;
   for (uint64_t i = 0; i < host_.abi().shared_dir_count; ++i) {
     const isogate_shared_dir& each = host_.abi().shared_dirs[i];
@@ -186,9 +199,9 @@ Parts Backend::parts_of(const std::string& id, const std::string& made_as, const
 }
 
 Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id, int directory,
-                        uint32_t uid) const {
+                        const SandboxDisk& disk, uint32_t uid) const {
   const auto made_as = or_throw(read_state_file(directory, kMadeAsFile));
-  Parts parts = parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, uid);
+  Parts parts = parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, &disk, uid);
   parts.tenant = sdk::view(spec.tenant);
   parts.agent_id = sdk::view(spec.agent_id);
   parts.known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
@@ -233,30 +246,39 @@ std::optional<sdk::Error> Backend::why_refused(const isogate_sandbox_spec& spec,
   }
 }
 
-std::unique_ptr<sdk::Sandbox> Backend::sandbox_of(const Surroundings& around, const std::string& id,
-                                                  uint32_t uid, std::shared_ptr<Container> container,
+Home Backend::home_of(const std::string& id, uint32_t uid, std::shared_ptr<SandboxDisk> disk) {
+  return {sandboxes_dir_, id, std::move(disk), as_root_ ? &registry_ : nullptr, uid, sweeper_.get()};
+}
+
+std::unique_ptr<sdk::Sandbox> Backend::sandbox_of(const Surroundings& around, Home home,
+                                                  std::shared_ptr<Container> container,
                                                   isogate_sandbox_info& info) {
   info.flags |= ISOGATE_SANDBOX_RUNS;
   info.isolation = ISOGATE_ISOLATION_CONTAINER;
-  info.uid = uid;
-  sdk::set_text(info.handle, id);
-  const Home home{sandboxes_dir_, id, as_root_ ? &registry_ : nullptr, uid, sweeper_.get()};
-  return std::make_unique<Sandbox>(around, home, std::move(container));
+  info.uid = home.uid;
+  sdk::set_text(info.handle, home.sandbox_id);
+  return std::make_unique<Sandbox>(around, std::move(home), std::move(container));
 }
 
-void Backend::remove_all_of(const std::string& id, uint32_t uid, Container& container,
+void Backend::remove_all_of(const std::string& id, uint32_t uid, Container& container, SandboxDisk* disk,
                             const sdk::Call& call) const {
   container.end(call);
   container.purge(call);
+  if (disk != nullptr) {
+    or_throw(disk->release());
+  } else if (const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_)); sandboxes) {
+    const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), id));
+    or_throw(disks_.unmount_left(id, directory.get()));
+  }
   or_throw(Workspace::purge(sandboxes_dir_, id, call.cancel_fd()));
   if (sweeper_ != nullptr) sweeper_->wake();
   if (as_root_) or_throw(registry_.release(id, uid));
 }
 
-void Backend::undo(const std::string& id, uint32_t uid, std::shared_ptr<Container> container,
-                   bool all) noexcept {
-  const auto work = [this, id, uid, container, all](const sdk::Call& call) {
-    if (all) return remove_all_of(id, uid, *container, call);
+void Backend::undo(const Home& home, std::shared_ptr<Container> container, bool all) noexcept {
+  const std::string& id = home.sandbox_id;
+  const auto work = [this, home, container, all](const sdk::Call& call) {
+    if (all) return remove_all_of(home.sandbox_id, home.uid, *container, home.disk.get(), call);
     container->end(call);
   };
   try {
@@ -275,11 +297,40 @@ void Backend::remove_unfinished(const std::string& id, const sdk::Call& call) {
   if (has(kBackendFile) != name_ || has(kMeasuredFile) || !is_empty(directory.get(), "workspace")) return;
   host_.log(ISOGATE_LOG_INFO, "the sandbox " + id + " was never finished: it is recreated");
   const uint32_t uid = as_root_ ? or_throw(registry_.assign(id, id)) : ::geteuid();
-  const auto made_as = has(kMadeAsFile);
-  Container unfinished(services(), parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, uid),
-                       limits_of(config_, {}), std::move(directory),
-                       or_throw(Workspace::beside(sandboxes_dir_, id, kGateDirectory, {}, 0755)));
-  remove_all_of(id, uid, unfinished, call);
+  Container unfinished = recorded_container(id, uid);
+  remove_all_of(id, uid, unfinished, nullptr, call);
+}
+
+Container Backend::recorded_container(const std::string& id, uint32_t uid) {
+  const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
+  Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), id));
+  const auto made_as = or_throw(read_state_file(directory.get(), kMadeAsFile));
+  Parts parts = parts_of(id, made_as.value_or(id), sandboxes_dir_ + "/" + id, nullptr, uid);
+  Fd gate = or_throw(Workspace::beside(sandboxes_dir_, id, kGateDirectory, {}, 0755));
+  return Container(services(), std::move(parts), limits_of(config_, {}), std::move(directory),
+                   std::move(gate));
+}
+
+DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                      const OpenCall& asked, bool to_close, const Identity& identity) {
+  const uint64_t flags = host_.abi().flags;
+  SandboxDisks::Wanted wanted{.id = asked.id,
+                              .identity = identity,
+                              .attach_only = asked.attach_only,
+                              .to_close = to_close,
+                              .keep = true};
+  wanted.asked_bytes = wanted_limits(spec).get(ISOGATE_LIMIT_DISK_BYTES);
+  wanted.best_effort =
+      (flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0 || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
+  const auto attempt = [&] {
+    return open_disk_workspace(disks_, wanted, {sandboxes_dir_, asked.id, identity, nullptr, false, name_});
+  };
+  auto opened = attempt();
+  if (!opened && opened.error().os_errno == ETXTBSY) {  // by a container whose mount is gone
+    recorded_container(asked.id, as_root_ ? identity.uid : ::geteuid()).end(call);
+    opened = attempt();
+  }
+  return or_throw(std::move(opened));
 }
 
 // An agent that has files has a workspace of its own already.
@@ -291,14 +342,15 @@ std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const i
   if (!taken) return nullptr;
   const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
+  Home home = home_of(asked.id, taken->uid, taken->disk);
   try {
-    taken->container->take_over(parts_of(spec, asked.id, directory.get(), taken->uid), call);
+    taken->container->take_over(parts_of(spec, asked.id, directory.get(), *home.disk, taken->uid), call);
   } catch (...) {
-    undo(asked.id, taken->uid, std::move(taken->container), true);
+    undo(home, std::move(taken->container), true);
     throw;
   }
   info.flags = ISOGATE_SANDBOX_FRESH;
-  return sandbox_of(around, asked.id, taken->uid, std::move(taken->container), info);
+  return sandbox_of(around, std::move(home), std::move(taken->container), info);
 }
 
 // What would be refused now is not to go on either.
@@ -310,6 +362,17 @@ void Backend::re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec,
     throw;
   }
   container.re_attach(call);
+}
+
+// Where its workspace lies may only be known since it was made: a limit that was asked for holds there, or it
+// ends.
+bool Backend::open_enforced(Container& container, const isogate_sandbox_spec& spec, const sdk::Call& call) {
+  const bool adopted = container.open(call);
+  const auto obstacle =
+      (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0 ? "" : look_at_disks(services()).obstacle;
+  if (obstacle.empty()) return adopted;
+  container.end(call);
+  throw sdk::Error(ISOGATE_UNSUPPORTED, obstacle);
 }
 
 std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate_sandbox_spec& given,
@@ -334,12 +397,12 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     identity = {true, uid, uid};
   }
   const uint32_t uid = as_root_ ? identity.uid : ::geteuid();
-  const auto workspace = or_throw(
-      Workspace::open({sandboxes_dir_, asked.id, identity, nullptr, false, name_}, asked.attach_only));
+  auto [disk, workspace] = open_workspace(call, spec, asked, to_close, identity);
   Fd gate = or_throw(Workspace::beside(sandboxes_dir_, asked.id, kGateDirectory, {}, 0755));
   Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
   Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
-  Parts parts = parts_of(spec, asked.id, directory.get(), uid);
+  Home home = home_of(asked.id, uid, std::move(disk));
+  Parts parts = parts_of(spec, asked.id, directory.get(), *home.disk, uid);
   auto container = std::make_shared<Container>(use, std::move(parts), limits_of(config_, wanted_limits(spec)),
                                                std::move(directory), std::move(gate));
   bool adopted = as_it_is;
@@ -349,14 +412,14 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
     else if (to_close)
       adopted = container->attach(refusal, call);
     else
-      adopted = container->open(call);
+      adopted = open_enforced(*container, spec, call);
   } catch (...) {
-    if (!workspace->attached() || container->is_unproven())
-      undo(asked.id, uid, container, !workspace->attached());
+    if (!workspace->attached() || container->is_unproven()) undo(home, container, !workspace->attached());
     throw;
   }
+  home.disk->hold();
   info.flags = (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0) | (adopted ? 0 : ISOGATE_SANDBOX_FRESH);
-  return sandbox_of(around, asked.id, uid, std::move(container), info);
+  return sandbox_of(around, std::move(home), std::move(container), info);
 }
 
 namespace {
@@ -422,13 +485,32 @@ std::string Backend::detail_of(const EngineInfo& info, Services& services) const
   return detail;
 }
 
+SandboxDisks::Means Backend::look_at_disks(const Services& services) const {
+  const bool best_effort = (host_.abi().flags & ISOGATE_HOST_LIMITS_BEST_EFFORT) != 0;
+  if (services.place() != Place::kVolume && config_.workspace != Place::kVolume)
+    return disks_.look(best_effort);
+  SandboxDisks::Means means;
+  means.limited = config_.disk.disk_mb != 0;
+  means.words = "disk: no limit";
+  if (!means.limited) return means;
+  const std::string why = "workspaces are volumes of the Engine";
+  means.words = "disk: " + std::to_string(config_.disk.disk_mb) + " MiB for each sandbox, advisory (" + why +
+                "): file calls beyond it are refused, programs are not bounded";
+  if (config_.disk.written && !best_effort)
+    means.obstacle = "disk_mb would only be advisory (" + why +
+                     "): leave disk_mb out, set `workspace` to bind, or write limits.mode: best_effort";
+  return means;
+}
+
 std::string Backend::examine(const sdk::Call& call, std::string& detail) {
   Services& use = services();
   const EngineInfo info = use.engine.info(Budget(call, kProbe));
   use.learn(info);
-  engine_limits_ = limits_of(info);
-  detail = detail_of(info, use);
-  const std::string why = obstacle(info, config_, as_root_);
+  const SandboxDisks::Means disk = look_at_disks(use);
+  limits_ = limits_of(info) | disk.capabilities();
+  detail = detail_of(info, use) + "; " + disk.words;
+  std::string why = obstacle(info, config_, as_root_);
+  if (why.empty()) why = disk.obstacle;
   return why.empty() ? why_not(use, info, Budget(call, kProbe)) : why;
 }
 
@@ -472,7 +554,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   } catch (const sdk::Error& error) {
     detail = error.what();
   }
-  out.capabilities |= engine_limits_;
+  out.capabilities |= limits_;
   sdk::set_text(out.detail, detail);
 }
 

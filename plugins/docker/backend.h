@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "plugins/common/disk_workspace.h"
 #include "plugins/common/plugin_open.h"
 #include "plugins/docker/orphans.h"
 #include "plugins/docker/pool.h"
@@ -33,25 +34,37 @@ class Backend : public sdk::Backend {
   std::string detail_of(const EngineInfo& info, Services& services) const;
   // Why this Engine cannot be used; empty: it can. `detail` describes it. Throws as Engine::info().
   std::string examine(const sdk::Call& call, std::string& detail);
+  SandboxDisks::Means look_at_disks(const Services& services) const;
   bool is_busy(const sdk::Call& call, std::string& detail);
   void check_asked(const isogate_sandbox_spec& spec) const;
   // Of a sandbox whose directory that is; `made_as`: see Parts::owner.
+  // `disk`: of its workspace; null: of none that is opened.
   Parts parts_of(const std::string& id, const std::string& made_as, const std::string& directory,
-                 uint32_t uid) const;
-  Parts parts_of(const isogate_sandbox_spec& spec, const std::string& id, int directory, uint32_t uid) const;
+                 const SandboxDisk* disk, uint32_t uid) const;
+  Parts parts_of(const isogate_sandbox_spec& spec, const std::string& id, int directory,
+                 const SandboxDisk& disk, uint32_t uid) const;
   std::unique_ptr<Pool> make_pool();
   // Removes a sandbox of which no gateway knows and in which nobody can have run anything: one was killed
   // while it made it. Throws while that cannot be.
   void remove_unfinished(const std::string& id, const sdk::Call& call);
-  void remove_all_of(const std::string& id, uint32_t uid, Container& container, const sdk::Call& call) const;
+  void remove_all_of(const std::string& id, uint32_t uid, Container& container, SandboxDisk* disk,
+                     const sdk::Call& call) const;
   // After a failure, which is what the caller gets: what runs is ended; with `all` nothing stays. What
   // the Engine does not do at once is done behind the scenes, until the next open().
-  void undo(const std::string& id, uint32_t uid, std::shared_ptr<Container> container, bool all) noexcept;
+  void undo(const Home& home, std::shared_ptr<Container> container, bool all) noexcept;
+  // The workspace in what bounds it. A container that an earlier host has left in one of another size is
+  // ended.
+  DiskWorkspace open_workspace(const sdk::Call& call, const isogate_sandbox_spec& spec, const OpenCall& asked,
+                               bool to_close, const Identity& identity);
+  bool open_enforced(Container& container, const isogate_sandbox_spec& spec, const sdk::Call& call);
+  // Of a container that is only to be ended.
+  Container recorded_container(const std::string& id, uint32_t uid);
   void re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const;
   // Null: there is none made ahead.
   std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                            const OpenCall& asked, isogate_sandbox_info& info);
-  std::unique_ptr<sdk::Sandbox> sandbox_of(const Surroundings& around, const std::string& id, uint32_t uid,
+  Home home_of(const std::string& id, uint32_t uid, std::shared_ptr<SandboxDisk> disk);
+  std::unique_ptr<sdk::Sandbox> sandbox_of(const Surroundings& around, Home home,
                                            std::shared_ptr<Container> container, isogate_sandbox_info& info);
   const Surroundings& surroundings(const sdk::Call& call);
   // Why no call could be served now, for who comes to close the sandbox; none: they could.
@@ -62,6 +75,7 @@ class Backend : public sdk::Backend {
   const bool as_root_;
   const std::string instance_, name_, sandboxes_dir_, shell_, toolchain_;
   const UidRegistry registry_;
+  SandboxDisks disks_;
   std::unique_ptr<TrashSweeper> sweeper_;  // none where no sandbox is opened; ends after what purges
   std::mutex mutex_;
   std::unique_ptr<Services> services_;
@@ -70,7 +84,7 @@ class Backend : public sdk::Backend {
     std::string text;  // of the last good probe; empty: the last one was not
     std::chrono::steady_clock::time_point at;
   } examined_;
-  std::atomic<uint64_t> engine_limits_ = 0;  // ISOGATE_CAP_SANDBOX_LIMIT_* of the Engine as last examined
+  std::atomic<uint64_t> limits_ = 0;  // ISOGATE_CAP_SANDBOX_LIMIT_* and _DISK_ADVISORY, as last examined
   EngineOrphans orphans_;
   std::unique_ptr<Pool> pool_;  // null: none is wanted; ends before what it uses
 };

@@ -2,6 +2,7 @@
 
 #include "isogate/backend.hpp"
 #include "plugins/common/config_checks.h"
+#include "plugins/common/strict_limits.h"
 #include "plugins/docker/client/engine_sockets.h"
 #include "plugins/docker/companions/companion_config.h"
 #include "plugins/docker/exclude.h"
@@ -89,6 +90,11 @@ Config taken_from(const Json& json) {
   take("pids", config.pids);
   take("tmp_mb", config.tmp_mb);
   take("shm_mb", config.shm_mb);
+  for (const char* name : {"disk_mb", "workspace_fs"})
+    if (const auto found = json.find(name); found != json.end()) {
+      const auto taken = take_disk("docker", name, *found, config.disk);
+      if (!taken) refuse(taken.error().message);
+    }
   take("read_only", config.read_only);
   config.own_seccomp = json.value("seccomp_profile", "isogate") != "engine";
   const std::string network = json.value("network", "none");
@@ -121,6 +127,12 @@ Config parse_config(std::string_view text) {
   check_limits("`docker`", config.memory_mb, config.cpus, config.pids);
   if (config.host.starts_with("unix://") && !config.ca.empty())
     refuse("tls of `docker` is for tcp:// hosts, not for " + config.host);
+  if (const std::string why = why_no_disk("`docker`", config.disk); !why.empty()) refuse(why);
+  if (config.disk.fs != WorkspaceFs::kDirectory) {
+    if (config.workspace == Place::kVolume)
+      refuse("workspace_fs of `docker` is for workspaces of this host: remove it, or workspace: volume");
+    config.workspace = Place::kBind;  // never anything else, whatever the Engine answers
+  }
   check_places(config);
   check_companions(config);
   return config;
@@ -139,7 +151,8 @@ void check_shared(const Config& config, const std::string& prefix) {
 
 std::vector<std::string> relaxations_of(const Config& config) {
   std::vector<std::string> found;
-  add_limits(found, "a sandbox", "", config.memory_mb, config.cpus, config.pids);
+  add_limits(found, "a sandbox", "", kEngineMachine, config.memory_mb, config.cpus, config.pids);
+  add_disk(found, config.disk);
   if (!config.read_only) found.emplace_back("the root file system is writable");
   if (!config.own_seccomp) found.emplace_back("the seccomp profile is the Engine's own");
   if (config.network && !config.internal) found.emplace_back("each sandbox has a network with a way out");

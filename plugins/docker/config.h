@@ -7,6 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "plugins/common/sandbox_disk.h"
+#include "plugins/common/strict_limits.h"
+
 namespace isogate::docker {
 
 enum class RunnerTransport { kAuto, kSocket, kStream, kExec };
@@ -44,9 +47,9 @@ struct Companion {
   std::vector<std::string> command;  // empty: the image's own
   std::vector<std::pair<std::string, std::string>> env;
   std::string user;  // empty: the sandbox's
-  uint64_t memory_mb = 512;
-  double cpus = 1.0;
-  uint64_t pids = 256;
+  uint64_t memory_mb = kStrictLimits.memory_mb;
+  double cpus = kStrictLimits.cpus;
+  uint64_t pids = kStrictLimits.pids;
   bool read_only = true;
   std::vector<std::string> tmpfs;  // beside /tmp
   std::optional<Healthcheck> healthcheck;
@@ -59,10 +62,11 @@ struct Config {
   std::string image = "isogate-sandbox:latest";  // on the Engine already
   std::string platform;                          // empty: the image's
   std::string runtime;                           // empty: the Engine's own
-  uint64_t memory_mb = 512;                      // 0: no cap; likewise below
-  double cpus = 1.0;
-  uint64_t pids = 256;
-  uint64_t tmp_mb = 64, shm_mb = 64;
+  uint64_t memory_mb = kStrictLimits.memory_mb;  // 0: no cap; likewise below
+  double cpus = kStrictLimits.cpus;
+  uint64_t pids = kStrictLimits.pids;
+  uint64_t tmp_mb = kStrictLimits.tmp_mb, shm_mb = kStrictLimits.shm_mb;
+  DiskPolicy disk;
   bool read_only = true;
   bool own_seccomp = true;  // seccomp.h; false: the Engine's own profile
   bool network = false;     // false: none at all; true: a network of its own for each sandbox
@@ -108,6 +112,10 @@ inline constexpr const char* kConfigSchema = R"({
       "description": "size of /tmp in MiB"},
     "shm_mb": {"type": "integer", "minimum": 1, "maximum": 1048576, "default": 64,
       "description": "size of /dev/shm in MiB"},
+    "disk_mb": {"type": "integer", "minimum": 0, "maximum": 1073741824, "default": 1024,
+      "description": "MiB of one workspace, at least 8, with a file for each 8 KiB, unless `limits.disk_mb` says otherwise; 0: no limit, a relaxation. Where it is written here and could only be counted, the backend is unavailable, unless limits.mode is best_effort"},
+    "workspace_fs": {"type": "string", "enum": ["directory", "loop", "tmpfs"], "default": "directory",
+      "description": "where workspaces lie. directory: the file system of the state directory, bounded where that has project quotas; loop: an ext4 of its own for each, in a sparse file; tmpfs: memory, lost when this machine stops. loop and tmpfs need root, disk_mb and an Engine that sees this host's directories"},
     "read_only": {"type": "boolean", "default": true,
       "description": "whether the root file system is read-only; false: writable, and lost with the container: a relaxation"},
     "seccomp_profile": {"type": "string", "enum": ["isogate", "engine"], "default": "isogate",

@@ -261,7 +261,7 @@ void Container::choose() {
 }
 
 std::string Container::create(const sdk::Call& call) {
-  if (parts_.bind && ::faccessat(directory_.get(), "workspace", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
+  if (parts_.bind && ::faccessat(AT_FDCWD, workspace_path_.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno != ENOENT) sdk::fail_with_errno("cannot look at the workspace of this sandbox", errno);
     throw sdk::Error(ISOGATE_SANDBOX_LOST,
                      "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
@@ -458,7 +458,7 @@ std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call
                      {"Tty", false},
                      {"User", std::to_string(parts_.uid) + ":" + std::to_string(parts_.gid)},
                      {"WorkingDir", kWorkspace},
-                     {"Cmd", stdio_command(parts_)}};
+                     {"Cmd", stdio_command(parts_, limits_)}};
   const std::string exec = services_.engine.exec_create(record_.id, body, call);
   auto stream = services_.engine.exec_start(exec, false, call);
   try {
@@ -528,9 +528,9 @@ bool Container::is_unproven() {
   return !record_.name.empty() && !record_.proof;
 }
 
-bool Container::warm() {
+std::shared_ptr<sdk::RunnerLink> Container::at_hand() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock && link_ && link_->alive();
+  return lock && link_ && link_->alive() ? link_ : nullptr;
 }
 
 // The name is for people: what counts is the id.

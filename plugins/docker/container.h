@@ -57,8 +57,8 @@ class Container {
   void take_over(const Parts& parts, const sdk::Call& call);
   // There is one, or may be one, that nobody measured.
   bool is_unproven();
-  // Its runner can be reached without further ado.
-  bool warm();
+  // Its runner, if that can be reached without further ado; else null.
+  std::shared_ptr<sdk::RunnerLink> at_hand();
   // In a few words how the container with that id ended, for the call that saw it; empty: it runs.
   std::string how_it_ended(const std::string& id, const sdk::Call& call) const;
   // Releases the runner: what it runs ends.

@@ -12,6 +12,7 @@ constexpr Kept kKept[] = {
     {3, "FOWNER", "purge from directories with the sticky bit"},
     {6, "SETGID", "make workspaces with the sandbox's gid"},
     {7, "SETUID", "make workspaces with the sandbox's uid"},
+    {21, "SYS_ADMIN", "set project quotas, mount a file system of a sandbox's own"},
 };
 
 }  // namespace
@@ -24,7 +25,8 @@ ISOGATE_EXPORT_BACKEND(isogate::docker::Backend, .id = "docker", .version = ISOG
                        .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EGRESS_DENY |
                                        ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT |
                                        ISOGATE_CAP_EVIDENCE | isogate::sdk::kSampledLimits |
-                                       isogate::sandbox_limits(isogate::docker::kLimited),
+                                       isogate::sandbox_limits(isogate::docker::kLimited) |
+                                       ISOGATE_CAP_SANDBOX_DISK_ADVISORY,
                        .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT,
                        .linux_capabilities = isogate::bits_of(isogate::docker::kKept),
                        .config_schema_json = isogate::docker::kConfigSchema)

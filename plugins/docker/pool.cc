@@ -40,13 +40,16 @@ Pool::Pool(Options options)
     : options_(std::move(options)),
       directory_(pool_directory(options_.sandboxes_dir, options_.backend)),
       registry_({.uids_dir = options_.uids_dir, .sandboxes_dir = directory_}),
+      disks_(directory_, options_.own_uids, options_.disk),
       pool_(*this, options_.host, options_.size, 1, options_.limits) {}
 
-std::unique_ptr<Container> Pool::container_of(const std::string& id, uint32_t uid, const Limits& limits) {
+std::unique_ptr<Container> Pool::container_of(const std::string& id, const SandboxDisk* disk, uint32_t uid,
+                                              const Limits& limits) {
   const Fd parent = or_throw(open_state_directory(directory_));
   Fd gate = or_throw(Workspace::beside(directory_, id, kGateDirectory, {}, 0755));
-  return std::make_unique<Container>(options_.services(), options_.parts(id, directory_ + "/" + id, uid),
-                                     limits, open_at(parent.get(), id), std::move(gate));
+  return std::make_unique<Container>(options_.services(),
+                                     options_.parts(id, directory_ + "/" + id, disk, uid), limits,
+                                     open_at(parent.get(), id), std::move(gate));
 }
 
 PooledContainer Pool::make(const Limits& limits, const sdk::Call& call) {
@@ -57,13 +60,18 @@ PooledContainer Pool::make(const Limits& limits, const sdk::Call& call) {
   ready.uid = options_.own_uids ? or_throw(registry_.assign(ready.id, ready.id)) : ::geteuid();
   try {
     const Identity identity{options_.own_uids, ready.uid, ready.uid};
-    or_throw(Workspace::open({directory_, ready.id, identity, nullptr, false, options_.backend}, false));
+    SandboxDisks::Wanted wanted{.id = ready.id, .identity = identity, .best_effort = true, .locked = true};
+    wanted.asked_bytes = limits.get(ISOGATE_LIMIT_DISK_BYTES);
+    ready.disk =
+        or_throw(open_disk_workspace(disks_, wanted,
+                                     {directory_, ready.id, identity, nullptr, false, options_.backend}))
+            .disk;
     const Fd parent = or_throw(open_state_directory(directory_));
     ready.lock = open_at(parent.get(), ready.id);
     if (::flock(ready.lock.get(), LOCK_EX | LOCK_NB) != 0)
       sdk::fail_with_errno("cannot lock a sandbox made ahead", errno);
     or_throw(create_state_file(ready.lock.get(), kMadeAsFile, ready.id));
-    ready.container = container_of(ready.id, ready.uid, limits);
+    ready.container = container_of(ready.id, ready.disk.get(), ready.uid, limits);
     ready.container->open(call);
   } catch (...) {
     remove(std::move(ready));
@@ -80,6 +88,10 @@ bool Pool::remove(PooledContainer ready) noexcept try {
     ready.container->end(call);
     ready.container->purge(call);
   }
+  if (ready.disk != nullptr)
+    or_throw(ready.disk->release());
+  else if (ready.lock)
+    or_throw(disks_.unmount_left(ready.id, ready.lock.get()));
   or_throw(Workspace::purge(directory_, ready.id));
   if (options_.own_uids) or_throw(registry_.release(ready.id, ready.uid));
   return true;
@@ -120,7 +132,7 @@ void Pool::remove_leftover(int parent, const std::string& id) {
   // Handed over already, but not renamed: then the uid is not ours to release.
   if (options_.own_uids)
     if (const auto uid = registry_.assign(id, id); uid) left.uid = *uid;
-  left.container = container_of(id, left.uid, options_.limits);
+  left.container = container_of(id, nullptr, left.uid, options_.limits);
   remove(std::move(left));
 }
 
@@ -140,7 +152,8 @@ std::optional<Pool::Taken> Pool::take(const std::string& id, const Limits& limit
     remove(std::move(*ready));
     throw;
   }
-  return Taken{std::move(ready->container), ready->uid, ready->id};
+  ready->disk->moved(options_.sandboxes_dir, id, std::move(ready->lock));
+  return Taken{std::move(ready->disk), std::move(ready->container), ready->uid, ready->id};
 }
 
 bool Pool::left_anything(const std::string& sandboxes_dir, const std::string& backend) {

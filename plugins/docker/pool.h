@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "plugins/common/disk_workspace.h"
 #include "plugins/common/warm_pool.h"
 #include "plugins/docker/container.h"
 #include "runner/uid/uid_registry.h"
@@ -24,9 +25,10 @@ struct PooledContainer {
   uint32_t uid = 0;
   Limits limits;
   Fd lock;
+  std::shared_ptr<SandboxDisk> disk;
   std::unique_ptr<Container> container;
 
-  [[nodiscard]] bool warm() const { return container->warm(); }
+  [[nodiscard]] bool warm() const { return container->at_hand() != nullptr; }
 };
 
 class Pool final : WarmPool<PooledContainer>::Source {
@@ -37,13 +39,17 @@ class Pool final : WarmPool<PooledContainer>::Source {
     std::string sandboxes_dir, uids_dir, backend;
     bool own_uids = false;
     Limits limits;  // of the first ones
+    DiskPolicy disk;
     // Both may throw sdk::Error. Of a sandbox whose directory is `directory`.
     std::function<Services&()> services;
-    std::function<Parts(const std::string& id, const std::string& directory, uint32_t uid)> parts;
+    std::function<Parts(const std::string& id, const std::string& directory, const SandboxDisk* disk,
+                        uint32_t uid)>
+        parts;
   };
   explicit Pool(Options options);
 
   struct Taken {
+    std::shared_ptr<SandboxDisk> disk;
     std::unique_ptr<Container> container;  // with the path below
     uint32_t uid = 0;
     std::string made_as;  // as what the Engine knows it
@@ -60,11 +66,13 @@ class Pool final : WarmPool<PooledContainer>::Source {
   bool remove(PooledContainer ready) noexcept override;
   void tend(const sdk::Call& call) override;
   void remove_leftover(int parent, const std::string& id);
-  std::unique_ptr<Container> container_of(const std::string& id, uint32_t uid, const Limits& limits);
+  std::unique_ptr<Container> container_of(const std::string& id, const SandboxDisk* disk, uint32_t uid,
+                                          const Limits& limits);
 
   const Options options_;
   const std::string directory_;
   const UidRegistry registry_;
+  SandboxDisks disks_;
   std::atomic<bool> left_behind_{true};                // there may be what nobody needs any more
   std::chrono::steady_clock::time_point next_look_{};  // at what is left behind; the pool's thread's
   WarmPool<PooledContainer> pool_;                     // the last member: it ends first

@@ -60,11 +60,14 @@ Json mounts_of(const Config& config, const Parts& parts) {
   return mounts;
 }
 
-Json with_surroundings(Json command, const Parts& parts) {
+Json with_surroundings(Json command, const Parts& parts, const Limits& limits) {
   for (const auto& [prefix, path] : parts.shared) {
     command.push_back("--shared");
     command.push_back(prefix + "=/mnt/" + prefix);
   }
+  if (const uint64_t disk = limits.get(ISOGATE_LIMIT_DISK_BYTES); disk != 0)
+    command.insert(command.end(), {"--disk-limit", std::to_string(disk), "--disk-bound",
+                                   parts.disk_bound ? "kernel" : "counted"});
   if (!parts.shell.empty()) {
     command.push_back("--shell");
     command.push_back(parts.shell);
@@ -76,8 +79,10 @@ Json with_surroundings(Json command, const Parts& parts) {
   return command;
 }
 
-std::string tmpfs_of(uint64_t mib) {
-  return "rw,nosuid,nodev,exec,mode=1777,size=" + std::to_string(mib) + "m";
+// podman takes no number of inodes.
+std::string tmpfs_of(uint64_t mib, bool podman) {
+  return "rw,nosuid,nodev,exec,mode=1777,size=" + std::to_string(mib) + "m" +
+         (podman ? "" : ",nr_inodes=" + std::to_string(kInodesInMemory));
 }
 
 // The Engine's own list gives way to this one, which has all of it; podman adds it to its own.
@@ -94,13 +99,6 @@ void mask(Json& host, bool podman) {
   host["SecurityOpt"].push_back(all);
 }
 
-// It counts in the memory, and half of that is left for programs.
-uint64_t tmp_mb_of(const Config& config, const Limits& limits) {
-  const uint64_t memory = limits.get(ISOGATE_LIMIT_MEMORY_BYTES);
-  if (memory == 0) return config.tmp_mb;
-  return std::min(config.tmp_mb, std::max<uint64_t>(1, memory / kMib / 2));
-}
-
 // What all containers have in common.
 Json hardened(const Config& config, const Parts& parts, const Limits& limits) {
   Json host = {
@@ -114,7 +112,7 @@ Json hardened(const Config& config, const Parts& parts, const Limits& limits) {
       {"AutoRemove", false},
       {"RestartPolicy", {{"Name", "no"}}},
       {"ShmSize", config.shm_mb * kMib},
-      {"Tmpfs", {{"/tmp", tmpfs_of(tmp_mb_of(config, limits))}}},
+      {"Tmpfs", {{"/tmp", tmpfs_of(tmp_mb_beside(config.tmp_mb, limits), parts.podman)}}},
       {"Ulimits",
        {{{"Name", "nofile"}, {"Soft", 1024}, {"Hard", 16384}}, {{"Name", "core"}, {"Soft", 0}, {"Hard", 0}}}},
   };
@@ -198,18 +196,10 @@ bool carries(const Json& labels, const Owner& owner) {
          is(kLabelSandbox, owner.sandbox_id);
 }
 
-namespace {
-
-Limits configured(uint64_t memory_mb, double cpus, uint64_t pids) {
-  return {{ISOGATE_LIMIT_MEMORY_BYTES, memory_mb * kMib},
-          {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(cpus * 1000 + 0.5)},
-          {ISOGATE_LIMIT_PIDS, pids}};
-}
-
-}  // namespace
-
 Limits limits_of(const Config& config, const Limits& asked) {
-  return configured(config.memory_mb, config.cpus, config.pids).overridden_by(asked);
+  Limits limits = limits_from(config.memory_mb, config.cpus, config.pids);
+  limits.set(ISOGATE_LIMIT_DISK_BYTES, config.disk.disk_mb * kMib);
+  return limits.overridden_by(asked);
 }
 
 uint64_t processes_for(const Limits& limits) {
@@ -239,7 +229,7 @@ Json container_of(const Config& config, const Parts& parts, const Limits& limits
                {"Hostname", "sandbox"},
                {"User", std::to_string(parts.uid) + ":" + std::to_string(parts.gid)},
                {"WorkingDir", kWorkspace},
-               {"Entrypoint", with_surroundings(std::move(command), parts)},
+               {"Entrypoint", with_surroundings(std::move(command), parts, limits)},
                {"Cmd", Json::array()},
                {"Tty", false},
                {"OpenStdin", false},
@@ -251,11 +241,12 @@ Json container_of(const Config& config, const Parts& parts, const Limits& limits
 }
 
 Json container_of(const Config& config, const Parts& parts, const Companion& companion) {
-  const Limits limits = configured(companion.memory_mb, companion.cpus, companion.pids);
+  const Limits limits = limits_from(companion.memory_mb, companion.cpus, companion.pids);
   Json host = hardened(config, parts, limits);
   host["ReadonlyRootfs"] = companion.read_only;
   host["LogConfig"] = {{"Type", "json-file"}, {"Config", {{"max-size", "1m"}, {"max-file", "1"}}}};
-  for (const std::string& path : companion.tmpfs) host["Tmpfs"][path] = tmpfs_of(tmp_mb_of(config, limits));
+  for (const std::string& path : companion.tmpfs)
+    host["Tmpfs"][path] = tmpfs_of(tmp_mb_beside(config.tmp_mb, limits), parts.podman);
   Json env = Json::array();
   for (const auto& [key, value] : companion.env) env.push_back(key + "=" + value);
   Json labels = labels_of(parts.owner, "companion");
@@ -299,6 +290,8 @@ std::string shape_of(const Json& inspected) {
   return sha256_hex(shape.dump());
 }
 
-Json stdio_command(const Parts& parts) { return with_surroundings({kRunner, "stdio"}, parts); }
+Json stdio_command(const Parts& parts, const Limits& limits) {
+  return with_surroundings({kRunner, "stdio"}, parts, limits);
+}
 
 }  // namespace isogate::docker

@@ -53,6 +53,7 @@ struct Parts {
   std::string network;  // of the sandbox's own; empty: none
   std::vector<std::pair<std::string, std::string>> shared;  // prefix, path: read-only at /mnt/<prefix>
   std::string shell, toolchain;
+  bool disk_bound = false;  // the kernel bounds the workspace
   std::vector<CopyPlace> copies;
   bool podman = false;         // which takes "no health check" for one
   std::string user_namespace;  // as the Engine names it; empty: its own
@@ -65,7 +66,7 @@ Limits limits_of(const Config& config, const Limits& asked);
 
 // What an Engine can limit of a container.
 inline constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS,
-                                        ISOGATE_LIMIT_PIDS};
+                                        ISOGATE_LIMIT_PIDS, ISOGATE_LIMIT_DISK_BYTES};
 
 // RLIMIT_NPROC for podman, which names no number for it but its own, and that only a privileged one may set:
 // above the cgroup's limit, and no more than this process may have.
@@ -89,6 +90,6 @@ std::string profile_digest(const Config& config, Parts parts, const Limits& limi
 std::string shape_of(const nlohmann::json& inspected);
 
 // argv of the runner for a call over a byte stream of its own.
-nlohmann::json stdio_command(const Parts& parts);
+nlohmann::json stdio_command(const Parts& parts, const Limits& limits);
 
 }  // namespace isogate::docker

@@ -62,10 +62,14 @@ void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, i
 
 void Sandbox::close(const sdk::Call& call, uint32_t mode) {
   if (mode > ISOGATE_CLOSE_PURGE) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the close mode is unknown");
-  if (mode == ISOGATE_CLOSE_DETACH) return container_->detach();
+  if (mode == ISOGATE_CLOSE_DETACH) {
+    container_->detach();
+    return home_.disk->leave();
+  }
   container_->end(call);
   if (mode == ISOGATE_CLOSE_STOP) return;
   container_->purge(call);
+  or_throw(home_.disk->release());
   or_throw(Workspace::purge(home_.sandboxes_dir, home_.sandbox_id, call.cancel_fd()));
   if (home_.sweeper != nullptr) home_.sweeper->wake();
   if (home_.registry != nullptr) or_throw(home_.registry->release(home_.sandbox_id, home_.uid));

@@ -15,6 +15,7 @@ namespace isogate::docker {
 // The workspace of a sandbox on this host, and whose it is.
 struct Home {
   std::string sandboxes_dir, sandbox_id;
+  std::shared_ptr<SandboxDisk> disk;      // the workspace's, but for a volume
   const UidRegistry* registry = nullptr;  // null: no uid of its own
   uint32_t uid = 0;
   TrashSweeper* sweeper = nullptr;  // takes what a purge leaves; null: nobody does
@@ -42,9 +43,10 @@ class Sandbox : public RunnerSandbox {
     bool ended;
   };
   void with_runner(const sdk::Call& call, const Verb& verb) override;
+  std::shared_ptr<sdk::RunnerLink> runner_at_hand() override { return container_->at_hand(); }
   [[noreturn]] void tell_loss(const Container::Way& way, const sdk::Error& error, const sdk::Call& call);
 
-  Home home_;
+  Home home_;  // outlives what uses its disk
   std::shared_ptr<Container> container_;
 };
 

@@ -21,7 +21,6 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kLow32 = 0xFFFFFFFF;  // what the kernel looks at of an int: CVE-2019-10063
 constexpr uint64_t kNewNamespaces = 0x7E020000;
-constexpr uint64_t kTypeIntoTerminal = 0x5412, kTypeIntoConsole = 0x541C, kChangeDiscipline = 0x5423;
 
 Json masked(unsigned index, uint64_t mask, uint64_t value) {
   return {{"index", index}, {"value", mask}, {"valueTwo", value}, {"op", "SCMP_CMP_MASKED_EQ"}};
@@ -77,7 +76,7 @@ Conditions conditions_of(SyscallVerdict verdict) {
     case SyscallVerdict::kFcntl:
       return all_but(1, {F_SETPIPE_SZ});
     case SyscallVerdict::kIoctl:
-      return all_but(1, {kTypeIntoTerminal, kTypeIntoConsole, kChangeDiscipline});
+      return all_but(1, {std::begin(kRefusedIoctls), std::end(kRefusedIoctls)});
     case SyscallVerdict::kPersonality:
       return {all({equal(0, 0)}), all({equal(0, kLow32)})};
     case SyscallVerdict::kSeccomp:

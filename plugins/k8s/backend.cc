@@ -84,8 +84,11 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_CLUSTER;
   out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EVIDENCE |
-                     sdk::kSampledLimits | sandbox_limits(kLimited);
-  if (config_.workspace == Place::kClaim) out.capabilities |= ISOGATE_CAP_PERSISTENT;
+                     sdk::kSampledLimits | sandbox_limits(kLimited) | ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
+  if (config_.workspace == Place::kClaim)
+    out.capabilities |= ISOGATE_CAP_PERSISTENT;
+  else
+    out.capabilities &= ~uint64_t{ISOGATE_CAP_SANDBOX_LIMIT_DISK};  // a part of the node's own disk
   if (!config_.open_network && config_.egress_to.empty() && !config_.allow_unenforced_network)
     out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
   out.verdict = ISOGATE_PROBE_UNAVAILABLE;

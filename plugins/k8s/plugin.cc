@@ -9,5 +9,6 @@ ISOGATE_EXPORT_BACKEND(isogate::k8s::Backend, .id = "k8s", .version = ISOGATE_VE
                        .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EGRESS_DENY |
                                        ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE |
                                        isogate::sdk::kSampledLimits |
-                                       isogate::sandbox_limits(isogate::k8s::kLimited),
+                                       isogate::sandbox_limits(isogate::k8s::kLimited) |
+                                       ISOGATE_CAP_SANDBOX_DISK_ADVISORY,
                        .config_schema_json = isogate::k8s::kConfigSchema)

@@ -34,14 +34,18 @@ Json scratch(const std::string& name, uint64_t most_mb) {
   return {{"name", name}, {"emptyDir", {{"sizeLimit", mib(most_mb)}}}};
 }
 
-Json volumes_of(const Config& config, const Parts& parts) {
+std::string bytes_of_workspace(const Limits& limits) {
+  return std::to_string(limits.get(ISOGATE_LIMIT_DISK_BYTES));
+}
+
+Json volumes_of(const Config& config, const Parts& parts, const Limits& limits) {
   Json volumes = {scratch("runner", 64), scratch("tmp", config.tmp_mb), scratch("local", config.tmp_mb)};
   volumes.push_back(
       {{"name", "shm"}, {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", mib(config.shm_mb)}}}});
   if (config.workspace == Place::kClaim)
     volumes.push_back({{"name", "workspace"}, {"persistentVolumeClaim", {{"claimName", parts.claim}}}});
   else
-    volumes.push_back(scratch("workspace", config.workspace_mb));
+    volumes.push_back({{"name", "workspace"}, {"emptyDir", {{"sizeLimit", bytes_of_workspace(limits)}}}});
   for (size_t i = 0; i < config.secrets.size(); ++i)
     volumes.push_back({{"name", "secret-" + std::to_string(i)},
                        {"secret", {{"secretName", config.secrets[i].secret}, {"defaultMode", 0440}}}});
@@ -118,11 +122,13 @@ std::vector<std::string> runner_command(const char* mode, const Parts& parts) {
   return command;
 }
 
-Json main_container(const Config& config, const Parts& parts, const Json& resources) {
+Json main_container(const Config& config, const Parts& parts, const Limits& limits, const Json& resources) {
+  std::vector<std::string> command = runner_command("serve", parts);
+  for (std::string& option : disk_options(config, limits)) command.push_back(std::move(option));
   return {{"name", kContainer},
           {"image", config.image},
           {"imagePullPolicy", config.pull_policy},
-          {"command", runner_command("serve", parts)},
+          {"command", std::move(command)},
           {"terminationMessagePath", kTerminationLog},
           {"workingDir", kWorkspace},
           {"stdin", false},
@@ -155,8 +161,8 @@ Json spec_of(const Config& config, const Parts& parts, const Limits& limits) {
                {"terminationGracePeriodSeconds", 2},
                {"securityContext", pod_context(config)},
                {"initContainers", {init_container(config, resources)}},
-               {"containers", {main_container(config, parts, resources)}},
-               {"volumes", volumes_of(config, parts)}};
+               {"containers", {main_container(config, parts, limits, resources)}},
+               {"volumes", volumes_of(config, parts, limits)}};
   // What has no network has nobody to ask for names either.
   if (!config.open_network && config.egress_to.empty()) {
     spec["dnsPolicy"] = "None";
@@ -250,7 +256,8 @@ std::string pod_selector_of(Provision kind, const std::string& instance, const s
 
 Limits limits_of(const Config& config, const Limits& asked) {
   const Limits configured{{ISOGATE_LIMIT_MEMORY_BYTES, config.memory_mb * kMib},
-                          {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(config.cpus * 1000 + 0.5)}};
+                          {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(config.cpus * 1000 + 0.5)},
+                          {ISOGATE_LIMIT_DISK_BYTES, config.workspace_mb * kMib}};
   return configured.overridden_by(asked);
 }
 
@@ -271,9 +278,9 @@ void give_lease(Json& lease, const Parts& taker) {
   metadata["labels"][kLabelAhead] = "taken";
 }
 
-Json claim_of(const Config& config, const Parts& parts) {
+Json claim_of(const Config& config, const Parts& parts, const Limits& limits) {
   Json spec = {{"accessModes", {config.access_mode}},
-               {"resources", {{"requests", {{"storage", mib(config.workspace_mb)}}}}}};
+               {"resources", {{"requests", {{"storage", bytes_of_workspace(limits)}}}}}};
   if (!config.storage_class.empty()) spec["storageClassName"] = config.storage_class;
   return {{"apiVersion", "v1"},
           {"kind", "PersistentVolumeClaim"},
@@ -345,5 +352,13 @@ std::string profile_digest(const Config& config, const Parts& parts, const Limit
 std::vector<std::string> attach_command() { return {kRunner, "attach"}; }
 
 std::vector<std::string> stdio_command(const Parts& parts) { return runner_command("stdio", parts); }
+
+// A claim's volume may be a file system of its own, which the runner finds out. An emptyDir is a part of the
+// node's: the kubelet ends the pod that outgrows it.
+std::vector<std::string> disk_options(const Config& config, const Limits& limits) {
+  if (config.provision == Provision::kSandboxClaim) return {};
+  return {"--disk-limit", bytes_of_workspace(limits), "--disk-bound",
+          config.workspace == Place::kClaim ? "volume" : "counted"};
+}
 
 }  // namespace isogate::k8s

@@ -65,12 +65,14 @@ struct Parts {
 Limits limits_of(const Config& config, const Limits& asked);
 
 // What a cluster can limit of a pod.
-inline constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS};
+inline constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS,
+                                        ISOGATE_LIMIT_DISK_BYTES};
 
 nlohmann::json lease_of(const Parts& parts);
 // A Lease made ahead becomes the property of `taker`'s, and goes with it.
 void give_lease(nlohmann::json& lease, const Parts& taker);
-nlohmann::json claim_of(const Config& config, const Parts& parts);   // PersistentVolumeClaim
+// A PersistentVolumeClaim
+nlohmann::json claim_of(const Config& config, const Parts& parts, const Limits& limits);
 nlohmann::json policy_of(const Config& config, const Parts& parts);  // NetworkPolicy
 nlohmann::json pod_of(const Config& config, const Parts& parts, const Limits& limits);
 
@@ -89,5 +91,7 @@ std::string profile_digest(const Config& config, const Parts& parts, const Limit
 // argv of what brings a stream to the runner, and of one for a single connection.
 std::vector<std::string> attach_command();
 std::vector<std::string> stdio_command(const Parts& parts);
+// What tells a runner how large the workspace is; nothing where a pool's template is what pods are made of.
+std::vector<std::string> disk_options(const Config& config, const Limits& limits);
 
 }  // namespace isogate::k8s

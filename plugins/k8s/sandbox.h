@@ -26,6 +26,7 @@ class Sandbox : public RunnerSandbox {
 
  private:
   void with_runner(const sdk::Call& call, const Verb& verb) override;
+  std::shared_ptr<sdk::RunnerLink> runner_at_hand() override { return pod_->at_hand(); }
 
   std::unique_ptr<SandboxPod> pod_;
   std::atomic<bool> stranger_;

@@ -446,7 +446,7 @@ void SandboxPod::prepare_workspace(const sdk::Call& call) {
   Record& record = lease_.record();
   try {
     record.claim_uid =
-        uid_of(services_.api.create(services_.claims(), claim_of(services_.config, parts_), call));
+        uid_of(services_.api.create(services_.claims(), claim_of(services_.config, parts_, limits_), call));
     return wait_for_volume(call);
   } catch (const ApiError& error) {
     if (error.status() != ISOGATE_ALREADY_EXISTS) throw;
@@ -663,8 +663,9 @@ void SandboxPod::Tie::check(Services& services, const Budget& budget) {
 // by one for a single call.
 std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call) {
   const bool stays = services_.config.transport == RunnerTransport::kStream;
-  const ExecRequest request =
-      exec_request(services_, parts_.pod, stays ? attach_command() : stdio_command(parts_));
+  std::vector<std::string> single = stdio_command(parts_);
+  for (std::string& option : disk_options(services_.config, limits_)) single.push_back(std::move(option));
+  const ExecRequest request = exec_request(services_, parts_.pod, stays ? attach_command() : single);
   try {
     if (stays) {
       const auto check = [&services = services_, tie = tie_](const Budget& budget) {
@@ -831,6 +832,11 @@ bool SandboxPod::take(Pool& pool, const sdk::Call& call) {
 bool SandboxPod::warm() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   return lock && fresh_ && link_ && link_->alive();
+}
+
+std::shared_ptr<sdk::RunnerLink> SandboxPod::at_hand() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock && !closing_ && link_ && link_->alive() ? link_ : nullptr;
 }
 
 bool SandboxPod::renew(const sdk::Call& call) {

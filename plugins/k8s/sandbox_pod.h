@@ -66,6 +66,8 @@ class SandboxPod {
   // A way to its runner, dialled again if need be. ISOGATE_SANDBOX_LOST where the workspace went with the
   // pod.
   std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
+  // The same, if it needs no dialling; else null.
+  std::shared_ptr<sdk::RunnerLink> at_hand();
   // What was measured before the first command of a tenant, of this very container; measures if that is now.
   // A pod that was not tried against all of this gateway's listeners is replaced, unless another gateway uses
   // it.

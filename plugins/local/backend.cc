@@ -22,6 +22,10 @@ constexpr Kept kKept[] = {
     {8, "SETPCAP", "empty a program's bounding set"},
 };
 
+// What it can do without: then the disk of a sandbox is only counted.
+constexpr Kept kForDisks[] = {
+    {21, "SYS_ADMIN", "set project quotas, mount a file system of a sandbox's own"}};
+
 constexpr const char* kConfigSchema = R"({
   "$schema": "http://json-schema.org/draft-07/schema#",
   "title": "Configuration of the backend `local`",
@@ -33,31 +37,54 @@ constexpr const char* kConfigSchema = R"({
       "enum": ["auto", "never"],
       "default": "auto",
       "description": "auto: limits and killing by control groups where this host lets the gateway have them; never: no limits, process trees are killed by a reaper"
+    },
+    "disk_mb": {
+      "type": "integer",
+      "minimum": 0,
+      "maximum": 1073741824,
+      "default": 1024,
+      "description": "MiB of one workspace, at least 8, with a file for each 8 KiB, unless `limits.disk_mb` says otherwise; 0: no limit. Where it is written here and could only be counted, the backend is unavailable, unless limits.mode is best_effort"
+    },
+    "workspace_fs": {
+      "type": "string",
+      "enum": ["directory", "loop", "tmpfs"],
+      "default": "directory",
+      "description": "where the files of a sandbox are. directory: on the file system of the state directory, where they are counted; loop: in a sparse ext4 image of its own; tmpfs: in memory, until this host ends"
     }
   }
 })";
 
 // The same rules as the schema: it is strict by itself.
-Result<RunnerOptions> parse_config(std::string_view json) {
-  RunnerOptions options;
-  if (json.empty()) return options;
+struct Config {
+  RunnerOptions runner;
+  DiskPolicy disk;
+};
+
+Result<Config> parse_config(std::string_view json) {
+  Config config;
+  if (json.empty()) return config;
   const auto document = nlohmann::json::parse(json, nullptr, false);
   if (!document.is_object()) return invalid("the configuration of `local` is not a JSON object");
   for (const auto& [key, value] : document.items()) {
+    if (key == "disk_mb" || key == "workspace_fs") {
+      if (auto taken = take_disk("local", key, value, config.disk); !taken) return taken.error();
+      continue;
+    }
     if (key != "cgroups") return invalid("the configuration of `local` has no setting `" + key + "`");
     if (value != "auto" && value != "never")
       return invalid("`cgroups` of `local` must be \"auto\" or \"never\"");
-    options.use_cgroups = value == "auto";
+    config.runner.use_cgroups = value == "auto";
   }
-  return options;
+  if (const std::string why = why_no_disk("`local`", config.disk); !why.empty()) return invalid(why);
+  return config;
 }
 
-Result<void> check_asked(const isogate_sandbox_spec& spec) {
+Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
   if (spec.egress == ISOGATE_EGRESS_DENY || spec.egress == ISOGATE_EGRESS_PROXY)
     return unsupported(
         "backend `local` cannot restrict the network: choose another backend, or egress: allow");
-  const auto limits = take_limits(spec, "local", {});
-  return limits ? Result<void>() : limits.error();
+  constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_DISK_BYTES};
+  return take_limits(spec, "local", kLimited);
 }
 
 std::string limits_of(uint64_t capabilities) {
@@ -75,9 +102,9 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
         ISOGATE_PERMISSION_DENIED, 0,
         "backend `local` runs commands on this host without any isolation: write allow_unisolated: true to "
         "accept that for development, or configure another backend"};
-  auto options = parse_config(config_json);
-  if (!options) return options.error();
-  std::unique_ptr<Backend> backend(new Backend(host, std::move(*options)));
+  auto config = parse_config(config_json);
+  if (!config) return config.error();
+  std::unique_ptr<Backend> backend(new Backend(host, std::move(config->runner), config->disk));
   if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
   backend->start_sweeper();
   return backend;
@@ -97,6 +124,13 @@ isogate_probe Backend::probe() const {
   if (!abilities.missing.empty()) detail += " (" + abilities.missing + ")";
   if (!have_openat2()) detail += "; this kernel has no openat2, so that file calls refuse every symlink";
   if (!as_root_) detail += "; not started by root: all agents share uid " + std::to_string(::geteuid());
+  const SandboxDisks::Means disk = disks_.look(limits_best_effort());
+  detail += "; " + disk.words;
+  result.capabilities |= disk.capabilities();
+  if (!disk.obstacle.empty()) {
+    result.verdict = ISOGATE_PROBE_UNAVAILABLE;
+    detail = disk.obstacle;
+  }
   if (const auto why = why_unavailable(kKept, "grant these, or start the gateway as an ordinary user")) {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
     detail = *why;
@@ -108,17 +142,24 @@ isogate_probe Backend::probe() const {
 Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec, isogate_sandbox_info& info) {
   const auto call = check_open(spec, sandboxes_dir_);
   if (!call) return call.error();
-  if (auto checked = check_asked(spec); !checked) return checked.error();
+  const auto asked = check_asked(spec);
+  if (!asked) return asked.error();
   const auto identity = identity_of(spec);
   if (!identity) return identity.error();
-  auto workspace = open_workspace(call->id, *identity, call->attach_only);
-  if (!workspace) return workspace.error();
+  const bool best_effort = limits_best_effort() || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
+  auto opened = open_workspace({.id = call->id,
+                                .identity = *identity,
+                                .asked_bytes = asked->get(ISOGATE_LIMIT_DISK_BYTES),
+                                .best_effort = best_effort,
+                                .attach_only = call->attach_only,
+                                .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0});
+  if (!opened) return opened.error();
   info.isolation = ISOGATE_ISOLATION_NONE;
-  info.flags = (*workspace)->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
+  info.flags = opened->workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
   info.uid = as_root_ ? identity->uid : ::geteuid();
   set_text(info.handle, call->id);
   return std::make_unique<Sandbox>(*this, call->id, User{*identity, as_root_ ? "agent" : own_name()},
-                                   std::move(*workspace));
+                                   std::move(opened->disk), std::move(opened->workspace));
 }
 
 namespace {
@@ -135,9 +176,10 @@ constexpr isogate_plugin kPlugin = {
     ISOGATE_LOCALITY_PROCESS,
     ISOGATE_CAP_PTY | ISOGATE_CAP_USER | ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU |
         ISOGATE_CAP_LIMIT_PIDS | ISOGATE_CAP_LIMIT_MEMORY_SAMPLED | ISOGATE_CAP_LIMIT_CPU_SAMPLED |
-        ISOGATE_CAP_LIMIT_PIDS_SAMPLED | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_UID_PER_SANDBOX |
-        ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE,
-    bits_of(kKept),
+        ISOGATE_CAP_LIMIT_PIDS_SAMPLED | ISOGATE_CAP_SANDBOX_LIMIT_DISK | ISOGATE_CAP_SANDBOX_DISK_ADVISORY |
+        ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT |
+        ISOGATE_CAP_EVIDENCE,
+    bits_of(kKept) | bits_of(kForDisks),
     "local",
     ISOGATE_VERSION,
     "programs of this host, without isolation: for development",

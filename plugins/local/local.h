@@ -26,16 +26,25 @@ class Backend : public HostBackend {
 
  private:
   friend class Sandbox;
-  Backend(const isogate_host& host, RunnerOptions options) : HostBackend(host, std::move(options), true) {}
+  Backend(const isogate_host& host, RunnerOptions options, const DiskPolicy& disk)
+      : HostBackend(host, std::move(options), true) {
+    disks_.set_policy(disk);
+  }
 };
 
 class Sandbox {
  public:
-  Sandbox(Backend& backend, std::string id, User user, std::unique_ptr<Workspace> workspace)
-      : backend_(backend), id_(std::move(id)), user_(std::move(user)), workspace_(std::move(workspace)) {}
+  Sandbox(Backend& backend, std::string id, User user, std::unique_ptr<SandboxDisk> disk,
+          std::unique_ptr<Workspace> workspace)
+      : backend_(backend),
+        id_(std::move(id)),
+        user_(std::move(user)),
+        disk_(std::move(disk)),
+        workspace_(std::move(workspace)) {}
 
   Result<isogate_exec_result> exec(const isogate_call& call, const isogate_exec_request& request);
   Result<isogate_evidence> evidence(const isogate_evidence_request& request);
+  Result<isogate_disk_use> disk_use() { return disk_->use(); }
   Result<void> close(uint32_t mode, int cancel_fd);
   Workspace& workspace() { return *workspace_; }
   [[nodiscard]] Result<User> user_named(const isogate_str& name) const;
@@ -44,6 +53,7 @@ class Sandbox {
   Backend& backend_;
   const std::string id_;
   const User user_;
+  std::unique_ptr<SandboxDisk> disk_;
   std::unique_ptr<Workspace> workspace_;
 };
 

@@ -14,7 +14,7 @@ Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogat
   if (!command) return command.error();
   auto user = user_named(request.user);
   if (!user) return user.error();
-  const std::string workspace = backend_.sandboxes_dir_ + "/" + id_ + "/workspace";
+  const std::string workspace = disk_->path() + "/workspace";
   auto env = complete(environment_of(request), {workspace, user->name, backend_.shell_, backend_.toolchain_});
   if (!env) return env.error();
   auto cwd = workspace_->as(user->identity)->directory(view(request.cwd));
@@ -23,12 +23,15 @@ Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogat
   command->cwd_fd = cwd->get();
   command->identity = user->identity;
   auto ending = backend_.runner_->run(*command);
+  if (disk_->quota() != nullptr) disk_->quota()->changed();
   if (!ending) return ending.error();
   return result_of(*ending);
 }
 
 Result<isogate_evidence> Sandbox::evidence(const isogate_evidence_request& request) {
-  return backend_.runner_->measure(Site::host(), user_.identity, request);
+  auto found = backend_.runner_->measure(Site::host(), user_.identity, request);
+  if (found) disk_->add_to(*found);
+  return found;
 }
 
 // Execs end themselves; what escaped from one still has the sandbox's uid, where it has one of its own.
@@ -38,7 +41,7 @@ Result<void> Sandbox::close(uint32_t mode, int cancel_fd) {
     if (auto ended = end_processes(user_.identity.uid); !ended) return ended;
   }
   if (mode == ISOGATE_CLOSE_STOP) return {};
-  return backend_.purge(id_, user_.identity, cancel_fd);
+  return backend_.purge(id_, user_.identity, *disk_, cancel_fd);
 }
 
 }  // namespace isogate::local

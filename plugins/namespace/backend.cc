@@ -18,7 +18,6 @@ namespace isogate::ns {
 namespace {
 
 constexpr uint32_t kTrialUser = 65533;  // not 65534: whatever runs as nobody would count
-constexpr const char* kScratch = "tmp";
 constexpr const char* kIdentity = "identity";
 
 RunnerOptions runner_options() {
@@ -27,12 +26,20 @@ RunnerOptions runner_options() {
   return options;
 }
 
+constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS,
+                                 ISOGATE_LIMIT_DISK_BYTES};
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& each : texts) all += (all.empty() ? "" : "; ") + each;
+  return all;
+}
+
 Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
   if (spec.egress == ISOGATE_EGRESS_ALLOW || spec.egress == ISOGATE_EGRESS_PROXY)
     return unsupported(
         "backend `namespace` gives a sandbox no network but its own loopback: choose another backend, or "
         "egress: deny");
-  constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS, ISOGATE_LIMIT_PIDS};
   auto limits = take_limits(spec, "namespace", kLimited);
   const uint64_t pids = limits ? limits->get(ISOGATE_LIMIT_PIDS) : 0;
   if (pids != 0 && pids < kLeastPids)
@@ -85,12 +92,15 @@ Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::
   auto profile = make_profile(*config);
   if (!profile) return profile.error();
   backend->profile_ = std::move(*profile);
+  DiskPolicy disk = config->disk;
+  disk.projects_out_of_reach = true;  // by kRefusedIoctls
+  backend->disks_.set_policy(disk);
   if (auto checked = backend->check_root(); !checked) return mistaken_path(checked.error());
   if (auto shared = backend->check_shared_dirs(); !shared) return mistaken_path(shared.error());
   if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
   if (auto tools = backend->take_toolchain(); !tools) return mistaken_path(tools.error());
-  if (const std::string relaxed = relaxations_of(*config); !relaxed.empty())
-    backend->log(ISOGATE_LOG_WARN, "relaxation: " + relaxed);
+  for (const std::string& each : relaxations_of(*config))
+    backend->log(ISOGATE_LOG_WARN, "relaxation: " + each);
   backend->start_sweeper();
   return backend;
 }
@@ -179,10 +189,38 @@ Result<const Base*> Backend::base() {
   return &*base_;
 }
 
-Result<Site> Backend::make_enclosure(const TemplateParts& parts, const Identity& identity,
-                                     const isogate_sandbox_spec& spec, Fd* root) {
+std::string Backend::why_not_limited() const {
+  if (limits_best_effort()) return "";
+  const uint64_t can = runner_->abilities().capabilities;
+  std::string lacking;
+  const auto check = [&](const char* setting, bool wanted, uint64_t limit) {
+    if (wanted && (can & limit) == 0) lacking += (lacking.empty() ? "" : ", ") + std::string(setting);
+  };
+  check("memory_mb", config_.memory_mb != 0, ISOGATE_CAP_LIMIT_MEMORY);
+  check("cpus", config_.cpus != 0, ISOGATE_CAP_LIMIT_CPU);
+  check("pids", config_.pids != 0, ISOGATE_CAP_LIMIT_PIDS);
+  if (lacking.empty()) return "";
+  return "this host cannot limit " + lacking + " of a sandbox (" + runner_->abilities().missing +
+         "): give the gateway the cgroup controllers (Delegate=yes in its unit), set these to 0 in `config`, "
+         "or "
+         "write limits.mode: best_effort";
+}
+
+Result<Backend::Bounds> Backend::bounds_of(const isogate_sandbox_spec& spec) const {
+  const auto asked = check_asked(spec);
+  if (!asked) return asked.error();
+  Limits limits = *asked;
+  limits.set(ISOGATE_LIMIT_DISK_BYTES, 0);
+  return Bounds{limits_from(config_.memory_mb, config_.cpus, config_.pids).overridden_by(limits),
+                asked->get(ISOGATE_LIMIT_DISK_BYTES),
+                limits_best_effort() || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0};
+}
+
+Result<Site> Backend::make_enclosure(TemplateParts parts, const Identity& identity, const Bounds& bounds,
+                                     Fd* root) {
   auto from = base();
   if (!from) return from.error();
+  parts.tmp = in_memory(tmp_mb_beside(config_.tmp_mb, bounds.limits));
   auto made = make_template(**from, parts);
   if (!made) return made.error();
   *root = std::move(made->root);
@@ -202,10 +240,8 @@ Result<Site> Backend::make_enclosure(const TemplateParts& parts, const Identity&
   options.workspace = *workspace;
   options.null = Fd(::openat(root->get(), "dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!options.null) return os_error("cannot open the sandbox's /dev/null", errno);
-  auto limits = check_asked(spec);
-  if (!limits) return limits.error();
-  options.limits = *limits;
-  options.limits_best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
+  options.limits = bounds.limits;
+  options.limits_best_effort = bounds.best_effort;
   return runner_->enclose(std::move(options));
 }
 
@@ -217,7 +253,9 @@ Result<void> Backend::prove() {
   }
   Fd root;
   const Identity trial{as_root_, kTrialUser, kTrialUser};
-  auto site = make_enclosure({-1, -1, -1}, trial, {}, &root);
+  const auto bounds = bounds_of({});
+  if (!bounds) return bounds.error();
+  auto site = make_enclosure({-1, -1, ""}, trial, *bounds, &root);
   if (!site) return site.error();
   auto evidence = runner_->measure(*site, trial, {});
   if (auto released = runner_->release(*site); !released) return released;
@@ -269,7 +307,10 @@ isogate_probe Backend::probe() {
       "a root file system and a network for each sandbox; namespaces and an init for each exec";
   if (landlock_version() < 2) detail += "; this kernel has no Landlock";
   if (!abilities.missing.empty()) detail += "; limits lack " + abilities.missing;
-  if (const std::string relaxed = relaxations_of(config_); !relaxed.empty())
+  const SandboxDisks::Means disk = disks_.look(limits_best_effort());
+  detail += "; " + disk.words;
+  result.capabilities |= disk.capabilities();
+  if (const std::string relaxed = joined(relaxations_of(config_)); !relaxed.empty())
     detail += "; relaxed: " + relaxed;
   const auto lack = [&](const std::string& why) {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
@@ -282,6 +323,10 @@ isogate_probe Backend::probe() {
     lack("this kernel, or a filter around the gateway, has no openat2");
   } else if (const auto why = why_unavailable(kKept, "grant these to the gateway's unit or container")) {
     lack(*why);
+  } else if (const std::string unlimited = why_not_limited(); !unlimited.empty()) {
+    lack(unlimited);
+  } else if (!disk.obstacle.empty()) {
+    lack(disk.obstacle);
   } else if (const auto proven = prove(); !proven) {
     lack("a trial sandbox failed: " + proven.error().message + advice(proven.error()));
   }
@@ -289,15 +334,13 @@ isogate_probe Backend::probe() {
   return result;
 }
 
-Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identity,
-                                   const isogate_sandbox_spec& spec, Workspace& workspace) {
-  auto scratch = Workspace::beside(sandboxes_dir_, id, kScratch, identity, 01777);
-  if (!scratch) return scratch.error();
+Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identity, const Bounds& bounds,
+                                   Workspace& workspace) {
   auto own = Workspace::beside(sandboxes_dir_, id, kIdentity, {}, 0755);
   if (!own) return own.error();
   if (auto written = write_identity(*own, identity); !written) return written.error();
   Fd root;
-  auto site = make_enclosure({workspace.fd(), scratch->get(), own->get()}, identity, spec, &root);
+  auto site = make_enclosure({workspace.fd(), own->get(), ""}, identity, bounds, &root);
   if (site) workspace.set_view(std::move(root));
   return site;
 }
@@ -305,25 +348,32 @@ Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identi
 Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec, isogate_sandbox_info& info) {
   const auto call = check_open(spec, sandboxes_dir_);
   if (!call) return call.error();
-  if (auto checked = check_asked(spec); !checked) return checked.error();
+  const auto bounds = bounds_of(spec);
+  if (!bounds) return bounds.error();
   const std::string& id = call->id;
   if (auto ended = check_ended(id); !ended) return ended.error();
   auto identity = identity_of(spec);
   if (!identity) return identity.error();
-  auto workspace = open_workspace(id, *identity, call->attach_only);
-  if (!workspace) return workspace.error();
-  const auto site = enclosure_of(id, *identity, spec, **workspace);
+  auto opened = open_workspace({.id = id,
+                                .identity = *identity,
+                                .asked_bytes = bounds->disk_bytes,
+                                .best_effort = bounds->best_effort,
+                                .attach_only = call->attach_only,
+                                .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0});
+  if (!opened) return opened.error();
+  auto& [disk, workspace] = *opened;
+  const auto site = enclosure_of(id, *identity, *bounds, *workspace);
   if (!site) {
-    const bool fresh = !(*workspace)->attached();
-    workspace->reset();
-    if (fresh) (void)purge(id, *identity, -1).ok();
+    const bool fresh = !workspace->attached();
+    workspace.reset();
+    if (fresh) (void)purge(id, *identity, *disk, -1).ok();
     return site.error();
   }
   info.isolation = ISOGATE_ISOLATION_NAMESPACE;
-  info.flags = ISOGATE_SANDBOX_FRESH | ((*workspace)->attached() ? ISOGATE_SANDBOX_ATTACHED : 0);
+  info.flags = ISOGATE_SANDBOX_FRESH | (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0);
   info.uid = as_root_ ? identity->uid : ::geteuid();
   set_text(info.handle, id);
-  return std::make_unique<Sandbox>(*this, id, *identity, std::move(*workspace), *site);
+  return std::make_unique<Sandbox>(*this, id, *identity, std::move(disk), std::move(workspace), *site);
 }
 
 // No second enclosure beside one whose processes may live.

@@ -18,6 +18,16 @@ Result<void> take_number(const json& value, const std::string& name, uint64_t le
 
 Result<void> take(const std::string& name, const json& value, Config& config) {
   if (name == "max_processes") return take_number(value, name, 16, 4194304, config.max_processes);
+  if (name == "memory_mb") return take_number(value, name, 0, 16777216, config.memory_mb);
+  if (name == "pids") return take_number(value, name, 0, 4194304, config.pids);
+  if (name == "tmp_mb") return take_number(value, name, 1, 1048576, config.tmp_mb);
+  if (name == "disk_mb" || name == "workspace_fs") return take_disk("namespace", name, value, config.disk);
+  if (name == "cpus") {
+    if (!value.is_number() || value.get<double>() < 0 || value.get<double>() > 1000)
+      return invalid("`cpus` of `namespace` must be a number from 0 to 1000");
+    config.cpus = value.get<double>();
+    return {};
+  }
   if (name == "shm_mb") return take_number(value, name, 1, 65536, config.shm_mb);
   if (name == "profile") {
     if (value != "default" && value != "debug")
@@ -50,12 +60,19 @@ Result<Config> parse_config(std::string_view text) {
   for (const auto& [name, value] : document.items()) {
     if (auto taken = take(name, value, config); !taken) return taken.error();
   }
+  if (const std::string why = why_no_limits("`namespace`", config.memory_mb, config.cpus, config.pids);
+      !why.empty())
+    return invalid(why);
+  if (const std::string why = why_no_disk("`namespace`", config.disk); !why.empty()) return invalid(why);
   return config;
 }
 
-std::string relaxations_of(const Config& config) {
-  if (config.debug) return "profile: debug lets the programs of one exec trace each other";
-  return "";
+std::vector<std::string> relaxations_of(const Config& config) {
+  std::vector<std::string> found;
+  if (config.debug) found.emplace_back("profile: debug lets the programs of one exec trace each other");
+  add_limits(found, "a sandbox", "", "this host", config.memory_mb, config.cpus, config.pids);
+  add_disk(found, config.disk);
+  return found;
 }
 
 }  // namespace isogate::ns

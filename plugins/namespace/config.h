@@ -4,15 +4,22 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/error.h"
+#include "plugins/common/sandbox_disk.h"
+#include "plugins/common/strict_limits.h"
 
 namespace isogate::ns {
 
 struct Config {
-  bool debug = false;  // profile: debug
+  bool debug = false;                            // profile: debug
+  uint64_t memory_mb = kStrictLimits.memory_mb;  // of a sandbox; 0: no limit; likewise below
+  double cpus = kStrictLimits.cpus;
+  uint64_t pids = kStrictLimits.pids;
+  uint64_t tmp_mb = kStrictLimits.tmp_mb, shm_mb = kStrictLimits.shm_mb;
+  DiskPolicy disk;
   uint64_t max_processes = 4096;
-  uint64_t shm_mb = 64;
   bool inits_ahead = true;
   std::string root;  // a directory with another system than this host's; empty: this host's
 };
@@ -28,6 +35,47 @@ inline constexpr const char* kConfigSchema = R"({
       "enum": ["default", "debug"],
       "default": "default",
       "description": "debug also allows ptrace(2) among the programs of one exec, for gdb, strace and leak detectors: a relaxation"
+    },
+    "memory_mb": {
+      "type": "integer",
+      "minimum": 0,
+      "maximum": 16777216,
+      "default": 512,
+      "description": "RAM and swap of one sandbox in MiB, at least 32, unless `limits.memory_mb` says otherwise; 0: no limit, a relaxation"
+    },
+    "cpus": {
+      "type": "number",
+      "minimum": 0,
+      "maximum": 1000,
+      "default": 1.0,
+      "description": "processors of one sandbox, unless `limits.cpu_percent` says otherwise; 0: no limit, a relaxation"
+    },
+    "pids": {
+      "type": "integer",
+      "minimum": 0,
+      "maximum": 4194304,
+      "default": 256,
+      "description": "processes and threads of one sandbox, at least 32, with an init beside each exec, unless `limits.max_pids` says otherwise; 0: no limit, a relaxation"
+    },
+    "tmp_mb": {
+      "type": "integer",
+      "minimum": 1,
+      "maximum": 1048576,
+      "default": 64,
+      "description": "size of /tmp in MiB, at most half of the memory limit, in which it counts; it is in memory and lasts as long as the sandbox is open"
+    },
+    "disk_mb": {
+      "type": "integer",
+      "minimum": 0,
+      "maximum": 1073741824,
+      "default": 1024,
+      "description": "MiB of one workspace, at least 8, with a file for each 8 KiB, unless `limits.disk_mb` says otherwise; 0: no limit, a relaxation. Where it is written here and could only be counted, the backend is unavailable, unless limits.mode is best_effort"
+    },
+    "workspace_fs": {
+      "type": "string",
+      "enum": ["directory", "loop", "tmpfs"],
+      "default": "directory",
+      "description": "where the files of a sandbox are. directory: on the file system of the state directory, limited by a project quota where that has them, else counted; loop: in a sparse ext4 image of its own; tmpfs: in memory, until this host ends"
     },
     "max_processes": {
       "type": "integer",
@@ -59,7 +107,7 @@ inline constexpr const char* kConfigSchema = R"({
 // The same rules as the schema: it is strict by itself. Empty text is an empty object.
 Result<Config> parse_config(std::string_view json);
 
-// In words what is weaker than the defaults; empty: nothing.
-std::string relaxations_of(const Config& config);
+// In words, one by one, what is weaker than the defaults.
+std::vector<std::string> relaxations_of(const Config& config);
 
 }  // namespace isogate::ns

@@ -39,9 +39,17 @@ class Backend : public HostBackend {
   Result<void> take_toolchain();
   Result<void> prove();
   Result<const Base*> base();
-  Result<Site> make_enclosure(const TemplateParts& parts, const Identity& identity,
-                              const isogate_sandbox_spec& spec, Fd* root);
-  Result<Site> enclosure_of(const std::string& id, const Identity& identity, const isogate_sandbox_spec& spec,
+  // Why this host cannot enforce the limits of the configuration, and what to do; empty: it can, or need not.
+  [[nodiscard]] std::string why_not_limited() const;
+  struct Bounds {
+    Limits limits;            // by cgroups
+    uint64_t disk_bytes = 0;  // as asked for; 0: as the configuration says
+    bool best_effort = false;
+  };
+  // Of a sandbox: what was asked for it, else the configuration's.
+  Result<Bounds> bounds_of(const isogate_sandbox_spec& spec) const;
+  Result<Site> make_enclosure(TemplateParts parts, const Identity& identity, const Bounds& bounds, Fd* root);
+  Result<Site> enclosure_of(const std::string& id, const Identity& identity, const Bounds& bounds,
                             Workspace& workspace);
   Result<void> check_ended(const std::string& id);
   void mark_ending(const std::string& id, bool ending);
@@ -57,14 +65,15 @@ class Backend : public HostBackend {
 
 class Sandbox {
  public:
-  Sandbox(Backend& backend, std::string id, const Identity& identity, std::unique_ptr<Workspace> workspace,
-          const Site& site);
+  Sandbox(Backend& backend, std::string id, const Identity& identity, std::unique_ptr<SandboxDisk> disk,
+          std::unique_ptr<Workspace> workspace, const Site& site);
   ~Sandbox();
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;
 
   Result<isogate_exec_result> exec(const isogate_call& call, const isogate_exec_request& request);
   Result<isogate_evidence> evidence(const isogate_evidence_request& request);
+  Result<isogate_disk_use> disk_use() { return disk_->use(); }
   Result<void> close(uint32_t mode, int cancel_fd);
   [[nodiscard]] Result<User> user_named(const isogate_str& name) const;
   Workspace& workspace() { return *workspace_; }
@@ -73,6 +82,7 @@ class Sandbox {
   Backend& backend_;
   std::string id_;
   Identity identity_;
+  std::unique_ptr<SandboxDisk> disk_;
   std::unique_ptr<Workspace> workspace_;
   const Site site_;
   std::atomic<bool> used_ = false;  // a tenant's program may have run in it

@@ -39,11 +39,15 @@ std::vector<EnclosureLimit> limits_of(const Config& config) {
 
 }  // namespace
 
+std::string in_memory(uint64_t mib) {
+  return "mode=1777,size=" + std::to_string(mib) + "m,nr_inodes=" + std::to_string(kInodesInMemory);
+}
+
 Result<std::shared_ptr<const EnclosureProfile>> make_profile(const Config& config) {
   auto filter = make_sandbox_filter(config.debug);
   if (!filter) return filter.error();
   auto profile = std::make_shared<EnclosureProfile>();
-  profile->shm_options = "mode=1777,size=" + std::to_string(config.shm_mb) + "m,nr_inodes=65536";
+  profile->shm_options = in_memory(config.shm_mb);
   profile->limits = limits_of(config);
   profile->filter = std::move(*filter);
   profile->inits_ahead = config.inits_ahead;

@@ -21,10 +21,11 @@ Result<std::string> directory_of(std::string_view cwd) {
 }  // namespace
 
 Sandbox::Sandbox(Backend& backend, std::string id, const Identity& identity,
-                 std::unique_ptr<Workspace> workspace, const Site& site)
+                 std::unique_ptr<SandboxDisk> disk, std::unique_ptr<Workspace> workspace, const Site& site)
     : backend_(backend),
       id_(std::move(id)),
       identity_(identity),
+      disk_(std::move(disk)),
       workspace_(std::move(workspace)),
       site_(site) {}
 
@@ -53,6 +54,7 @@ Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogat
   command->cwd = std::move(*cwd);
   used_ = true;
   auto ending = backend_.runner_->run(*command);
+  if (disk_->quota() != nullptr) disk_->quota()->changed();
   if (!ending) return ending.error();
   return result_of(*ending);
 }
@@ -63,6 +65,7 @@ Result<isogate_evidence> Sandbox::evidence(const isogate_evidence_request& reque
     evidence_.reset();
     auto found = backend_.runner_->measure(site_, identity_, request);
     if (!found) return found;
+    disk_->add_to(*found);
     if (!used_) evidence_ = *found;
   }
   if (evidence_) return *evidence_;
@@ -75,7 +78,7 @@ Result<void> Sandbox::close(uint32_t mode, int cancel_fd) {
   backend_.mark_ending(id_, true);
   if (auto ended = backend_.runner_->release(site_); !ended) return ended;
   if (mode == ISOGATE_CLOSE_PURGE) {
-    if (auto purged = backend_.purge(id_, identity_, cancel_fd); !purged) return purged;
+    if (auto purged = backend_.purge(id_, identity_, *disk_, cancel_fd); !purged) return purged;
   }
   backend_.mark_ending(id_, false);
   return {};

@@ -327,11 +327,12 @@ struct OwnMount {
   int source;
   const char* path;
   Access access;
+  const char* options = "size=64k,nr_inodes=16,mode=755";  // of a tmpfs, where there is no source
 };
 
 Result<void> build_template(const Base& base, const TemplateParts& parts, Template& result) {
   const OwnMount own[] = {{parts.workspace, "/workspace", Access::kReadWrite},
-                          {parts.scratch, "/tmp", Access::kReadWrite},
+                          {-1, "/tmp", Access::kReadWrite, parts.tmp.c_str()},
                           {parts.identity, "/etc/isogate", Access::kReadOnly}};
   const bool rootless = static_cast<bool>(base.user);
   if (auto entered = enter_user(base); !entered) return entered;
@@ -341,7 +342,7 @@ Result<void> build_template(const Base& base, const TemplateParts& parts, Templa
   std::vector<Fd> mounts;  // copied while this process is still where they are
   for (const OwnMount& each : own) {
     auto mount = each.source < 0
-                     ? fresh_mount("tmpfs", "size=64k,nr_inodes=16,mode=755", MOUNT_ATTR_NOSUID)
+                     ? fresh_mount("tmpfs", each.options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
                      : copy_of(each.source, rootless, each.access, std::string("the sandbox's ") + each.path);
     if (!mount) return mount.error();
     mounts.push_back(std::move(*mount));

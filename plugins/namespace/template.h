@@ -4,8 +4,8 @@
 // A template holds: / (tmpfs, read-only), /usr and what is beside it in the root of the host, or in another
 // one of the operator's choice (read-only), a /etc of few files (etc.h), /dev with six devices and its own
 // /dev/pts, the shared directories at /mnt/<prefix>, the toolchain at its own path, and of the sandbox alone
-// /workspace, /tmp (/var/tmp leads there) and /etc/isogate. /proc and /dev/shm are empty: each run mounts its
-// own. No /sys, no cgroups.
+// /workspace, /tmp (a tmpfs; /var/tmp leads there) and /etc/isogate. /proc and /dev/shm are empty: each run
+// mounts its own. No /sys, no cgroups.
 #pragma once
 
 #include <sys/types.h>
@@ -43,8 +43,9 @@ struct Base {
 };
 Result<Base> make_base(const BaseOptions& options);
 
-struct TemplateParts {  // O_PATH directories on this host; -1: an empty one, for a trial
-  int workspace, scratch, identity;
+struct TemplateParts {
+  int workspace, identity;  // O_PATH directories on this host; -1: an empty one, for a trial
+  std::string tmp;          // options of the tmpfs at /tmp
 };
 struct Template {
   Fd mounts, network;

@@ -154,6 +154,7 @@ Result<Ending> ExecCall::execute() {
   }();
   left_behind_ = !sweep(ending);
   if (!left_behind_) place_.tidy();
+  if (place_.disk() != nullptr) place_.disk()->changed();
   if (ending) ending->left_behind = left_behind_;
   if (ending && ran_out_of_memory(*ending, kills_before)) ending->oom_killed = true;
   return ending;

@@ -1,3 +1,4 @@
+#include "isogate/disk.h"
 #include "lib/abi.h"
 #include "runner/agent/call.h"
 
@@ -17,6 +18,22 @@ Answer answer_of(const isogate_entry& entry) {
 
 Answer answer_of(const Result<isogate_entry>& entry) {
   return entry ? answer_of(*entry) : Answer(entry.error());
+}
+
+Answer answer_of(const std::shared_ptr<DiskQuota>& disk) {
+  if (disk == nullptr) return Answer(unsupported("the disk of this sandbox is neither limited nor counted"));
+  const auto found = disk->use();
+  if (!found) return Answer(found.error());
+  const isogate_runner_disk use{
+      (found->enforced ? ISOGATE_DISK_ENFORCED : 0) | (found->exact ? ISOGATE_DISK_EXACT : 0),
+      0,
+      found->used_bytes,
+      found->limit_bytes,
+      found->used_files,
+      found->limit_files};
+  Answer answer;
+  answer.message.assign(reinterpret_cast<const char*>(&use), sizeof use);
+  return answer;
 }
 
 Answer answer_of(const Result<void>& done) { return done ? Answer() : Answer(done.error()); }
@@ -152,6 +169,8 @@ Answer FileCall::perform() {
       return answer_of(files.mkdir(request()));
     case ISOGATE_RUNNER_MOVE:
       return answer_of(files.move(request()));
+    case ISOGATE_RUNNER_DISK_USE:
+      return answer_of(place_.disk());
     default:
       return answer_of(files.remove(request(), cancel_fd()));
   }

@@ -19,7 +19,8 @@ Answer MeasureCall::run() {
   const Orphans::Run run(place_.orphans());
   const auto found = place_.runner().measure(Site::host(), Identity{}, {});
   if (!found) return Answer(found.error());
-  const Limits limits = limits_in_force();
+  Limits limits = limits_in_force();
+  limits.set(ISOGATE_LIMIT_DISK_BYTES, place_.disk_enforced());
   Answer answer;
   isogate_runner_result& result = answer.result;
   result.evidence_flags =

@@ -2,6 +2,7 @@
 
 #include <sys/un.h>
 
+#include <charconv>
 #include <string_view>
 
 namespace isogate::agent {
@@ -34,8 +35,27 @@ Result<void> take_shared(Options& options, std::string_view value) {
   return {};
 }
 
+Result<void> take_disk_limit(Options& options, std::string_view value) {
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.disk_limit);
+  if (error == std::errc() && end == value.data() + value.size()) return {};
+  return invalid("--disk-limit must be a number of bytes");
+}
+
+Result<void> take_disk_bound(Options& options, std::string_view value) {
+  for (const auto& [name, bound] :
+       {std::pair("counted", DiskBound::counted), std::pair("kernel", DiskBound::kernel),
+        std::pair("volume", DiskBound::volume)}) {
+    if (value != name) continue;
+    options.disk_bound = bound;
+    return {};
+  }
+  return invalid("--disk-bound must be counted, kernel or volume");
+}
+
 Result<void> take_option(Options& options, std::string_view name, const char* value) {
   if (name == "--shared" && value != nullptr) return take_shared(options, value);
+  if (name == "--disk-limit" && value != nullptr) return take_disk_limit(options, value);
+  if (name == "--disk-bound" && value != nullptr) return take_disk_bound(options, value);
   for (const Mapped& option : kOptions) {
     if (option.name != name) continue;
     if (value == nullptr) return invalid("option " + std::string(name) + " needs a value");
@@ -100,7 +120,7 @@ std::string usage() {
          "       isogate-runner version\n"
          "options: --workspace DIR (/workspace)  --shared PREFIX=DIR  --shell PATH (/bin/sh)\n"
          "         --toolchain PATH  --user-name NAME  --listener NAME (isogate-runner)  --server PID (1)\n"
-         "         --scratch DIR\n";
+         "         --scratch DIR  --disk-limit BYTES  --disk-bound counted|kernel|volume (counted)\n";
 }
 
 }  // namespace isogate::agent

@@ -1,6 +1,7 @@
 // The command line of isogate-runner.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,13 @@
 namespace isogate::agent {
 
 enum class Mode { dial, stdio, serve, attach, idle, version, install, reach, syscalls };
+
+// What a limit of the workspace rests on.
+enum class DiskBound {
+  counted,  // nothing: what is in it is counted, and file calls beyond the limit are refused
+  kernel,   // whoever started this runner has the kernel bound it
+  volume,   // it may be a volume of its own that is no larger
+};
 
 struct Options {
   Mode mode = Mode::idle;
@@ -22,6 +30,8 @@ struct Options {
   std::string toolchain;                                    // goes in front of PATH; may be empty
   std::vector<std::pair<std::string, std::string>> shared;  // prefix, directory: read-only in the file calls
   std::string user_name;                                    // empty: as /etc/passwd has it
+  uint64_t disk_limit = 0;                                  // bytes of the workspace; 0: no limit
+  DiskBound disk_bound = DiskBound::counted;
   std::string scratch;  // of a first process: see leftovers.h; empty: nothing is removed
 };
 

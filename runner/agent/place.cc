@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +52,46 @@ std::string name_in(std::string_view passwd, uint32_t uid) {
   return "agent";
 }
 
+namespace {
+
+// Whether the file system is one of the workspace alone, and no larger than the limit. In a container the
+// files that its runtime adds to /etc lie on the machine's own disk.
+bool is_bound(int workspace, const Options& options) {
+  if (options.disk_bound == DiskBound::counted) return false;
+  constexpr uint64_t kBlock = 4096;  // to which a limit is rounded
+  struct statvfs info {};
+  uint64_t size = 0;
+  if (::fstatvfs(workspace, &info) != 0 || info.f_blocks == 0 || info.f_frsize == 0 ||
+      __builtin_mul_overflow(info.f_blocks, info.f_frsize, &size) || size - 1 >= options.disk_limit + kBlock)
+    return false;
+  if (options.disk_bound == DiskBound::kernel) return true;
+  struct stat own {};
+  if (::fstat(workspace, &own) != 0) return false;
+  for (const char* machine : {"/", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}) {
+    struct stat of_machine {};
+    if (::stat(machine, &of_machine) == 0 && of_machine.st_dev == own.st_dev) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<void> Place::open_disk(const Options& options) {
+  if (options.disk_limit == 0) return {};
+  Fd directory(
+      ::openat(AT_FDCWD, options.workspace.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  // Its owner has closed it to itself: only the gateway's own writes are counted then.
+  if (!directory && errno == EACCES)
+    directory =
+        Fd(::openat(AT_FDCWD, options.workspace.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory) return os_error("cannot open the workspace `" + options.workspace + "`", errno);
+  const bool bound = is_bound(directory.get(), options);
+  if (bound) disk_enforced_ = options.disk_limit;
+  disk_ = bound ? file_system_quota(std::move(directory))
+                : counter_.quota(std::move(directory), options.disk_limit, false);
+  return {};
+}
+
 Result<void> Place::open(const Options& options) {
   Fd directory(::openat(AT_FDCWD, options.workspace.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory) return os_error("cannot open the workspace `" + options.workspace + "`", errno);
@@ -61,7 +103,8 @@ Result<void> Place::open(const Options& options) {
     if (!shared) return os_error("cannot open the shared directory `" + path + "`", errno);
     shared_.push_back({prefix, std::move(shared)});
   }
-  workspace_ = Workspace::at(std::move(directory), &shared_);
+  if (auto bound = open_disk(options); !bound) return bound;
+  workspace_ = Workspace::at(std::move(directory), &shared_, disk_);
   workspace_->set_view(std::move(view));
   surroundings_ = {options.workspace, options.user_name, options.shell, options.toolchain};
   if (surroundings_.user.empty())

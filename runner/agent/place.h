@@ -9,6 +9,7 @@
 #include "runner/agent/orphans.h"
 #include "runner/exec/command.h"
 #include "runner/exec/environment.h"
+#include "runner/files/disk_quota.h"
 #include "runner/files/workspace.h"
 
 namespace isogate::agent {
@@ -33,11 +34,20 @@ class Place {  // any thread, once open() has returned
   [[nodiscard]] std::string missing() const { return runner_->abilities().missing; }
   // How often the kernel has killed in this process's memory cgroup; 0 where that cannot be read.
   [[nodiscard]] uint64_t memory_kills() const;
+  // What bounds or counts the workspace; null: nothing.
+  [[nodiscard]] const std::shared_ptr<DiskQuota>& disk() const { return disk_; }
+  // That the kernel enforces, by what this process sees of it; 0: nothing.
+  [[nodiscard]] uint64_t disk_enforced() const { return disk_enforced_; }
   // After a program and all that it started: once none runs, removes what they left in memory.
   void tidy();
 
  private:
+  Result<void> open_disk(const Options& options);
+
   std::unique_ptr<Runner> runner_;
+  DiskCounter counter_;
+  std::shared_ptr<DiskQuota> disk_;
+  uint64_t disk_enforced_ = 0;
   std::vector<SharedDir> shared_;
   std::unique_ptr<Workspace> workspace_;
   Surroundings surroundings_;

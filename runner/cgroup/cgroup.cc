@@ -1,11 +1,15 @@
 #include "runner/cgroup/cgroup.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 #include "runner/cgroup/cgroup_limits.h"
+#include "runner/exec/apart.h"
 #include "runner/exec/reaper.h"
 
 namespace isogate {
@@ -278,7 +282,11 @@ void Cgroups::note_quota(CgroupSlot& slot, const Limits& limits) const {
     if (limit.base == base) slot.quota.own_fd = limit.directory.get();
 }
 
-Result<CgroupSlot> Cgroups::acquire(const Limits& limits, bool want_leaf) {
+Result<CgroupSlot> Cgroups::acquire(const Limits& wanted, bool want_leaf) {
+  // v1 makes no group of more processor time than the one above it has, which binds all the same.
+  Limits limits = wanted;
+  if (asked(shared_, kCpu) != 0 && asked(limits, kCpu) > asked(shared_, kCpu))
+    limits.set(kControlled[kCpu], asked(shared_, kCpu));
   if (auto checked = check(limits); !checked.ok()) return checked.error();
   if (quota_lost_ && !restore_quota()) return unsupported("the cpu limit cannot be put in force again");
   CgroupSlot slot;
@@ -289,13 +297,20 @@ Result<CgroupSlot> Cgroups::acquire(const Limits& limits, bool want_leaf) {
                "the limits cannot be put in force: " + filled.error().message};
 }
 
+// Few: each costs two descriptors for as long as the sandbox is open.
+bool Cgroups::keep_for_reuse(CgroupLimit& limit) {
+  constexpr size_t kMost = 2;
+  const std::lock_guard lock(mutex_);
+  if (free_v1_.size() >= kMost) return false;
+  free_v1_.push_back(std::move(limit));
+  return true;
+}
+
 void Cgroups::release(CgroupSlot slot) {
   if (slot.quota_lifted && slot.quota.shared_fd >= 0) restore_quota();
   for (auto& limit : slot.limits) {
-    if (limit.pooled) {
-      const std::lock_guard lock(mutex_);
-      free_v1_.push_back(std::move(limit));
-    } else if (!limit.name.empty()) {
+    if (limit.pooled && keep_for_reuse(limit)) continue;
+    if (!limit.name.empty()) {
       remove(*limit.base, std::move(limit.name));
     }
   }
@@ -321,7 +336,27 @@ void Cgroups::remove(const CgroupBase& base, std::string name) {
   if (!other->remove_group(old_name)) undead_.emplace_back(other, std::move(old_name));
 }
 
-Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_effort) {
+// In a process of its own, which moves alone, and before a group has limits or groups with controllers below
+// it: on cgroup v2 nothing may join one that has.
+Result<Fd> Cgroups::make_namespace(const Limits& limits) const {
+  std::set<const CgroupBase*> groups;
+  for (int kind = 0; kind < kKinds; ++kind)
+    if (asked(limits, kind) != 0 && controllers_[kind].base >= 0)
+      groups.insert(bases_[static_cast<size_t>(controllers_[kind].base)].get());
+  if (groups.empty()) return Fd();
+  Fd made;
+  const auto done = run_apart([&]() -> Result<void> {
+    for (const CgroupBase* group : groups)
+      if (auto joined = write_small_file(group->fd(), "cgroup.procs", "0"); !joined) return joined;
+    if (::unshare(CLONE_NEWCGROUP) != 0) return os_error("cannot make a cgroup namespace", errno);
+    made = Fd(::open("/proc/self/ns/cgroup", O_RDONLY | O_CLOEXEC));
+    return made ? Result<void>() : os_error("cannot open a cgroup namespace", errno);
+  });
+  if (!done) return done.error();
+  return made;
+}
+
+Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_effort, Fd* name_space) {
   std::unique_ptr<Cgroups> nested(new Cgroups);
   const std::string name = "s" + std::to_string(next_++);
   for (size_t i = 0; i < bases_.size(); ++i) {
@@ -332,6 +367,11 @@ Result<std::unique_ptr<Cgroups>> Cgroups::nest(const Limits& limits, bool best_e
   nested->controllers_ = controllers_;
   nested->v2_base_ = v2_base_;
   if (auto known = only_controlled(limits, "of a sandbox"); !known && !best_effort) return known.error();
+  if (name_space != nullptr) {
+    auto made = nested->make_namespace(limits);
+    if (!made) return made.error();
+    *name_space = std::move(*made);
+  }
   for (int kind = 0; kind < kKinds; ++kind) {
     const uint64_t value = asked(limits, kind);
     if (value == 0) continue;

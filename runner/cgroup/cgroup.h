@@ -57,8 +57,10 @@ class Cgroups {
   ~Cgroups();
 
   // Groups below this one's: `limits` bind all runs in them together. A limit that cannot be enforced is
-  // ISOGATE_UNSUPPORTED, or left out with best_effort. Outlived by this one.
-  Result<std::unique_ptr<Cgroups>> nest(const Limits& limits, bool best_effort);
+  // ISOGATE_UNSUPPORTED, or left out with best_effort. Outlived by this one. *name_space, if asked for: a
+  // cgroup namespace with these groups as roots, for programs that join them by themselves after their own
+  // namespaces were made: /proc/self/cgroup then shows no path of this host. Empty: there is no limit.
+  Result<std::unique_ptr<Cgroups>> nest(const Limits& limits, bool best_effort, Fd* name_space = nullptr);
   // Of nest(), read back.
   [[nodiscard]] Limits in_force() const;
 
@@ -79,6 +81,7 @@ class Cgroups {
   void release(CgroupSlot slot);  // a leaf that is not `pooled` any more is removed
 
  private:
+  [[nodiscard]] Result<Fd> make_namespace(const Limits& limits) const;
   enum Kind { kMemory, kCpu, kPids, kKinds };
   struct Controller {
     int base = -1;  // -1: not to be had
@@ -96,6 +99,7 @@ class Cgroups {
   Result<void> join_shared(CgroupSlot& slot);
   bool restore_quota();
   void note_quota(CgroupSlot& slot, const Limits& limits) const;
+  bool keep_for_reuse(CgroupLimit& limit);
   Result<void> join_shared_memory(CgroupSlot& slot, size_t base);
   Result<CgroupLimit> make_limit(const CgroupBase& base);
   Result<void> fill(CgroupSlot& slot, const Limits& limits, bool want_leaf);

@@ -59,6 +59,7 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
              const_cast<sock_filter*>(profile.filter.data())};
   plan_.user_fd = options_.user.get();
   plan_.mounts_fd = options_.mounts.get();
+  plan_.cgroups_fd = options_.cgroups.get();
   plan_.network_fd = options_.network.get();
   plan_.landlock_fd = options_.landlock.get();
   plan_.init_fd = image;

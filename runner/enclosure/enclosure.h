@@ -44,6 +44,7 @@ struct EnclosureOptions {
   Identity identity;
   Fd user;  // a user namespace that the others belong to; empty: this process's own
   Fd mounts, network;
+  Fd cgroups;                          // a cgroup namespace for its programs; empty: a new one for each run
   FileMark root = {}, workspace = {};  // what its programs find as / and /workspace (init_proof.h)
   Fd landlock;                         // a ruleset; empty: none
   Fd null;                          // its own /dev/null, for streams that are not given; empty: this host's

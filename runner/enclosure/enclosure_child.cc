@@ -31,7 +31,8 @@ void be_the_first_victim() {
 void enter_namespaces(const SpawnPlan& plan, const EnclosurePlan& place) {
   plan.report->stage = kStageNamespaces;
   check(plan, raw::call(SYS_setns, place.mounts_fd, CLONE_NEWNS));
-  check(plan, raw::call(SYS_unshare, CLONE_NEWNS | CLONE_NEWCGROUP));
+  if (place.cgroups_fd >= 0) check(plan, raw::call(SYS_setns, place.cgroups_fd, CLONE_NEWCGROUP));
+  check(plan, raw::call(SYS_unshare, CLONE_NEWNS | (place.cgroups_fd < 0 ? CLONE_NEWCGROUP : 0)));
   check(plan, raw::call(SYS_setns, place.network_fd, CLONE_NEWNET));
   check(plan, raw::call(SYS_sethostname, place.host_name, place.host_name_size));
 }

@@ -29,7 +29,6 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64, kFirstForeign = 0;
 using Code = std::vector<sock_filter>;
 
 constexpr uint32_t kNewNamespaces = 0x7E020000;  // CLONE_NEW* but TIME, which clone(2) cannot be asked for
-constexpr uint32_t kTypeIntoTerminal = 0x5412, kTypeIntoConsole = 0x541C, kChangeDiscipline = 0x5423;
 constexpr uint32_t kIoPriorityOfUser = 3;
 
 constexpr uint32_t error(uint32_t number) { return SECCOMP_RET_ERRNO | number; }
@@ -67,6 +66,15 @@ Code priority(Reaper where, uint32_t all) {
           is_reaper(where, 0, 1),
           answer(error(EPERM)),
           answer(SECCOMP_RET_ALLOW)};
+}
+
+Code ioctls() {
+  Code code = {low(1)};
+  for (size_t left = std::size(kRefusedIoctls); const uint32_t refused : kRefusedIoctls)
+    code.push_back(equal(refused, static_cast<uint8_t>(left--), 0));
+  code.push_back(answer(SECCOMP_RET_ALLOW));
+  code.push_back(answer(error(EPERM)));
+  return code;
 }
 
 Code scheduler(Reaper where) {
@@ -116,12 +124,7 @@ Code code_for(SyscallVerdict verdict, Reaper where) {
     case SyscallVerdict::kFcntl:
       return {low(1), equal(F_SETPIPE_SZ, 0, 1), answer(error(EPERM)), answer(SECCOMP_RET_ALLOW)};
     case SyscallVerdict::kIoctl:
-      return {low(1),
-              equal(kTypeIntoTerminal, 2, 0),
-              equal(kTypeIntoConsole, 1, 0),
-              equal(kChangeDiscipline, 0, 1),
-              answer(error(EPERM)),
-              answer(SECCOMP_RET_ALLOW)};
+      return ioctls();
     case SyscallVerdict::kPersonality:
       return {low(0), equal(0, 2, 0), equal(0xFFFFFFFF, 1, 0), answer(error(EPERM)),
               answer(SECCOMP_RET_ALLOW)};

@@ -140,7 +140,7 @@ constexpr SyscallRow kTable[] = {
     {SyscallVerdict::kSocket, "AF_VSOCK reaches the hypervisor, AF_ALG and AF_PACKET the kernel", kSocket},
     {SyscallVerdict::kSocketPair, "creates sockets as socket(2) does", kSocketPair},
     {SyscallVerdict::kFcntl, "F_SETPIPE_SZ on a pipe of the gateway's takes from what all its pipes may hold", kFcntl},
-    {SyscallVerdict::kIoctl, "TIOCSETD loads line disciplines; TIOCSTI and TIOCLINUX type for others; 32 bits count: CVE-2019-10063", kIoctl},
+    {SyscallVerdict::kIoctl, "TIOCSETD loads line disciplines; TIOCSTI and TIOCLINUX type for others; FS_IOC_FSSETXATTR and FS_IOC_SETFLAGS take files out of a quota; 32 bits count: CVE-2019-10063", kIoctl},
     {SyscallVerdict::kPersonality, "READ_IMPLIES_EXEC and ADDR_NO_RANDOMIZE weaken", kPersonality},
     {SyscallVerdict::kSeccomp, "further filters of its own", kSeccomp},
     {SyscallVerdict::kMakeNode3, "FIFOs and sockets, no devices", kNode},

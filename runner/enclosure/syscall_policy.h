@@ -16,7 +16,7 @@ enum class SyscallVerdict : uint8_t {
   kSocket,       // Unix; TCP, UDP and ICMP over IPv4 and IPv6; netlink to read routes and addresses
   kSocketPair,   // Unix
   kFcntl,        // all but the size of pipes
-  kIoctl,        // nothing that types into a terminal or changes its line discipline
+  kIoctl,        // all but kRefusedIoctls
   kPersonality,  // only the ordinary one, and asking which
   kSeccomp,      // no listener that decides for others
   kMakeNode2,
@@ -31,6 +31,17 @@ enum class SyscallVerdict : uint8_t {
   kIoPriority,  // the same, counted from 1
   kSignalTo,    // argument 0 is the process; allowed where the kernel itself protects it
   kByPointer,   // ENOSYS: its policy is behind a pointer
+};
+
+// By the low 32 bits of argument 1: what types into a terminal or changes its line discipline, and what would
+// take a file out of the project by which the disk of its sandbox is limited.
+inline constexpr uint32_t kRefusedIoctls[] = {
+    0x5412,      // TIOCSTI
+    0x541C,      // TIOCLINUX
+    0x5423,      // TIOCSETD
+    0x40086602,  // FS_IOC_SETFLAGS
+    0x40046602,  // FS_IOC32_SETFLAGS
+    0x401C5820,  // FS_IOC_FSSETXATTR
 };
 
 struct Syscall {

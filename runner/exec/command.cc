@@ -450,7 +450,7 @@ Error sandbox_is_full(const Enclosure& place) {
   for (int i = 0; i < plan.limit_count; ++i)
     if (plan.limits[i].resource == RLIMIT_NPROC)
       text += std::to_string(plan.limits[i].soft) + " processes and threads (max_processes)";
-  text += ", its cgroup `limits.max_pids`; the init of each exec counts";
+  text += ", its cgroup what `limits.max_pids` or else `pids` says; the init of each exec counts";
   return {ISOGATE_RESOURCE_EXHAUSTED, EAGAIN, std::move(text)};
 }
 
@@ -503,8 +503,10 @@ Result<Site> CommandRunner::enclose(EnclosureOptions options) {
   return Site(std::move(enclosure));
 }
 
-Result<std::unique_ptr<Cgroups>> CommandRunner::nest(const EnclosureOptions& options) {
-  if (cgroups_ != nullptr) return cgroups_->nest(options.limits, options.limits_best_effort);
+Result<std::unique_ptr<Cgroups>> CommandRunner::nest(EnclosureOptions& options) {
+  if (cgroups_ != nullptr)
+    return cgroups_->nest(options.limits, options.limits_best_effort,
+                          options.user ? nullptr : &options.cgroups);
   if (options.limits_best_effort) return std::unique_ptr<Cgroups>();
   return unsupported("limits cannot be enforced here: cgroups are not used");
 }

@@ -63,7 +63,7 @@ class CommandRunner final : public Runner {
                         const Limits& sampled, bool* again);
   void run_loop(RunLoop& loop, const SpawnStack& stack);
   void plan(RunLoop& loop, const Command& command, const CgroupSlot& slot, const SpawnStack& stack);
-  Result<std::unique_ptr<Cgroups>> nest(const EnclosureOptions& options);
+  Result<std::unique_ptr<Cgroups>> nest(EnclosureOptions& options);  // fills `cgroups` of them
   Result<Ending> run_enclosed(Enclosure& place, const Command& command, const PreparedProgram& program);
   Result<Ending> run_in_init(Enclosure& place, const Command& command, const std::string& order,
                              CgroupSlot& slot);

@@ -2,7 +2,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +35,8 @@ struct WorkspaceState {
   std::string sandboxes_dir;    // empty: somebody else answers for the disk
   Identity owner;
   const std::vector<SharedDir>* shared_dirs = nullptr;
+  std::shared_ptr<DiskQuota> quota;  // null: none
+  bool in_memory = false;            // on a tmpfs, whose pages the gateway's own cgroup pays for
   bool attached = false;
   bool completion_follows = false;  // a body may be at its end before its completion is reported
   std::timed_mutex commit;          // one write at a time between "what is there" and the rename
@@ -82,9 +86,12 @@ class WorkspaceImpl final : public Workspace {
   Result<isogate_entry> read_kernel_file(const Target& target, int file, const struct stat& info,
                                          const isogate_file_request& request, int cancel_fd) const;
 
+  // How full the sandbox's quota was before a write; none: it has none.
+  using QuotaBefore = std::optional<DiskUse>;
+
   Result<StagedFile> stage(const Target& target, bool parents, Fd& beside) const;
   Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
-                       uint64_t& bytes) const;
+                       uint64_t& bytes, DiskHold& hold) const;
   Result<void> commit(StagedFile& body, uint64_t bytes, const Target& target,
                       const isogate_file_request& request, int cancel_fd);
   Result<void> append(StagedFile& body, uint64_t bytes, const Parent& parent, const Target& target,
@@ -92,7 +99,13 @@ class WorkspaceImpl final : public Workspace {
   Result<void> place(StagedFile& staged, const Parent& parent, const Target& target,
                      const isogate_file_request& request, uint32_t mode) const;
 
-  [[nodiscard]] Room room() const;
+  // For what is written to `file`; null: what `hold` covers already.
+  [[nodiscard]] Room room(int file, DiskHold* hold) const;
+  // Not so is what lies in a shared directory, or with scope sandbox elsewhere.
+  [[nodiscard]] bool is_counted(const Target& target) const { return target.tree.fd == state_->root.get(); }
+  // An error of a file system that takes no more of `file`, in the words of the quota where that is full.
+  [[nodiscard]] Error told_of_quota(const Error& error, const Target& target, int file,
+                                    const QuotaBefore& before) const;
 
   // Waits for the others' commits (an append copies the whole file), but not longer than its caller does.
   Result<std::unique_lock<std::timed_mutex>> commit_alone(int cancel_fd) const;
@@ -110,7 +123,8 @@ namespace {
 
 constexpr const char* kWorkspace = "workspace";
 constexpr const char* kStaging = "staging";
-constexpr const char* kFiles = "files";  // in staging
+constexpr const char* kFiles = "files";    // in staging
+constexpr uint64_t kQuotaSlack = 1 << 20;  // less than that free in a quota, and it is what is full
 constexpr std::chrono::seconds kPurgePatience{1};
 
 // An O_PATH directory below `dir`, made with exactly this owner and mode if it is not there.
@@ -236,16 +250,27 @@ Result<std::unique_ptr<Workspace>> Workspace::open(Options options, bool attach_
     state->host_root = Fd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!state->host_root) return os_error("cannot open the root directory", errno);
   }
-  if (auto ready = open_root(sandbox->get(), options.identity, attach_only, *state); !ready)
-    return ready.error();
-  if (auto ready = prepare_staging(sandbox->get(), *state); !ready) return ready.error();
+  Home home;
+  if (options.home) {
+    auto found = options.home(sandbox->get());
+    if (!found) return found.error();
+    home = std::move(*found);
+    state->quota = home.quota;
+  }
+  const int place = home.directory ? home.directory.get() : sandbox->get();
+  struct statfs kind {};
+  state->in_memory = ::fstatfs(place, &kind) == 0 && kind.f_type == TMPFS_MAGIC;
+  if (auto ready = open_root(place, options.identity, attach_only, *state); !ready) return ready.error();
+  if (auto ready = prepare_staging(place, *state); !ready) return ready.error();
   return std::unique_ptr<Workspace>(std::make_unique<WorkspaceImpl>(std::move(state), options.identity));
 }
 
-std::unique_ptr<Workspace> Workspace::at(Fd root, const std::vector<SharedDir>* shared_dirs) {
+std::unique_ptr<Workspace> Workspace::at(Fd root, const std::vector<SharedDir>* shared_dirs,
+                                         std::shared_ptr<DiskQuota> quota) {
   auto state = std::make_shared<WorkspaceState>();
   state->root = std::move(root);
   state->shared_dirs = shared_dirs;
+  state->quota = std::move(quota);
   state->attached = true;
   state->completion_follows = true;
   return std::make_unique<WorkspaceImpl>(std::move(state), Identity());
@@ -541,7 +566,12 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   if (!parent) return parent.error();
   const std::string& name = target->path.parts.back();
   const uint32_t mode = request.mode == 0 ? 0755 : request.mode;
+  DiskHold hold(state_->quota.get());
+  const auto held = hold.grow_to(1);
+  if (!held && ::faccessat(parent->fd.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+    return prefixed(target->attempt, held.error());
   if (::mkdirat(parent->fd.get(), name.c_str(), mode) == 0) {
+    if (state_->quota != nullptr) state_->quota->wrote(0, 1);
     const Fd made(resolve_child(parent->fd.get(), name, O_PATH | O_DIRECTORY));  // the umask is not ours
     if (made) chmod_by_fd(made.get(), mode);
     return {};
@@ -573,8 +603,10 @@ Result<void> WorkspaceImpl::move(const isogate_file_request& request) {
   const auto one = commit_alone(-1);
   if (!one) return one.error();
   if (::renameat2(source->fd.get(), from->path.leaf().c_str(), target->fd.get(), to->path.leaf().c_str(),
-                  flags) == 0)
+                  flags) == 0) {
+    if (state_->quota != nullptr) state_->quota->changed();  // what was there is gone
     return {};
+  }
   if (errno == EXDEV) return unsupported(to->attempt + ": it is on another file system");
   return to->error(-errno);
 }
@@ -587,6 +619,12 @@ Result<void> WorkspaceImpl::remove(const isogate_file_request& request, int canc
   auto parent = parent_of(*target, false);
   if (!parent) return parent.error();
   const std::string leaf = target->path.leaf();
+  struct Recount {
+    DiskQuota* quota;
+    ~Recount() {
+      if (quota != nullptr) quota->changed();
+    }
+  } const afterwards{state_->quota.get()};
   if (::unlinkat(parent->fd.get(), leaf.c_str(), 0) == 0) return {};
   if (errno != EISDIR) return target->error(-errno);
   if (::unlinkat(parent->fd.get(), leaf.c_str(), AT_REMOVEDIR) == 0) return {};
@@ -657,16 +695,42 @@ Result<StagedFile> WorkspaceImpl::stage(const Target& target, bool parents, Fd& 
 }
 
 // With scope sandbox it may be another disk; what counts is what the sandboxes share.
-Room WorkspaceImpl::room() const {
-  if (state_->sandboxes_dir.empty()) return {};
-  return [this] { return room_for_upload(state_->sandboxes_dir); };
+Room WorkspaceImpl::room(int file, DiskHold* hold) const {
+  return [this, file, hold]() -> Result<void> {
+    const off_t written = hold != nullptr ? ::lseek(file, 0, SEEK_CUR) : -1;
+    if (written > 0)
+      if (auto held = hold->grow_to(static_cast<uint64_t>(written)); !held) return held;
+    if (state_->in_memory) return room_in_memory();
+    return state_->sandboxes_dir.empty() ? Result<void>() : room_for_upload(state_->sandboxes_dir);
+  };
+}
+
+Error WorkspaceImpl::told_of_quota(const Error& error, const Target& target, int file,
+                                   const QuotaBefore& before) const {
+  if (!before || (error.os_errno != EDQUOT && error.os_errno != ENOSPC)) return error;
+  if (error.os_errno == ENOSPC) {
+    const auto now = state_->quota->use();
+    const bool full = now && (now->used_bytes + kQuotaSlack >= now->limit_bytes ||
+                              (now->limit_files != 0 && now->used_files >= now->limit_files));
+    if (!full) return error;  // of another file system
+  }
+  struct stat info {};
+  const uint64_t attempted = file >= 0 && ::fstat(file, &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
+  return {ISOGATE_RESOURCE_EXHAUSTED, EDQUOT,
+          target.attempt + ": it does not fit into the disk quota of its sandbox: " +
+              std::to_string(before->used_bytes) + " of " + std::to_string(before->limit_bytes) +
+              " bytes and " + std::to_string(before->used_files) + " of " +
+              std::to_string(before->limit_files) + " files were used, " + std::to_string(attempted) +
+              " bytes or more were attempted; nothing was changed"};
 }
 
 Result<void> WorkspaceImpl::receive(StagedFile& staged, const Target& target, int in, int cancel_fd,
-                                    int complete_fd, uint64_t& bytes) const {
+                                    int complete_fd, uint64_t& bytes, DiskHold& hold) const {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
-  auto got = pump_in(in, staged.fd(), cancel_fd, room());
+  auto got = pump_in(in, staged.fd(), cancel_fd, room(staged.fd(), &hold));
+  if (got)
+    if (auto held = hold.grow_to(*got); !held) got = held.error();
   if (got && complete_fd >= 0 && state_->completion_follows) {
     if (auto ready = wait_readable(complete_fd, cancel_fd); !ready) got = ready.error();
   }
@@ -717,9 +781,17 @@ Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Targe
   if (present->has_value() && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
   uint32_t mode = present->has_value() ? (*present)->st_mode & 0777 : kNewFileMode;
   if (has(request, ISOGATE_FILE_MODE_GIVEN)) mode = request.mode;
-  if (!present->has_value() || !has(request, ISOGATE_FILE_APPEND))
-    return place(body, *parent, target, request, mode);
-  return append(body, bytes, *parent, target, request, mode, cancel_fd);
+  const bool appends = present->has_value() && has(request, ISOGATE_FILE_APPEND);
+  auto done = appends ? append(body, bytes, *parent, target, request, mode, cancel_fd)
+                      : place(body, *parent, target, request, mode);
+  if (done && state_->quota != nullptr && !is_counted(target)) {
+    state_->quota->changed();
+  } else if (done && state_->quota != nullptr) {
+    const int64_t replaced = present->has_value() && !appends ? (*present)->st_blocks * 512 : 0;
+    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced, present->has_value() ? 0 : 1);
+    if (!parent->made_in.empty()) state_->quota->changed();
+  }
+  return done;
 }
 
 Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Parent& parent,
@@ -735,8 +807,9 @@ Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Paren
   if (::fstat(old->get(), &info) != 0) return target.error(-errno);
   auto whole = body.sibling();
   if (!whole) return prefixed(target.attempt, whole.error());
-  auto copied = copy_file(old->get(), static_cast<uint64_t>(info.st_size), whole->fd(), cancel_fd, room());
-  if (copied) copied = copy_file(body.fd(), bytes, whole->fd(), cancel_fd, room());
+  const Room left = room(whole->fd(), nullptr);
+  auto copied = copy_file(old->get(), static_cast<uint64_t>(info.st_size), whole->fd(), cancel_fd, left);
+  if (copied) copied = copy_file(body.fd(), bytes, whole->fd(), cancel_fd, left);
   if (!copied) return prefixed(target.attempt, copied.error());
   return place(*whole, parent, target, request, mode);
 }
@@ -745,13 +818,19 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   auto target = find_to_change(request, request.path, "write", true);
   if (!target) return target.error();
   if (target->path.directory_only) return invalid(target->attempt + ": the path names a directory");
+  QuotaBefore before;
+  if (state_->quota != nullptr)
+    if (auto use = state_->quota->known(); use && use->limit_bytes != 0) before = *use;
+  DiskHold hold(is_counted(*target) ? state_->quota.get() : nullptr);
+  if (auto held = hold.grow_to(1); !held)
+    return told_of_quota(prefixed(target->attempt, held.error()), *target, -1, before);
   Fd beside;
   auto staged = stage(*target, has(request, ISOGATE_FILE_PARENTS), beside);
-  if (!staged) return staged.error();
+  if (!staged) return told_of_quota(staged.error(), *target, -1, before);
   uint64_t bytes = 0;
-  if (auto received = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes); !received)
-    return received.error();
-  if (auto done = commit(*staged, bytes, *target, request, cancel_fd); !done) return done.error();
+  auto done = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes, hold);
+  if (done) done = commit(*staged, bytes, *target, request, cancel_fd);
+  if (!done) return told_of_quota(done.error(), *target, staged->fd(), before);
   return bytes;
 }
 

@@ -9,15 +9,18 @@
 // sandbox's uid, 0700), staging/ (root's, 0700) with files/ in it (the sandbox's uid, 0700: where a write
 // lives until it is renamed into place, out of the tenant's reach and with the tenant's ownership and quota),
 // `backend` (whose sandbox it is) and `uid` (see uid_registry.h). workspace/ is made last: once it is there,
-// all is. A backend may have further directories beside it: beside().
+// all is. A backend may have further directories beside it: beside(). Where a sandbox has a file system of
+// its own, workspace/ and staging/ are in that.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runner/exec/command.h"
+#include "runner/files/disk_quota.h"
 
 namespace isogate {
 
@@ -28,12 +31,19 @@ struct SharedDir {
 
 class Workspace {
  public:
+  struct Home {
+    Fd directory;                      // where workspace/ and staging/ are; O_RDONLY
+    std::shared_ptr<DiskQuota> quota;  // null: none
+  };
   struct Options {
     std::string sandboxes_dir, sandbox_id;
     Identity identity;
     const std::vector<SharedDir>* shared_dirs = nullptr;  // read-only trees under their prefixes; outlives us
     bool host_view = false;  // ISOGATE_SCOPE_SANDBOX means this host's files, as identity; see set_view()
     std::string backend;  // recorded at the first open; another backend's sandbox is refused. Empty: not kept
+    // Asked once, with the sandbox's own directory (borrowed), before anything else is made in it. Empty:
+    // there.
+    std::function<Result<Home>(int sandbox)> home = {};
   };
   // Makes the directories unless attach_only. Errors: ISOGATE_NO_SANDBOX when attach_only finds nothing,
   // ISOGATE_SANDBOX_LOST when it finds the sandbox without its workspace (an open that is not attach_only
@@ -42,7 +52,8 @@ class Workspace {
   static Result<std::unique_ptr<Workspace>> open(Options options, bool attach_only);
   // A directory (O_PATH) that somebody else made and answers for: as this process, and staged beside the
   // targets. There the word that a body is complete comes by another way than the body: write() waits for it.
-  static std::unique_ptr<Workspace> at(Fd root, const std::vector<SharedDir>* shared_dirs = nullptr);
+  static std::unique_ptr<Workspace> at(Fd root, const std::vector<SharedDir>* shared_dirs = nullptr,
+                                       std::shared_ptr<DiskQuota> quota = nullptr);
   virtual ~Workspace() = default;
 
   // True when open() found the workspace, false when it made it.

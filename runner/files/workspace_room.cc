@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <fstream>
 #include <mutex>
 
 #include "lib/fd.h"
@@ -40,6 +41,45 @@ Result<void> look(const std::string& sandboxes_dir) {
                    std::to_string(disk.low_water() / kMiB) + " MiB are not for uploads"};
 }
 
+Result<void> look_at_memory() {
+  uint64_t all = 0, free = 0;
+  std::ifstream file("/proc/meminfo");
+  for (std::string name; file >> name;) {
+    uint64_t kib = 0;
+    file >> kib;
+    file.ignore(64, '\n');
+    if (name == "MemTotal:" || name == "SwapTotal:") all += kib;
+    if (name == "MemAvailable:" || name == "SwapFree:") free += kib;
+  }
+  if (all == 0) return Error{ISOGATE_IO, 0, "cannot read /proc/meminfo"};
+  const uint64_t low = std::min(kLowWater / 1024, all / 20);
+  if (free >= low) return {};
+  return Error{ISOGATE_RESOURCE_EXHAUSTED, ENOMEM,
+               "this machine has " + std::to_string(free / 1024) + " MiB of memory left, and the last " +
+                   std::to_string(low / 1024) + " MiB are not for uploads"};
+}
+
+// What was found holds for a moment.
+class Looked {
+ public:
+  Result<void> at(const std::string& place, const std::function<Result<void>()>& look) {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= until_ || of_ != place) {
+      verdict_ = look();
+      of_ = place;
+      until_ = now + kLookEvery;
+    }
+    return verdict_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string of_;
+  std::chrono::steady_clock::time_point until_;
+  Result<void> verdict_;
+};
+
 // A file without a name, so that nothing of it outlives this process.
 struct Reserve {
   std::mutex mutex;
@@ -57,19 +97,13 @@ Fd reserved_file(int sandboxes, uint64_t bytes) {
 }  // namespace
 
 Result<void> room_for_upload(const std::string& sandboxes_dir) {
-  using Clock = std::chrono::steady_clock;
-  static std::mutex mutex;
-  static std::string of;
-  static Clock::time_point until;
-  static Result<void> verdict;
-  const std::lock_guard lock(mutex);
-  const auto now = Clock::now();
-  if (now >= until || of != sandboxes_dir) {
-    verdict = look(sandboxes_dir);
-    of = sandboxes_dir;
-    until = now + kLookEvery;
-  }
-  return verdict;
+  static Looked looked;
+  return looked.at(sandboxes_dir, [&] { return look(sandboxes_dir); });
+}
+
+Result<void> room_in_memory() {
+  static Looked looked;
+  return looked.at("", look_at_memory);
 }
 
 void make_room(int sandboxes) {

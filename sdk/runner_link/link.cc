@@ -61,6 +61,7 @@ class Link final : public RunnerLink {
     change(call, ISOGATE_RUNNER_REMOVE, request);
   }
   void evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) override;
+  void disk_use(const Call& call, isogate_disk_use& out) override;
 
   bool ping(std::chrono::milliseconds patience) override { return connection_.ping(Clock::now() + patience); }
   bool prove(std::chrono::milliseconds patience) override;
@@ -264,6 +265,22 @@ void Link::evidence(const Call& call, const isogate_evidence_request& request, i
   add_limit(out, ISOGATE_LIMIT_MEMORY_BYTES, answer.limit_memory_bytes);
   add_limit(out, ISOGATE_LIMIT_CPU_MILLIS, answer.limit_cpu_millis);
   add_limit(out, ISOGATE_LIMIT_PIDS, answer.limit_pids);
+}
+
+void Link::disk_use(const Call& call, isogate_disk_use& out) {
+  if (minor_ < 5) throw Error(ISOGATE_UNSUPPORTED, "this runner cannot say how much disk a sandbox uses");
+  const isogate_file_request request{
+      .struct_size = sizeof(isogate_file_request), .fd = -1, .complete_fd = -1};
+  ClientCall client_call(connection_, call, {.kind = Kind::kReads});
+  run_file(client_call, ISOGATE_RUNNER_DISK_USE, request, -1);
+  std::string_view answer = client_call.attached();
+  isogate_runner_disk found{};
+  if (!take(answer, found) || !answer.empty()) refuse("a use of the disk of a wrong size");
+  out.flags = found.flags & (ISOGATE_DISK_ENFORCED | ISOGATE_DISK_EXACT);
+  out.used_bytes = number(found.used_bytes);
+  out.limit_bytes = number(found.limit_bytes);
+  out.used_files = number(found.used_files);
+  out.limit_files = number(found.limit_files);
 }
 
 }  // namespace

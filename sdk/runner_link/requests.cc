@@ -213,7 +213,7 @@ bool parse(std::string_view payload, FileOrder& order) {
   order.path_to = strings.next();
   order.user = strings.next();
   return strings.complete() && order.head.verb >= ISOGATE_RUNNER_READ &&
-         order.head.verb <= ISOGATE_RUNNER_REMOVE;
+         order.head.verb <= ISOGATE_RUNNER_DISK_USE;
 }
 
 bool parse(std::string_view payload, MeasureOrder& order) {

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "tests/attacks/attack.h"
 
@@ -9,10 +11,9 @@ namespace {
 
 TEST_F(ResourceAttack, R56_FullScratchCostsOneself) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
-  // `namespace` keeps /tmp on the disk of the workspaces, a pod on its node's: neither has a size that a
-  // write meets.
+  // A pod has its /tmp on its node's disk, which has no size that a write meets.
   std::vector<std::string> places = {"/dev/shm"};
-  if (backend() == "docker") places.emplace_back("/tmp");
+  if (backend() != "k8s") places.emplace_back("/tmp");
   for (const std::string& place : places) {
     const Answer filled = x().post("/exec", {{"argv", python("chunk=b'x'*(1<<20); n=0\n"
                                                              "f=open('" +
@@ -35,7 +36,7 @@ TEST_F(ResourceAttack, R56_FullScratchCostsOneself) {
         << place << " holds the memory of the next exec";
     EXPECT_EQ(said(y(), "n=open('" + place + "/y','wb',0).write(b'y'*(8<<20)); print(n>>20)"), "8\n")
         << place;
-    if (backend() == "namespace") {
+    if (backend() == "namespace" && place == "/dev/shm") {
       EXPECT_EQ(x().out("ls -A " + place), "") << "the next exec starts clean";
     }
     EXPECT_EQ(x().out("rm -f " + place + "/full; head -c 30M /dev/zero > " + place + "/next && echo fits"),
@@ -58,7 +59,7 @@ TEST_F(ResourceAttack, R56_R65_WhatAnExecLeavesInMemoryStopsNoOther) {
       "  except OSError: pass\n";
   const std::vector<std::string> hoards = {
       fill + "fill('/dev/shm')\n",
-      fill + (backend() == "docker" ? "fill('/tmp')\nfill('/dev/shm')\n" : "fill('/dev/shm')\n"),
+      fill + (backend() != "k8s" ? "fill('/tmp')\nfill('/dev/shm')\n" : "fill('/dev/shm')\n"),
       "libc.shmat.restype=ctypes.c_void_p\n"
       "for i in range(256):\n"
       "  n=call(29,0,1<<20,0o1600)\n"
@@ -84,6 +85,69 @@ TEST_F(ResourceAttack, R56_R65_WhatAnExecLeavesInMemoryStopsNoOther) {
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(has_room()) << hoard << next.text;
     me.exec("rm -f /tmp/full /dev/shm/full");
   }
+}
+
+// Each writes until it is refused; a bound ends what is never refused.
+const char* const kDiskHoards[] = {
+    "f=open('big','wb',0)\nwhile n<4096: n+=f.write(b'x'*(1<<20))>>20\n",
+    "while n<1000000: n+=1; open(str(n),'w').close()\n",
+    "while n<1000000: n+=1; os.mkdir(str(n))\n",
+    "open('0','w').close()\n"
+    "while n<60000: n+=1; os.link('0','a-name-that-is-as-long-as-it-may-be-'+'x'*200+str(n))\n"
+    "raise OSError(28,'')\n",  // links are bounded by their directory, or by what a file may have
+    "f=open('gone','wb',0); os.unlink('gone')\nwhile n<4096: n+=f.write(b'x'*(1<<20))>>20\n",
+    "f=open('holes','wb',0); os.truncate('holes',1<<40)\n"
+    "while n<4096: n+=1; os.pwrite(f.fileno(),b'x'*(1<<20),n<<24)\n",
+    "while n<100000: n+=1; open(str(n),'w').close(); os.setxattr(str(n),'user.hoard',b'x'*3000)\n",
+};
+
+TEST_F(ResourceAttack, R57_WhoFillsADiskStopsNobodyElse) {
+  if (!isolates() || backend() == "k8s") GTEST_SKIP() << "its workspaces are on no file system of their own";
+  const auto gateway = another("config: {workspace_fs: loop, disk_mb: 32}");
+  const Caller me(*gateway, "hoarder");
+  if (const Answer answer = me.exec("true"); answer.status != 200)
+    GTEST_SKIP() << "no file systems of their own here: " << answer.text;
+  int others = 0;
+  for (const std::string hoard : kDiskHoards) {
+    const std::string code =
+        "n=0\ntry:\n  exec(" + Json(hoard).dump() + ")\nexcept OSError as e: print(e.errno)";
+    const Json ended = me.run_argv(python("import os\n" + code), {{"timeout_sec", 90}});
+    EXPECT_TRUE(ended.at("stdout") == "28\n" || ended.at("stdout") == "122\n") << hoard << ended;
+    const Caller another_one(*gateway, "other-" + std::to_string(++others));
+    EXPECT_EQ(another_one.out("head -c 8M /dev/zero > mine && echo fits"), "fits\n") << hoard;
+    EXPECT_TRUE(succeeded(another_one.write("file", "kept"))) << hoard;
+    EXPECT_EQ(another_one.content("file"), "kept") << hoard;
+    EXPECT_TRUE(succeeded(me.post("/workspace/list", {{"path", "."}}))) << hoard;
+    EXPECT_EQ(me.out("find . -mindepth 1 -delete; head -c 8M /dev/zero > next && echo fits; rm next"),
+              "fits\n")
+        << hoard << ": what is removed makes room";
+    EXPECT_TRUE(succeeded(another_one.call("DELETE", "/sandboxes/" + another_one.agent() + "?purge=true")));
+  }
+}
+
+TEST_F(ResourceAttack, R57_UploadsAtOnceShareTheLimit) {
+  if (backend() == "k8s") GTEST_SKIP() << "a pod that outgrows its disk is ended";
+  const auto gateway = another("limits: {disk_mb: 32, mode: best_effort}");
+  const Caller me(*gateway, "uploader");
+  EXPECT_EQ(me.out("echo ready"), "ready\n");
+  const std::string part(6 << 20, 'x');
+  std::atomic<int> stored{0}, refusals{0};
+  std::vector<std::thread> uploads;
+  for (int i = 0; i < 12; ++i)
+    uploads.emplace_back([&, i] {
+      const Answer answer = me.call("PUT", me.file_url("part-" + std::to_string(i)), {}, part);
+      if (answer.status == 200 || answer.status == 201) ++stored;
+      if (answer.status == 507) ++refusals;
+    });
+  // A program writes meanwhile, too: of that no upload is half.
+  me.run("head -c 8M /dev/zero > of-program");
+  for (std::thread& upload : uploads) upload.join();
+  EXPECT_EQ(stored + refusals, 12);
+  EXPECT_GE(refusals, 7) << "more than the limit was taken";
+  EXPECT_GE(stored, 1);
+  const int there = std::stoi(me.out("find . -name 'part-*' -size 6291456c | wc -l"));
+  EXPECT_EQ(there, stored) << "what is there is whole";
+  EXPECT_EQ(me.out("find . -name 'part-*' | wc -l"), std::to_string(there) + "\n");
 }
 
 TEST_F(ResourceAttack, R59_KernelObjectsAreBoundedPerAgent) {

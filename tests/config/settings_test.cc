@@ -187,7 +187,7 @@ TEST(Samples, SayWhatTheyAreFor) {
   auto dev = load_config(options);
   ASSERT_TRUE(dev);
   EXPECT_TRUE(dev->config.allow_unisolated);
-  EXPECT_EQ(dev->relaxations.size(), 3u);
+  EXPECT_EQ(dev->relaxations.size(), 4u);
   options.file = source_file("configs/production.yaml");
   auto production = load_config(options);
   ASSERT_TRUE(production);

@@ -261,6 +261,7 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"limits.exec_queue_timeout_sec", "2"},
     {"limits.max_sandboxes", "9"},
     {"limits.max_sandboxes_per_tenant", "8"},
+    {"limits.max_disk_mb_per_tenant", "4096"},
     {"limits.list_max_entries", "10"},
     {"exec.timeout_sec", "1.5"},
     {"exec.max_timeout_sec", "60"},

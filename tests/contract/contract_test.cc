@@ -164,13 +164,15 @@ TEST_P(Contract, Holds) {
 // The `config` of all backends in this yaml: what k8s needs to find the cluster, and for a run of the table
 // on another way of the same backend what ISOGATE_TEST_CONFIG says, members in YAML's flow style. Where the
 // cluster enforces policies egress is denied.
-std::string with_config(const std::string& backend, const std::string& yaml) {
+// An ordinary user's gateway has no cgroups in most places, and `namespace` then no limits to begin with.
+std::string with_config(const std::string& backend, Starter starter, const std::string& yaml) {
   const char* variant = std::getenv("ISOGATE_TEST_CONFIG");
   std::string members =
       backend == "k8s"
           ? cluster_config() +
                 ", ready_timeout_sec: 240, shared: [{prefix: shared, claim: isogate-test-shared}]"
           : "";
+  if (backend == "namespace" && starter == Starter::kUser) members = "memory_mb: 0, cpus: 0, pids: 0";
   if (variant != nullptr) members += (members.empty() ? "" : ", ") + std::string(variant);
   if (members.empty()) return yaml;
   const bool denies =
@@ -199,7 +201,7 @@ GatewayOptions options_for(const std::string& backend, Starter starter, const st
   options.yaml = more;
   if (more.find("allow_unisolated:") == std::string::npos) options.yaml += "\nallow_unisolated: true";
   if (more.find("backends:") == std::string::npos) options.yaml += "\nbackends:\n  - name: " + backend;
-  options.yaml = with_config(backend, options.yaml);
+  options.yaml = with_config(backend, starter, options.yaml);
   if (more.find("shared_dirs:") == std::string::npos)
     options.yaml += "\nshared_dirs:\n  - prefix: shared\n    path: " + shared_directory();
   options.env = {{"GATEWAY_TOKEN", "the-gateway-s-own-secret"}};

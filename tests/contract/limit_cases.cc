@@ -130,6 +130,71 @@ void a_sandbox_limit_is_enforced_or_refuses_the_sandbox(World& w) {
   EXPECT_EQ(Caller(*lenient, "a").run("echo served").at("stdout"), "served\n");
 }
 
+// Its numbers: what is used, the limit, what was attempted.
+void expect_quota_refusal(const Answer& answer, uint64_t limit) {
+  ASSERT_TRUE(refused(answer, 507, "quota_exceeded"));
+  const Json& details = answer.body.at("error").at("details");
+  EXPECT_LE(details.at("limit_bytes").get<uint64_t>(), limit) << details;
+  EXPECT_LE(details.at("used_bytes").get<uint64_t>(), limit) << details;
+  EXPECT_GT(details.at("attempted_bytes").get<uint64_t>(), 0u) << details;
+}
+
+void a_write_over_the_disk_limit_changes_nothing(World& w) {
+  if (!w.can("sandbox_limit_disk") && !w.can("sandbox_disk_advisory"))
+    GTEST_SKIP() << "this backend neither limits nor counts disks";
+  constexpr uint64_t kLimit = 8 << 20;
+  const auto own =
+      w.another("backends:\n  - name: " + w.backend + "\n    limits: {disk_mb: 8, mode: best_effort}");
+  const Caller me(*own, "a");
+  ASSERT_TRUE(succeeded(me.write("kept", "old")));
+  const std::string big(12 << 20, 'x'), half(5 << 20, 'y');
+  expect_quota_refusal(me.write("kept", big), kLimit);
+  expect_quota_refusal(me.call("PUT", me.file_url("kept"), {}, big), kLimit);
+  EXPECT_EQ(me.content("kept"), "old") << "a write that was refused has changed it";
+  ASSERT_TRUE(succeeded(me.call("PUT", me.file_url("half"), {}, half)));
+  expect_quota_refusal(me.call("PUT", me.file_url("other"), {}, half), kLimit);
+  expect_quota_refusal(me.write("half", half, {{"append", true}}), kLimit);
+  EXPECT_EQ(me.run("stat -c %s half; ls").at("stdout"), "5242880\nhalf\nkept\n");
+  // What a program wrote counts, at once or a moment later; what is removed does not any more.
+  me.run("head -c 3M /dev/zero > of-program; sync of-program");
+  EXPECT_TRUE(eventually(10, [&] { return me.write("more", std::string(2 << 20, 'z')).status == 507; }));
+  EXPECT_EQ(me.content("kept"), "old");
+  EXPECT_TRUE(succeeded(me.post("/workspace/list", {{"path", "."}})));
+  EXPECT_TRUE(succeeded(me.post("/workspace/remove", {{"path", "half"}})));
+  EXPECT_TRUE(eventually(10, [&] { return me.write("more", "fits").status == 200; }));
+  const Json row = me.get("/sandboxes").body.at("sandboxes").at(0);
+  // A claim may be a volume of its own, which shows when it is there.
+  const std::string enforcement = row.at("disk").at("enforcement");
+  if (!w.can("sandbox_limit_disk")) {
+    EXPECT_EQ(enforcement, "advisory") << row;
+  } else if (w.locality != "cluster") {
+    EXPECT_EQ(enforcement, "enforced") << row;
+  }
+  EXPECT_LE(row.at("disk").at("limit_bytes").get<uint64_t>(), kLimit) << row;
+  EXPECT_GE(row.at("disk").at("used_bytes").get<uint64_t>(), 3u << 20) << row;
+  const Answer metrics = me.get("/metrics");
+  EXPECT_NE(metrics.text.find("isogate_disk_bytes{tenant="), std::string::npos) << metrics.text;
+}
+
+void the_sandboxes_of_a_tenant_have_so_much_disk_together(World& w) {
+  const std::string both =
+      "limits: {max_disk_mb_per_tenant: 20}\nbackends:\n  - name: " + w.backend + "\n    limits: ";
+  const auto own = w.another(both + "{disk_mb: 8, mode: best_effort}");
+  const Caller first(*own, "first"), second(*own, "second"), third(*own, "third");
+  if (!w.can("sandbox_limit_disk") && !w.can("sandbox_disk_advisory")) {
+    EXPECT_TRUE(refused(first.exec("true"), 507, "quota_exceeded")) << "a limit that nobody keeps";
+    return;
+  }
+  EXPECT_EQ(first.out("echo 1"), "1\n");
+  EXPECT_EQ(second.out("echo 2"), "2\n");
+  const Answer refusal = third.exec("true");
+  EXPECT_TRUE(refused(refusal, 507, "quota_exceeded"));
+  EXPECT_NE(refusal.text.find("max_disk_mb_per_tenant"), std::string::npos) << refusal.text;
+  EXPECT_EQ(first.out("echo 1"), "1\n") << "those that are there go on";
+  EXPECT_TRUE(succeeded(second.call("DELETE", "/sandboxes/second?purge=true")));
+  EXPECT_EQ(third.out("echo 3"), "3\n");
+}
+
 const Case kLimitCases[] = {
     {"a_memory_limit_kills_and_says_so", 6, a_memory_limit_kills_and_says_so},
     {"a_limit_of_processes_holds", 6, a_limit_of_processes_holds},
@@ -139,6 +204,9 @@ const Case kLimitCases[] = {
     {"a_limit_that_makes_no_sense_is_refused", 9, a_limit_that_makes_no_sense_is_refused},
     {"a_sandbox_limit_is_enforced_or_refuses_the_sandbox", 6,
      a_sandbox_limit_is_enforced_or_refuses_the_sandbox},
+    {"a_write_over_the_disk_limit_changes_nothing", 6, a_write_over_the_disk_limit_changes_nothing},
+    {"the_sandboxes_of_a_tenant_have_so_much_disk_together", 6,
+     the_sandboxes_of_a_tenant_have_so_much_disk_together},
 };
 
 }  // namespace

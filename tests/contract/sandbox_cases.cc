@@ -22,7 +22,7 @@ void a_sandbox_is_listed_with_what_runs_in_it(World& w) {
   ASSERT_EQ(stream.next()->at("event"), "start");
   EXPECT_TRUE(eventually(5, [&] { return row_of(w.me).value("running_execs", 0) == 1; }));
   const Json row = row_of(w.me);
-  EXPECT_EQ(row.size(), 8u) << row;
+  EXPECT_EQ(row.size(), 9u) << row;
   EXPECT_TRUE(std::regex_match(row.at("sandbox_id").get<std::string>(), std::regex("isg-[a-z2-7]{26}")));
   EXPECT_EQ(row.at("backend"), w.backend);
   EXPECT_EQ(row.at("isolation"), w.isolation);

@@ -76,8 +76,8 @@ TEST(DockerProfile, WhatIsAskedForASandboxGoesBeforeTheConfiguration) {
   const auto tmp = [&config](const Limits& of) {
     return container_of(config, some_parts(), of).at("HostConfig").at("Tmpfs").at("/tmp").get<std::string>();
   };
-  EXPECT_THAT(tmp(limits), testing::EndsWith(",size=32m")) << "half of the memory that it counts in";
-  EXPECT_THAT(tmp(limits_of(config, {})), testing::EndsWith(",size=64m"));
+  EXPECT_THAT(tmp(limits), testing::HasSubstr(",size=32m,")) << "half of the memory that it counts in";
+  EXPECT_THAT(tmp(limits_of(config, {})), testing::EndsWith(",size=64m,nr_inodes=65536"));
 }
 
 TEST(DockerProfile, PodmanMasksTheSamePaths) {
@@ -98,7 +98,8 @@ TEST(DockerProfile, VolumesStandInForDirectories) {
   const Json container = container_of(config, parts, limits_of(config, {}));
   EXPECT_EQ(mount_at(container, "/workspace")->at("Type"), "volume");
   EXPECT_EQ(mount_at(container, "/run/isogate/bin")->at("ReadOnly"), true);
-  EXPECT_EQ(container.at("Entrypoint"), Json({"/run/isogate/bin/isogate-runner", "idle"}));
+  EXPECT_EQ(container.at("Entrypoint"), Json({"/run/isogate/bin/isogate-runner", "idle", "--disk-limit",
+                                              "1073741824", "--disk-bound", "counted"}));
 }
 
 TEST(DockerProfile, CopiesHaveVolumesWithoutANameThatAreLabelled) {

@@ -76,6 +76,8 @@ class FakeHost {
           reply.value = ipc::Opened{};
         else
           reply.status = ISOGATE_NO_SANDBOX;
+      } else if (std::holds_alternative<ipc::FileCall>(*call)) {
+        reply.status = ISOGATE_UNSUPPORTED;  // it counts no disk
       }
       send(ipc::encode(reply));
     }

@@ -370,8 +370,8 @@ TEST_F(StateTest, AMissingDatabaseWithALogIsRefused) {
 TEST_F(StateTest, ANewerOrForeignDatabaseIsRefused) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
-  sql("PRAGMA user_version = 3");
-  EXPECT_NE(refusal().find("version 3"), std::string::npos);
+  sql("PRAGMA user_version = 4");
+  EXPECT_NE(refusal().find("version 4"), std::string::npos);
   sql("PRAGMA user_version = 0");
   EXPECT_NE(refusal().find("version 0"), std::string::npos);
   sql("PRAGMA user_version = 1; PRAGMA application_id = 7");
@@ -385,9 +385,13 @@ TEST_F(StateTest, ADatabaseWithWhatIsogateNeverWritesIsRefused) {
       {"CREATE VIEW more AS SELECT 1", "DROP VIEW more"},
       {"CREATE TRIGGER more AFTER INSERT ON execs BEGIN DELETE FROM sandboxes; END", "DROP TRIGGER more"},
       {"CREATE TABLE more (x)", "DROP TABLE more"},
-      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 'root', 'p', 20, 1, 2, 'active')",
+      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 'root', 'p', 20, 1, 2, 'active', "
+       "NULL)",
        "DELETE FROM sandboxes"},
-      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 4294967296, 'p', 20, 1, 2, 'active')",
+      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 4294967296, 'p', 20, 1, 2, 'active', "
+       "NULL)",
+       "DELETE FROM sandboxes"},
+      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 7, 'p', 20, 1, 2, 'active', 'much')",
        "DELETE FROM sandboxes"},
       {"INSERT INTO execs VALUES (9223372036854775807, 'e', 's', 't', 'b', 'r', 'c', 1, NULL, '', NULL, 0, "
        "'', "
@@ -420,11 +424,14 @@ TEST_F(StateTest, ADatabaseOfVersion1IsTakenOver) {
   ASSERT_EQ(rows->size(), 1u);
   EXPECT_EQ(rows->front().agent_id, "a");
   EXPECT_EQ(rows->front().state, SandboxRow::State::kLost);
+  EXPECT_EQ(rows->front().disk_limit_bytes, std::nullopt);
   SandboxRow row = rows->front();
   row.state = SandboxRow::State::kEnding;
+  row.disk_limit_bytes = 1 << 20;
   state->put_sandbox(row, {});
   ASSERT_TRUE(state->flush().ok());
   EXPECT_EQ(state->load_sandboxes()->front().state, SandboxRow::State::kEnding);
+  EXPECT_EQ(state->load_sandboxes()->front().disk_limit_bytes, 1u << 20);
 }
 
 TEST_F(StateTest, ItsMakingMayBeInterrupted) {

@@ -29,6 +29,7 @@ class Link : public sdk::RunnerLink {
   void move(const sdk::Call&, const isogate_file_request&) override {}
   void remove(const sdk::Call&, const isogate_file_request&) override {}
   void evidence(const sdk::Call&, const isogate_evidence_request&, isogate_evidence&) override {}
+  void disk_use(const sdk::Call&, isogate_disk_use&) override {}
   bool prove(milliseconds) override {
     ++execs;
     return works;

@@ -79,15 +79,15 @@ TEST(K8sProfile, NoVolumeIsOfTheNode) {
 TEST(K8sProfile, EverythingBelongsToTheLease) {
   const Config config;
   const Parts parts = some_parts();
-  for (const Json& object :
-       {pod_of(config, parts, limits_of(config, {})), claim_of(config, parts), policy_of(config, parts)}) {
+  for (const Json& object : {pod_of(config, parts, limits_of(config, {})),
+                             claim_of(config, parts, limits_of(config, {})), policy_of(config, parts)}) {
     EXPECT_TRUE(carries(object, parts.owner));
     EXPECT_EQ(object.at("metadata").at("ownerReferences").at(0).at("uid"), parts.lease_uid);
     EXPECT_EQ(object.at("metadata").at("annotations").at("isogate.io/tenant"), parts.tenant);
   }
   Owner other = parts.owner;
   other.instance = "another";
-  EXPECT_FALSE(carries(claim_of(config, parts), other));
+  EXPECT_FALSE(carries(claim_of(config, parts, limits_of(config, {})), other));
   EXPECT_FALSE(carries(Json::object(), parts.owner));
   EXPECT_FALSE(carries(Json{{"metadata", {{"labels", nullptr}}}}, parts.owner));
 }

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <linux/fs.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -6,6 +7,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "plugins/namespace/config.h"
@@ -81,6 +83,9 @@ TEST(Filter, LooksAtArguments) {
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_fcntl, 0, 3, 0); }), 0);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_ioctl, 0, 0x5423L, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_ioctl, 0, 0x5412L | 1L << 32, 0); }), EPERM);
+  for (const long project : {FS_IOC_FSSETXATTR, FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS})
+    EXPECT_EQ(under(kDefault, [=] { return error_of(SYS_ioctl, 0, project, 0); }), EPERM) << project;
+  EXPECT_NE(under(kDefault, [] { return error_of(SYS_ioctl, 0, FS_IOC_FSGETXATTR, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_clone, 0x10000000, 0, 0); }), EPERM);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_sync); }), 0);
   EXPECT_EQ(under(kDefault, [] { return error_of(SYS_mknodat, -1, 0, 0020666); }), EPERM);
@@ -128,7 +133,8 @@ TEST(Config, IsStrict) {
   for (const char* bad :
        {"[]", "x", R"({"profil": "debug"})", R"({"profile": "strict"})", R"({"max_processes": 1})",
         R"({"max_processes": "64"})", R"({"max_processes": 64.5})", R"({"shm_mb": 0})",
-        R"({"inits_ahead": 1})", R"({"shm_mb": -1})"})
+        R"({"inits_ahead": 1})", R"({"shm_mb": -1})", R"({"tmp_mb": 0})", R"({"memory_mb": 8})",
+        R"({"pids": 4})", R"({"cpus": 0.001})", R"({"cpus": "many"})"})
     EXPECT_FALSE(parse_config(bad).ok()) << bad;
   const auto config =
       parse_config(R"({"profile": "debug", "max_processes": 64, "shm_mb": 8, "inits_ahead": false})");
@@ -138,6 +144,20 @@ TEST(Config, IsStrict) {
   EXPECT_FALSE(config->inits_ahead);
   EXPECT_FALSE(relaxations_of(*config).empty());
   EXPECT_TRUE(relaxations_of(*parse_config("")).empty());
+}
+
+TEST(Config, HasTheStrictDefaultsAndSaysWhatIsWeaker) {
+  const auto config = parse_config("");
+  ASSERT_TRUE(config.ok());
+  const auto properties = nlohmann::json::parse(kConfigSchema).at("properties");
+  EXPECT_EQ(properties.at("memory_mb").at("default"), kStrictLimits.memory_mb);
+  EXPECT_EQ(properties.at("cpus").at("default"), kStrictLimits.cpus);
+  EXPECT_EQ(properties.at("pids").at("default"), kStrictLimits.pids);
+  EXPECT_EQ(properties.at("tmp_mb").at("default"), kStrictLimits.tmp_mb);
+  EXPECT_EQ(properties.at("shm_mb").at("default"), kStrictLimits.shm_mb);
+  const auto weaker = relaxations_of(*parse_config(R"({"memory_mb": 0, "cpus": 2.5, "pids": 1000})"));
+  EXPECT_EQ(weaker, (std::vector<std::string>{"a sandbox may take all memory of this host",
+                                              "cpus is 2.5, not 1", "pids is 1000, not 256"}));
 }
 
 }  // namespace

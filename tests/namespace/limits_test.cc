@@ -166,10 +166,52 @@ TEST_F(Limits, AnExecsOwnLimitsHoldWithin) {
   EXPECT_EQ(inner.at("outcome"), "oom_killed");
   EXPECT_EQ(me.run_argv({"/usr/bin/python3", "-c", "x=b'x'*(200<<20)"}).at("outcome"), "exited");
   EXPECT_EQ(me.run("cut -d: -f3 /proc/self/cgroup | grep -v '^/$' | grep -vE "
-                   "'^/isogate[.][0-9.]+/s[0-9]+(/e[0-9]+)?$'")
+                   "'^/e[0-9]+$'")
                 .at("stdout"),
             "")
       << "no path of the host";
+}
+
+// The same as docker's, from one source: plugins/common/strict_limits.h.
+TEST_F(Limits, ASandboxHasThemByDefault) {
+  const auto own = limited("", "memory");
+  if (!own) GTEST_SKIP() << "no memory controller here; the refusal named it";
+  const Caller me(*own, "a");
+  EXPECT_EQ(me.run_argv({"/usr/bin/python3", "-c", "x=b'x'*(700<<20)"}, {{"timeout_sec", 30}}).at("outcome"),
+            "oom_killed");
+  const Json many =
+      me.run_argv({"sh", "-c", "for i in $(seq 300); do sleep 20 & done; echo all"}, {{"timeout_sec", 30}});
+  EXPECT_EQ(many.at("stdout"), "") << "300 processes came into being under a limit of 256";
+  const Json spun = me.run("while :; do :; done & while :; do :; done", {{"timeout_sec", 2}});
+  EXPECT_LT(spun.at("cpu_ms").get<double>(), 1.2 * spun.at("duration_ms").get<double>());
+  const auto open = another("    config: {memory_mb: 0, cpus: 0, pids: 0}");
+  EXPECT_EQ(Caller(*open, "a").run_argv({"/usr/bin/python3", "-c", "x=b'x'*(700<<20)"}).at("outcome"),
+            "exited");
+  EXPECT_NE(Caller(*open, "").get("/backends").text.find("may take all memory of this host"),
+            std::string::npos);
+}
+
+TEST_F(Limits, ScratchIsBoundedInBytesAndFiles) {
+  const Caller me = x();
+  for (const char* place : {"/tmp", "/var/tmp", "/dev/shm"}) {
+    const Json full = me.run(std::string("head -c 100M /dev/zero > ") + place + "/big");
+    EXPECT_NE(full.at("stderr").get<std::string>().find("No space left"), std::string::npos) << place << full;
+    me.run(std::string("rm -f ") + place + "/big");
+    EXPECT_EQ(me.run_argv({"/usr/bin/python3", "-c",
+                           "import sys\nn=0\ntry:\n  while n<70000: open('%s/%d'%(sys.argv[1],n),'w'); n+=1\n"
+                           "except OSError as e: print(e.errno, n<65536)",
+                           place},
+                          {{"timeout_sec", 60}})
+                  .at("stdout"),
+              "28 True\n")
+        << place;
+    me.run(std::string("find ") + place + " -mindepth 1 -delete");
+  }
+  const auto small = another("    config: {tmp_mb: 4}");
+  EXPECT_EQ(Caller(*small, "a")
+                .run("head -c 3M /dev/zero > /tmp/f && head -c 3M /dev/zero > /tmp/g")
+                .at("exit_code"),
+            1);
 }
 
 TEST_F(Limits, RoomForNoProgramIsRefusedWithTheLeastThatWorks) {
@@ -205,13 +247,17 @@ TEST_F(Limits, AFullSandboxIsToldSoAndWorthARetry) {
   EXPECT_EQ(refusal.body.at("/error/retryable"_json_pointer), true);
 }
 
-TEST_F(Limits, DiskIsRefusedByName) {
+TEST_F(Limits, DiskThatIsOnlyCountedIsRefusedByName) {
   const auto strict = another("    limits: {disk_mb: 64}");
+  const Answer probed = Caller(*strict, "").get("/backends");
+  if (probed.text.find("\"sandbox_limit_disk\"") != std::string::npos)
+    GTEST_SKIP() << "the file system of the sandboxes has project quotas";
   const Answer refusal = Caller(*strict, "a").exec("true");
   EXPECT_TRUE(refused(refusal, 503, "backend_unavailable"));
   EXPECT_NE(refusal.text.find("it cannot limit disk_mb: remove it or write limits.mode: best_effort"),
             std::string::npos)
       << refusal.text;
+  EXPECT_NE(refusal.text.find("workspace_fs: loop"), std::string::npos) << refusal.text;
   EXPECT_EQ(Caller(*strict, "").get("/backends").body.at("/backends/0/eligible"_json_pointer), false);
   const auto lenient = another("    limits: {disk_mb: 64, mode: best_effort}");
   EXPECT_EQ(Caller(*lenient, "a").out("echo served"), "served\n");

@@ -64,6 +64,14 @@ TEST_F(NestedLimits, ARunHasItsOwnCounter) {
   (*nested)->release(std::move(*two));
 }
 
+TEST_F(NestedLimits, ARunThatAsksForMoreProcessorTimeThanAllHaveGetsTheirs) {
+  const auto nested = groups_->nest({{ISOGATE_LIMIT_CPU_MILLIS, 500}}, false);
+  ASSERT_TRUE(nested.ok());
+  auto slot = (*nested)->acquire({{ISOGATE_LIMIT_CPU_MILLIS, 1500}}, false);
+  ASSERT_TRUE(slot.ok()) << slot.error().message;
+  (*nested)->release(std::move(*slot));
+}
+
 TEST_F(NestedLimits, DiskIsRefusedOrLeftOut) {
   EXPECT_TRUE(groups_->nest({{ISOGATE_LIMIT_PIDS, 16}}, true).ok());
   EXPECT_FALSE(groups_->check({{ISOGATE_LIMIT_DISK_BYTES, 1}}).ok());

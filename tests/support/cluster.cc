@@ -70,7 +70,7 @@ std::string cluster_config(bool tolerant) {
                                     cluster_runner_image() +
                                     "\", image: \"isogate-test:base\", pull_policy: Never, "
                                     "memory_request_mb: 16, cpu_request: 0.001, ephemeral_mb: 256, "
-                                    "workspace_mb: 64";
+                                    "workspace_mb: 128";
   return config + (tolerant ? ", allow_unenforced_network: true" : "");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/write.hpp>
+#include <cerrno>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -181,7 +182,7 @@ Task<void> handle_write(App& app, Exchange& exchange) {
   Transfer transfer(lease, FileVerb::kWrite, file.target);
   co_await write_all(transfer, content);
   const ipc::Reply reply = co_await transfer.reply();
-  throw_unless_ok(app, lease, reply);
+  co_await throw_unless_written(app, lease, reply, content.size());
   nlohmann::ordered_json answer{{"bytes_written", std::get<ipc::Written>(reply.value).bytes}};
   co_await send_json(exchange, std::move(answer));
 }
@@ -282,6 +283,24 @@ void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool clien
   ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
   if (reply.status == ISOGATE_LOST)
     error.message = "contact with the backend was lost during the call: " + reply.message;
+  throw error;
+}
+
+Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply, uint64_t attempted) {
+  if (reply.status != ISOGATE_RESOURCE_EXHAUSTED || reply.os_errno != EDQUOT)
+    co_return throw_unless_ok(app, lease, reply);
+  app.backends.judge(*lease.backend, lease.sandbox->row, reply);
+  ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
+  ipc::FileCall call = file_call(lease, FileVerb::kDiskUse, FileTarget());
+  const ipc::Reply asked = co_await lease.channel->call(std::move(call));
+  nlohmann::ordered_json details{{"attempted_bytes", attempted}};
+  if (const auto* use = std::get_if<ipc::DiskUse>(&asked.value)) {
+    details["used_bytes"] = use->used_bytes;
+    details["limit_bytes"] = use->limit_bytes;
+    details["used_files"] = use->used_files;
+    details["limit_files"] = use->limit_files;
+  }
+  error.details_json = details.dump();
   throw error;
 }
 

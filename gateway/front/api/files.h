@@ -32,6 +32,9 @@ FileRequest request_for(const Config& config, const Exchange& exchange, FileTarg
 Task<ipc::Reply> plain_call(App& app, Exchange& exchange, ipc::FileVerb verb, FileRequest request);
 
 // Judges the backend by the reply. A client that has gone is ClientGone, whatever the reply.
+// After a write that failed for lack of room: the quota's numbers, for the error's details. `attempted`:
+// bytes of the body, as far as they are known.
+Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply, uint64_t attempted);
 void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool client_gone = false);
 
 }  // namespace isogate::front

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "gateway/base/openapi.h"
 #include "gateway/front/api/router.h"
@@ -74,12 +75,19 @@ Task<void> handle_readyz(App& app, Exchange& exchange) {
   co_await send_json(exchange, std::move(body));
 }
 
+// A key's tenant sees its own alone; the listener for metrics is the operator's.
 Task<void> handle_metrics(App& app, Exchange& exchange) {
+  const std::string& tenant = exchange.principal.tenant;
+  co_await app.sandboxes.look_at_disks(tenant);
+  std::vector<TenantDisk> disks;
+  for (const auto& [name, total] : app.sandboxes.disk_totals(tenant))
+    disks.push_back({name, total.used_bytes, total.limit_bytes});
   const std::string text = app.metrics.text({.connections = app.connections ? app.connections() : 0,
                                              .sandboxes = app.sandboxes.count(),
                                              .execs_running = app.admission.running(),
                                              .execs_waiting = app.admission.waiting(),
-                                             .held_bytes = app.memory.held()});
+                                             .held_bytes = app.memory.held(),
+                                             .disks = std::move(disks)});
   co_await exchange.send(200, "text/plain; version=0.0.4; charset=utf-8", text);
 }
 

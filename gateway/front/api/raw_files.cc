@@ -180,18 +180,20 @@ Task<void> handle_upload(App& app, Exchange& exchange) {
   FileRequest request = raw_request(app.config, exchange);
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
   Transfer transfer(lease, FileVerb::kWrite, std::move(request.target));
+  uint64_t bytes = 0;
   try {
     for (;;) {
       const size_t n = co_await exchange.read_body_to_pipe(transfer.pipe);
       if (n == 0) break;
       transfer.moved(n);
+      bytes += n;
     }
     transfer.complete();
   } catch (const PipeClosed&) {  // the backend refused early, and its reply has the reason
     transfer.cancel();
   }
   const ipc::Reply reply = co_await transfer.reply();
-  throw_unless_ok(app, lease, reply);
+  co_await throw_unless_written(app, lease, reply, bytes);
   nlohmann::ordered_json answer{{"bytes_written", std::get<ipc::Written>(reply.value).bytes}};
   co_await send_json(exchange, std::move(answer));
 }

@@ -4,13 +4,26 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
 #include "gateway/front/http/json_answer.h"
+#include "isogate/disk.h"
 
 namespace isogate::front {
 namespace {
 
 using nlohmann::ordered_json;
 
+// null: its backend does not say.
+ordered_json disk_json(const std::optional<ipc::DiskUse>& use) {
+  if (!use) return nullptr;
+  return {{"used_bytes", use->used_bytes},
+          {"limit_bytes", use->limit_bytes == 0 ? ordered_json(nullptr) : ordered_json(use->limit_bytes)},
+          {"used_files", use->used_files},
+          {"limit_files", use->limit_files == 0 ? ordered_json(nullptr) : ordered_json(use->limit_files)},
+          {"enforcement", (use->flags & ISOGATE_DISK_ENFORCED) != 0 ? "enforced" : "advisory"},
+          {"exact", (use->flags & ISOGATE_DISK_EXACT) != 0}};
+}
+
 Task<void> handle_sandbox_list(App& app, Exchange& exchange) {
+  co_await app.sandboxes.look_at_disks(exchange.principal.tenant);
   ordered_json list = ordered_json::array();
   for (const Sandbox* sandbox : app.sandboxes.of(exchange.principal.tenant)) {
     const SandboxRow& row = sandbox->row;
@@ -21,7 +34,8 @@ Task<void> handle_sandbox_list(App& app, Exchange& exchange) {
                     {"state", state_name(row.state)},
                     {"created_ms", row.created_ms},
                     {"last_used_ms", row.last_used_ms},
-                    {"running_execs", sandbox->execs}});
+                    {"running_execs", sandbox->execs},
+                    {"disk", disk_json(sandbox->disk)}});
   }
   ordered_json body{{"sandboxes", std::move(list)}};
   co_await send_json(exchange, std::move(body), Claimed::kAll);

@@ -66,7 +66,18 @@ std::string Metrics::text(const Gauges& gauges) {
   set("execs_running", gauges.execs_running);
   set("execs_waiting", gauges.execs_waiting);
   set("held_bytes", gauges.held_bytes);
-  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+  auto families = families_->registry.Collect();
+  prometheus::Registry tenants;  // not kept: the next scrape may be another tenant's
+  auto& disks = prometheus::BuildGauge()
+                    .Name("isogate_disk_bytes")
+                    .Help("Disk of a tenant's open sandboxes")
+                    .Register(tenants);
+  for (const TenantDisk& each : gauges.disks) {
+    disks.Add({{"tenant", each.tenant}, {"what", "used"}}).Set(static_cast<double>(each.used_bytes));
+    disks.Add({{"tenant", each.tenant}, {"what", "limit"}}).Set(static_cast<double>(each.limit_bytes));
+  }
+  for (auto& family : tenants.Collect()) families.push_back(std::move(family));
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 }  // namespace isogate::front

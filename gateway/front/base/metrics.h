@@ -1,15 +1,23 @@
-// Counters for Prometheus. Names and labels are stable; no tenant ever is a label. The front's one
-// thread. prometheus-cpp stays in the source.
+// Counters for Prometheus. Names and labels are stable; a tenant is a label of what is set for one scrape
+// alone. The front's one thread. prometheus-cpp stays in the source.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace isogate::front {
 
+struct TenantDisk {
+  std::string tenant;
+  uint64_t used_bytes = 0, limit_bytes = 0;
+};
+
 struct Gauges {  // read at the time of a scrape
   size_t connections = 0, sandboxes = 0, execs_running = 0, execs_waiting = 0, held_bytes = 0;
+  std::vector<TenantDisk> disks;  // of the tenants that whoever scrapes may know
 };
 
 class Metrics {

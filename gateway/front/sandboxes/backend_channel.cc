@@ -60,6 +60,7 @@ bool fits(size_t kind, std::optional<ipc::FileVerb> verb, const ipc::Reply& repl
   if (verb == ipc::FileVerb::kRead || verb == ipc::FileVerb::kStat)
     return std::holds_alternative<ipc::Entry>(value);
   if (verb == ipc::FileVerb::kWrite) return std::holds_alternative<ipc::Written>(value);
+  if (verb == ipc::FileVerb::kDiskUse) return std::holds_alternative<ipc::DiskUse>(value);
   return std::holds_alternative<std::monostate>(value);
 }
 

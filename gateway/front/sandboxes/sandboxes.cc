@@ -13,6 +13,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "gateway/front/base/event.h"
 #include "gateway/front/base/names.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/sandboxes/enumeration.h"
@@ -28,6 +29,7 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kDiskPatience{5};
 constexpr size_t kIdleAtOnce = 4;  // per backend, whose host has work for calls meanwhile
 constexpr std::chrono::seconds kCallsEndWithin{Cancel::kReleaseWithin + std::chrono::seconds(1)},
     kAnswersEndWithin{1};
@@ -447,6 +449,98 @@ std::vector<const Sandbox*> Sandboxes::of(const std::string& tenant) const {
   return out;
 }
 
+asio::awaitable<void> Sandboxes::look_at_disks(std::string tenant) {
+  constexpr std::chrono::seconds kPatience{1};
+  if (!looking_at_disks_.insert(tenant).second) co_return;  // behind a slow backend: what is known has to do
+  const auto done = std::make_shared<Event>(executor_);
+  asio::co_spawn(executor_, ask_for_disks(tenant), [this, tenant, done](const std::exception_ptr&) {
+    looking_at_disks_.erase(tenant);
+    done->set();
+  });
+  co_await done->wait_for(kPatience);
+}
+
+asio::awaitable<void> Sandboxes::ask_for_disks(std::string tenant) {
+  constexpr size_t kMost = 1000;
+  std::vector<std::shared_ptr<Sandbox>> open;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    const bool wanted = sandbox->known && (tenant.empty() || sandbox->row.tenant == tenant);
+    if (wanted && sandbox->open_in != nullptr && !sandbox->changing && open.size() < kMost)
+      open.push_back(sandbox);
+  }
+  for (const auto& sandbox : open) {
+    const auto channel = sandbox->open_in;
+    if (channel == nullptr || !channel->open() || sandbox->changing) continue;
+    (void)co_await ask_for_disk(*sandbox, channel);
+  }
+}
+
+// How much it may have, 0: as much as there is. None: it was not told in time.
+asio::awaitable<std::optional<uint64_t>> Sandboxes::ask_for_disk(Sandbox& sandbox,
+                                                                 std::shared_ptr<BackendChannel> channel) {
+  ipc::FileCall call;
+  call.call.request_id = "disk-use";
+  call.verb = ipc::FileVerb::kDiskUse;
+  call.sandbox_id = sandbox.row.sandbox_id;
+  auto limit = Cancel::make(executor_);
+  if (!limit) co_return std::nullopt;
+  (*limit)->fire_after(kDiskPatience);
+  const ipc::Reply reply = co_await channel->call(std::move(call), *limit);
+  if (const auto* use = std::get_if<ipc::DiskUse>(&reply.value)) {
+    sandbox.disk = *use;
+    co_return use->limit_bytes;
+  }
+  if (reply.status != ISOGATE_UNSUPPORTED) co_return std::nullopt;
+  sandbox.disk.reset();
+  co_return 0;
+}
+
+// Before a sandbox may have this much: whether all that its tenant's sandboxes may have stays within the
+// tenant's limit. Throws ApiError. What cannot be summed is too much.
+void Sandboxes::check_disk_of_tenant(const Sandbox& sandbox, std::optional<uint64_t> limit) const {
+  const auto before = sandbox.row.disk_limit_bytes;
+  if (most_disk_per_tenant_ == 0) return;
+  const auto refuse = [&](const std::string& why) {
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = "this tenant's sandboxes may have " +
+                              std::to_string(most_disk_per_tenant_ >> 20) +
+                              " MiB of disk together (limits.max_disk_mb_per_tenant), and " + why};
+  };
+  if (!limit)
+    throw ApiError{
+        .code = Code::kBackendUnavailable,
+        .message = "backend `" + sandbox.row.backend + "` does not say how much disk this sandbox may have",
+        .retry_after_sec = 1};
+  if (*limit == 0)
+    refuse("backend `" + sandbox.row.backend + "` sets this one no limit: configure limits.disk_mb of it");
+  // One that is there goes on; a limit that grew is another matter.
+  if (sandbox.row.was_accepted() && (before.value_or(0) == 0 || *limit <= *before)) return;
+  uint64_t others = 0;
+  for (const auto& [id, other] : sandboxes_) {
+    if (other.get() == &sandbox || other->row.tenant != sandbox.row.tenant) continue;
+    const auto has = other->row.disk_limit_bytes;
+    if (!has && !other->row.was_accepted()) continue;
+    if (has && *has == 0)
+      refuse("that of agent `" + printable(other->row.agent_id, 70) +
+             "` has no limit: use it once more, or end it");
+    others += has.value_or(*limit);  // of an older isogate: as much as this one, till it is opened again
+  }
+  if (*limit > most_disk_per_tenant_ || others > most_disk_per_tenant_ - *limit)
+    refuse("the others have " + std::to_string(others >> 20) + " MiB, this one would have " +
+           std::to_string(*limit >> 20) + "; end some with DELETE /sandboxes/{agent_id}?purge=true");
+}
+
+std::map<std::string, Sandboxes::DiskTotal> Sandboxes::disk_totals(const std::string& tenant) const {
+  std::map<std::string, DiskTotal> totals;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    if (!sandbox->known || !sandbox->disk || (!tenant.empty() && sandbox->row.tenant != tenant)) continue;
+    DiskTotal& total = totals[sandbox->row.tenant];
+    total.used_bytes += sandbox->disk->used_bytes;
+    total.limit_bytes += sandbox->disk->limit_bytes;
+  }
+  return totals;
+}
+
 void Sandboxes::kill_all() {
   for (const auto& [id, sandbox] : sandboxes_) {
     const auto kills = sandbox->kills;
@@ -478,7 +572,9 @@ asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const 
   std::exception_ptr failure;
   try {
     co_await check_evidence(sandbox, by, opened, wanted.request_id);
-    co_await accept(sandbox, by, opened, for_a_call);
+    std::optional<uint64_t> disk;
+    if (for_a_call) disk = co_await ask_for_disk(sandbox, by.channel->shared_from_this());
+    co_await accept(sandbox, by, opened, for_a_call, disk);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -534,16 +630,19 @@ asio::awaitable<ipc::Opened> Sandboxes::open_unused(Sandbox& sandbox, Backend& b
 
 // From here on, and not before, something may run in it.
 asio::awaitable<void> Sandboxes::accept(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
-                                        bool for_a_call) {
+                                        bool for_a_call, std::optional<uint64_t> disk) {
   SandboxRow& row = sandbox.row;
   const SandboxRow before = row;
+  if (for_a_call) check_disk_of_tenant(sandbox, disk);
+  if (!disk) disk = row.disk_limit_bytes;
   const bool changed = row.backend != by.config.name || row.handle != opened.handle ||
                        row.isolation != opened.isolation || row.uid != opened.uid ||
-                       row.state != SandboxRow::State::kActive;
+                       row.disk_limit_bytes != disk || row.state != SandboxRow::State::kActive;
   row.backend = by.config.name;
   row.handle = opened.handle;
   row.isolation = opened.isolation;
   row.uid = opened.uid;
+  row.disk_limit_bytes = disk;
   row.state = SandboxRow::State::kActive;
   if (for_a_call) row.last_used_ms = wall_clock_ms();
   if (!changed) co_return;

@@ -7,8 +7,10 @@
 #include <boost/asio/awaitable.hpp>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -36,6 +38,7 @@ struct Sandbox {
   size_t calls = 0;                            // leases out
   std::chrono::steady_clock::time_point used;  // when the last lease came back
   size_t execs = 0;
+  std::optional<ipc::DiskUse> disk;                  // as its backend said last; none: it does not say
   std::unordered_set<std::function<void()>*> kills;  // of running execs
 };
 
@@ -93,9 +96,11 @@ class Sandboxes {
   // What a sandbox tries to reach when it is measured: every TCP listener of this gateway.
   void add_listener(const std::string& address, uint32_t port);
 
-  void set_limits(size_t all, size_t per_tenant) {
+  // `disk_per_tenant`: bytes, 0 for no limit.
+  void set_limits(size_t all, size_t per_tenant, uint64_t disk_per_tenant) {
     most_ = all;
     most_per_tenant_ = per_tenant;
+    most_disk_per_tenant_ = disk_per_tenant;
   }
 
   // Opens it where needed. Throws ApiError.
@@ -132,9 +137,21 @@ class Sandboxes {
   [[nodiscard]] const Sandbox* known(const std::string& id) const;
   [[nodiscard]] std::vector<const Sandbox*> of(const std::string& tenant) const;
   [[nodiscard]] size_t count() const { return sandboxes_.size(); }
+  // Asks for the disk use of the tenant's open sandboxes, of at most a thousand of them; empty: of all
+  // tenants. After a second what has not been answered stays as it was known.
+  boost::asio::awaitable<void> look_at_disks(std::string tenant);
+  struct DiskTotal {
+    uint64_t used_bytes = 0, limit_bytes = 0;
+  };
+  // By tenant, as far as it is known; the same.
+  [[nodiscard]] std::map<std::string, DiskTotal> disk_totals(const std::string& tenant) const;
   void kill_all();  // every running exec
 
  private:
+  boost::asio::awaitable<void> ask_for_disks(std::string tenant);
+  boost::asio::awaitable<std::optional<uint64_t>> ask_for_disk(Sandbox& sandbox,
+                                                               std::shared_ptr<BackendChannel> channel);
+  void check_disk_of_tenant(const Sandbox& sandbox, std::optional<uint64_t> limit) const;
   std::shared_ptr<Sandbox> find_or_make(const std::string& id, const Wanted& wanted);
   void forget_if_unknown(const std::string& id);
   void forget(const std::string& id);
@@ -156,7 +173,7 @@ class Sandboxes {
   boost::asio::awaitable<ipc::Opened> open_unused(Sandbox& sandbox, Backend& backend, const Opener& by,
                                                   const Wanted& wanted, uint32_t how);
   boost::asio::awaitable<void> accept(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
-                                      bool for_a_call);
+                                      bool for_a_call, std::optional<uint64_t> disk);
   void forget_intent(Sandbox& sandbox);
   boost::asio::awaitable<void> undo_open(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,
                                          const std::string& request_id);
@@ -190,6 +207,7 @@ class Sandboxes {
   Decision decide(const Sandbox& sandbox, const Wanted& wanted) const;
 
   boost::asio::any_io_executor executor_;
+  std::set<std::string> looking_at_disks_;  // of these tenants
   Backends& backends_;
   State& state_;
   std::string instance_;
@@ -201,6 +219,7 @@ class Sandboxes {
   size_t reattaching_ = 0;
   std::unordered_set<std::string> stopping_idle_;  // backends
   size_t most_ = SIZE_MAX, most_per_tenant_ = SIZE_MAX;
+  uint64_t most_disk_per_tenant_ = 0;
   std::unordered_map<std::string, std::shared_ptr<Sandbox>> sandboxes_;  // by sandbox_id
   std::unordered_map<std::string, size_t> per_tenant_;
 };

@@ -183,6 +183,13 @@ void check_egress(uint32_t egress, bool denies, Objections& out) {
   }
 }
 
+const char* how_to_limit_disks(uint64_t capabilities) {
+  if ((capabilities & ISOGATE_CAP_SANDBOX_DISK_ADVISORY) == 0) return "";
+  return " (it only counts: for a limit that programs meet, too, mount its file system with project quotas, "
+         "or "
+         "write workspace_fs: loop or tmpfs in its config)";
+}
+
 // A sandbox that would be refused when it is opened is not worth a try.
 void check_wanted(const Standing& wanted, const ipc::Probe& probe, Objections& out) {
   std::string names;
@@ -190,7 +197,8 @@ void check_wanted(const Standing& wanted, const ipc::Probe& probe, Objections& o
     if (wanted.limits.get(kind.id) != 0 && !wanted.best_effort && (probe.capabilities & kind.sandbox) == 0)
       names += (names.empty() ? "" : ", ") + std::string(kind.setting);
   if (!names.empty())
-    out.add(out.policy, "it cannot limit " + names + ": remove it or write limits.mode: best_effort");
+    out.add(out.policy, "it cannot limit " + names + ": remove it or write limits.mode: best_effort" +
+                            (names.ends_with("disk_mb") ? how_to_limit_disks(probe.capabilities) : ""));
   const uint64_t pids = wanted.limits.get(ISOGATE_LIMIT_PIDS);
   if (pids != 0 && pids < kLeastPids && (probe.capabilities & ISOGATE_CAP_SANDBOX_LIMIT_PIDS) != 0)
     out.add(out.policy, "limits.max_pids has no room for a program and the init beside it: write " +

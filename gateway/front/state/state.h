@@ -33,6 +33,8 @@ struct SandboxRow {
   uint32_t isolation = 0;
   int64_t created_ms = 0, last_used_ms = 0;  // since 1970, UTC; as all _ms but durations
   State state = State::kActive;
+  // How much disk it may have, as its backend said when it was opened last. 0: as much as there is.
+  std::optional<uint64_t> disk_limit_bytes;
 
   [[nodiscard]] bool was_accepted() const { return state == State::kActive || state == State::kLost; }
 };

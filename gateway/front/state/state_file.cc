@@ -17,7 +17,7 @@ namespace {
 using namespace sql;
 
 constexpr Int64 kApplicationId = 0x69736F67;  // "isog"
-constexpr Int64 kSchemaVersion = 2;
+constexpr Int64 kSchemaVersion = 3;
 constexpr const char* kRemedy =
     "; restore it, or move it and its -wal and -shm away: sandboxes are found again, the journal of execs is "
     "lost";
@@ -26,7 +26,8 @@ constexpr const char* kSandboxesTable =
     "CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, agent_id TEXT NOT NULL, "
     "backend TEXT NOT NULL, handle TEXT NOT NULL, uid INTEGER NOT NULL, path TEXT NOT NULL, "
     "isolation INTEGER NOT NULL, created_ms INTEGER NOT NULL, last_used_ms INTEGER NOT NULL, "
-    "state TEXT NOT NULL CHECK (state IN ('opening', 'active', 'lost', 'ending'))) WITHOUT ROWID";
+    "state TEXT NOT NULL CHECK (state IN ('opening', 'active', 'lost', 'ending')), "
+    "disk_limit_bytes INTEGER) WITHOUT ROWID";
 
 constexpr const char* kExecsTable =
     "CREATE TABLE execs (seq INTEGER PRIMARY KEY, exec_id TEXT NOT NULL, sandbox_id TEXT NOT NULL, "
@@ -49,7 +50,8 @@ constexpr const char* kNotOurs[] = {
     "typeof(path) <> 'text' OR typeof(uid) <> 'integer' OR uid NOT BETWEEN 0 AND 4294967295 OR "
     "typeof(isolation) <> 'integer' OR isolation NOT BETWEEN 0 AND 4294967295 OR "
     "typeof(created_ms) <> 'integer' OR created_ms NOT BETWEEN 0 AND 9007199254740991 OR "
-    "typeof(last_used_ms) <> 'integer' OR last_used_ms NOT BETWEEN 0 AND 9007199254740991",
+    "typeof(last_used_ms) <> 'integer' OR last_used_ms NOT BETWEEN 0 AND 9007199254740991 OR "
+    "typeof(disk_limit_bytes) NOT IN ('integer', 'null') OR disk_limit_bytes < 0",
     "SELECT count(*) FROM execs WHERE seq NOT BETWEEN 0 AND 9007199254740991 OR typeof(exec_id) <> 'text' OR "
     "typeof(sandbox_id) <> 'text' OR "
     "typeof(tenant) <> 'text' OR typeof(backend) <> 'text' OR typeof(request_id) <> 'text' OR "
@@ -131,14 +133,15 @@ Result<void> create_database(const std::string& path) {
   return publish(fresh, path);
 }
 
-// Version 1 had no states `opening` and `ending`, and a CHECK cannot be changed in place.
-void migrate_from_1(Session& session) {
+// Version 1 had no states `opening` and `ending`, neither it nor 2 the limit of a disk. A CHECK cannot be
+// changed in place.
+void migrate(Session& session) {
   run(session, "BEGIN IMMEDIATE");
-  run(session, "ALTER TABLE sandboxes RENAME TO sandboxes_1");
+  run(session, "ALTER TABLE sandboxes RENAME TO sandboxes_before");
   run(session, kSandboxesTable);
-  run(session, "INSERT INTO sandboxes SELECT * FROM sandboxes_1");
-  run(session, "DROP TABLE sandboxes_1");
-  run(session, "PRAGMA user_version = 2");
+  run(session, "INSERT INTO sandboxes SELECT *, NULL FROM sandboxes_before");
+  run(session, "DROP TABLE sandboxes_before");
+  run(session, "PRAGMA user_version = " + std::to_string(kSchemaVersion));
   run(session, "COMMIT");
 }
 
@@ -166,7 +169,7 @@ Result<void> check_database(Session& session, const std::string& path) {
   Int64 application = number(session, "PRAGMA application_id"),
         version = number(session, "PRAGMA user_version");
   if (application != kApplicationId) return Error{ISOGATE_IO, 0, attempt + "it is not one of isogate's"};
-  if (version != 1 && version != kSchemaVersion)
+  if (version < 1 || version > kSchemaVersion)
     return Error{ISOGATE_IO, 0,
                  attempt + "its schema is version " + std::to_string(version) + ", this isogate (" +
                      ISOGATE_VERSION + ") knows version " + std::to_string(kSchemaVersion) +
@@ -176,7 +179,7 @@ Result<void> check_database(Session& session, const std::string& path) {
   };
   if (number(session, "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')") != 0)
     return damaged("it has views or triggers");
-  if (version == 1) migrate_from_1(session);
+  if (version < kSchemaVersion) migrate(session);
   if (!has_our_schema(session)) return damaged("it has other tables than isogate makes");
   if (!has_our_rows(session)) return damaged("a row in it has values that isogate never writes");
   return {};

@@ -5,6 +5,7 @@
 
 #include "isogate/backend.hpp"
 #include "plugins/common/config_checks.h"
+#include "plugins/common/strict_limits.h"
 
 namespace isogate::docker {
 namespace {
@@ -31,11 +32,6 @@ PostStart post_start_of(const Json& json) {
   json.at("command").get_to(hook.command);
   take(json, "timeout_sec", hook.timeout_sec);
   return hook;
-}
-
-std::string number(double value) {
-  std::string text = Json(value).dump();
-  return text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
 }
 
 bool is_name(const std::string& text) {
@@ -111,29 +107,12 @@ void check_companions(const Config& config) {
 }
 
 void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids) {
-  const auto check = [](const std::string& what, uint64_t value, uint64_t least) {
-    if (value != 0 && value < least)
-      refuse(what + " must be 0 or at least " + std::to_string(least) + ": nothing runs in less");
-  };
-  check("memory_mb of " + whose, memory_mb, kLeastMemoryMb);
-  check("pids of " + whose, pids, kLeastContainerPids);
-  if (!(cpus == 0 || cpus >= 0.01)) refuse("cpus of " + whose + " must be 0 or at least 0.01");
-}
-
-void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,
-                uint64_t memory_mb, double cpus, uint64_t pids) {
-  if (memory_mb == 0) found.push_back(who + " may take all memory of the Engine's machine");
-  if (cpus == 0) found.push_back(who + " may take all processors of the Engine's machine");
-  if (pids == 0) found.push_back(who + " may start any number of processes");
-  if (memory_mb > 512)
-    found.push_back("memory_mb" + which + " is " + std::to_string(memory_mb) + ", not 512");
-  if (cpus > 1) found.push_back("cpus" + which + " is " + number(cpus) + ", not 1");
-  if (pids > 256) found.push_back("pids" + which + " is " + std::to_string(pids) + ", not 256");
+  if (const std::string why = why_no_limits(whose, memory_mb, cpus, pids); !why.empty()) refuse(why);
 }
 
 void add_relaxations(std::vector<std::string>& found, const Companion& companion) {
   const std::string who = "the companion `" + companion.name + "`";
-  add_limits(found, who, " of " + who, companion.memory_mb, companion.cpus, companion.pids);
+  add_limits(found, who, " of " + who, kEngineMachine, companion.memory_mb, companion.cpus, companion.pids);
   if (!companion.read_only) found.push_back("the root file system of " + who + " is writable");
   if (!companion.user.empty())
     found.push_back(who + " runs as " + companion.user + ", not as its sandbox's user");

@@ -9,8 +9,8 @@
 
 namespace isogate::docker {
 
-inline constexpr uint64_t kLeastMemoryMb = 32,
-                          kLeastContainerPids = 32;  // of what is not 0; nothing runs in less
+// Whose limits they are, for messages.
+inline constexpr const char* kEngineMachine = "the Engine's machine";
 
 // Throws nlohmann::json::exception for what does not fit the schema.
 Companion companion_of(const nlohmann::json& json);
@@ -19,9 +19,7 @@ Companion companion_of(const nlohmann::json& json);
 void check_companions(const Config& config);
 void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids);
 
-// In words what is weaker than the defaults. `which`: "memory_mb of `db`" has " of `db`".
-void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,
-                uint64_t memory_mb, double cpus, uint64_t pids);
+// In words what is weaker than the defaults.
 void add_relaxations(std::vector<std::string>& found, const Companion& companion);
 
 // All that containers are made of, for the profile's digest.

@@ -109,7 +109,7 @@ typedef struct isogate_limit {
 #define ISOGATE_LIMIT_MEMORY_BYTES 1u /* RAM and swap together */
 #define ISOGATE_LIMIT_CPU_MILLIS 2u   /* processor time; 1000 is one CPU */
 #define ISOGATE_LIMIT_PIDS 3u         /* processes and threads */
-#define ISOGATE_LIMIT_DISK_BYTES 4u   /* workspace and scratch */
+#define ISOGATE_LIMIT_DISK_BYTES 4u   /* of the workspace, and of scratch that is on a disk */
 
 /* ---- sandboxes ----------------------------------------------------------------------------- */
 
@@ -323,6 +323,8 @@ typedef struct isogate_evidence_request {
 #define ISOGATE_HOST_PROBE_ONLY (1u << 1)       /* no sandbox will be opened: create nothing in advance */
 #define ISOGATE_HOST_MANY_TENANTS (1u << 2)     /* more than one tenant may call: no name, uid or time that
                                                    one sees may reveal another's agents */
+#define ISOGATE_HOST_LIMITS_BEST_EFFORT (1u << 3) /* the operator wrote limits: best_effort for this backend: its
+                                                     own default limits bind as far as they can be enforced */
 
 typedef struct isogate_shared_dir { /* readable by every sandbox, writable by none */
   isogate_str prefix;               /* first component(s) of a workspace path, without slashes around */
@@ -384,6 +386,8 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
 #define ISOGATE_CAP_SANDBOX_LIMIT_MEMORY (1ull << 15)
 #define ISOGATE_CAP_SANDBOX_LIMIT_CPU (1ull << 16)
 #define ISOGATE_CAP_SANDBOX_LIMIT_PIDS (1ull << 17)
+/* It counts the disk of a sandbox and refuses file calls beyond the limit, but cannot keep programs from more. */
+#define ISOGATE_CAP_SANDBOX_DISK_ADVISORY (1ull << 18)
 
 #define ISOGATE_PROBE_AVAILABLE 1u
 #define ISOGATE_PROBE_DEGRADED 2u /* serves with less than its descriptor promises; detail says what */

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "isogate/backend.h"
+#include "isogate/disk.h"
 #include "isogate/orphans.h"
 
 namespace isogate::sdk {
@@ -233,6 +234,7 @@ class Sandbox {
   virtual void evidence(const Call&, const isogate_evidence_request&, isogate_evidence&) {
     lacks("measure its isolation");
   }
+  virtual void disk_use(const Call&, isogate_disk_use&) { lacks("say how much disk it uses"); }  // disk.h
 
  private:
   [[noreturn]] static void lacks(const char* what) {
@@ -435,7 +437,19 @@ inline constexpr isogate_orphans kOrphans = {
     .remove = &remove_orphan,
 };
 
+inline isogate_status disk_use(isogate_sandbox* sandbox, const isogate_call* call, isogate_disk_use* out,
+                               isogate_error* error) noexcept {
+  return guard(error, [&] {
+    isogate_disk_use own = import_struct(out);
+    of(sandbox)->disk_use(Call(*call), own);
+    export_struct(own, out);
+  });
+}
+
+inline constexpr isogate_disk kDisk = {.struct_size = sizeof(isogate_disk), .reserved = 0, .use = &disk_use};
+
 inline const void* get_extension(isogate_backend* backend, const char* id) noexcept {
+  if (std::string_view(id) == ISOGATE_DISK_EXTENSION) return &kDisk;
   const bool orphans = std::string_view(id) == ISOGATE_ORPHANS_EXTENSION;
   return orphans && of(backend)->orphans() != nullptr ? &kOrphans : nullptr;
 }

@@ -100,6 +100,9 @@ class RunnerLink {
   virtual void move(const Call& call, const isogate_file_request& request) = 0;
   virtual void remove(const Call& call, const isogate_file_request& request) = 0;
   virtual void evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) = 0;
+  // How much disk the workspace uses, and may use. ISOGATE_UNSUPPORTED with a runner older than protocol 1.5,
+  // or one without a limit.
+  virtual void disk_use(const Call& call, isogate_disk_use& out) = 0;
 
   // Whether the runner answers within `patience`. One that cannot start programs may still answer: prove().
   virtual bool ping(std::chrono::milliseconds patience) = 0;

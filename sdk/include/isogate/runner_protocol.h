@@ -19,7 +19,7 @@
 
 #define ISOGATE_RUNNER_MAGIC 0x31525349u /* "ISR1" */
 #define ISOGATE_RUNNER_MAJOR 1u
-#define ISOGATE_RUNNER_MINOR 4u
+#define ISOGATE_RUNNER_MINOR 5u
 
 typedef struct isogate_runner_frame { /* 12 bytes */
   uint32_t size;                      /* of what follows */
@@ -121,6 +121,7 @@ typedef struct isogate_runner_exec { /* 24 bytes; strings: cwd, user, argv…, (
 #define ISOGATE_RUNNER_MKDIR 5u
 #define ISOGATE_RUNNER_MOVE 6u
 #define ISOGATE_RUNNER_REMOVE 7u
+#define ISOGATE_RUNNER_DISK_USE 8u /* since 1.5: how much the workspace uses, and may use */
 
 typedef struct isogate_runner_file { /* 40 bytes; strings: path, path_to, user */
   uint32_t verb;                     /* ISOGATE_RUNNER_READ … */
@@ -131,6 +132,13 @@ typedef struct isogate_runner_file { /* 40 bytes; strings: path, path_to, user *
   uint64_t limit;
   uint64_t reserved;
 } isogate_runner_file;
+
+typedef struct isogate_runner_disk { /* 40 bytes, as isogate_disk_use in disk.h */
+  uint32_t flags;                    /* ISOGATE_DISK_* */
+  uint32_t reserved;
+  uint64_t used_bytes, limit_bytes;
+  uint64_t used_files, limit_files;
+} isogate_runner_disk;
 
 typedef struct isogate_runner_measure { /* 8 bytes; strings: numeric address, listeners; may be empty */
   uint32_t gateway_port;
@@ -158,7 +166,7 @@ typedef struct isogate_runner_entry { /* 32 bytes, then `name_length` bytes */
 /* Entries may be announced before it: LIST may fail after some. */
 typedef struct isogate_runner_result { /* 224 bytes; one string of at most 1,000 bytes: the message of a failure;
                                           since 1.4 of an EVIDENCE that succeeded its isogate_runner_limit in
-                                          force; else empty */
+                                          force; of a DISK_USE isogate_runner_disk; else empty */
   int32_t status;                      /* ISOGATE_OK … */
   int32_t os_errno;
   uint32_t exec_flags; /* ISOGATE_RESULT_* */

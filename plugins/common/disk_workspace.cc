@@ -1,0 +1,48 @@
+#include "plugins/common/disk_workspace.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace isogate {
+
+Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisks::Wanted& wanted,
+                                          Workspace::Options options) {
+  const auto there = Workspace::exists(options.sandboxes_dir, wanted.id);
+  DiskWorkspace opened;
+  std::unique_ptr<SandboxDisk> to_close;
+  options.home = [&](int sandbox) -> Result<Workspace::Home> {
+    auto disk = disks.open(wanted, sandbox);
+    if (!disk && wanted.to_close && disk.error().status != ISOGATE_SANDBOX_LOST) {
+      auto closed = disks.open_to_close(wanted, sandbox);  // whatever is wrong with it, it can be ended
+      if (closed) to_close = std::move(*closed);
+    }
+    if (!disk) return disk.error();
+    opened.disk = std::move(*disk);
+    Fd directory(::fcntl(opened.disk->home(), F_DUPFD_CLOEXEC, 0));
+    if (!directory) return os_error("cannot copy a descriptor", errno);
+    return Workspace::Home{std::move(directory), opened.disk->quota()};
+  };
+  const std::string sandboxes_dir = options.sandboxes_dir;
+  auto workspace = Workspace::open(std::move(options), wanted.attach_only);
+  if (workspace) {
+    opened.workspace = std::move(*workspace);
+    return opened;
+  }
+  if (to_close != nullptr) {
+    opened.disk = std::move(to_close);
+    Fd directory(::fcntl(opened.disk->home(), F_DUPFD_CLOEXEC, 0));
+    if (!directory) return os_error("cannot copy a descriptor", errno);
+    opened.workspace = Workspace::at(std::move(directory), nullptr);
+    return opened;
+  }
+  if (there && !*there) {
+    if (opened.disk != nullptr) (void)opened.disk->release().ok();
+    opened.disk.reset();
+    (void)Workspace::purge(sandboxes_dir, wanted.id).ok();
+  }
+  return workspace.error();
+}
+
+}  // namespace isogate

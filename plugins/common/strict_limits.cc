@@ -1,0 +1,55 @@
+#include "plugins/common/strict_limits.h"
+
+#include <algorithm>
+
+namespace isogate {
+namespace {
+
+constexpr uint64_t kMib = 1u << 20;
+
+std::string number(double value) {
+  std::string text = std::to_string(value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids) {
+  return {{ISOGATE_LIMIT_MEMORY_BYTES, memory_mb * kMib},
+          {ISOGATE_LIMIT_CPU_MILLIS, static_cast<uint64_t>(cpus * 1000 + 0.5)},
+          {ISOGATE_LIMIT_PIDS, pids}};
+}
+
+std::string why_no_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids) {
+  const auto too_low = [](const std::string& what, uint64_t least) {
+    return what + " must be 0 or at least " + std::to_string(least) + ": nothing runs in less";
+  };
+  if (memory_mb != 0 && memory_mb < kLeastMemoryMb) return too_low("memory_mb of " + whose, kLeastMemoryMb);
+  if (pids != 0 && pids < kLeastSandboxPids) return too_low("pids of " + whose, kLeastSandboxPids);
+  if (!(cpus == 0 || cpus >= 0.01)) return "cpus of " + whose + " must be 0 or at least 0.01";
+  return "";
+}
+
+void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,
+                const std::string& machine, uint64_t memory_mb, double cpus, uint64_t pids) {
+  if (memory_mb == 0) found.push_back(who + " may take all memory of " + machine);
+  if (cpus == 0) found.push_back(who + " may take all processors of " + machine);
+  if (pids == 0) found.push_back(who + " may start any number of processes");
+  const auto raised = [&](const std::string& name, const std::string& value, const std::string& strict) {
+    found.push_back(name + which + " is " + value + ", not " + strict);
+  };
+  if (memory_mb > kStrictLimits.memory_mb)
+    raised("memory_mb", std::to_string(memory_mb), std::to_string(kStrictLimits.memory_mb));
+  if (cpus > kStrictLimits.cpus) raised("cpus", number(cpus), number(kStrictLimits.cpus));
+  if (pids > kStrictLimits.pids) raised("pids", std::to_string(pids), std::to_string(kStrictLimits.pids));
+}
+
+uint64_t tmp_mb_beside(uint64_t tmp_mb, const Limits& limits) {
+  const uint64_t memory = limits.get(ISOGATE_LIMIT_MEMORY_BYTES);
+  if (memory == 0) return tmp_mb;
+  return std::min(tmp_mb, std::max<uint64_t>(1, memory / kMib / 2));
+}
+
+}  // namespace isogate

@@ -1,0 +1,42 @@
+// What a sandbox may use where the operator says nothing: the one source of it for the backends that limit by
+// their own settings. The defaults in their schemas are these; a test compares them.
+// Plain values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/limits.h"
+
+namespace isogate {
+
+struct StrictLimits {
+  uint64_t memory_mb = 512;  // RAM and swap together; 0: no limit, likewise below
+  double cpus = 1.0;
+  uint64_t pids = 256;
+  uint64_t tmp_mb = 64, shm_mb = 64;  // never 0: /tmp and /dev/shm are always bounded
+  uint64_t disk_mb = 1024;            // of a workspace
+};
+inline constexpr StrictLimits kStrictLimits;
+
+// Of a file system in memory, whatever its size.
+inline constexpr uint64_t kInodesInMemory = 65536;
+
+// Of what is not 0: nothing runs in less.
+inline constexpr uint64_t kLeastMemoryMb = 32, kLeastSandboxPids = 32;
+
+Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids);
+
+// Why these cannot be; empty: they can. `whose`: "`docker`", for the message.
+std::string why_no_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids);
+
+// In words what is weaker than the defaults. `who`: "a sandbox"; `which`: " of `db`" makes "memory_mb of
+// `db`"; `machine`: "this host".
+void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,
+                const std::string& machine, uint64_t memory_mb, double cpus, uint64_t pids);
+
+// The size of /tmp beside a limit of memory, in which it counts: half of that is left for programs.
+uint64_t tmp_mb_beside(uint64_t tmp_mb, const Limits& limits);
+
+}  // namespace isogate

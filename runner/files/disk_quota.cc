@@ -1,0 +1,363 @@
+#include "runner/files/disk_quota.h"
+
+#include <fcntl.h>
+#include <linux/dqblk_xfs.h>
+#include <linux/fs.h>
+#include <linux/quota.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "runner/files/workspace_resolve.h"
+#include "runner/files/workspace_tree.h"
+
+namespace isogate {
+namespace {
+
+#ifndef SYS_quotactl_fd
+constexpr long SYS_quotactl_fd = 443;
+#endif
+#ifndef PRJQUOTA
+constexpr int PRJQUOTA = 2;
+#endif
+
+constexpr uint64_t kBlock = 1024;  // of dqb_bhardlimit
+constexpr size_t kDeepest = 64;    // directories open at a time
+constexpr uint64_t kMostCounted = 200'000, kMostOfAny = 1'000'000;
+// A count waits so long for others to share it, and no sandbox is counted again for nine times as long as its
+// last count took.
+constexpr std::chrono::milliseconds kGather{100};
+constexpr int kRest = 9;
+constexpr std::chrono::seconds kLongestRest{60};
+
+long project_call(int directory, int command, uint32_t project, void* data) {
+  return ::syscall(SYS_quotactl_fd, directory, QCMD(static_cast<unsigned>(command), PRJQUOTA), project, data);
+}
+
+// Every entry below `top`, depth first, as long as `visit` says so; false: not all of it was seen, since it
+// is too deep, or `visit` said no. Names are single components that are neither symlinks nor other mounts.
+using Visit = std::function<bool(int directory, const std::string& name, const struct stat& info)>;
+
+bool walk(int top, const Visit& visit, size_t depth = 0) {
+  if (::lseek(top, 0, SEEK_SET) != 0) return false;  // it was read before
+  DirReader reader;
+  bool whole = true;
+  while (!reader.end()) {
+    std::vector<DirReader::Name> names;
+    if (reader.next(top, names) < 0) return false;
+    for (const auto& each : names) {
+      struct stat info {};
+      if (::fstatat(top, each.text.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+      if (!visit(top, each.text, info)) return false;
+      if (!S_ISDIR(info.st_mode)) continue;
+      const Fd child(depth < kDeepest ? resolve_child(top, each.text, O_RDONLY | O_DIRECTORY) : -ELOOP);
+      if (!child && child.get() == -ENOENT) continue;
+      whole = child && walk(child.get(), visit, depth + 1) && whole;
+    }
+  }
+  return whole;
+}
+
+Result<void> set_project(int file, uint32_t project, bool inherit) {
+  fsxattr attributes = {};
+  if (::ioctl(file, FS_IOC_FSGETXATTR, &attributes) != 0)
+    return os_error("cannot read the project of a file", errno);
+  attributes.fsx_projid = project;
+  if (inherit) attributes.fsx_xflags |= FS_XFLAG_PROJINHERIT;
+  if (::ioctl(file, FS_IOC_FSSETXATTR, &attributes) != 0)
+    return os_error("cannot set the project of a file", errno);
+  return {};
+}
+
+bool is_in_project(int file, uint32_t project) {
+  fsxattr attributes = {};
+  return ::ioctl(file, FS_IOC_FSGETXATTR, &attributes) == 0 && attributes.fsx_projid == project &&
+         (attributes.fsx_xflags & FS_XFLAG_PROJINHERIT) != 0;
+}
+
+class ProjectQuota final : public DiskQuota {
+ public:
+  ProjectQuota(Fd directory, uint32_t project) : directory_(std::move(directory)), project_(project) {}
+  Result<DiskUse> use() override {
+    if_dqblk found = {};
+    if (project_call(directory_.get(), Q_GETQUOTA, project_, &found) != 0)
+      return os_error("cannot read a project quota", errno);
+    DiskUse use;
+    use.used_bytes = found.dqb_curspace;
+    use.limit_bytes = found.dqb_bhardlimit * kBlock;
+    use.used_files = found.dqb_curinodes;
+    use.limit_files = found.dqb_ihardlimit;
+    use.enforced = true;
+    return use;
+  }
+
+ private:
+  const Fd directory_;
+  const uint32_t project_;
+};
+
+class FileSystemQuota final : public DiskQuota {
+ public:
+  explicit FileSystemQuota(Fd directory) : directory_(std::move(directory)) {}
+  Result<DiskUse> use() override {
+    struct statvfs info {};
+    if (::fstatvfs(directory_.get(), &info) != 0) return os_error("cannot look at a file system", errno);
+    if (info.f_blocks == 0) return unsupported("a file system does not say how large it is");
+    DiskUse use;  // without what is reserved for root
+    use.used_bytes = (info.f_blocks - info.f_bfree) * info.f_frsize;
+    use.limit_bytes = use.used_bytes + info.f_bavail * info.f_frsize;
+    use.used_files = info.f_files - info.f_ffree;
+    use.limit_files = info.f_files;
+    use.enforced = true;
+    return use;
+  }
+
+ private:
+  const Fd directory_;
+};
+
+}  // namespace
+
+Result<void> check_project_quotas(int directory) {
+  fs_quota_statv state = {};
+  state.qs_version = FS_QSTATV_VERSION1;
+  if (project_call(directory, Q_XGETQSTATV, 0, &state) != 0)
+    return os_error("this file system has no project quotas", errno);
+  if ((state.qs_flags & FS_QUOTA_PDQ_ENFD) == 0)
+    return unsupported("this file system does not enforce project quotas (mount it with prjquota)");
+  fsxattr attributes = {};
+  if (::ioctl(directory, FS_IOC_FSGETXATTR, &attributes) != 0)
+    return os_error("this file system has no projects", errno);
+  if_dqblk any = {};
+  if (project_call(directory, Q_GETQUOTA, 1, &any) != 0 && errno == EPERM)
+    return os_error("project quotas need CAP_SYS_ADMIN", errno);
+  return {};
+}
+
+Result<void> assign_project(int directory, uint32_t project) {
+  if (is_in_project(directory, project)) return {};
+  Result<void> done;
+  const bool whole = walk(directory, [&](int parent, const std::string& name, const struct stat& info) {
+    if (!done) return false;
+    if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) return true;
+    const Fd file(resolve_child(parent, name, O_RDONLY | O_NONBLOCK | O_NOCTTY));
+    done = file ? set_project(file.get(), project, S_ISDIR(info.st_mode))
+                : os_error("cannot open a file to set its project", -file.get());
+    return done.ok();
+  });
+  if (!done) return done;
+  if (!whole)
+    return unsupported("its directories are deeper than " + std::to_string(kDeepest) +
+                       ", so that not all of it can be counted");
+  return set_project(directory, project, true);  // last: it says that all is done
+}
+
+Result<bool> is_unused_project(int directory, uint32_t project) {
+  if_dqblk found = {};
+  if (project_call(directory, Q_GETQUOTA, project, &found) == 0)
+    return found.dqb_curspace == 0 && found.dqb_curinodes == 0;
+  if (errno == ENOENT || errno == ESRCH) return true;  // nothing was ever in it
+  return os_error("cannot read a project quota", errno);
+}
+
+Result<void> limit_project(int directory, uint32_t project, uint64_t bytes) {
+  if_dqblk wanted = {};
+  wanted.dqb_valid = QIF_LIMITS;
+  wanted.dqb_bhardlimit = wanted.dqb_bsoftlimit = (bytes + kBlock - 1) / kBlock;
+  wanted.dqb_ihardlimit = wanted.dqb_isoftlimit =
+      bytes == 0 ? 0 : std::max<uint64_t>(bytes / kBytesPerInode, 64);
+  if (project_call(directory, Q_SETQUOTA, project, &wanted) != 0)
+    return os_error("cannot set a project quota", errno);
+  if_dqblk found = {};
+  if (project_call(directory, Q_GETQUOTA, project, &found) != 0)
+    return os_error("cannot read a project quota back", errno);
+  if (found.dqb_bhardlimit != wanted.dqb_bhardlimit || found.dqb_ihardlimit != wanted.dqb_ihardlimit)
+    return unsupported("the project quota was set, and reads otherwise");
+  return {};
+}
+
+std::shared_ptr<DiskQuota> project_quota(Fd directory, uint32_t project) {
+  return std::make_shared<ProjectQuota>(std::move(directory), project);
+}
+
+std::shared_ptr<DiskQuota> file_system_quota(Fd directory) {
+  return std::make_shared<FileSystemQuota>(std::move(directory));
+}
+
+class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_from_this<Counted> {
+ public:
+  Counted(DiskCounter& counter, Fd directory, uint64_t limit, bool empty)
+      : counter_(counter), directory_(std::move(directory)), counted_(empty), stale_(!empty) {
+    use_.limit_bytes = limit;
+    use_.limit_files = std::max<uint64_t>(limit / kBytesPerInode, 1);
+    use_.exact = empty;
+  }
+
+  Result<DiskUse> use() override {
+    const std::lock_guard lock(mutex_);
+    if (stale_) ask();
+    DiskUse use = use_;
+    use.exact = use.exact && !stale_;
+    return use;
+  }
+
+  Result<DiskUse> known() override {
+    {
+      const std::lock_guard first(counting_);
+      std::unique_lock lock(mutex_);
+      if (!counted_) {
+        lock.unlock();
+        walk_and_keep();
+      }
+    }
+    return use();
+  }
+
+  Result<void> take(uint64_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    const uint64_t taken = use_.used_bytes + held_;
+    if (taken > use_.limit_bytes || bytes > use_.limit_bytes - taken || use_.used_files >= use_.limit_files)
+      return os_error("cannot write", EDQUOT);
+    held_ += bytes;
+    return {};
+  }
+
+  void give_back(uint64_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    held_ -= std::min(held_, bytes);
+  }
+
+  void wrote(int64_t bytes, int64_t files) override {
+    const std::lock_guard lock(mutex_);
+    since_ += bytes;
+    use_.used_bytes = plus(use_.used_bytes, bytes);
+    use_.used_files = plus(use_.used_files, files);
+  }
+
+  void changed() override {
+    const std::lock_guard lock(mutex_);
+    stale_ = true;
+    ask();
+  }
+
+  void count() {
+    const std::lock_guard one(counting_);
+    walk_and_keep();
+  }
+
+ private:
+  static uint64_t plus(uint64_t to, int64_t change) {
+    return static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(to) + change));
+  }
+
+  // What is staged is in the walk, and held: it counts once. Where anything was written meanwhile, it may be
+  // in the walk or not: it is added, so that what is said is rather more, and counted anew.
+  void walk_and_keep() {
+    const auto begun = Clock::now();
+    uint64_t held = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      asked_ = stale_ = false;
+      since_ = 0;
+      held = held_;
+    }
+    uint64_t bytes = 0, files = 0;
+    const uint64_t most = std::clamp(use_.limit_files + 1, kMostCounted, kMostOfAny);
+    const bool whole = walk(directory_.get(), [&](int, const std::string&, const struct stat& info) {
+      bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+      return ++files < most;
+    });
+    const std::lock_guard lock(mutex_);
+    bytes = plus(bytes - std::min({bytes, held, held_}), std::max<int64_t>(0, since_));
+    // What was not seen is not gone.
+    use_.used_bytes = whole ? bytes : std::max(bytes, use_.used_bytes);
+    use_.used_files = whole ? files : std::max(files, use_.used_files);
+    use_.exact = whole;
+    counted_ = true;
+    if (held != 0 || held_ != 0 || since_ != 0) stale_ = true;
+    not_before_ = Clock::now() + std::min<Clock::duration>(kRest * (Clock::now() - begun), kLongestRest);
+  }
+
+  void ask() {
+    if (std::exchange(asked_, true)) return;
+    asked_ = counter_.count_at(std::max(Clock::now() + kGather, not_before_), weak_from_this());
+  }
+
+  DiskCounter& counter_;
+  const Fd directory_;
+  std::mutex counting_;  // one walk at a time; before mutex_
+  std::mutex mutex_;
+  DiskUse use_;
+  uint64_t held_ = 0;
+  int64_t since_ = 0;  // written since the count began
+  bool counted_, stale_, asked_ = false;
+  Clock::time_point not_before_;  // so that no sandbox has the counter to itself
+};
+
+std::shared_ptr<DiskQuota> DiskCounter::quota(Fd directory, uint64_t limit_bytes, bool empty) {
+  return std::make_shared<Counted>(*this, std::move(directory), limit_bytes, empty);
+}
+
+bool DiskCounter::count_at(Clock::time_point when, std::weak_ptr<Counted> what) {
+  const std::lock_guard lock(mutex_);
+  if (ending_) return false;
+  if (!thread_.joinable()) {
+    try {
+      thread_ = std::thread([this] { work(); });
+    } catch (const std::system_error&) {
+      return false;  // what is said stays inexact
+    }
+  }
+  waiting_.emplace(when, std::move(what));
+  changed_.notify_one();
+  return true;
+}
+
+DiskCounter::~DiskCounter() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void DiskCounter::work() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    if (waiting_.empty()) {
+      changed_.wait(lock);
+      continue;
+    }
+    const auto due = waiting_.begin()->first;
+    if (due > Clock::now()) {
+      changed_.wait_until(lock, due);
+      continue;
+    }
+    const auto next = std::move(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+    lock.unlock();
+    if (const auto counted = next.lock()) counted->count();
+    lock.lock();
+  }
+}
+
+}  // namespace isogate

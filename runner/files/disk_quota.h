@@ -1,0 +1,114 @@
+// How much disk one sandbox uses and may use: asked before the gateway writes for it, and reported.
+//
+// Enforced by the kernel, by a project quota or by a file system of the sandbox's own, it bounds programs
+// too. Where there is neither, what the sandbox has is counted: the gateway's own writes as they happen,
+// programs' by a bounded walk behind their execs. Then only the gateway's writes are refused. No call costs
+// more where there are more files, but the first write to a sandbox that was not counted yet. Any thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "lib/fd.h"
+
+namespace isogate {
+
+// One inode for so many bytes of a quota, as a new file system has them.
+inline constexpr uint64_t kBytesPerInode = 8192;
+
+struct DiskUse {
+  uint64_t used_bytes = 0, limit_bytes = 0;  // 0: not limited
+  uint64_t used_files = 0, limit_files = 0;  // inodes
+  bool enforced = false;                     // by the kernel; false: advisory
+  bool exact = true;                         // false: used is not counted to its end, or anew
+};
+
+class DiskQuota {
+ public:
+  virtual ~DiskQuota() = default;
+  virtual Result<DiskUse> use() = 0;
+  // The same for a write: counted to its end once, which may take as long as a walk does.
+  virtual Result<DiskUse> known() { return use(); }
+  // Room for so many bytes more of what the gateway writes, or one file more: EDQUOT where the limit has none
+  // and the kernel does not see to it. What is taken is to be given back, also where it was written.
+  virtual Result<void> take(uint64_t) { return {}; }
+  virtual void give_back(uint64_t) {}
+  // The gateway wrote, and what is there is that much larger and so many files more than before.
+  virtual void wrote(int64_t /*bytes*/, int64_t /*files*/) {}
+  // A program ran, or something was removed.
+  virtual void changed() {}
+};
+
+// What one write has taken of a quota; null: there is none. One thread.
+class DiskHold {
+ public:
+  explicit DiskHold(DiskQuota* quota) : quota_(quota) {}
+  ~DiskHold() {
+    if (quota_ != nullptr) quota_->give_back(held_);
+  }
+  DiskHold(const DiskHold&) = delete;
+  DiskHold& operator=(const DiskHold&) = delete;
+  // So much in all.
+  Result<void> grow_to(uint64_t bytes) {
+    if (quota_ == nullptr || bytes <= held_) return {};
+    if (auto taken = quota_->take(bytes - held_); !taken) return taken;
+    held_ = bytes;
+    return {};
+  }
+
+ private:
+  DiskQuota* quota_;
+  uint64_t held_ = 0;
+};
+
+// ---- project quotas: quotactl_fd(2), Linux 5.14 ---------------------------------------------
+
+// Why the file system of this directory (O_RDONLY) enforces no project quota; OK: it does.
+Result<void> check_project_quotas(int directory);
+// Makes `project` the one of this directory, of all that is in it, and of what is made there later. Files
+// that nothing can be opened of (symlinks, FIFOs, sockets, devices) stay what they were. Nobody else works in
+// there.
+Result<void> assign_project(int directory, uint32_t project);
+// Whether nothing is in it, on the file system of this directory.
+Result<bool> is_unused_project(int directory, uint32_t project);
+// 0: no limit. Its inodes are bounded by kBytesPerInode.
+Result<void> limit_project(int directory, uint32_t project, uint64_t bytes);
+std::shared_ptr<DiskQuota> project_quota(Fd directory, uint32_t project);
+
+// ---- a file system of its own ---------------------------------------------------------------
+
+std::shared_ptr<DiskQuota> file_system_quota(Fd directory);
+
+// ---- counting -------------------------------------------------------------------------------
+
+// Counts behind the calls, on one thread of low priority that starts with the first count.
+class DiskCounter {
+ public:
+  DiskCounter() = default;
+  ~DiskCounter();
+  DiskCounter(const DiskCounter&) = delete;
+  DiskCounter& operator=(const DiskCounter&) = delete;
+
+  // Of what is in `directory` (O_RDONLY). `empty`: it was just made. Outlived by this one.
+  std::shared_ptr<DiskQuota> quota(Fd directory, uint64_t limit_bytes, bool empty);
+
+ private:
+  class Counted;
+  using Clock = std::chrono::steady_clock;
+  // False: it is never counted.
+  bool count_at(Clock::time_point when, std::weak_ptr<Counted> what);
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::multimap<Clock::time_point, std::weak_ptr<Counted>> waiting_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace isogate
