@@ -179,7 +179,10 @@ Result<void> check(const ipc::ExecCall& call, const BackendConfig& settings) {
     return denied("limits are enforced or the exec is refused: `limits.exec: sampled` is not configured");
   return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
              [&] { return exec_id_fits(call.exec_id); }, [&] { return user_admitted(call.user, settings); },
-             [&] { return flags_known(call.flags, ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED); },
+             [&] {
+               return flags_known(call.flags,
+                                  ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR);
+             },
              [&] { return text_fits(call.cwd, "cwd"); }, [&] { return argv_fits(call.argv); },
              [&] { return env_fits(call.env); },
              [&] { return kind_of_stream(call.std_in.get(), Direction::kRead, false, "stdin"); },

@@ -83,8 +83,9 @@ std::string Backend::detail_of(Services& services) const {
 void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_CLUSTER;
-  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EVIDENCE |
-                     sdk::kSampledLimits | sandbox_limits(kLimited) | ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
+  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_SCOPE_SANDBOX |
+                     ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits | sandbox_limits(kLimited) |
+                     ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
   if (config_.workspace == Place::kClaim)
     out.capabilities |= ISOGATE_CAP_PERSISTENT;
   else

@@ -127,7 +127,7 @@ Result<Command> ExecCall::command(Fd& directory) {
   command.cwd_fd = directory ? directory.get() : place_.workspace().fd();
   command.stdin_fd = streams_[0].get();
   command.stdout_fd = streams_[1].get();
-  command.stderr_fd = streams_[2].get();
+  command.stderr_fd = streams_[has(ISOGATE_RUNNER_EXEC_MERGE_STDERR) ? 1 : 2].get();
   command.pty = has(ISOGATE_RUNNER_EXEC_PTY);
   command.rows = order_.head.rows;
   command.cols = order_.head.cols;

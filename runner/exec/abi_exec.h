@@ -34,7 +34,8 @@ inline Environment environment_of(const isogate_exec_request& request) {
 
 // Refuses what is malformed. Without environment, directory and identity.
 inline Result<Command> command_of(const isogate_exec_request& request, Site site, int cancel_fd) {
-  if ((request.flags & ~(ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED)) != 0 || request.reserved != 0)
+  constexpr uint32_t kKnown = ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR;
+  if ((request.flags & ~kKnown) != 0 || request.reserved != 0)
     return invalid("the request has unknown flags");
   if (request.argc == 0) return invalid("argv is empty");
   auto limits = Limits::take(request.limits, request.limit_count);
@@ -44,7 +45,8 @@ inline Result<Command> command_of(const isogate_exec_request& request, Site site
   for (uint64_t i = 0; i < request.argc; ++i) command.argv.emplace_back(view(request.argv[i]));
   command.stdin_fd = request.stdin_fd;
   command.stdout_fd = request.stdout_fd;
-  command.stderr_fd = request.stderr_fd;
+  const bool merged = (request.flags & ISOGATE_EXEC_MERGE_STDERR) != 0;
+  command.stderr_fd = merged ? request.stdout_fd : request.stderr_fd;
   command.pty = (request.flags & ISOGATE_EXEC_PTY) != 0;
   command.rows = request.rows;
   command.cols = request.cols;

@@ -313,6 +313,7 @@ CommandRunner::CommandRunner(RunnerOptions options) : options_(std::move(options
   } else {
     lack("terminal: " + pty.error().message);
   }
+  abilities_.capabilities |= ISOGATE_CAP_MERGE_STDERR;
   if (!broken_ && proc_is_ours()) abilities_.capabilities |= kSampler;
   if (broken_) lack(broken_->message);
 }

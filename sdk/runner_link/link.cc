@@ -139,6 +139,8 @@ bool Link::prove(std::chrono::milliseconds patience) {
 
 void Link::exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
   check(request, peer_.has_pty, limit_form());
+  if ((request.flags & ISOGATE_EXEC_MERGE_STDERR) != 0 && minor_ < 5)
+    throw Error(ISOGATE_UNSUPPORTED, "the runner of this sandbox cannot merge stderr: it is an older one");
   const std::array<int, 3> streams = streams_of(request);
   std::array<int, 3> passed{};
   size_t count = 0;

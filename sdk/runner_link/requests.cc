@@ -35,7 +35,9 @@ class Strings {
 
 constexpr uint32_t kExecFlags = ISOGATE_RUNNER_EXEC_PTY | ISOGATE_RUNNER_EXEC_STDIN |
                                 ISOGATE_RUNNER_EXEC_STDOUT | ISOGATE_RUNNER_EXEC_STDERR |
-                                ISOGATE_RUNNER_EXEC_LIMITS_1_3 | ISOGATE_RUNNER_EXEC_LIMITS;
+                                ISOGATE_RUNNER_EXEC_LIMITS_1_3 | ISOGATE_RUNNER_EXEC_LIMITS |
+                                ISOGATE_RUNNER_EXEC_MERGE_STDERR;
+constexpr uint32_t kRequestFlags = ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR;
 
 bool parse_limits(std::string_view& payload, ExecOrder& order) {
   isogate_runner_limits head{};
@@ -101,7 +103,7 @@ void check_limits(const isogate_exec_request& request, LimitForm form) {
 }  // namespace
 
 void check(const isogate_exec_request& request, bool has_pty, LimitForm limits) {
-  if ((request.flags & ~(ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED)) != 0 || request.reserved != 0)
+  if ((request.flags & ~kRequestFlags) != 0 || request.reserved != 0)
     invalid("the request has unknown flags");
   if (request.argc == 0) invalid("argv is empty");
   check_limits(request, limits);
@@ -137,14 +139,15 @@ void check(const isogate_evidence_request& request) {
 }
 
 std::array<int, 3> streams_of(const isogate_exec_request& request) {
-  const bool pty = (request.flags & ISOGATE_EXEC_PTY) != 0;
-  return {request.stdin_fd, request.stdout_fd, pty ? -1 : request.stderr_fd};
+  const bool one = (request.flags & (ISOGATE_EXEC_PTY | ISOGATE_EXEC_MERGE_STDERR)) != 0;
+  return {request.stdin_fd, request.stdout_fd, one ? -1 : request.stderr_fd};
 }
 
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request,
             LimitForm limits) {
   isogate_runner_exec head{};
   if ((request.flags & ISOGATE_EXEC_PTY) != 0) head.flags |= ISOGATE_RUNNER_EXEC_PTY;
+  if ((request.flags & ISOGATE_EXEC_MERGE_STDERR) != 0) head.flags |= ISOGATE_RUNNER_EXEC_MERGE_STDERR;
   const std::array<int, 3> streams = streams_of(request);
   for (size_t i = 0; i < streams.size(); ++i)
     if (streams[i] >= 0) head.flags |= kStreamFlags[i];
@@ -193,6 +196,8 @@ bool parse(std::string_view payload, ExecOrder& order) {
   const bool is_list = (order.head.flags & ISOGATE_RUNNER_EXEC_LIMITS) != 0;
   if (is_fixed && (is_list || !parse_fixed_limits(payload, order))) return false;
   if (is_list && !parse_limits(payload, order)) return false;
+  const bool merged = (order.head.flags & ISOGATE_RUNNER_EXEC_MERGE_STDERR) != 0;
+  if (merged && (order.head.flags & ISOGATE_RUNNER_EXEC_STDERR) != 0) return false;
   Strings strings(payload);
   order.cwd = strings.next();
   order.user = strings.next();

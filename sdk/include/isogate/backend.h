@@ -180,6 +180,8 @@ typedef struct isogate_record_sink { /* the host's; called on the plugin's threa
 #define ISOGATE_EXEC_PTY (1u << 0)            /* a terminal: its bytes use stdin_fd and stdout_fd */
 #define ISOGATE_EXEC_LIMITS_SAMPLED (1u << 1) /* limits that the kernel cannot enforce here may be sampled; \
                                                  only for a backend with a CAP_LIMIT_…_SAMPLED */
+#define ISOGATE_EXEC_MERGE_STDERR (1u << 2) /* stderr is stdout_fd, in the order of the writes; stderr_fd is \
+                                               not used. Only for a backend with CAP_MERGE_STDERR */
 
 typedef struct isogate_exec_request {
   uint32_t struct_size;
@@ -388,6 +390,7 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
 #define ISOGATE_CAP_SANDBOX_LIMIT_PIDS (1ull << 17)
 /* It counts the disk of a sandbox and refuses file calls beyond the limit, but cannot keep programs from more. */
 #define ISOGATE_CAP_SANDBOX_DISK_ADVISORY (1ull << 18)
+#define ISOGATE_CAP_MERGE_STDERR (1ull << 19) /* ISOGATE_EXEC_MERGE_STDERR */
 
 #define ISOGATE_PROBE_AVAILABLE 1u
 #define ISOGATE_PROBE_DEGRADED 2u /* serves with less than its descriptor promises; detail says what */

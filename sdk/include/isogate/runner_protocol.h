@@ -88,6 +88,7 @@ typedef struct isogate_runner_hello { /* 64 bytes */
 #define ISOGATE_RUNNER_EXEC_LIMITS_1_3 (1u << 4) /* 1.3: isogate_runner_limits_1_3 follows the struct */
 #define ISOGATE_RUNNER_EXEC_LIMITS (1u << 5)     /* since 1.4, instead: isogate_runner_limits follows, and then
                                                     `count` times isogate_runner_limit */
+#define ISOGATE_RUNNER_EXEC_MERGE_STDERR (1u << 6) /* since 1.5: stderr is stdout; without EXEC_STDERR */
 
 typedef struct isogate_runner_limit { /* 16 bytes, as isogate_limit in backend.h. What is unknown is refused. */
   uint32_t id;
