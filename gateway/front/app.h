@@ -19,6 +19,8 @@
 
 namespace isogate::front {
 
+class LongExecs;
+
 struct App {
   App(boost::asio::any_io_executor executor_, Config config_, std::unique_ptr<State> state_,
       Authenticator authenticator_, bool started_by_root)
@@ -43,6 +45,7 @@ struct App {
   Backends backends;
   Sandboxes sandboxes;
   Admission admission;
+  std::shared_ptr<LongExecs> long_execs;  // set once; never null while requests are served
   MemoryBudget memory;
   Metrics metrics;
   std::function<size_t()> connections;

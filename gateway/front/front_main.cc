@@ -17,6 +17,7 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
 #include "gateway/front/control.h"
+#include "gateway/front/exec/long_execs.h"
 #include "gateway/front/http/access_log.h"
 #include "gateway/front/http/cors.h"
 #include "gateway/front/http/server.h"
@@ -100,7 +101,9 @@ class Front {
   Front(StartOrder order, std::unique_ptr<State> state, Authenticator authenticator, bool root)
       : order_(std::move(order)),
         app_(io_.get_executor(), order_.config, std::move(state), std::move(authenticator), root),
-        control_(io_.get_executor(), kControl, hooks()) {}
+        control_(io_.get_executor(), kControl, hooks()) {
+    app_.long_execs = std::make_shared<LongExecs>(io_.get_executor());
+  }
 
   int run() {
     if (auto loaded = app_.sandboxes.load(); !loaded) {
@@ -290,6 +293,7 @@ class Front {
     app_.draining = true;
     log::info("draining", {{"running_execs", app_.admission.running()}, {"deadline_sec", deadline.count()}});
     if (server_) server_->drain();
+    app_.long_execs->ask_all_to_end();
     auto until = std::chrono::steady_clock::now() + deadline;
     // A sandbox that is not re-attached is not removed either.
     const auto waited_for = [this] {

@@ -265,6 +265,8 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"limits.list_max_entries", "10"},
     {"exec.timeout_sec", "1.5"},
     {"exec.max_timeout_sec", "60"},
+    {"exec.max_background_sec", "7200"},
+    {"exec.keep_ended_sec", "5"},
     {"exec.max_output_bytes", "10"},
     {"exec.max_max_output_bytes", "262144"},
     {"exec.env", "A=1,B=x=y"},

@@ -54,13 +54,63 @@ TEST(ParseExec, LetsTheRequestOverrideAVariable) {
 }
 
 TEST(ParseExec, RefusesWhatCannotRun) {
-  for (const char* body :
-       {R"({})", R"({"command":"a","argv":["a"]})", R"({"command":""})", R"({"argv":[]})", R"({"argv":[""]})",
-        R"({"argv":[1]})", R"({"command":"a","timeout_sec":0})", R"({"command":"a","timeout_sec":1e9})",
-        R"({"command":"a","env":{"A=B":"c"}})", R"({"command":"a","cgroup":{"cpus":1}})",
-        R"({"command":"a","min_isolation":"strong"})", R"({"command":"a","stdin_encoding":"utf-16"})",
-        R"({"command":"a","max_output_bytes":1e12})", R"({"command":"a","background":true})"})
+  for (const char* body : {R"({})",
+                           R"({"command":"a","argv":["a"]})",
+                           R"({"command":""})",
+                           R"({"argv":[]})",
+                           R"({"argv":[""]})",
+                           R"({"argv":[1]})",
+                           R"({"command":"a","timeout_sec":0})",
+                           R"({"command":"a","timeout_sec":1e9})",
+                           R"({"command":"a","env":{"A=B":"c"}})",
+                           R"({"command":"a","cgroup":{"cpus":1}})",
+                           R"({"command":"a","min_isolation":"strong"})",
+                           R"({"command":"a","stdin_encoding":"utf-16"})",
+                           R"({"command":"a","max_output_bytes":1e12})",
+                           R"({"command":"a","background":1})",
+                           R"({"command":"a","wait_sec":-1})",
+                           R"({"command":"a","wait_sec":1e9})",
+                           R"({"command":"a","stdin_open":true})",
+                           R"({"command":"a","pty":{}})",
+                           R"({"command":"a","background":true,"pty":true})",
+                           R"({"command":"a","background":true,"pty":{"cols":0}})",
+                           R"({"command":"a","background":true,"pty":{"cols":80,"lines":24}})",
+                           R"({"command":"a","background":true,"timeout_sec":1e9})"})
     EXPECT_THROW(parsed(body), ApiError) << body;
+}
+
+TEST(ParseExec, GivesALongLivedExecItsOwnTimeout) {
+  for (const char* body : {R"({"command":"a","background":true})", R"({"command":"a","wait_sec":0})"}) {
+    const ParsedExec exec = parsed(body);
+    EXPECT_TRUE(exec.long_lived) << body;
+    EXPECT_EQ(exec.spec.timeout_sec, ExecConfig().max_background_sec) << body;
+  }
+  EXPECT_EQ(parsed(R"({"command":"a","wait_sec":2.5})").wait_sec, 2.5);
+  const ParsedExec any = parsed(R"({"command":"a","background":false})");
+  EXPECT_FALSE(any.long_lived);
+  EXPECT_EQ(any.spec.timeout_sec, ExecConfig().timeout_sec);
+}
+
+std::string term_of(const ParsedExec& exec) {
+  std::string found;
+  for (const auto& [name, value] : exec.spec.call.env)
+    if (name == "TERM") found += (found.empty() ? "" : ",") + value;
+  return found;
+}
+
+TEST(ParseExec, GivesATerminalItsSizeAndName) {
+  const ParsedExec exec = parsed(R"({"command":"a","background":true,"pty":{"cols":120,"rows":40}})");
+  EXPECT_TRUE(exec.pty);
+  EXPECT_TRUE(exec.stdin_open);
+  EXPECT_EQ(exec.spec.call.cols, 120);
+  EXPECT_EQ(exec.spec.call.rows, 40);
+  EXPECT_EQ(exec.spec.call.flags & ISOGATE_EXEC_PTY, ISOGATE_EXEC_PTY);
+  EXPECT_EQ(term_of(exec), "xterm-256color");
+  const ParsedExec dumb = parsed(R"({"command":"a","background":true,"pty":{},"env":{"TERM":"dumb"}})");
+  EXPECT_EQ(dumb.spec.call.cols, 80);
+  EXPECT_EQ(dumb.spec.call.rows, 24);
+  EXPECT_EQ(term_of(dumb), "dumb");
+  EXPECT_EQ(term_of(parsed(R"({"command":"a","background":true})")), "");
 }
 
 std::string shown(std::vector<std::string> arguments) { return journal_text(arguments); }

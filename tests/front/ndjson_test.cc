@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
@@ -48,6 +49,36 @@ void add(EventFramer& framer, bool error, std::string_view data, std::string& ev
 void flush(EventFramer& framer, std::string& events) {
   framer.finish();
   for (const bool error : {false, true}) add(framer, error, "", events);
+}
+
+TEST(EventFramer, NoEventHasALineEndOfAnyKindInIt) {
+  EventFramer framer(false);
+  std::string events;
+  const std::string text =
+      "a\xC2\x85"
+      "b\xE2\x80\xA8"
+      "c\xE2\x80\xA9"
+      "d\xE2\x80\xAA";
+  add(framer, false, text, events);
+  flush(framer, events);
+  EXPECT_EQ(collect(events).out, text);
+  for (const std::string_view end : {"\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"})
+    EXPECT_EQ(events.find(end), std::string::npos);
+}
+
+TEST(EventFramer, EventsHaveTheOffsetOfTheirFirstByte) {
+  EventFramer framer(std::array<uint64_t, 2>{100, 7});
+  std::string events;
+  add(framer, false, "one\xE2\x82", events);  // half a character waits
+  add(framer, true, "error", events);
+  add(framer, false, "\xAC!", events);
+  flush(framer, events);
+  const Seen seen = collect(events);
+  ASSERT_EQ(seen.events.size(), 3u);
+  EXPECT_EQ(seen.events[0].at("offset"), 100);
+  EXPECT_EQ(seen.events[1].at("offset"), 7);
+  EXPECT_EQ(seen.events[2].at("offset"), 103);
+  EXPECT_EQ(seen.out, "one\xE2\x82\xAC!");
 }
 
 TEST(EventFramer, KeepsEveryByteHoweverTheOutputIsCut) {
@@ -147,6 +178,30 @@ TEST(EventFramer, HoldsBackAtMostOneLine) {
   std::string events;
   for (int i = 0; i < 1000; ++i) add(framer, false, std::string(4096, 'y'), events);
   EXPECT_GT(collect(events).out.size(), 4096u * 1000 - 65536 - 4096);
+}
+
+// However the output is cut, each event says where its first byte is, and nothing is missing in between.
+TEST(EventFramer, TellsTheOffsetOfEachEvent) {
+  const std::string bytes =
+      "a\xc3\xa9"
+      "b\xf0\x9f\x98\x80\xff\n" +
+      std::string(100000, 'x');
+  for (const size_t piece : {size_t{1}, size_t{3}, size_t{50000}}) {
+    EventFramer framer(std::array<uint64_t, 2>{7, 1000});
+    std::string events;
+    for (size_t at = 0; at < bytes.size(); at += piece)
+      for (const bool error : {false, true})
+        add(framer, error, std::string_view(bytes).substr(at, piece), events);
+    flush(framer, events);
+    std::array<uint64_t, 2> next{7, 1000};
+    for (const auto& event : collect(events).events) {
+      uint64_t& expected = next[event.at("event") == "stderr" ? 1 : 0];
+      ASSERT_EQ(event.at("offset"), expected);
+      const std::string data = event.at("data");
+      expected += event.at("encoding") == "base64" ? base64_decode(data).value().size() : data.size();
+    }
+    EXPECT_EQ(next, (std::array<uint64_t, 2>{7 + bytes.size(), 1000 + bytes.size()})) << piece;
+  }
 }
 
 }  // namespace

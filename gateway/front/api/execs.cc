@@ -9,10 +9,11 @@
 #include <utility>
 
 #include "gateway/front/api/access.h"
+#include "gateway/front/api/exec_json.h"
 #include "gateway/front/api/files.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
-#include "gateway/front/api/mime.h"
+#include "gateway/front/api/long_execs.h"
 #include "gateway/front/api/router.h"
 #include "gateway/front/exec/ndjson.h"
 #include "gateway/front/http/json_answer.h"
@@ -152,13 +153,45 @@ void read_limits(const json& body, ExecSpec& spec) {
   }
 }
 
-double read_timeout(const json& body, const ExecConfig& rules) {
-  const double timeout = number_field(body, "timeout_sec").value_or(rules.timeout_sec);
-  if (!std::isfinite(timeout) || timeout <= 0 || timeout > rules.max_timeout_sec) {
+double read_timeout(const json& body, const ExecConfig& rules, bool long_lived) {
+  const double most = long_lived ? rules.max_background_sec : rules.max_timeout_sec;
+  const double otherwise = long_lived ? most : rules.timeout_sec;
+  const double timeout = number_field(body, "timeout_sec").value_or(otherwise);
+  if (!std::isfinite(timeout) || timeout <= 0 || timeout > most)
     throw invalid_request("`timeout_sec` must be above 0 and at most " +
-                          std::to_string(static_cast<long>(rules.max_timeout_sec)));
-  }
+                          std::to_string(static_cast<long>(most)));
   return timeout;
+}
+
+void read_long_lived(const json& body, ParsedExec& parsed) {
+  const bool background = bool_field(body, "background").value_or(false);
+  const auto wait = number_field(body, "wait_sec");
+  if (background && wait) throw invalid_request("give either `background` or `wait_sec`");
+  if (wait && (!std::isfinite(*wait) || *wait < 0 || *wait > kMostWaitSec))
+    throw invalid_request("`wait_sec` must be 0 to " + std::to_string(kMostWaitSec));
+  parsed.long_lived = background || wait;
+  parsed.wait_sec = wait.value_or(0);
+  parsed.stdin_open = bool_field(body, "stdin_open").value_or(false);
+  if (parsed.stdin_open && !parsed.long_lived)
+    throw invalid_request("`stdin_open` needs `background` or `wait_sec`: give all of `stdin` otherwise");
+}
+
+void read_pty(const json& body, ParsedExec& parsed) {
+  const auto pty = body.find("pty");
+  if (pty == body.end() || pty->is_null()) return;
+  if (!pty->is_object()) throw invalid_request("`pty` must be an object");
+  if (!parsed.long_lived) throw invalid_request("`pty` needs `background` or `wait_sec`");
+  ipc::ExecCall& call = parsed.spec.call;
+  call.cols = static_cast<uint16_t>(count_field(*pty, "cols", 1, kMostCells).value_or(80));
+  call.rows = static_cast<uint16_t>(count_field(*pty, "rows", 1, kMostCells).value_or(24));
+  for (const auto& item : pty->items()) {
+    if (item.key() != "cols" && item.key() != "rows")
+      throw invalid_request("unknown field `pty." + printable(item.key(), 80) + "`; pty knows cols, rows");
+  }
+  call.flags |= ISOGATE_EXEC_PTY;
+  parsed.pty = parsed.stdin_open = true;
+  const auto is_term = [](const auto& each) { return each.first == "TERM"; };
+  if (std::ranges::none_of(call.env, is_term)) call.env.emplace_back("TERM", "xterm-256color");
 }
 
 }  // namespace
@@ -175,17 +208,15 @@ std::string journal_text(std::span<const std::string> arguments) {
 ParsedExec parse_exec(json& body, const ExecConfig& rules, const std::string& shell) {
   ParsedExec parsed;
   ExecSpec& spec = parsed.spec;
-  if (bool_field(body, "background").value_or(false)) {
-    throw ApiError{
-        .code = Code::kUnsupported,
-        .message = "`background` is not supported: run the program in the foreground with POST /exec-stream"};
-  }
+  read_long_lived(body, parsed);
   read_program(body, shell, spec);
   read_env(body, rules, spec);
   check_sizes(spec);
   read_stdin(body, parsed);
   read_limits(body, spec);
-  spec.timeout_sec = read_timeout(body, rules);
+  read_pty(body, parsed);
+  if (bool_field(body, "merge_stderr").value_or(false)) spec.call.flags |= ISOGATE_EXEC_MERGE_STDERR;
+  spec.timeout_sec = read_timeout(body, rules, parsed.long_lived);
   spec.call.cwd = text_field(body, "cwd").value_or("");
   spec.call.user = text_field(body, "user").value_or("");
   check_names(spec);
@@ -217,124 +248,27 @@ class Captured : public Output {
     co_return;
   }
   asio::awaitable<void> bytes(bool error, std::string_view data) override {
-    std::string& to = error ? standard_error : standard_out;
+    std::string& to = error ? kept_.error : kept_.out;
     to.append(data.substr(0, cap_ - to.size()));
     co_return;
   }
   [[nodiscard]] bool full(bool error) const override {
-    return (error ? standard_error : standard_out).size() >= cap_;
+    return (error ? kept_.error : kept_.out).size() >= cap_;
   }
 
   // Gives back what was claimed and not used.
-  void ended() { memory_.hold(memory_.bytes() - 2 * cap_ + standard_out.size() + standard_error.size()); }
-
-  std::string standard_out, standard_error;
+  const KeptOutput& ended(const ExecAnswer& answer) {
+    memory_.hold(memory_.bytes() - 2 * cap_ + kept_.out.size() + kept_.error.size());
+    if (kept_.out.size() < answer.stdout_bytes) trim_cut_end(kept_.out);
+    if (kept_.error.size() < answer.stderr_bytes) trim_cut_end(kept_.error);
+    return kept_;
+  }
 
  private:
   uint64_t cap_;
   MemoryShare& memory_;
+  KeptOutput kept_;
 };
-
-void append_number(std::string& out, std::string_view key, uint64_t value) {
-  out.append(",\"").append(key).append("\":").append(std::to_string(value));
-}
-
-void append_ms(std::string& out, std::string_view key, double ms) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), ms, std::chars_format::fixed, 3).ptr;
-  out.append(",\"").append(key).append("\":").append(text.data(), end);
-}
-
-void append_text(std::string& out, std::string_view key, std::string_view value) {
-  out.append(",\"").append(key).append("\":");
-  append_json_string(out, value);
-}
-
-// As text or as base64, with a member that names which.
-Task<void> write_bytes(JsonAnswer& answer, std::string_view name, std::string_view bytes) {
-  const bool as_text = goes_as_text(bytes);
-  answer.text.append(",\"").append(name).append("\":");
-  co_await answer.string(bytes, as_text);
-  answer.text.append(",\"").append(name).append(as_text ? "_encoding\":\"utf-8\"" : "_encoding\":\"base64\"");
-}
-
-// A cap may have cut a character: what is left of it goes, so that text stays text.
-void trim_cut(std::string& kept, uint64_t total) {
-  if (kept.size() >= total) return;
-  const size_t whole = utf8_boundary(kept);
-  if (is_utf8(std::string_view(kept).substr(0, whole))) kept.resize(whole);
-}
-
-void append_artifact(std::string& out, const std::string& path, uint64_t size) {
-  out += "{\"path\":";
-  append_json_string(out, is_utf8(path) ? path : printable(path, 4096));
-  append_number(out, "size", size);
-  append_text(out, "mime_type", mime_type(path));
-  out += '}';
-}
-
-Task<void> write_artifacts(JsonAnswer& out, const ExecAnswer& answer) {
-  out.text += R"(,"artifacts":[)";
-  for (size_t i = 0; i < answer.artifacts.size(); ++i) {
-    if (i > 0) out.text += ',';
-    append_artifact(out.text, answer.artifact_prefix + answer.artifacts[i].name, answer.artifacts[i].size);
-    co_await out.write_if_much();
-  }
-  out.text += ']';
-}
-
-// The members of how it ended, without the braces.
-Task<void> write_end(JsonAnswer& out, const ExecAnswer& answer, bool truncated) {
-  std::string& text = out.text;
-  append_text(text, "outcome", outcome_name(answer.outcome));
-  text.append(",\"exit_code\":").append(answer.exit_code ? std::to_string(*answer.exit_code) : "null");
-  text.append(",\"signal\":");
-  if (answer.signal == 0) {
-    text += "null";
-  } else {
-    append_json_string(text, signal_name(answer.signal));
-  }
-  append_number(text, "stdout_bytes", answer.stdout_bytes);
-  append_number(text, "stderr_bytes", answer.stderr_bytes);
-  text += truncated ? ",\"truncated\":true" : ",\"truncated\":false";
-  append_ms(text, "duration_ms", answer.duration_ms);
-  append_ms(text, "cpu_ms", answer.cpu_ms);
-  append_number(text, "max_rss_bytes", answer.max_rss_bytes);
-  if (answer.left_behind) text += ",\"left_behind\":true";
-  co_await write_artifacts(out, answer);
-  append_text(text, "backend", answer.backend);
-  if (answer.isolation_known) {
-    append_text(text, "isolation", isolation_name(answer.isolation));
-  } else {
-    text += ",\"isolation\":null";
-  }
-  if (!answer.message.empty()) append_text(text, "reason", answer.message);
-}
-
-Task<void> write_answer(JsonAnswer& out, const ExecAnswer& answer, Captured& captured) {
-  trim_cut(captured.standard_out, answer.stdout_bytes);
-  trim_cut(captured.standard_error, answer.stderr_bytes);
-  const bool truncated = captured.standard_out.size() < answer.stdout_bytes ||
-                         captured.standard_error.size() < answer.stderr_bytes;
-  out.text += "{\"exec_id\":";
-  append_json_string(out.text, answer.exec_id);
-  co_await write_bytes(out, "stdout", captured.standard_out);
-  co_await write_bytes(out, "stderr", captured.standard_error);
-  co_await write_end(out, answer, truncated);
-  out.text += '}';
-}
-
-// The partial result of an exec with which contact was lost, in the error's details.
-Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, Captured& captured) {
-  const ApiError error{
-      .code = Code::kOutcomeUnknown,
-      .message = "contact with the program was lost, so its outcome is not known: " + answer.message};
-  JsonAnswer out(exchange, error.http_status());
-  out.text = error.opening();
-  co_await write_answer(out, answer, captured);
-  out.text += ApiError::closing(exchange.request_id);
-  co_await out.end();
-}
 
 void log_exec(const Exchange& exchange, const ExecSpec& spec, const ExecAnswer& answer) {
   log::info("exec_ended", {{"request_id", exchange.request_id},
@@ -512,14 +446,15 @@ Task<ParsedExec> read_exec(App& app, Exchange& exchange) {
 
 Task<void> handle_exec(App& app, Exchange& exchange) {
   ParsedExec parsed = co_await read_exec(app, exchange);
+  if (parsed.long_lived) co_return co_await start_long_exec(app, exchange, std::move(parsed));
   Captured captured(parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes), exchange.memory);
   Killer& killer = exchange.watch_client();
   const ExecAnswer answer = co_await run_exec(app, parsed.spec, captured, killer, exchange.memory);
-  captured.ended();
+  const KeptOutput& kept = captured.ended(answer);
   log_exec(exchange, parsed.spec, answer);
-  if (answer.outcome == Outcome::kUnknown) co_return co_await write_unknown(exchange, answer, captured);
+  if (answer.outcome == Outcome::kUnknown) co_return co_await write_unknown(exchange, answer, kept);
   JsonAnswer out(exchange);
-  co_await write_answer(out, answer, captured);
+  co_await write_answer(out, answer, kept);
   out.text += '\n';
   co_await out.end();
 }
@@ -543,15 +478,17 @@ Task<void> handle_exec_stream(App& app, Exchange& exchange) {
   co_await streamed.end(*answer);
 }
 
-// /exec knows all but the last.
-constexpr std::array<std::string_view, 16> kExecFields = {
-    "agent_id", "argv", "artifact_dir",     "backend",       "background", "cgroup",         "command",
-    "cwd",      "env",  "max_output_bytes", "min_isolation", "stdin",      "stdin_encoding", "timeout_sec",
-    "user",     "lines"};
+// Both calls know those in the middle, /exec the ones before, /exec-stream the one behind.
+constexpr std::array<std::string_view, 20> kExecFields = {
+    "background",       "wait_sec",     "stdin_open",    "pty",
+    "agent_id",         "argv",         "artifact_dir",  "backend",
+    "cgroup",           "command",      "cwd",           "env",
+    "max_output_bytes", "merge_stderr", "min_isolation", "stdin",
+    "stdin_encoding",   "timeout_sec",  "user",          "lines"};
 
 constexpr Route kExecRoutes[] = {
-    {"POST", "/exec", "exec", handle_exec, std::span(kExecFields).first(15)},
-    {"POST", "/exec-stream", "execStream", handle_exec_stream, kExecFields},
+    {"POST", "/exec", "exec", handle_exec, std::span(kExecFields).first(19)},
+    {"POST", "/exec-stream", "execStream", handle_exec_stream, std::span(kExecFields).subspan(4)},
 };
 
 }  // namespace

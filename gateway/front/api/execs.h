@@ -17,9 +17,14 @@ struct ParsedExec {
   std::optional<std::string> stdin_text;  // as it came, in the encoding beside it
   std::string stdin_encoding;
   std::optional<uint64_t> max_output_bytes;  // of each of stdout and stderr
+  bool long_lived = false;                   // `background` or `wait_sec`; the next three with it alone
+  double wait_sec = 0;
+  bool stdin_open = false, pty = false;
   bool lines = false;
   std::optional<std::string> agent_in_body, agent_in_env;
 };
+
+inline constexpr uint64_t kMostWaitSec = 3600, kMostCells = 10000;  // of a call; of a terminal each way
 
 // Takes the text of stdin out of the body. `shell` runs a `command`; `rules` has the defaults and the bounds.
 ParsedExec parse_exec(nlohmann::json& body, const ExecConfig& rules, const std::string& shell);

@@ -51,8 +51,8 @@ std::string listed(std::span<const std::string_view> names) {
 const std::vector<Route>& routes() {
   static const std::vector<Route> all = [] {
     std::vector<Route> made;
-    for (const auto& rows : {exec_routes(), file_routes(), raw_file_routes(), sandbox_routes(),
-                             orphan_routes(), operation_routes()})
+    for (const auto& rows : {exec_routes(), long_exec_routes(), file_routes(), raw_file_routes(),
+                             sandbox_routes(), orphan_routes(), operation_routes()})
       made.insert(made.end(), rows.begin(), rows.end());
     return made;
   }();

@@ -37,6 +37,7 @@ const std::vector<Route>& routes();
 
 // Those of one resource, in the source of its name.
 std::span<const Route> exec_routes();
+std::span<const Route> long_exec_routes();
 std::span<const Route> file_routes();
 std::span<const Route> raw_file_routes();
 std::span<const Route> sandbox_routes();

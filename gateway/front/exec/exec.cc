@@ -189,6 +189,7 @@ class Flight {
         cancel_(or_throw(Cancel::make(app.executor))) {
     answer_.exec_id = new_exec_id();
     answer_.backend = lease.backend->config.name;
+    answer_.started_ms = wall_clock_ms();
     answer_.isolation = lease.sandbox->row.isolation;
     lease_.sandbox->kills.insert(&kill_);
     ++lease_.sandbox->execs;
@@ -202,6 +203,7 @@ class Flight {
 
   void kill() {
     cancel_->fire();
+    output_.killed();
     listing_.kill();
   }
   asio::awaitable<ExecAnswer> run();
@@ -289,7 +291,7 @@ void Flight::journal_start() {
                            .backend = answer_.backend,
                            .request_id = spec_.call.call.request_id,
                            .command = spec_.shown,
-                           .started_ms = wall_clock_ms(),
+                           .started_ms = answer_.started_ms,
                            .ended = std::nullopt});
 }
 
@@ -382,7 +384,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
   ipc::ExecCall& call = spec_.call;
   call.std_out = std::move(out.write);
   call.std_err = std::move(err.write);
-  if (spec_.stdin_bytes) {
+  if (spec_.stdin_bytes && !call.std_in) {
     Pipe in = or_throw(make_pipe());
     call.std_in = std::move(in.read);
     input_ = std::make_shared<PipeEnd>(app_.executor, in.write.release());
@@ -459,6 +461,8 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
     throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
   uint64_t needed = 0;
   if (!spec.call.user.empty()) needed |= ISOGATE_CAP_USER;
+  if ((spec.call.flags & ISOGATE_EXEC_PTY) != 0) needed |= ISOGATE_CAP_PTY;
+  if ((spec.call.flags & ISOGATE_EXEC_MERGE_STDERR) != 0) needed |= ISOGATE_CAP_MERGE_STDERR;
   needed |= spec.needed_limits();
   const Wanted wanted{.tenant = spec.tenant,
                       .agent = spec.agent,

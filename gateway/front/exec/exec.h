@@ -26,7 +26,7 @@ struct ExecSpec {
   std::string tenant, agent;
   ipc::ExecCall call;  // what the request says of the program; the rest of it is filled in by run_exec
   std::string shown;   // short and printable, for the journal
-  std::shared_ptr<const std::string> stdin_bytes;  // null: no stdin
+  std::shared_ptr<const std::string> stdin_bytes;  // null: no stdin, unless `call` has one
   double timeout_sec = 0;
   std::optional<std::string> artifact_dir, backend;
   std::optional<uint32_t> min_isolation;
@@ -42,6 +42,7 @@ struct Artifact {
 
 struct ExecAnswer {
   std::string exec_id, backend;
+  int64_t started_ms = 0;  // since 1970
   Outcome outcome = Outcome::kUnknown;
   std::optional<int32_t> exit_code;  // none: unknown
   int32_t signal = 0;
@@ -67,6 +68,8 @@ class Output {
   virtual boost::asio::awaitable<void> bytes(bool error, std::string_view data) = 0;
   // How many bytes it takes at a time.
   [[nodiscard]] virtual size_t at_a_time() const { return SIZE_MAX; }
+  // It is being killed: what is still to be read should wait for nobody.
+  virtual void killed() {}
   // True: further bytes of this stream are only counted; they are drained without being looked at.
   [[nodiscard]] virtual bool full(bool error) const = 0;
 };

@@ -1,13 +1,35 @@
 #include "gateway/front/exec/ndjson.h"
 
+#include <utility>
+
 #include "lib/text.h"
 
 namespace isogate::front {
+namespace {
+
+// Some readers of lines end one at U+0085, U+2028 and U+2029, too.
+void escape_line_ends(std::string& events, size_t from) {
+  constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
+      {"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}};
+  for (const auto& [end, escape] : kEnds)
+    for (size_t at = events.find(end, from); at != std::string::npos; at = events.find(end, at))
+      events.replace(at, end.size(), escape);
+}
+
+}  // namespace
 
 void EventFramer::event(bool error, std::string_view data, bool partial, std::string& events) {
-  events += error ? R"({"event":"stderr","data":)" : R"({"event":"stdout","data":)";
+  events += error ? R"({"event":"stderr",)" : R"({"event":"stdout",)";
+  if (offsets_) {
+    uint64_t& offset = (*offsets_)[error ? 1 : 0];
+    events += "\"offset\":" + std::to_string(offset) + ",";
+    offset += data.size();
+  }
+  events += "\"data\":";
   if (goes_as_text(data)) {
+    const size_t from = events.size();
     append_json_string(events, data);
+    escape_line_ends(events, from);
     events += R"(,"encoding":"utf-8")";
   } else {
     events += '"';

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,8 @@ namespace isogate::front {
 class EventFramer {
  public:
   explicit EventFramer(bool lines) : lines_(lines) {}
+  // Events have the offset of their first byte, from these on.
+  explicit EventFramer(std::array<uint64_t, 2> offsets) : offsets_(offsets) {}
 
   // Of one add() at most, so that what is kept stays within most_bytes().
   [[nodiscard]] size_t at_a_time() const { return lines_ ? 16384 : 32768; }
@@ -34,10 +37,11 @@ class EventFramer {
   static constexpr size_t kPart = 32768;
 
   bool next_lines(bool error, std::string& events);
-  static void event(bool error, std::string_view data, bool partial, std::string& events);
+  void event(bool error, std::string_view data, bool partial, std::string& events);
 
-  bool lines_, finished_ = false;
-  std::array<std::string, 2> held_;  // stdout, stderr
+  bool lines_ = false, finished_ = false;
+  std::optional<std::array<uint64_t, 2>> offsets_;  // of what is held
+  std::array<std::string, 2> held_;                 // stdout, stderr
 };
 
 }  // namespace isogate::front

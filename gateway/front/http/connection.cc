@@ -17,6 +17,7 @@
 #include "gateway/front/base/names.h"
 #include "gateway/front/http/cors.h"
 #include "gateway/front/http/http_text.h"
+#include "gateway/front/http/websocket_server.h"
 #include "lib/log.h"
 
 namespace isogate::front {
@@ -621,6 +622,19 @@ Task<void> Connection::finish() {
   if (chunked_ && !head_only_) co_await write_raw(asio::const_buffer("0\r\n\r\n", 5));
   if (left_to_write_.value_or(0) > 0) throw ClientGone{};
   finished_ = true;
+}
+
+Task<std::unique_ptr<WebSocket>> Connection::upgrade() {
+  if (!body_is_read() || buffer_.size() > 0)
+    throw invalid_request("the request for a WebSocket has no body, and nothing is sent before its answer");
+  auto made = co_await accept_websocket(socket_, parser_->get(), request_id, [this](bool begins) {
+    deadline_ = begins ? Clock::now() + server_.limits_.write : Clock::time_point::max();
+  });
+  begun_ = finished_ = must_close_ = true;
+  end_.status = 101;
+  end_.answered = Clock::now();
+  if (!made) throw ClientGone{};
+  co_return made;
 }
 
 Task<void> Connection::answer_error(const ApiError& error) {

@@ -5,6 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "gateway/front/base/killer.h"
 #include "gateway/front/base/memory_budget.h"
 #include "gateway/front/http/auth.h"
+#include "gateway/front/http/websocket.h"
 
 namespace isogate::front {
 
@@ -69,6 +71,10 @@ class Exchange {
   // Completes the answer. Left out, the connection closes and the client sees a cut.
   virtual Task<void> finish() = 0;
   [[nodiscard]] virtual bool begun() const = 0;
+
+  // Switches to a WebSocket; nothing else is answered then. Throws ApiError invalid_request when the request
+  // asks for none, and ClientGone.
+  virtual Task<std::unique_ptr<WebSocket>> upgrade() = 0;
 
   // Kills once the client has closed its side, which is looked for from here on. The exchange's, until the
   // request is answered.

@@ -1,0 +1,207 @@
+#include "gateway/front/api/attach.h"
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "gateway/front/api/exec_json.h"
+#include "gateway/front/api/execs.h"
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/sandboxes/select.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::seconds kPingAfter{15};
+constexpr std::chrono::seconds kPassWithin{2};  // what a client that left has sent
+constexpr size_t kPart = 32768;                 // of output, in one message
+constexpr size_t kMostPending = 65536;          // for stdin, before no more is read
+constexpr size_t kMostReason = 120;             // of a close frame
+
+constexpr std::string_view kMessageFields[] = {"type", "signal", "cols", "rows"};
+
+std::string start_text(const LongExec& exec) {
+  std::string text = "{\"event\":\"start\",\"exec_id\":";
+  append_json_string(text, exec.answer().exec_id);
+  append_text(text, "backend", exec.answer().backend);
+  append_text(text, "isolation", isolation_name(exec.answer().isolation));
+  return text + "}";
+}
+
+std::string exit_text(const LongExec& exec) {
+  std::string text = "{\"event\":\"exit\"";
+  append_end(text, exec.answer(), is_truncated(exec));
+  append_refusal(text, exec);
+  return text + "}";
+}
+
+}  // namespace
+
+Attachment::Attachment(std::shared_ptr<LongExec> exec, const Terms& terms)
+    : exec_(std::move(exec)), reader_(exec_, terms.from) {
+  if (!terms.read_only && exec_->input_open()) writer_.emplace(exec_);
+}
+
+// A client that breaks a rule is told so once the output that is on its way was sent.
+Task<void> Attachment::run(const asio::any_io_executor& executor, WebSocket& socket) {
+  socket_ = &socket;
+  asio::co_spawn(executor, take_input(), [this](const std::exception_ptr&) {
+    input_read_ = input_ended_ = true;
+    exec_->changes().notify();
+  });
+  asio::co_spawn(executor, pass_input(), [this](const std::exception_ptr&) {
+    input_passed_ = true;
+    exec_->changes().notify();
+  });
+  bool gone = false;
+  try {
+    co_await send_output();
+  } catch (const ClientGone&) {
+    gone = true;
+  } catch (const ApiError& error) {  // output_dropped: the exec was killed
+    end_input(WebSocket::kPolicy, error.message);
+  }
+  if (gone) {
+    socket_->abort();
+  } else if (fault_) {
+    co_await socket_->close(fault_->first, fault_->second);
+  } else if (!input_ended_) {
+    co_await socket_->close(WebSocket::kNormal, "");
+  }
+  input_ended_ = true;
+  socket_->abort();
+  exec_->changes().notify();
+  const auto done = [this] { return input_read_ && input_passed_; };
+  if (co_await exec_->changes().until(done, kPassWithin)) co_return;
+  abandoned_ = true;
+  if (writer_) writer_->cancel();
+  exec_->changes().notify();
+  co_await exec_->changes().until(done);
+}
+
+void Attachment::end_input(uint16_t code, std::string reason) {
+  reason = printable(reason, kMostReason);
+  fault_.emplace(code, std::string(utf8_prefix(reason, kMostReason)));
+  input_ended_ = true;
+  exec_->changes().notify();
+}
+
+Task<void> Attachment::take_input() {
+  while (!input_ended_) {
+    const std::optional<WebSocket::Message> message = co_await socket_->read();
+    if (!message) co_return;
+    try {
+      if (message->text) {
+        obey(message->bytes);
+      } else if (!writer_) {
+        throw invalid_request("this client may not write to stdin, or it is closed");
+      } else if (!close_after_) {
+        pending_ += message->bytes;
+      }
+    } catch (const ApiError& error) {
+      co_return end_input(error.code == Code::kInvalidRequest ? WebSocket::kBadData : WebSocket::kPolicy,
+                          error.message);
+    }
+    exec_->changes().notify();
+    co_await exec_->changes().until([this] { return pending_.size() < kMostPending || input_ended_; });
+  }
+}
+
+// What the program takes no more is dropped, as a terminal does.
+Task<void> Attachment::pass_input() {
+  while (writer_ && exec_->input_open()) {
+    co_await exec_->changes().until(
+        [this] { return !pending_.empty() || close_after_ || input_ended_ || !exec_->input_open(); });
+    const std::string part = std::exchange(pending_, {});
+    if (part.empty() && !close_after_) co_return;
+    if (abandoned_) co_return;
+    exec_->changes().notify();
+    try {
+      if (!part.empty()) co_await writer_->write(part);
+    } catch (const ApiError&) {
+      co_return;
+    }
+    if (close_after_ && pending_.empty()) co_return writer_->close();
+  }
+}
+
+void Attachment::obey(const std::string& text) {
+  const json message = parse_body(text, kMessageFields);
+  const std::string type = text_field(message, "type").value_or("");
+  if (type == "resize") {
+    const auto [rows, cols] = size_in(message);
+    exec_->resize(rows, cols);
+  } else if (type == "signal") {
+    exec_->send_signal(signal_in(message));
+  } else if (type == "close_stdin") {
+    close_after_ = true;
+  } else {
+    throw invalid_request("`type` must be resize, signal or close_stdin");
+  }
+}
+
+Task<void> Attachment::send_output() {
+  co_await socket_->write(true, start_text(*exec_));
+  while (!input_ended_) {
+    const bool sent_out = co_await send_part(false);
+    const bool sent_error = co_await send_part(true);
+    if (sent_out || sent_error) continue;
+    if (exec_->ended()) co_return co_await socket_->write(true, exit_text(*exec_));
+    const bool came =
+        co_await exec_->changes().until([this] { return reader_.ready() || input_ended_; }, kPingAfter);
+    if (!came) co_await socket_->write(true, R"({"event":"ping"})");
+  }
+}
+
+Task<bool> Attachment::send_part(bool error) {
+  const std::string_view part = reader_.next(error).substr(0, kPart);
+  if (part.empty()) co_return false;
+  std::string message(1, error ? '\2' : '\1');
+  for (int shift = 56; shift >= 0; shift -= 8)
+    message += static_cast<char>((reader_.at(error) >> shift) & 0xFF);
+  message += part;
+  const size_t size = part.size();
+  co_await socket_->write(false, message);
+  reader_.took(error, size);
+  co_return true;
+}
+
+int signal_in(const json& body) {
+  const std::string name = text_field(body, "signal").value_or("");
+  const std::string_view brief = std::string_view(name).substr(name.starts_with("SIG") ? 3 : 0);
+  int number = 0;
+  const auto end = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_number = end.ec == std::errc() && end.ptr == name.data() + name.size();
+  for (int signal = 1; signal < NSIG; ++signal) {
+    const char* known = ::sigabbrev_np(signal);
+    if (is_number ? signal == number : known != nullptr && brief == known) return signal;
+  }
+  throw invalid_request("`signal` must be a name as TERM or SIGTERM, or a number as text: not `" +
+                        printable(name, 40) + "`");
+}
+
+std::pair<uint16_t, uint16_t> size_in(const json& body) {
+  const auto rows = count_field(body, "rows", 1, kMostCells), cols = count_field(body, "cols", 1, kMostCells);
+  if (!rows || !cols) throw invalid_request("give both `rows` and `cols`");
+  return {static_cast<uint16_t>(*rows), static_cast<uint16_t>(*cols)};
+}
+
+bool is_truncated(const LongExec& exec) { return exec.output(false).first() + exec.output(true).first() > 0; }
+
+void append_refusal(std::string& out, const LongExec& exec) {
+  if (!exec.refusal()) return;
+  out += ",\"error\":{\"code\":";
+  append_json_string(out, exec.refusal()->code_text());
+  append_text(out, "message", exec.refusal()->message);
+  out += '}';
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,61 @@
+// A client's WebSocket on one long-lived exec: output from an offset, and its input, signals and size. The
+// front's one thread.
+#pragma once
+
+#include <array>
+#include <boost/asio/any_io_executor.hpp>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "gateway/front/exec/long_exec.h"
+#include "gateway/front/http/websocket.h"
+
+namespace isogate::front {
+
+class Attachment {
+ public:
+  struct Terms {
+    std::array<std::optional<uint64_t>, 2> from;  // offsets of stdout and stderr
+    bool read_only = false;
+  };
+
+  // Throws ApiError: output_dropped, already_attached, invalid_request.
+  Attachment(std::shared_ptr<LongExec> exec, const Terms& terms);
+
+  // Until the exec has ended, or the client leaves. `socket` is borrowed.
+  Task<void> run(const boost::asio::any_io_executor& executor, WebSocket& socket);
+
+ private:
+  Task<void> take_input();
+  Task<void> pass_input();
+  void obey(const std::string& text);
+  Task<void> send_output();
+  Task<bool> send_part(bool error);
+  void end_input(uint16_t code, std::string reason);
+
+  std::shared_ptr<LongExec> exec_;
+  LongExec::Reader reader_;
+  std::optional<LongExec::Writer> writer_;
+  WebSocket* socket_ = nullptr;
+  std::string pending_;                                    // for stdin
+  bool close_after_ = false;                               // close stdin behind it
+  bool input_ended_ = false;                               // nothing of the client is read any more
+  bool input_read_ = false, input_passed_ = false;         // by the two coroutines of it, which have ended
+  bool abandoned_ = false;                                 // nothing of it is passed any more
+  std::optional<std::pair<uint16_t, std::string>> fault_;  // of the client's
+};
+
+// Of a JSON body or message. "TERM", "SIGTERM" or "15". Throws ApiError invalid_request.
+int signal_in(const nlohmann::json& body);
+// Rows and columns.
+std::pair<uint16_t, uint16_t> size_in(const nlohmann::json& body);
+// Whether less of its output is kept than there was.
+bool is_truncated(const LongExec& exec);
+// `,"error":{…}` of one that never ran.
+void append_refusal(std::string& out, const LongExec& exec);
+
+}  // namespace isogate::front

@@ -1,0 +1,34 @@
+// How an exec ended, as JSON: the members that every answer about it shares. The front's one thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "gateway/front/exec/exec.h"
+#include "gateway/front/http/json_answer.h"
+
+namespace isogate::front {
+
+// `,"key":value` behind what is there.
+void append_number(std::string& out, std::string_view key, uint64_t value);
+void append_text(std::string& out, std::string_view key, std::string_view utf8);
+
+// The output that an answer has: less than all of it where it was cut, at its end or at its beginning.
+struct KeptOutput {
+  std::string out, error;
+};
+
+// The members of how it ended, without the braces and the artifacts.
+void append_end(std::string& out, const ExecAnswer& answer, bool truncated);
+// With the artifacts.
+Task<void> write_end(JsonAnswer& to, const ExecAnswer& answer, bool truncated);
+// The object of a whole answer.
+Task<void> write_answer(JsonAnswer& to, const ExecAnswer& answer, const KeptOutput& kept);
+// Error outcome_unknown, with that in its details.
+Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, const KeptOutput& kept);
+
+// A cap may have cut a character: what is left of it goes, so that text stays text.
+void trim_cut_end(std::string& kept);
+void trim_cut_beginning(std::string& kept);
+
+}  // namespace isogate::front

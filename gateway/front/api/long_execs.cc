@@ -1,0 +1,328 @@
+#include "gateway/front/api/long_execs.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "gateway/front/api/attach.h"
+#include "gateway/front/api/exec_json.h"
+#include "gateway/front/api/json_body.h"
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/exec/long_execs.h"
+#include "gateway/front/exec/ndjson.h"
+#include "gateway/front/sandboxes/select.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::seconds kPingAfter{15};
+
+std::chrono::nanoseconds seconds_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+ApiError no_exec() {
+  return {.code = Code::kExecNotFound, .message = "there is no such long-lived exec, or it is forgotten"};
+}
+
+std::shared_ptr<LongExec> exec_of(const App& app, const Exchange& exchange) {
+  auto found = app.long_execs->find(exchange.principal.tenant, exchange.agent_param);
+  if (!found) throw no_exec();
+  return found;
+}
+
+void append_kept(std::string& out, std::string_view key, const Spool& spool) {
+  out.append(",\"").append(key).append("\":{\"first_offset\":").append(std::to_string(spool.first()));
+  append_number(out, "next_offset", spool.next());
+  out += '}';
+}
+
+// What holds while it runs and afterwards, with an open brace.
+void append_state(std::string& out, const LongExec& exec) {
+  out += "{\"exec_id\":";
+  append_json_string(out, exec.answer().exec_id);
+  append_text(out, "agent_id", exec.agent());
+  append_text(out, "state", exec.ended() ? "ended" : "running");
+  append_text(out, "command", exec.command());
+  append_number(out, "started_ms", static_cast<uint64_t>(exec.answer().started_ms));
+  out += exec.pty() ? ",\"pty\":true" : ",\"pty\":false";
+  append_text(out, "stdin", exec.input_open() ? "open" : "closed");
+  append_kept(out, "stdout", exec.output(false));
+  append_kept(out, "stderr", exec.output(true));
+}
+
+Task<void> write_state(JsonAnswer& to, const LongExec& exec) {
+  append_state(to.text, exec);
+  if (exec.ended()) {
+    co_await write_end(to, exec.answer(), is_truncated(exec));
+    append_refusal(to.text, exec);
+  } else {
+    append_text(to.text, "backend", exec.answer().backend);
+    append_text(to.text, "isolation", isolation_name(exec.answer().isolation));
+  }
+  to.text += '}';
+}
+
+Task<void> send_state(Exchange& exchange, const LongExec& exec, unsigned status = 200) {
+  JsonAnswer out(exchange, status);
+  co_await write_state(out, exec);
+  out.text += '\n';
+  co_await out.end();
+}
+
+// As POST /exec answers that waited for all of it.
+Task<void> send_result(Exchange& exchange, const LongExec& exec) {
+  if (exec.refusal()) throw *exec.refusal();
+  exchange.memory.add(2 * (exec.output(false).held() + exec.output(true).held()));
+  KeptOutput kept{exec.output(false).text(), exec.output(true).text()};
+  if (exec.output(false).first() > 0) trim_cut_beginning(kept.out);
+  if (exec.output(true).first() > 0) trim_cut_beginning(kept.error);
+  if (exec.answer().outcome == Outcome::kUnknown)
+    co_return co_await write_unknown(exchange, exec.answer(), kept);
+  JsonAnswer out(exchange);
+  co_await write_answer(out, exec.answer(), kept);
+  out.text += '\n';
+  co_await out.end();
+}
+
+// Of one that the journal knows alone.
+Task<void> send_journaled(App& app, Exchange& exchange) {
+  const auto done = std::make_shared<Event>(app.executor);
+  const auto row = std::make_shared<Result<std::optional<ExecRow>>>(std::optional<ExecRow>());
+  app.state->find_exec(exchange.agent_param, [executor = app.executor, done, row](auto found) {
+    asio::post(executor, [done, row, found = std::move(found)]() mutable {
+      *row = std::move(found);
+      done->set();
+    });
+  });
+  co_await done->wait();
+  if (!*row)
+    throw ApiError{.code = Code::kInternal, .message = "the journal cannot be read: " + row->error().message};
+  if (!**row || (**row)->tenant != exchange.principal.tenant) throw no_exec();
+  const ExecRow& found = ***row;
+  nlohmann::ordered_json body = {{"exec_id", found.exec_id},
+                                 {"agent_id", nullptr},
+                                 {"state", found.ended ? "ended" : "running"},
+                                 {"command", found.command},
+                                 {"started_ms", found.started_ms},
+                                 {"backend", found.backend}};
+  if (const Sandbox* sandbox = app.sandboxes.known(found.sandbox_id))
+    body["agent_id"] = sandbox->row.agent_id;
+  if (const auto& end = found.ended) {
+    body["outcome"] = outcome_name(end->outcome);
+    body["exit_code"] = end->exit_code ? nlohmann::ordered_json(*end->exit_code) : nullptr;
+    body["signal"] = nullptr;
+    if (end->signal != 0) body["signal"] = signal_name(end->signal);
+    body["stdout_bytes"] = end->stdout_bytes;
+    body["stderr_bytes"] = end->stderr_bytes;
+    body["duration_ms"] = end->duration_ms;
+    if (!end->reason.empty()) body["reason"] = end->reason;
+  }
+  co_await send_json(exchange, std::move(body));
+}
+
+double wait_of(const Exchange& exchange) {
+  const auto text = query_parameter(exchange.query, "wait_sec");
+  if (!text) return 0;
+  double wait = -1;
+  const auto end = std::from_chars(text->data(), text->data() + text->size(), wait);
+  if (end.ec != std::errc() || end.ptr != text->data() + text->size() || !(wait >= 0 && wait <= kMostWaitSec))
+    throw invalid_request("`wait_sec` must be 0 to " + std::to_string(kMostWaitSec));
+  return wait;
+}
+
+std::optional<uint64_t> offset_of(const Exchange& exchange, std::string_view name) {
+  const auto text = query_parameter(exchange.query, name);
+  if (!text) return std::nullopt;
+  uint64_t offset = 0;
+  const auto end = std::from_chars(text->data(), text->data() + text->size(), offset);
+  if (text->empty() || end.ec != std::errc() || end.ptr != text->data() + text->size())
+    throw invalid_request("`" + std::string(name) + "` must be a number of bytes");
+  return offset;
+}
+
+std::array<std::optional<uint64_t>, 2> offsets_of(const Exchange& exchange) {
+  return {offset_of(exchange, "stdout_offset"), offset_of(exchange, "stderr_offset")};
+}
+
+Task<void> handle_list(App& app, Exchange& exchange) {
+  const auto agent = query_parameter(exchange.query, "agent_id");
+  JsonAnswer out(exchange);
+  out.text = "{\"execs\":[";
+  bool first = true;
+  for (const auto& exec : app.long_execs->of(exchange.principal.tenant)) {
+    if (agent && exec->agent() != *agent) continue;
+    if (!std::exchange(first, false)) out.text += ',';
+    co_await write_state(out, *exec);
+    co_await out.write_if_much();
+  }
+  out.text += "]}\n";
+  co_await out.end();
+}
+
+Task<void> handle_get(App& app, Exchange& exchange) {
+  const double wait = wait_of(exchange);
+  const auto exec = app.long_execs->find(exchange.principal.tenant, exchange.agent_param);
+  if (!exec) co_return co_await send_journaled(app, exchange);
+  bool gone = false;
+  if (wait > 0) {
+    exchange.watch_client().on_kill([&gone, exec] {
+      gone = true;
+      exec->changes().notify();
+    });
+    co_await exec->changes().until([&] { return exec->ended() || gone; }, seconds_of(wait));
+    exchange.watch_client().on_kill({});
+  }
+  if (gone) throw ClientGone{};
+  co_await send_state(exchange, *exec);
+}
+
+Task<void> handle_kill(App& app, Exchange& exchange) {
+  const auto exec = exec_of(app, exchange);
+  exec->kill();
+  co_await exec->changes().until([&exec] { return exec->ended(); });
+  co_await send_state(exchange, *exec);
+}
+
+// Events to the client: what is there, and with `follow` what comes, up to the end.
+Task<void> handle_output(App& app, Exchange& exchange) {
+  const auto exec = exec_of(app, exchange);
+  const bool follow = query_flag(exchange.query, "follow");
+  LongExec::Reader reader(exec, offsets_of(exchange));
+  EventFramer framer(std::array<uint64_t, 2>{reader.at(false), reader.at(true)});
+  exchange.memory.add(framer.most_bytes());
+  bool gone = false;
+  exchange.watch_client().on_kill([&gone, exec] {
+    gone = true;
+    exec->changes().notify();
+  });
+  Headers headers;
+  headers.emplace_back("X-Accel-Buffering", "no");
+  co_await exchange.begin(200, "application/x-ndjson", std::nullopt, headers);
+  const auto send = [&](bool error) -> Task<void> {
+    for (bool more = true; more;) {
+      std::string events;
+      more = framer.next(error, events);
+      if (!events.empty()) co_await exchange.write(events);
+    }
+  };
+  for (bool more = true; more;) {
+    more = false;
+    for (const bool error : {false, true}) {
+      const std::string_view part = reader.next(error).substr(0, framer.at_a_time());
+      if (part.empty()) continue;
+      const size_t size = part.size();
+      framer.add(error, part);
+      co_await send(error);
+      reader.took(error, size);
+      more = true;
+    }
+    if (more || exec->ended() || !follow) continue;
+    more = true;
+    const bool came = co_await exec->changes().until([&] { return reader.ready() || gone; }, kPingAfter);
+    if (gone) throw ClientGone{};
+    if (!came) co_await exchange.write("{\"event\":\"ping\"}\n");
+  }
+  framer.finish();
+  for (const bool error : {false, true}) co_await send(error);
+  JsonAnswer last(exchange);
+  if (exec->ended()) {
+    last.text += "{\"event\":\"exit\"";
+    co_await write_end(last, exec->answer(), is_truncated(*exec));
+    append_refusal(last.text, *exec);
+    last.text += "}\n";
+  }
+  co_await last.end();
+}
+
+Task<void> handle_stdin(App& app, Exchange& exchange) {
+  const auto exec = exec_of(app, exchange);
+  const bool close = query_flag(exchange.query, "close");
+  LongExec::Writer writer(exec);
+  co_await writer.write_body(exchange);
+  if (close) writer.close();
+  co_await send_json(exchange);
+}
+
+Task<json> read_fields(App& app, Exchange& exchange) {
+  co_return co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
+}
+
+Task<void> handle_signal(App& app, Exchange& exchange) {
+  const auto exec = exec_of(app, exchange);
+  exec->send_signal(signal_in(co_await read_fields(app, exchange)));
+  co_await send_json(exchange);
+}
+
+Task<void> handle_resize(App& app, Exchange& exchange) {
+  const auto exec = exec_of(app, exchange);
+  const auto [rows, cols] = size_in(co_await read_fields(app, exchange));
+  exec->resize(rows, cols);
+  co_await send_json(exchange);
+}
+
+Task<void> handle_attach(App& app, Exchange& exchange) {
+  Attachment attached(exec_of(app, exchange),
+                      {.from = offsets_of(exchange), .read_only = query_flag(exchange.query, "read_only")});
+  auto socket = co_await exchange.upgrade();
+  co_await attached.run(app.executor, *socket);
+}
+
+constexpr std::string_view kListParameters[] = {"agent_id"};
+constexpr std::string_view kGetParameters[] = {"wait_sec"};
+constexpr std::string_view kOutputParameters[] = {"stdout_offset", "stderr_offset", "follow"};
+constexpr std::string_view kStdinParameters[] = {"close"};
+constexpr std::string_view kAttachParameters[] = {"stdout_offset", "stderr_offset", "read_only"};
+constexpr std::string_view kSignalFields[] = {"signal"};
+constexpr std::string_view kResizeFields[] = {"cols", "rows"};
+
+constexpr Route kLongExecRoutes[] = {
+    {"GET", "/execs", "listExecs", handle_list, {}, kListParameters},
+    {"GET", "/execs/{exec_id}", "getExec", handle_get, {}, kGetParameters},
+    {"DELETE", "/execs/{exec_id}", "killExec", handle_kill},
+    {"GET", "/execs/{exec_id}/output", "readExecOutput", handle_output, {}, kOutputParameters},
+    {"POST", "/execs/{exec_id}/stdin", "writeExecStdin", handle_stdin, {}, kStdinParameters},
+    {"POST", "/execs/{exec_id}/signal", "signalExec", handle_signal, kSignalFields},
+    {"POST", "/execs/{exec_id}/resize", "resizeExec", handle_resize, kResizeFields},
+    {"GET", "/execs/{exec_id}/attach", "attachExec", handle_attach, {}, kAttachParameters},
+};
+
+}  // namespace
+
+Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
+  const LongExec::Terms terms{
+      .kept_bytes = parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes),
+      .stdin_open = parsed.stdin_open,
+      .pty = parsed.pty};
+  exchange.memory.hold(0);
+  MemoryShare memory(app.memory, exchange.principal.tenant);
+  memory.hold(parsed.spec.bytes());
+  const auto exec = std::make_shared<LongExec>(app, std::move(parsed.spec), terms, std::move(memory));
+  asio::co_spawn(app.executor, exec->run(), asio::detached);
+  bool gone = false;
+  Killer& client = exchange.watch_client();
+  client.on_kill([&gone, exec] {
+    gone = true;
+    if (!exec->taken()) exec->kill();
+    exec->changes().notify();
+  });
+  co_await exec->changes().until([&] { return exec->taken() || exec->ended(); });
+  if (exec->taken()) app.long_execs->add(exec, seconds_of(app.config.exec.keep_ended_sec));
+  if (parsed.wait_sec > 0)
+    co_await exec->changes().until([&] { return exec->ended() || gone; }, seconds_of(parsed.wait_sec));
+  client.on_kill({});
+  if (gone) throw ClientGone{};
+  if (exec->ended()) co_return co_await send_result(exchange, *exec);
+  co_await send_state(exchange, *exec, 202);
+}
+
+std::span<const Route> long_exec_routes() { return kLongExecRoutes; }
+
+}  // namespace isogate::front

@@ -1,0 +1,132 @@
+// An exec that goes on without its client. The last bytes of its output are kept; any number of readers take
+// them from an offset, and the program waits for those that are there. The front's one thread.
+#pragma once
+
+#include <array>
+#include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "gateway/front/base/changes.h"
+#include "gateway/front/exec/exec.h"
+#include "gateway/front/exec/spool.h"
+#include "gateway/front/http/exchange.h"
+
+namespace isogate::front {
+
+class LongExec final : public Output, public std::enable_shared_from_this<LongExec> {
+ public:
+  struct Terms {
+    size_t kept_bytes = 0;    // of each stream
+    bool stdin_open = false;  // after the bytes that the request has
+    bool pty = false;
+  };
+
+  // `memory` is its own. Throws ApiError when there are no descriptors.
+  LongExec(App& app, ExecSpec spec, Terms terms, MemoryShare memory);
+  ~LongExec() override;
+
+  // From the admission to its end; once. What refuses it is kept as refusal(), nothing is thrown.
+  Task<void> run();
+
+  // The exec_id is known and nothing but the backend can refuse it any more.
+  [[nodiscard]] bool taken() const { return !answer_.exec_id.empty(); }
+  [[nodiscard]] bool ended() const { return ended_; }
+  // Why it never ran, once it has ended.
+  [[nodiscard]] const std::optional<ApiError>& refusal() const { return refusal_; }
+  // Of one that is taken(): whole once it has ended.
+  [[nodiscard]] const ExecAnswer& answer() const { return answer_; }
+  [[nodiscard]] const Spool& output(bool error) const { return error ? error_ : out_; }
+  [[nodiscard]] const std::string& tenant() const { return tenant_; }
+  [[nodiscard]] const std::string& agent() const { return agent_; }
+  [[nodiscard]] const std::string& command() const { return command_; }  // for the journal
+  [[nodiscard]] bool pty() const { return terms_.pty; }
+  [[nodiscard]] bool input_open() const { return input_ && input_->is_open(); }
+
+  // It was taken, has output, has ended, lost its stdin.
+  Changes& changes() { return changes_; }
+
+  // SIGKILL to all that it started.
+  void kill() { killer_.kill(); }
+  // Throw ApiError exec_ended. The signal goes to its process group.
+  void send_signal(int signal);
+  void resize(uint16_t rows, uint16_t cols);
+
+  // Who may write to its stdin: one at a time.
+  class Writer {
+   public:
+    // Throws ApiError: exec_ended, already_attached.
+    explicit Writer(std::shared_ptr<LongExec> to);
+    Writer(const Writer&) = delete;
+    Writer& operator=(const Writer&) = delete;
+    ~Writer();
+    // Returns once the program has room for all of it. Throws ApiError exec_ended.
+    Task<void> write(std::string_view bytes);
+    // The body's bytes. Throws the same, and what the exchange throws.
+    Task<void> write_body(Exchange& exchange);
+    void close();   // no more comes
+    void cancel();  // a write() that waits throws
+
+   private:
+    std::shared_ptr<LongExec> to_;
+    std::shared_ptr<PipeEnd> pipe_;
+  };
+
+  // Reads both streams. Of what it has not taken yet nothing is dropped, unless the exec is killed.
+  class Reader {
+   public:
+    // Without an offset from the oldest byte on. Throws ApiError: output_dropped, and invalid_request for an
+    // offset that is not there yet.
+    Reader(std::shared_ptr<LongExec> of, const std::array<std::optional<uint64_t>, 2>& from);
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    ~Reader();
+    // The next bytes of a stream, and then that they were taken. Throws ApiError output_dropped.
+    [[nodiscard]] std::string_view next(bool error) const;
+    void took(bool error, size_t bytes);
+    [[nodiscard]] uint64_t at(bool error) const { return at_[error ? 1 : 0]; }
+    // Something is there, or nothing comes any more.
+    [[nodiscard]] bool ready() const;
+
+   private:
+    std::shared_ptr<LongExec> of_;
+    std::array<uint64_t, 2> at_{};
+  };
+
+  Task<void> started(const ExecAnswer& so_far) override;
+  Task<void> bytes(bool error, std::string_view data) override;
+  [[nodiscard]] size_t at_a_time() const override { return kAtATime; }
+  [[nodiscard]] bool full(bool) const override { return false; }
+  void killed() override;
+
+ private:
+  static constexpr size_t kAtATime = 32768;
+
+  [[nodiscard]] size_t room(bool error) const;
+  [[nodiscard]] ApiError dropped() const;
+  void end();
+  void control(uint32_t type, uint32_t a, uint32_t b);
+  Task<void> feed_first();
+
+  App& app_;
+  ExecSpec spec_;
+  const Terms terms_;
+  MemoryShare memory_;
+  const std::string tenant_, agent_, command_;
+  Changes changes_;
+  Killer killer_;
+  Spool out_, error_;
+  std::shared_ptr<PipeEnd> input_;  // null: it has no stdin
+  Fd control_;
+  bool writing_ = false;  // a Writer is there
+  bool killed_ = false, ended_ = false;
+  std::optional<ApiError> refusal_;
+  ExecAnswer answer_;
+  std::set<const Reader*> readers_;
+};
+
+}  // namespace isogate::front

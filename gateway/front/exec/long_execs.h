@@ -1,0 +1,51 @@
+// The long-lived execs of this gateway: those that run, and for a while those that have ended. The front's
+// one thread.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gateway/front/base/alarm.h"
+#include "gateway/front/exec/long_exec.h"
+
+namespace isogate::front {
+
+class LongExecs {
+ public:
+  static constexpr size_t kMostEnded = 256;  // of a tenant
+
+  explicit LongExecs(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
+
+  // One that is taken(); until it has ended and `keep` has passed since.
+  void add(std::shared_ptr<LongExec> exec, std::chrono::nanoseconds keep);
+  // Null: the tenant has none of that id.
+  [[nodiscard]] std::shared_ptr<LongExec> find(const std::string& tenant, const std::string& exec_id) const;
+  // In the order of their ids.
+  [[nodiscard]] std::vector<std::shared_ptr<LongExec>> of(const std::string& tenant) const;
+  // SIGTERM to all that run.
+  void ask_all_to_end() const;
+
+ private:
+  struct Kept {
+    std::shared_ptr<LongExec> exec;
+    std::unique_ptr<Alarm> forget;
+  };
+  struct Tenant {
+    std::map<std::string, Kept> execs;
+    std::deque<std::string> ended;  // oldest first
+  };
+  static Task<void> keep_until(LongExecs& execs, std::shared_ptr<LongExec> exec,
+                               std::chrono::nanoseconds keep);
+  void has_ended(const LongExec& exec, std::chrono::nanoseconds keep);
+  void forget(const std::string& tenant, const std::string& exec_id);
+
+  boost::asio::any_io_executor executor_;
+  std::map<std::string, Tenant> tenants_;
+};
+
+}  // namespace isogate::front

@@ -1,0 +1,21 @@
+// The server's side of a WebSocket on a client's connection. Included by connection.cc alone (Beast).
+#pragma once
+
+#include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/message.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "gateway/front/http/client_stream.h"
+#include "gateway/front/http/websocket.h"
+
+namespace isogate::front {
+
+// Answers the handshake. `stream` is borrowed. `writing` is told before (true) and after each write. Null:
+// the client is gone. Throws ApiError invalid_request when the head asks for no WebSocket.
+boost::asio::awaitable<std::unique_ptr<WebSocket>> accept_websocket(
+    ClientStream& stream, const boost::beast::http::request<boost::beast::http::buffer_body>& head,
+    std::string request_id, std::function<void(bool)> writing);
+
+}  // namespace isogate::front
