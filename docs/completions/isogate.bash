@@ -8,7 +8,7 @@ _isogate() {
     [[ "$word" == -- ]] && { COMPREPLY=($(compgen -c -f -- "$current")); return; }
     next="${path:+$path }$word"
     case "$next" in
-      'serve'|'exec'|'read'|'write'|'ls'|'rm'|'sandbox'|'sandbox ls'|'sandbox rm'|'probe'|'plugin'|'plugin describe'|'plugin list'|'config'|'config check'|'config show'|'config schema'|'config docs'|'key'|'key new'|'key hash'|'completion') path="$next" ;;
+      'serve'|'exec'|'shell'|'ps'|'logs'|'attach'|'kill'|'read'|'write'|'ls'|'rm'|'sandbox'|'sandbox ls'|'sandbox rm'|'probe'|'plugin'|'plugin describe'|'plugin list'|'config'|'config check'|'config show'|'config schema'|'config docs'|'key'|'key new'|'key hash'|'completion') path="$next" ;;
     esac
   done
   case "$path $previous" in
@@ -67,6 +67,8 @@ _isogate() {
     'serve --limits-list-max-entries') COMPREPLY=(); return ;;
     'serve --exec-timeout-sec') COMPREPLY=(); return ;;
     'serve --exec-max-timeout-sec') COMPREPLY=(); return ;;
+    'serve --exec-max-background-sec') COMPREPLY=(); return ;;
+    'serve --exec-keep-ended-sec') COMPREPLY=(); return ;;
     'serve --exec-max-output-bytes') COMPREPLY=(); return ;;
     'serve --exec-max-max-output-bytes') COMPREPLY=(); return ;;
     'serve --exec-env') COMPREPLY=(); return ;;
@@ -89,6 +91,38 @@ _isogate() {
     'exec --min-isolation') COMPREPLY=($(compgen -W 'none namespace container vm' -- "$current")); return ;;
     'exec --artifact-dir') COMPREPLY=(); return ;;
     'exec --max-output') COMPREPLY=(); return ;;
+    'shell --url') COMPREPLY=(); return ;;
+    'shell --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'shell --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'shell --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'shell --timeout') COMPREPLY=(); return ;;
+    'shell --env') COMPREPLY=(); return ;;
+    'shell --cwd') COMPREPLY=(); return ;;
+    'shell --user') COMPREPLY=(); return ;;
+    'shell --memory-mb') COMPREPLY=(); return ;;
+    'shell --cpu-percent') COMPREPLY=(); return ;;
+    'shell --max-pids') COMPREPLY=(); return ;;
+    'shell --backend') COMPREPLY=(); return ;;
+    'shell --min-isolation') COMPREPLY=($(compgen -W 'none namespace container vm' -- "$current")); return ;;
+    'ps --url') COMPREPLY=(); return ;;
+    'ps --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'ps --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'ps --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'ps --agent') COMPREPLY=(); return ;;
+    'logs --url') COMPREPLY=(); return ;;
+    'logs --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'logs --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'logs --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'attach --url') COMPREPLY=(); return ;;
+    'attach --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'attach --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'attach --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'kill --url') COMPREPLY=(); return ;;
+    'kill --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'kill --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'kill --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'kill -s') COMPREPLY=(); return ;;
+    'kill --signal') COMPREPLY=(); return ;;
     'read --url') COMPREPLY=(); return ;;
     'read --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'read --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
@@ -139,9 +173,14 @@ _isogate() {
     'plugin list --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
   esac
   case "$path" in
-    '') options='--version -h --help'; plain='serve exec read write ls rm sandbox probe plugin config key completion'; files='' ;;
-    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --backends'; plain=''; files='' ;;
-    'exec') options='-h --help --url --ca-file --state-dir --key-file --json -c --command --agent --timeout --env --cwd --user --stdin --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
+    '') options='--version -h --help'; plain='serve exec shell ps logs attach kill read write ls rm sandbox probe plugin config key completion'; files='' ;;
+    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-background-sec --exec-keep-ended-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --backends'; plain=''; files='' ;;
+    'exec') options='-h --help --url --ca-file --state-dir --key-file --json -c --command --agent --stdin -i --interactive -t --tty -d --background --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
+    'shell') options='-h --help --url --ca-file --state-dir --key-file --rm --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation'; plain=''; files='' ;;
+    'ps') options='-h --help --url --ca-file --state-dir --key-file --json --agent'; plain=''; files='' ;;
+    'logs') options='-h --help --url --ca-file --state-dir --key-file --json -f --follow'; plain=''; files='' ;;
+    'attach') options='-h --help --url --ca-file --state-dir --key-file --read-only'; plain=''; files='' ;;
+    'kill') options='-h --help --url --ca-file --state-dir --key-file --json -s --signal'; plain=''; files='' ;;
     'read') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -o --output --offset --limit'; plain=''; files='' ;;
     'write') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user --append --mode --durable'; plain=''; files=' -f' ;;
     'ls') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -R --recursive -l --long'; plain=''; files='' ;;

@@ -88,6 +88,9 @@ std::string exec_mistake(const ExecOptions& exec, const std::vector<std::string>
   if (!program.empty() && !exec.command.empty())
     return "give either a program after -- or a command line with -c, not both";
   if (exec.lines && !exec.stream) return "--lines needs --stream";
+  if (exec.stream && exec.long_lived()) return "--stream does not go with -d, -i and -t";
+  if (exec.attaches() && exec.read_stdin) return "--stdin does not go with -i and -t, which send it too";
+  if (exec.attaches() && exec.client.json) return "--json does not go with -i and -t";
   return "";
 }
 

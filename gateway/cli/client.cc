@@ -91,8 +91,11 @@ Result<HttpClient> over_socket(const ClientOptions& options) {
 
 const char* advice_for(const std::string& code) {
   static const std::pair<const char*, const char*> kAdvice[] = {
+      {"already_attached", "`isogate attach --read-only ID` shows its output meanwhile."},
       {"backend_unavailable", "`isogate probe` shows each backend and why it is or is not chosen."},
       {"draining", "The gateway is ending; try again when it is back."},
+      {"exec_ended", "`isogate logs ID` shows what it printed."},
+      {"exec_not_found", "`isogate ps` shows which there are."},
       {"is_directory", "`isogate ls PATH` shows what is in it."},
       {"outcome_unknown", "The program may have run, wholly or in part: look before you run it again."},
       {"permission_denied",
@@ -152,6 +155,23 @@ Result<HttpAnswer> call_gateway(const ClientOptions& options, const HttpRequest&
   auto client = find_gateway(options);
   if (!client.ok()) return client.error();
   return client->call(request);
+}
+
+std::optional<HttpAnswer> call_or_report(HttpClient& client, const HttpRequest& request, bool json,
+                                         int& exit_code) {
+  auto answer = client.call(request);
+  if (!answer.ok())
+    exit_code = report(answer.error(), json);
+  else if (!answer->ok())
+    exit_code = report_refusal(*answer, json);
+  else
+    return *answer;
+  return std::nullopt;
+}
+
+int makes_no_sense(const std::exception& error) {
+  complain(std::string("the gateway's answer makes no sense: ") + error.what());
+  return kGateway;
 }
 
 int report(const Error& error, bool json) {

@@ -1,6 +1,7 @@
 // The gateway a command talks to: found, with its key; its refusals reported to a person or a program.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <string>
 
@@ -21,6 +22,13 @@ Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& opti
 
 // One call to the gateway that find_gateway() finds; the answer as it came.
 Result<HttpAnswer> call_gateway(const ClientOptions& options, const HttpRequest& request);
+
+// A call that has to succeed. nullopt: what went wrong is reported, and `exit_code` is set.
+std::optional<HttpAnswer> call_or_report(HttpClient& client, const HttpRequest& request, bool json,
+                                         int& exit_code);
+
+// Reports JSON that is not what the contract says. kGateway.
+int makes_no_sense(const std::exception& error);
 
 // /workspace/files/{agent_id}/{path}, with scope and user.
 std::string raw_target(const FileOptions& options, std::string query);

@@ -52,7 +52,7 @@ CLI::Option* seconds(CLI::Option* option) {
 
 CLI::Option* repeatable(CLI::Option* option) { return option->allow_extra_args(false)->take_all(); }
 
-void add_client(CLI::App* command, ClientOptions& client) {
+void add_endpoint(CLI::App* command, ClientOptions& client) {
   command->add_option("--url", client.url, "The gateway: http(s)://HOST:PORT or unix:/PATH (ISOGATE_URL)")
       ->type_name("URL");
   command
@@ -64,6 +64,10 @@ void add_client(CLI::App* command, ClientOptions& client) {
   command
       ->add_option("--key-file", client.key_file, "File with the API key (else ISOGATE_KEY, else local.key)")
       ->type_name("FILE");
+}
+
+void add_client(CLI::App* command, ClientOptions& client) {
+  add_endpoint(command, client);
   command->add_flag("--json", client.json, "Print the gateway's JSON; errors as an error object");
 }
 
@@ -144,20 +148,23 @@ std::string flag_of(std::string setting) {
   return "--" + setting;
 }
 
-void declare_exec_limits(CLI::App* exec, ExecOptions& options) {
+// Where and as what a program runs, and its limits.
+void add_place(CLI::App* command, ExecOptions& options) {
+  seconds(command->add_option("--timeout", options.timeout_sec, "Seconds until it is killed"));
+  repeatable(command->add_option("--env", options.env, "Add a variable to its environment"))
+      ->type_name("NAME=VALUE");
+  command->add_option("--cwd", options.cwd, "Its directory, relative to the workspace")->type_name("PATH");
+  command->add_option("--user", options.user, "As this user, where the configuration admits it")
+      ->type_name("USER");
   for (size_t row = 0; row < kLimitKindCount; ++row) {
     const LimitKind& kind = kLimitKinds[row];
     if (kind.most_of_exec == 0) continue;
-    count(exec->add_option(flag_of(kind.setting), options.limits[row], kind.brief), kind.unit,
+    count(command->add_option(flag_of(kind.setting), options.limits[row], kind.brief), kind.unit,
           kind.least_of_exec);
   }
-  exec->add_option("--backend", options.backend, "This backend or an error")->type_name("NAME");
-  choice(exec->add_option("--min-isolation", options.min_isolation, "The least isolation to accept"),
+  command->add_option("--backend", options.backend, "This backend or an error")->type_name("NAME");
+  choice(command->add_option("--min-isolation", options.min_isolation, "The least isolation to accept"),
          "none|namespace|container|vm");
-  exec->add_option("--artifact-dir", options.artifact_dir, "Report files that appear below it")
-      ->type_name("PATH");
-  count(exec->add_option("--max-output", options.max_output_bytes, "Bytes kept of stdout, and of stderr"),
-        "BYTES", 0);
 }
 
 void declare_exec(CLI::App& app, Parsed& parsed) {
@@ -167,14 +174,16 @@ void declare_exec(CLI::App& app, Parsed& parsed) {
   exec->add_option("-c,--command", options.command, "A line for the shell, in place of a program")
       ->type_name("COMMAND");
   exec->add_option("--agent", options.agent, "The agent it runs for (default: default)")->type_name("ID");
-  seconds(exec->add_option("--timeout", options.timeout_sec, "Seconds until it is killed"));
-  repeatable(exec->add_option("--env", options.env, "Add a variable to its environment"))
-      ->type_name("NAME=VALUE");
-  exec->add_option("--cwd", options.cwd, "Its directory, relative to the workspace")->type_name("PATH");
-  exec->add_option("--user", options.user, "As this user, where the configuration admits it")
-      ->type_name("USER");
-  exec->add_flag("--stdin", options.read_stdin, "Give it this command's stdin");
-  declare_exec_limits(exec, options);
+  exec->add_flag("--stdin", options.read_stdin, "Give it all of this command's stdin, read before");
+  exec->add_flag("-i,--interactive", options.interactive, "Give it this command's stdin while it runs");
+  exec->add_flag("-t,--tty", options.tty, "Give it a terminal: this one");
+  exec->add_flag("-d,--background", options.background,
+                 "Print its exec id and leave it running; see ps, logs, attach, kill");
+  add_place(exec, options);
+  exec->add_option("--artifact-dir", options.artifact_dir, "Report files that appear below it")
+      ->type_name("PATH");
+  count(exec->add_option("--max-output", options.max_output_bytes, "Bytes kept of stdout, and of stderr"),
+        "BYTES", 0);
   exec->add_flag("--stream", options.stream, "Show output as it comes, without a cap");
   exec->add_flag("--lines", options.lines, "With --stream: whole lines at a time");
   exec->add_option("argv", options.argv, "The program and its arguments, after --")->type_name("ARGV");
@@ -182,6 +191,54 @@ void declare_exec(CLI::App& app, Parsed& parsed) {
       "Ends with the program's exit code; 124 timeout, 137 out of memory, 125 gateway.\n"
       "  isogate exec -- python3 -c 'print(1)'\n  isogate exec -c 'make && ./a.out' --timeout 60");
   exec->callback([&parsed] { parsed.run = [&parsed] { return run_exec(parsed.exec); }; });
+}
+
+void declare_shell(CLI::App& app, Parsed& parsed) {
+  CLI::App* shell = app.add_subcommand("shell", "Open a login shell in a sandbox, on this terminal");
+  ExecOptions& options = parsed.shell.exec;
+  add_endpoint(shell, options.client);
+  shell->add_option("agent", options.agent, "The agent whose sandbox it is (default: default)")
+      ->type_name("AGENT");
+  shell->add_flag("--rm", parsed.shell.remove,
+                  "End the sandbox afterwards, workspace and all; without AGENT it is a new one");
+  add_place(shell, options);
+  shell->footer("Ends with the shell's exit code. `~.` at the beginning of a line detaches.");
+  shell->callback([&parsed] { parsed.run = [&parsed] { return run_shell(parsed.shell); }; });
+}
+
+void add_exec_id(CLI::App* command, LongExecOptions& options) {
+  command->add_option("exec_id", options.exec_id, "The exec, as `ps` names it")
+      ->type_name("EXEC_ID")
+      ->required();
+}
+
+void declare_long_execs(CLI::App& app, Parsed& parsed) {
+  CLI::App* ps = app.add_subcommand("ps", "List long-lived execs, running and lately ended");
+  add_client(ps, parsed.ps.client);
+  ps->add_option("--agent", parsed.ps.agent, "Only those of this agent")->type_name("ID");
+  ps->callback([&parsed] { parsed.run = [&parsed] { return run_ps(parsed.ps); }; });
+
+  CLI::App* logs = app.add_subcommand("logs", "Print the kept output of a long-lived exec");
+  add_client(logs, parsed.logs.client);
+  logs->add_flag("-f,--follow", parsed.logs.follow, "Go on until it has ended");
+  add_exec_id(logs, parsed.logs);
+  logs->callback([&parsed] { parsed.run = [&parsed] { return run_logs(parsed.logs); }; });
+
+  CLI::App* attach = app.add_subcommand("attach", "Connect to a long-lived exec: output, stdin, terminal");
+  add_endpoint(attach, parsed.attach.client);
+  attach->add_flag("--read-only", parsed.attach.read_only, "Only its output, beside another client");
+  add_exec_id(attach, parsed.attach);
+  attach->footer(
+      "Ends with the program's exit code. Ctrl-C goes to the program, a second one kills it; Ctrl-\\ "
+      "detaches.\nOn a terminal all keys go to the program; `~.` at the beginning of a line detaches.");
+  attach->callback([&parsed] { parsed.run = [&parsed] { return run_attach(parsed.attach); }; });
+
+  CLI::App* kill = app.add_subcommand("kill", "Kill a long-lived exec and all that it started");
+  add_client(kill, parsed.kill.client);
+  kill->add_option("-s,--signal", parsed.kill.signal, "Send its process group this signal instead")
+      ->type_name("SIGNAL");
+  add_exec_id(kill, parsed.kill);
+  kill->callback([&parsed] { parsed.run = [&parsed] { return run_kill(parsed.kill); }; });
 }
 
 void declare_files(CLI::App& app, Parsed& parsed) {
@@ -327,6 +384,8 @@ void declare(CLI::App& app, Parsed& parsed) {
   app.get_formatter()->column_width(32);
   declare_serve(app, parsed);
   declare_exec(app, parsed);
+  declare_shell(app, parsed);
+  declare_long_execs(app, parsed);
   declare_files(app, parsed);
   declare_sandbox(app, parsed);
   declare_probe(app, parsed);
@@ -334,9 +393,10 @@ void declare(CLI::App& app, Parsed& parsed) {
   declare_config(app, parsed);
   declare_key(app, parsed);
   CLI::App* completion = app.add_subcommand("completion", "Print completions for a shell");
-  choice(completion->add_option("shell", parsed.shell, "The shell"), "bash|zsh|fish")->required();
-  completion->callback(
-      [&app, &parsed] { parsed.run = [&app, &parsed] { return show_completion(app, parsed.shell); }; });
+  choice(completion->add_option("shell", parsed.completion_shell, "The shell"), "bash|zsh|fish")->required();
+  completion->callback([&app, &parsed] {
+    parsed.run = [&app, &parsed] { return show_completion(app, parsed.completion_shell); };
+  });
   CLI::App* man = app.add_subcommand("man", "Print the man page")->group("");
   man->callback(
       [&app, &parsed] { parsed.run = [&app] { return print(man_page(command_info(&app))), kDone; }; });

@@ -12,6 +12,11 @@ namespace isogate::cli {
 
 struct Parsed {
   ExecOptions exec;
+  ShellOptions shell;
+  AttachOptions attach;
+  PsOptions ps;
+  LogsOptions logs;
+  KillOptions kill;
   ReadOptions read;
   WriteOptions write;
   ListOptions list;
@@ -21,7 +26,7 @@ struct Parsed {
   PluginOptions plugin;
   ConfigOptions serve, config;
   bool key_json = false;
-  std::string shell;
+  std::string completion_shell;
   std::function<int()> run;  // what was asked for, once the words are parsed
 };
 

@@ -19,7 +19,8 @@ std::string text_of(const Json& object, const char* name) {
 }
 
 bool known_outcome(const std::string& outcome) {
-  for (const char* name : {"exited", "signaled", "timed_out", "killed", "oom_killed", "unknown"})
+  for (const char* name :
+       {"exited", "signaled", "timed_out", "killed", "oom_killed", "unknown", "not_started"})
     if (outcome == name) return true;
   return false;
 }
@@ -34,10 +35,13 @@ Result<ExecEnd> end_of(const Json& object) {
     if (number < 0 || number > 255) return broken("the exit code is " + std::to_string(number));
     end.exit_code = static_cast<int>(number);
   }
-  if (end.outcome == "unknown") end.exit_code.reset();
-  if (end.outcome != "unknown" && !end.exit_code)
-    return broken("the outcome is " + end.outcome + ", the exit code missing");
+  const bool has_none = end.outcome == "unknown" || end.outcome == "not_started";
+  if (has_none) end.exit_code.reset();
+  if (!has_none && !end.exit_code) return broken("the outcome is " + end.outcome + ", the exit code missing");
+  end.signal = text_of(object, "signal");
   end.reason = text_of(object, "reason");
+  if (auto error = object.find("error"); error != object.end() && error->is_object())
+    end.reason = text_of(*error, "message");
   auto cut = object.find("truncated");
   end.truncated = cut != object.end() && cut->is_boolean() && cut->get<bool>();
   auto duration = object.find("duration_ms");
@@ -54,7 +58,17 @@ Result<std::string> bytes_of(const Json& event) {
   return broken("an output event in the encoding `" + encoding + "`");
 }
 
+uint64_t offset_of(const Json& event) {
+  auto offset = event.find("offset");
+  return offset != event.end() && offset->is_number_unsigned() ? offset->get<uint64_t>() : 0;
+}
+
 }  // namespace
+
+std::string ExecEnd::text() const {
+  if (outcome == "exited" && exit_code) return outcome + " " + std::to_string(*exit_code);
+  return outcome == "signaled" && !signal.empty() ? outcome + " " + signal : outcome;
+}
 
 Result<ExecEnd> parse_exec_end(std::string_view json_object) {
   Json object = Json::parse(json_object, nullptr, false);
@@ -91,15 +105,22 @@ Result<void> EventStream::take_line(std::string_view line) {
     if (!bytes.ok()) return bytes.error();
     auto partial = event.find("partial");
     bool is_partial = partial != event.end() && partial->is_boolean() && partial->get<bool>();
+    next_offsets_[kind == "stderr" ? 1 : 0] = offset_of(event) + bytes->size();
     if (handlers_.output) return handlers_.output(kind == "stderr", *bytes, is_partial);
   }
   return {};
 }
 
-Result<ExecEnd> EventStream::finish() {
+Result<std::optional<ExecEnd>> EventStream::pause() {
   if (!pending_.empty()) return broken("it ends inside a line");
-  if (!end_) return broken("it ends without an exit event");
-  return *end_;
+  return end_;
+}
+
+Result<ExecEnd> EventStream::finish() {
+  auto end = pause();
+  if (!end.ok()) return end.error();
+  if (!*end) return broken("it ends without an exit event");
+  return **end;
 }
 
 }  // namespace isogate::cli

@@ -1,6 +1,8 @@
-// The answer of /exec-stream, taken apart: NDJSON events, as they come, however they are cut.
+// The answer of /exec-stream, or of an exec's output, taken apart: NDJSON events, as they come, however they
+// are cut.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,11 +14,14 @@
 namespace isogate::cli {
 
 struct ExecEnd {
-  std::string outcome;           // exited, signaled, timed_out, killed, oom_killed, unknown
-  std::optional<int> exit_code;  // none with `unknown`
+  std::string outcome;           // exited, signaled, timed_out, killed, oom_killed, unknown, not_started
+  std::optional<int> exit_code;  // none with `unknown` and `not_started`
   bool truncated = false;
   std::optional<double> duration_sec;
-  std::string reason;  // of `unknown`; may be empty
+  std::string signal;  // "SIGTERM", of `signaled`
+  std::string reason;  // of `unknown` and `not_started`; may be empty
+
+  [[nodiscard]] std::string text() const;  // "exited 3", "signaled SIGTERM", "killed"
 };
 
 class EventStream {
@@ -33,6 +38,11 @@ class EventStream {
 
   // The stream has ended. ISOGATE_LOST when no exit event came: what became of the program is unknown.
   Result<ExecEnd> finish();
+  // The same of output that may end before its exec does. ISOGATE_LOST inside a line.
+  Result<std::optional<ExecEnd>> pause();
+
+  // The offset behind the last byte that came of a stream, where events have offsets; else 0.
+  [[nodiscard]] uint64_t next_offset(bool of_stderr) const { return next_offsets_[of_stderr ? 1 : 0]; }
 
   static constexpr size_t kMaxLineBytes = 16u << 20;
 
@@ -40,6 +50,7 @@ class EventStream {
   Result<void> take_line(std::string_view line);
   Handlers handlers_;
   std::string pending_;
+  std::array<uint64_t, 2> next_offsets_{};
   std::optional<ExecEnd> end_;
 };
 

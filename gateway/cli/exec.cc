@@ -1,4 +1,5 @@
-// isogate exec
+#include "gateway/cli/exec.h"
+
 #include <unistd.h>
 
 #include <cstdio>
@@ -6,8 +7,8 @@
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
-#include "gateway/cli/event_stream.h"
 #include "gateway/cli/output.h"
+#include "gateway/cli/terminal.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -17,8 +18,8 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxStdinBytes = 64u << 20;
 constexpr double kMarginSec = 120;         // queueing, and the opening of a sandbox
+constexpr int kAccepted = 202;             // it runs on
 constexpr double kLongestExecSec = 86400;  // without --timeout the gateway's own default holds
-constexpr double kStreamSilenceSec = 60;   // a ping comes every 15 s
 
 Result<std::string> read_stdin() {
   std::string all;
@@ -62,6 +63,15 @@ void add_optional(Json& body, const char* name, const std::optional<T>& value) {
   if (value) body[name] = *value;
 }
 
+void add_long_lived(const ExecOptions& options, Json& body) {
+  if (!options.long_lived()) return;
+  body["background"] = true;
+  if (options.interactive) body["stdin_open"] = true;
+  if (!options.tty) return;
+  const TerminalSize size = terminal_size();
+  body["pty"] = {{"cols", size.cols}, {"rows", size.rows}};
+}
+
 Result<std::string> request_body(const ExecOptions& options) {
   Json body = Json::object(), cgroup = Json::object();
   if (options.argv.empty())
@@ -80,6 +90,7 @@ Result<std::string> request_body(const ExecOptions& options) {
     add_optional(cgroup, kLimitKinds[row].setting, options.limits[row]);
   if (!cgroup.empty()) body["cgroup"] = cgroup;
   if (options.lines) body["lines"] = true;
+  add_long_lived(options, body);
   if (auto added = add_env(options, body); !added.ok()) return added.error();
   if (auto added = add_stdin(options, body); !added.ok()) return added.error();
   try {
@@ -99,19 +110,6 @@ void tell_what_ended_it(const ExecEnd& end) {
   if (end.outcome == "timed_out") complain(std::string("timed out") + after);
   if (end.outcome == "oom_killed") complain(std::string("out of memory, and killed") + after);
   if (end.outcome == "killed") complain(std::string("ended by the gateway") + after);
-}
-
-int end_with(const ExecEnd& end, bool json) {
-  if (!json) tell_what_ended_it(end);
-  if (end.truncated && !json) {
-    complain("the output was cut: it is longer than the cap");
-    advise("Raise --max-output, or use --stream, which has no cap.");
-  }
-  if (end.exit_code) return *end.exit_code;
-  complain((end.reason.empty() ? "contact was lost" : end.reason) +
-           ": what became of the program is not known");
-  advise("It may have run, wholly or in part: look before you run it again.");
-  return kGateway;
 }
 
 Result<void> show_output(const Json& answer, const char* name, int fd) {
@@ -148,18 +146,34 @@ int refused(const HttpAnswer& answer, bool json) {
   return kGateway;
 }
 
-int run_whole(const ExecOptions& options, HttpClient& client, const HttpRequest& request) {
-  bool json = options.client.json;
-  auto answer = client.call(request);
-  if (!answer.ok()) return failed(answer.error(), json);
-  if (!answer->ok()) return refused(*answer, json);
-  Json body = Json::parse(answer->body, nullptr, false);
-  auto end = parse_exec_end(answer->body);
+Result<HttpRequest> exec_request(const ExecOptions& options) {
+  auto body = request_body(options);
+  if (!body.ok()) return body.error();
+  HttpRequest request;
+  request.method = "POST";
+  request.target = options.stream ? "/exec-stream" : "/exec";
+  request.content_type = "application/json";
+  request.body = *body;
+  request.wait_sec = kMarginSec + (options.long_lived() ? 0 : options.timeout_sec.value_or(kLongestExecSec));
+  return request;
+}
+
+// A result with the output.
+int show_result(const HttpAnswer& answer, bool json) {
+  Json body = Json::parse(answer.body, nullptr, false);
+  auto end = parse_exec_end(answer.body);
   if (!end.ok()) return failed(end.error(), json);
-  auto shown = json ? write_all(1, answer->body.back() == '\n' ? answer->body : answer->body + "\n")
-                    : show_outputs(body);
+  auto shown =
+      json ? write_all(1, answer.body.back() == '\n' ? answer.body : answer.body + "\n") : show_outputs(body);
   if (!shown.ok()) return failed(shown.error(), json);
   return end_with(*end, json);
+}
+
+int run_whole(const ExecOptions& options, HttpClient& client, const HttpRequest& request) {
+  auto answer = client.call(request);
+  if (!answer.ok()) return failed(answer.error(), options.client.json);
+  if (!answer->ok()) return refused(*answer, options.client.json);
+  return show_result(*answer, options.client.json);
 }
 
 int run_stream(const ExecOptions& options, HttpClient& client, HttpRequest request) {
@@ -182,21 +196,72 @@ int run_stream(const ExecOptions& options, HttpClient& client, HttpRequest reque
   return end_with(*end, json);
 }
 
+// The id of an exec that was started; empty, with the answer reported: there is none.
+std::string id_of(const HttpAnswer& answer, bool json) {
+  Json state = Json::parse(answer.body, nullptr, false);
+  if (state.is_object() && state.contains("exec_id") && state["exec_id"].is_string())
+    return state["exec_id"].get<std::string>();
+  failed(Error{ISOGATE_LOST, 0, "the gateway's answer has no exec_id"}, json);
+  return "";
+}
+
+int run_background(const ExecOptions& options, HttpClient& client, const HttpRequest& request) {
+  bool json = options.client.json;
+  auto answer = client.call(request);
+  if (!answer.ok()) return failed(answer.error(), json);
+  if (!answer->ok()) return refused(*answer, json);
+  const std::string id = id_of(*answer, json);
+  if (id.empty()) return kGateway;
+  print(json ? answer->body : id + "\n");
+  return kDone;
+}
+
 }  // namespace
+
+int end_with(const ExecEnd& end, bool json) {
+  if (!json) tell_what_ended_it(end);
+  if (end.truncated && !json) {
+    complain("the output was cut: it is longer than the cap");
+    advise("Raise --max-output, or use --stream, which has no cap.");
+  }
+  if (end.exit_code) return *end.exit_code;
+  if (end.outcome == "not_started") {
+    complain("the program was not started: " + (end.reason.empty() ? "no reason is given" : end.reason));
+    return kGateway;
+  }
+  complain((end.reason.empty() ? "contact was lost" : end.reason) +
+           ": what became of the program is not known");
+  advise("It may have run, wholly or in part: look before you run it again.");
+  return kGateway;
+}
+
+AttachEnd run_attached(const ExecOptions& options) {
+  bool json = options.client.json;
+  if (options.tty && !stdin_is_terminal())
+    return {
+        report(invalid("stdin is no terminal, and the program's terminal needs one: see `exec -i`"), json)};
+  auto request = exec_request(options);
+  if (!request.ok()) return {report(request.error(), json)};
+  auto client = find_gateway(options.client);
+  if (!client.ok()) return {report(client.error(), json)};
+  auto answer = client->call(*request);
+  if (!answer.ok()) return {failed(answer.error(), json)};
+  if (!answer->ok()) return {refused(*answer, json)};
+  if (answer->status != kAccepted) return {show_result(*answer, json), true};
+  const std::string id = id_of(*answer, json);
+  if (id.empty()) return {kGateway};
+  return attach(*client, {.exec_id = id, .pty = options.tty, .is_ours = true});
+}
 
 int run_exec(const ExecOptions& options) {
   end_on_signals();
-  auto body = request_body(options);
-  if (!body.ok()) return report(body.error(), options.client.json);
+  if (options.attaches()) return run_attached(options).exit_code;
+  auto request = exec_request(options);
+  if (!request.ok()) return report(request.error(), options.client.json);
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), options.client.json);
-  HttpRequest request;
-  request.method = "POST";
-  request.target = options.stream ? "/exec-stream" : "/exec";
-  request.content_type = "application/json";
-  request.body = *body;
-  request.wait_sec = options.timeout_sec.value_or(kLongestExecSec) + kMarginSec;
-  return options.stream ? run_stream(options, *client, request) : run_whole(options, *client, request);
+  if (options.background) return run_background(options, *client, *request);
+  return options.stream ? run_stream(options, *client, *request) : run_whole(options, *client, *request);
 }
 
 }  // namespace isogate::cli

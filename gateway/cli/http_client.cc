@@ -79,32 +79,9 @@ std::string one_line(const Poco::Exception& error) {
   return text;
 }
 
-std::string tls_hint(const Endpoint& endpoint, const Poco::Exception& error) {
-  if (!endpoint.tls) return "";
-  std::string text = error.displayText();
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto has = [&text](const char* words) { return text.find(words) != std::string::npos; };
-  if (has("wrong version") || has("packet length") || has("http request"))
-    return "; it seems to speak no TLS: write http://";
-  if (has("certificate required") || has("handshake failure"))
-    return "; it asks for a client certificate, which this program does not have: use its Unix socket, or "
-           "curl";
-  if (has("verif") || has("certificate"))
-    return endpoint.ca_file.empty() ? "; name its certificate authority with --ca-file or ISOGATE_CA_FILE"
-                                    : "; its certificate is not of `" + endpoint.ca_file +
-                                          "`, or for another name than " + endpoint.host;
-  return "";
-}
-
-std::string host_header(const Endpoint& endpoint) {
-  if (!endpoint.unix_path.empty()) return "localhost";
-  bool v6 = endpoint.host.find(':') != std::string::npos;
-  return (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
-}
-
 Poco::Net::HTTPRequest head_of(const HttpRequest& request, const Endpoint& endpoint, const std::string& key) {
   Poco::Net::HTTPRequest head(request.method, request.target, Poco::Net::HTTPMessage::HTTP_1_1);
-  head.set("Host", host_header(endpoint));
+  head.set("Host", endpoint.host_field());
   head.set("User-Agent", "isogate/" ISOGATE_VERSION);
   if (!key.empty()) head.set("Authorization", "Bearer " + key);
   for (const auto& [name, value] : request.headers) head.set(name, value);
@@ -210,7 +187,29 @@ Result<HttpAnswer> read_answer(HTTPClientSession& session, const HttpRequest& re
 }  // namespace
 
 std::string Endpoint::text() const {
-  return unix_path.empty() ? (tls ? "https://" : "http://") + host_header(*this) : "unix:" + unix_path;
+  return unix_path.empty() ? (tls ? "https://" : "http://") + host_field() : "unix:" + unix_path;
+}
+
+std::string Endpoint::host_field() const {
+  if (!unix_path.empty()) return "localhost";
+  bool v6 = host.find(':') != std::string::npos;
+  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+std::string Endpoint::tls_hint(std::string why) const {
+  if (!tls) return "";
+  std::transform(why.begin(), why.end(), why.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto has = [&why](const char* words) { return why.find(words) != std::string::npos; };
+  if (has("wrong version") || has("packet length") || has("http request"))
+    return "; it seems to speak no TLS: write http://";
+  if (has("certificate required") || has("handshake failure"))
+    return "; it asks for a client certificate, which this program does not have: use its Unix socket, or "
+           "curl";
+  if (has("verif") || has("certificate"))
+    return ca_file.empty()
+               ? "; name its certificate authority with --ca-file or ISOGATE_CA_FILE"
+               : "; its certificate is not of `" + ca_file + "`, or for another name than " + host;
+  return "";
 }
 
 bool Endpoint::on_this_machine() const {
@@ -274,7 +273,7 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
   } catch (const Poco::Exception& error) {
     return Error{ISOGATE_UNAVAILABLE, 0,
                  "cannot reach the gateway at " + endpoint_.text() + ": " + one_line(error) +
-                     tls_hint(endpoint_, error)};
+                     endpoint_.tls_hint(error.displayText())};
   }
   try {
     HTTPClientSession session(socket);

@@ -21,6 +21,9 @@ struct Endpoint {
   std::string ca_file;  // PEM; empty: the system's
 
   [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::string host_field() const;  // the header Host
+  [[nodiscard]] std::string tls_hint(
+      std::string why) const;                  // "; <what to do>" about a failed handshake, or ""
   [[nodiscard]] bool on_this_machine() const;  // a Unix socket, localhost, 127.0.0.0/8 or ::1
 };
 
@@ -62,6 +65,7 @@ class HttpClient {
   Result<HttpAnswer> call(const HttpRequest& request, const BodySink& sink = {});
 
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
+  [[nodiscard]] const std::string& key() const { return key_; }  // a secret; empty: none
 
  private:
   Result<HttpAnswer> exchange(const HttpRequest& request, const BodySink& sink);

@@ -69,11 +69,19 @@ isogate \- run agents' commands in a sandbox chosen by probing, failing closed
 .B \-c
 .I command
 .br
+.B isogate shell
+.RI [ options ]
+.RI [ agent ]
+.br
+.B isogate attach\fR|\fBlogs\fR|\fBkill
+.RI [ options ]
+.I exec_id
+.br
 .B isogate read\fR|\fBwrite\fR|\fBls\fR|\fBrm
 .RI [ options ]
 .I path
 .br
-.B isogate probe\fR|\fBplugin\fR|\fBconfig\fR|\fBkey\fR|\fBcompletion
+.B isogate ps\fR|\fBsandbox\fR|\fBprobe\fR|\fBplugin\fR|\fBconfig\fR|\fBkey\fR|\fBcompletion
 .RI [ options ]
 .SH DESCRIPTION
 .B isogate
@@ -99,6 +107,22 @@ in the state directory is used, and sent to this machine only.
 A key is never given in an argument.
 .PP
 Ctrl\-C closes the connection; the gateway then kills what the command had started.
+.PP
+What
+.B isogate exec
+starts with
+.BR \-d ,
+.B \-i
+or
+.B \-t
+is long\-lived: it outlives its connection.
+While a client is attached without a terminal, Ctrl\-C goes to the program, a second one kills it, and Ctrl\-\e
+detaches.
+With a terminal all keys go to the program;
+.B ~.
+at the beginning of a line detaches.
+.B isogate attach
+goes back to it.
 .SH OPTIONS
 )";
 
@@ -121,11 +145,14 @@ No gateway, or no usable answer: the message names which.
 also when the gateway refused, or lost contact with the program, whose outcome is then unknown.
 .TP
 .B 130
-Interrupted.
+Interrupted, or detached by a signal.
 .PP
 Otherwise
-.B isogate exec
-ends with the program's exit code: 128+n for signal n, 124 for a timeout, 137 when it was out of memory,
+.BR "isogate exec" ,
+.B shell
+and
+.B attach
+end with the program's exit code: 128+n for signal n, 124 for a timeout, 137 when it was out of memory,
 126 or 127 when it could not be started.
 .SH ENVIRONMENT
 .TP
@@ -167,6 +194,8 @@ isogate serve \-\-config /etc/isogate/isogate.yaml
 isogate probe
 isogate exec \-\- python3 \-c 'print(6 * 7)'
 isogate exec \-\-agent alice \-\-timeout 60 \-\-stream \-c 'make test'
+isogate exec \-d \-c 'python3 \-m http.server'
+isogate shell \-\-rm
 isogate write data/input.csv input.csv
 isogate read out/report.pdf \-o report.pdf
 isogate key new

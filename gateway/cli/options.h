@@ -33,6 +33,38 @@ struct ExecOptions {
   std::optional<uint64_t> max_output_bytes;
   std::array<std::optional<uint64_t>, kLimitKindCount> limits;  // by row
   bool read_stdin = false, stream = false, lines = false;
+  bool background = false, interactive = false, tty = false;
+
+  [[nodiscard]] bool long_lived() const { return background || interactive || tty; }
+  [[nodiscard]] bool attaches() const { return !background && (interactive || tty); }
+};
+
+struct ShellOptions {
+  ExecOptions exec;
+  bool remove = false;
+};
+
+// Of the commands about long-lived execs.
+struct LongExecOptions {
+  ClientOptions client;
+  std::string exec_id;
+};
+
+struct AttachOptions : LongExecOptions {
+  bool read_only = false;
+};
+
+struct LogsOptions : LongExecOptions {
+  bool follow = false;
+};
+
+struct KillOptions : LongExecOptions {
+  std::string signal;  // empty: all that it started is killed
+};
+
+struct PsOptions {
+  ClientOptions client;
+  std::string agent;
 };
 
 struct FileOptions {
@@ -79,6 +111,11 @@ struct PluginOptions {
 
 int run_serve(const ConfigOptions& options);
 int run_exec(const ExecOptions& options);
+int run_shell(const ShellOptions& options);
+int run_attach(const AttachOptions& options);
+int run_ps(const PsOptions& options);
+int run_logs(const LogsOptions& options);
+int run_kill(const KillOptions& options);
 int run_read(const ReadOptions& options);
 int run_write(const WriteOptions& options);
 int run_list(const ListOptions& options);

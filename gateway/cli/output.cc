@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -56,6 +57,19 @@ Result<std::string> from_base64(std::string_view text) {
   auto bytes = base64_decode(text);
   if (!bytes) return Error{ISOGATE_LOST, 0, "the gateway sent base64 that is none"};
   return std::move(*bytes);
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i + 1 < row.size(); ++i)
+      text += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    text += row.back() + "\n";
+  }
+  print(for_terminal(text));
 }
 
 std::string for_terminal(std::string_view text) {

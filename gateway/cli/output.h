@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/error.h"
 
@@ -16,6 +17,8 @@ void print(std::string_view text);                       // to stdout; ends the 
 void complain(std::string_view message);                 // "isogate: <message>\n" to stderr
 void advise(std::string_view what_to_do);                // "  <line>\n", indented below it
 Result<std::string> from_base64(std::string_view text);  // what a gateway sent; strict, ISOGATE_LOST
+// Columns of equal width; control characters as '?'. The first row has the headings.
+void print_table(const std::vector<std::vector<std::string>>& rows);
 // Control characters as '?', where a terminal would act on them.
 std::string for_terminal(std::string_view text);
 std::string utc_text(int64_t ms);                         // since 1970: "2026-01-02T03:04:05Z"

@@ -18,19 +18,6 @@ constexpr double kOrphansSec = 600;  // each backend's engine is asked in turn
 
 using Row = std::vector<std::string>;
 
-std::string aligned(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const Row& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string text;
-  for (const Row& row : rows) {
-    for (size_t i = 0; i + 1 < row.size(); ++i)
-      text += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
-    text += row.back() + "\n";
-  }
-  return text;
-}
-
 std::string size_text(uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
@@ -62,7 +49,7 @@ int show_sandboxes(const std::string& body) {
                     std::to_string(one.at("running_execs").get<uint64_t>()),
                     disk_text(one.value("disk", Json())), utc_text(one.at("last_used_ms").get<int64_t>()),
                     one.at("sandbox_id")});
-  print(for_terminal(aligned(rows)));
+  print_table(rows);
   return kDone;
 }
 
@@ -80,13 +67,8 @@ int show_orphans(const std::string& body) {
   for (const Json& one : answer.at("orphans"))
     rows.push_back({one.at("backend"), one.at("sandbox_id"), one.at("running").get<bool>() ? "yes" : "no",
                     one.value("agent_id", "-"), one.at("object")});
-  print(for_terminal(aligned(rows)));
+  print_table(rows);
   return whole(answer);
-}
-
-int makes_no_sense(const Json::exception& error) {
-  complain(std::string("the gateway's answer makes no sense: ") + error.what());
-  return kGateway;
 }
 
 std::string target_of(const std::string& name, const SandboxOptions& options) {

@@ -56,7 +56,10 @@ const char* FrameReader::begin_frame() {
     case Opcode::kContinuation:
       begins_ = false;
       return in_message_ ? nullptr : "a frame continues nothing";
+    case Opcode::kText:
     case Opcode::kBinary:
+      text_ = opcode_ == Opcode::kText;
+      if (text_ && !takes_text_) return "a frame is of an unknown kind";
       if (in_message_) return "a message begins within another";
       in_message_ = begins_ = true;
       return nullptr;
@@ -68,6 +71,10 @@ const char* FrameReader::begin_frame() {
     default:
       return "a frame is of an unknown kind";
   }
+}
+
+bool FrameReader::carries_data() const {
+  return opcode_ == Opcode::kText || opcode_ == Opcode::kBinary || opcode_ == Opcode::kContinuation;
 }
 
 FrameReader::Step FrameReader::control(std::string_view in, size_t taken) {
@@ -93,23 +100,28 @@ FrameReader::Step FrameReader::next(std::string_view in) {
         head_[head_size_++] = static_cast<unsigned char>(in[taken++]);
       if (head_size_ < head_needed()) return {.event = Event::kMore, .taken = taken};
       if (const char* why = begin_frame()) return fail(why, taken);
-      if (opcode_ != Opcode::kBinary && opcode_ != Opcode::kContinuation) continue;
+      if (!carries_data()) continue;
       if (left_ == 0 && begins_) {  // a message without a byte, or whose first frame is empty
         begins_ = false;
-        return {.event = Event::kData, .taken = taken, .data = {}, .begins = true};
+        return {.event = Event::kData, .taken = taken, .data = {}, .begins = true, .text = text_};
       }
     }
-    if (opcode_ != Opcode::kBinary && opcode_ != Opcode::kContinuation) return control(in, taken);
+    if (!carries_data()) return control(in, taken);
     if (left_ == 0) {
       in_frame_ = false;
       if (final_) in_message_ = false;
+      if (final_ && text_) return {.event = Event::kTextEnd, .taken = taken};
       continue;
     }
     const size_t size = std::min<uint64_t>(left_, in.size() - taken);
     if (size == 0) return {.event = Event::kMore, .taken = taken};
     const bool begins = begins_;
     begins_ = false;
-    return {.event = Event::kData, .taken = taken, .data = in.substr(taken, size), .begins = begins};
+    return {.event = Event::kData,
+            .taken = taken,
+            .data = in.substr(taken, size),
+            .begins = begins,
+            .text = text_};
   }
 }
 

@@ -11,18 +11,21 @@ namespace isogate::net {
 
 enum class Opcode : uint8_t { kContinuation = 0, kText = 1, kBinary = 2, kClose = 8, kPing = 9, kPong = 10 };
 
-// Takes apart what a server sends. Binary messages come piece by piece as their bytes do, control frames
-// whole.
+// Takes apart what a server sends. Messages come piece by piece as their bytes do, control frames whole. Text
+// messages break the protocol unless `takes_text`.
 class FrameReader {
  public:
   static constexpr uint64_t kFrameMost = uint64_t{64} << 20;
 
-  enum class Event { kMore, kData, kPing, kPong, kClose, kBroken };
+  explicit FrameReader(bool takes_text = false) : takes_text_(takes_text) {}
+
+  enum class Event { kMore, kData, kPing, kPong, kClose, kBroken, kTextEnd };
   struct Step {
     Event event = Event::kMore;
     size_t taken = 0;       // of `in`, before `data`
     std::string_view data;  // kData: into `in`, may be empty; a control frame's payload: valid until next()
     bool begins = false;    // kData: of a message
+    bool text = false;      // kData: of a text message, after whose last byte comes kTextEnd
   };
   // kMore: all of `in` is taken. kData: took() has to follow. After kBroken nothing else does.
   Step next(std::string_view in);
@@ -35,15 +38,18 @@ class FrameReader {
  private:
   [[nodiscard]] size_t head_needed() const;
   const char* begin_frame();
+  [[nodiscard]] bool carries_data() const;
   Step fail(const char* why, size_t taken);
   Step control(std::string_view in, size_t taken);
 
   static constexpr size_t kControlMost = 125;
+  bool takes_text_;
   std::array<unsigned char, 10> head_{};
   size_t head_size_ = 0;
   uint64_t left_ = 0;  // of the frame
   Opcode opcode_ = Opcode::kBinary;
-  bool final_ = false, in_frame_ = false, in_message_ = false, begins_ = false, too_big_ = false;
+  bool final_ = false, in_frame_ = false, in_message_ = false, begins_ = false, too_big_ = false,
+       text_ = false;
   std::array<char, kControlMost> control_{};
   size_t control_size_ = 0;
   const char* why_ = nullptr;

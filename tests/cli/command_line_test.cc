@@ -12,8 +12,8 @@ TEST(CommandLine, VersionAndHelpAreOnStdout) {
   auto help = run_isogate({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_EQ(help.err, "");
-  for (const char* command :
-       {"serve", "exec", "read", "write", "ls", "rm", "probe", "plugin", "config", "key", "completion"})
+  for (const char* command : {"serve", "exec", "shell", "ps", "logs", "attach", "kill", "read", "write", "ls",
+                              "rm", "probe", "plugin", "config", "key", "completion"})
     EXPECT_NE(help.out.find(std::string("\n  ") + command + " "), std::string::npos) << command;
 }
 
@@ -27,6 +27,11 @@ TEST(CommandLine, NothingShowsHelpOnStderr) {
 TEST(CommandLine, EveryCommandHasHelp) {
   const std::vector<std::vector<std::string>> commands = {{"serve"},
                                                           {"exec"},
+                                                          {"shell"},
+                                                          {"ps"},
+                                                          {"logs"},
+                                                          {"attach"},
+                                                          {"kill"},
                                                           {"read"},
                                                           {"write"},
                                                           {"ls"},
@@ -73,6 +78,14 @@ TEST(CommandLine, MistakesAreUsageErrorsThatSayWhatToDo) {
       {{"exec", "--"}, "nothing follows --"},
       {{"exec", "-c", "x", "--", "y"}, "not both"},
       {{"exec", "--lines", "--", "y"}, "--lines needs --stream"},
+      {{"exec", "--stream", "-d", "--", "y"}, "--stream does not go with -d"},
+      {{"exec", "-i", "--stdin", "--", "y"}, "--stdin does not go with -i"},
+      {{"exec", "-it", "--json", "--", "y"}, "--json does not go with -i"},
+      {{"exec", "-d", "ls", "-l"}, "isogate exec [options] -- ls"},
+      {{"shell", "a", "b"}, "b"},
+      {{"logs"}, "exec_id is required"},
+      {{"attach", "--json", "x"}, "--json"},
+      {{"kill", "-s", "TERM"}, "exec_id is required"},
       {{"exec", "--timout", "4", "--", "ls"}, "Did you mean `--timeout`?"},
       {{"exec", "--timeout", "soon", "--", "ls"}, "--timeout"},
       {{"exec", "--memory-mb", "-1", "--", "ls"}, "--memory-mb"},

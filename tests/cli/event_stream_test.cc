@@ -65,6 +65,38 @@ TEST(EventStream, WithoutAnExitEventIsAnError) {
   EXPECT_EQ(seen.out, "hi");
 }
 
+TEST(EventStream, OutputMayEndBeforeItsExec) {
+  Seen seen;
+  EventStream stream = stream_into(seen);
+  ASSERT_TRUE(stream
+                  .feed(R"({"event":"stdout","offset":7,"data":"hi","encoding":"utf-8"})"
+                        "\n")
+                  .ok());
+  EXPECT_EQ(stream.next_offset(false), 9u);
+  EXPECT_EQ(stream.next_offset(true), 0u);
+  auto open = stream.pause();
+  ASSERT_TRUE(open.ok());
+  EXPECT_FALSE(*open);
+  ASSERT_TRUE(stream.feed("{\"event\"").ok());
+  EXPECT_FALSE(stream.pause().ok());
+}
+
+TEST(EventStream, OneThatWasNotStartedHasAReason) {
+  auto end = parse_exec_end(
+      R"({"outcome":"not_started","exit_code":null,"error":{"code":"unsupported","message":"no shell"}})");
+  ASSERT_TRUE(end.ok());
+  EXPECT_FALSE(end->exit_code.has_value());
+  EXPECT_EQ(end->reason, "no shell");
+  EXPECT_EQ(end->text(), "not_started");
+}
+
+TEST(EventStream, AnEndAsText) {
+  EXPECT_EQ(parse_exec_end(R"({"outcome":"exited","exit_code":0})")->text(), "exited 0");
+  EXPECT_EQ(parse_exec_end(R"({"outcome":"signaled","exit_code":143,"signal":"SIGTERM"})")->text(),
+            "signaled SIGTERM");
+  EXPECT_EQ(parse_exec_end(R"({"outcome":"timed_out","exit_code":124,"signal":null})")->text(), "timed_out");
+}
+
 TEST(EventStream, NothingAtAllIsAnError) {
   Seen seen;
   EXPECT_FALSE(stream_into(seen).finish().ok());

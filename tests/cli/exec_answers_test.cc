@@ -25,8 +25,6 @@ Json result(const std::string& outcome, const Json& exit_code) {
           {"truncated", false}};
 }
 
-Json body_of(const std::string& request) { return Json::parse(request.substr(request.find("\r\n\r\n") + 4)); }
-
 std::string stream(const std::string& events) {
   return "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n" + events;
 }

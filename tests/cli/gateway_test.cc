@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tests/cli/terminal.h"
 #include "tests/support/gateway.h"
 #include "tests_dirs.h"
 
@@ -105,6 +106,83 @@ TEST_F(RealGateway, CtrlCKillsWhatRan) {
     runs = run_program({"pgrep", "-f", "^sleep 54321"}).exit_code == 0;
   }
   EXPECT_FALSE(runs);
+}
+
+TEST_F(RealGateway, AnExecInTheBackgroundIsListedReadAndKilled) {
+  auto started = run({"exec", "-d", "--agent", "bg", "-c", "echo one; echo two >&2; exec sleep 300"});
+  ASSERT_EQ(started.exit_code, 0) << started.err;
+  const std::string id = started.out.substr(0, started.out.find('\n'));
+  ASSERT_EQ(id.size(), 32u) << started.out;
+  ProgramResult logs;
+  for (int i = 0; i < 500 && (logs.out.empty() || logs.err.empty()); ++i) logs = run({"logs", id});
+  EXPECT_EQ(logs.out, "one\n");
+  EXPECT_EQ(logs.err, "two\n");
+  EXPECT_EQ(logs.exit_code, 0);
+  auto listed = run({"ps", "--agent", "bg"});
+  EXPECT_NE(listed.out.find("\n" + id + "  bg     running  -"), std::string::npos) << listed.out;
+  EXPECT_EQ(run({"ps", "--agent", "other"}).out.find(id), std::string::npos);
+  EXPECT_EQ(run({"kill", id}).out, "killed\n");
+  EXPECT_NE(run({"ps"}).out.find(id + "  bg     ended  killed"), std::string::npos) << run({"ps"}).out;
+  EXPECT_EQ(run({"logs", "-f", id}).out, "one\n");
+  EXPECT_EQ(run({"attach", id}).exit_code, 137);
+  EXPECT_EQ(run({"kill", std::string(32, '0')}).exit_code, 1);
+}
+
+TEST_F(RealGateway, InteractiveStdinGoesInWhileItRuns) {
+  const std::string input = std::string(1'000'000, 'x') + "\xff\n";
+  auto done = run({"exec", "-i", "-c", "cat; echo end >&2; exit 4"}, input);
+  EXPECT_EQ(done.exit_code, 4) << done.err;
+  EXPECT_EQ(done.out == input, true) << done.out.size();
+  EXPECT_EQ(done.err, "end\n");
+}
+
+TEST_F(RealGateway, AnInterruptReachesAnInteractiveProgram) {
+  ProgramOptions options;
+  options.env = gateway_->client_env();
+  Program program({isogate_binary(), "exec", "-i", "-c",
+                   "trap 'echo got; exit 5' INT; echo up; while :; do sleep 0.1; done"},
+                  options);
+  ASSERT_TRUE(program.wait_for_output("up\n", 20)) << program.result.err;
+  program.signal(SIGINT);
+  ASSERT_TRUE(program.wait(20));
+  EXPECT_EQ(program.result.exit_code, 5);
+  EXPECT_EQ(program.result.out, "up\ngot\n");
+}
+
+TEST_F(RealGateway, AnInteractiveProgramWithoutAReaderEnds) {
+  ProgramOptions options;
+  options.env = gateway_->client_env();
+  auto done = run_program(
+      {"bash", "-c", isogate_binary() + " exec -i --agent piped -- yes | head -1; exit ${PIPESTATUS[0]}"},
+      options);
+  EXPECT_EQ(done.exit_code, 141) << done.err;
+  EXPECT_EQ(done.out, "y\n");
+  std::string listed;
+  for (int i = 0; i < 500 && listed.find("signaled SIGPIPE") == std::string::npos; ++i)
+    listed = run({"ps", "--agent", "piped"}).out;
+  EXPECT_NE(listed.find("signaled SIGPIPE"), std::string::npos) << listed;
+}
+
+TEST_F(RealGateway, AShellIsAnInteractiveOneOnThisTerminal) {
+  std::vector<std::string> command = {"env"};
+  for (const auto& [name, value] : gateway_->client_env()) command.push_back(name + "=" + value);
+  for (const std::string& word : {isogate_binary(), std::string("shell"), std::string("--rm")})
+    command.push_back(word);
+  Terminal terminal(command);
+  terminal.type("stty size; echo $((6 * 7))-$TERM\r");
+  EXPECT_TRUE(terminal.shows("50 200")) << terminal.everything();
+  EXPECT_TRUE(terminal.shows("42-xterm-256color")) << terminal.everything();
+  terminal.resize(90, 30);
+  terminal.type("PS1=a''b; echo c''d; sleep 60\r");
+  EXPECT_TRUE(terminal.shows("cd")) << terminal.everything();
+  terminal.type("\x03");
+  EXPECT_TRUE(terminal.shows("ab")) << terminal.everything();
+  terminal.type("stty size\r");
+  EXPECT_TRUE(terminal.shows("30 90")) << terminal.everything();
+  terminal.type("exit\r");
+  for (int i = 0; i < 500 && run({"sandbox", "ls"}).out.find("shell-") != std::string::npos; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(run({"sandbox", "ls"}).out.find("shell-"), std::string::npos);
 }
 
 TEST_F(RealGateway, FilesGoInAndComeOutUnchanged) {

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <termios.h>
 
@@ -61,6 +62,11 @@ bool Terminal::shows(const std::string& text, double seconds) {
 bool Terminal::echo_is_off() const {
   termios state{};
   return ::tcgetattr(master_.get(), &state) == 0 && (state.c_lflag & ECHO) == 0;
+}
+
+void Terminal::resize(unsigned short cols, unsigned short rows) {
+  winsize size{rows, cols, 0, 0};
+  ::ioctl(master_.get(), TIOCSWINSZ, &size);
 }
 
 }  // namespace isogate::test

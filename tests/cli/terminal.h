@@ -21,6 +21,7 @@ class Terminal {
   [[nodiscard]] const std::string& screen() const { return screen_; }          // since the last success
   [[nodiscard]] const std::string& everything() const { return everything_; }  // from the beginning
   [[nodiscard]] bool echo_is_off() const;
+  void resize(unsigned short cols, unsigned short rows);
 
  private:
   Fd master_;

@@ -1,5 +1,5 @@
-// What an API server sends on an exec's WebSocket: the same bytes come out however they are cut, and nothing
-// is kept by the lengths that they claim. How an exec ended is read from such bytes, too.
+// What a server sends on a WebSocket: the same bytes come out however they are cut, and nothing is kept by
+// the lengths that they claim. How an exec of Kubernetes ended is read from such bytes, too.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -20,8 +20,8 @@ struct Taken {
 };
 
 // `room`: how much of a piece of data is taken at once.
-Taken take_apart(const std::string& bytes, size_t piece, size_t room) {
-  FrameReader reader;
+Taken take_apart(const std::string& bytes, bool takes_text, size_t piece, size_t room) {
+  FrameReader reader(takes_text);
   Taken all;
   for (size_t at = 0; at < bytes.size();) {
     const std::string_view in = std::string_view(bytes).substr(at, piece);
@@ -54,11 +54,16 @@ Taken take_apart(const std::string& bytes, size_t piece, size_t room) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  const Taken whole = take_apart(bytes, std::max<size_t>(size, 1), std::max<size_t>(size, 1));
-  require(take_apart(bytes, 1, 1) == whole);
-  require(take_apart(bytes, 7, 3) == whole);
-  require(take_apart(bytes, std::max<size_t>(size, 1), 1) == whole);
-  for (const std::string& text : {bytes, whole.data}) {
+  const size_t all = std::max<size_t>(size, 1);
+  std::string messages;
+  for (const bool takes_text : {true, false}) {
+    const Taken whole = take_apart(bytes, takes_text, all, all);
+    require(take_apart(bytes, takes_text, 1, 1) == whole);
+    require(take_apart(bytes, takes_text, 7, 3) == whole);
+    require(take_apart(bytes, takes_text, all, 1) == whole);
+    messages = whole.data;
+  }
+  for (const std::string& text : {bytes, messages}) {
     const auto end = isogate::k8s::parse_exec_status(text);
     require(!end || end->how != isogate::k8s::ExecEnd::How::kLost);
   }

@@ -6,8 +6,10 @@ namespace {
 
 class CommandLine : public Tls {
  protected:
-  ProgramResult run(const std::string& host, const std::string& ca_file, std::vector<std::string> arguments) {
+  ProgramResult run(const std::string& host, const std::string& ca_file, std::vector<std::string> arguments,
+                    const std::string& input = "") {
     ProgramOptions options;
+    options.stdin_bytes = input;
     options.env = {{"ISOGATE_URL", "https://" + host + ":" + gateway().port()},
                    {"ISOGATE_KEY", gateway().key()},
                    {"ISOGATE_CA_FILE", ca_file}};
@@ -27,6 +29,18 @@ TEST_F(CommandLine, SpeaksTlsToAGatewayThatProvesItself) {
   EXPECT_TRUE(run("localhost", authority_.certificate(), {"read", "f"}).out == content);
   const auto streamed = run("localhost", authority_.certificate(), {"exec", "--stream", "-c", "seq 3"});
   EXPECT_EQ(streamed.out, "1\n2\n3\n") << streamed.err;
+}
+
+TEST_F(CommandLine, AttachesOverTls) {
+  start();
+  const std::string input = noise(1 << 20, 3);
+  for (const char* host : {"localhost", "127.0.0.1"}) {
+    const auto ran =
+        run(host, authority_.certificate(), {"exec", "-i", "-c", "cat; echo end >&2; exit 3"}, input);
+    EXPECT_EQ(ran.exit_code, 3) << host << ": " << ran.err;
+    EXPECT_TRUE(ran.out == input) << host << ": " << ran.out.size();
+    EXPECT_EQ(ran.err, "end\n") << host;
+  }
 }
 
 TEST_F(CommandLine, TellsNothingToAnUnprovenGateway) {

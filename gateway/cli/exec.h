@@ -1,0 +1,19 @@
+// What the commands share that start an exec.
+#pragma once
+
+#include "gateway/cli/attach.h"
+#include "gateway/cli/event_stream.h"
+#include "gateway/cli/options.h"
+
+namespace isogate::cli {
+
+inline constexpr double kStreamSilenceSec = 60;  // a ping comes every 15 s
+
+// Reports an end that is not the program's own, and output that was cut. The exit code: the program's, or
+// kGateway.
+int end_with(const ExecEnd& end, bool json);
+
+// exec --interactive or --tty: starts it long-lived and attaches to it. A refusal is reported: kGateway.
+AttachEnd run_attached(const ExecOptions& options);
+
+}  // namespace isogate::cli

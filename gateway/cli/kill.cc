@@ -1,0 +1,43 @@
+// isogate kill
+#include <nlohmann/json.hpp>
+
+#include "gateway/cli/cli.h"
+#include "gateway/cli/client.h"
+#include "gateway/cli/event_stream.h"
+#include "gateway/cli/output.h"
+#include "lib/text.h"
+
+namespace isogate::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+HttpRequest kill_request(const KillOptions& options) {
+  HttpRequest request{.method = "DELETE", .target = "/execs/" + percent_encode(options.exec_id)};
+  if (options.signal.empty()) return request;
+  request.method = "POST";
+  request.target += "/signal";
+  request.content_type = "application/json";
+  request.body = Json({{"signal", options.signal}}).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return request;
+}
+
+}  // namespace
+
+int run_kill(const KillOptions& options) {
+  end_on_signals();
+  const bool json = options.client.json;
+  auto client = find_gateway(options.client);
+  if (!client.ok()) return report(client.error(), json);
+  int exit_code = kDone;
+  auto answer = call_or_report(*client, kill_request(options), json, exit_code);
+  if (!answer) return exit_code;
+  if (json) print(answer->body);
+  if (json || !options.signal.empty()) return kDone;
+  auto end = parse_exec_end(answer->body);
+  if (!end.ok()) return report(end.error(), json);
+  print(end->text() + "\n");
+  return kDone;
+}
+
+}  // namespace isogate::cli

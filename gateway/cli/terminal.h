@@ -1,0 +1,48 @@
+// The terminal on stdin. One thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lib/error.h"
+
+namespace isogate::cli {
+
+bool stdin_is_terminal();
+
+struct TerminalSize {
+  int cols = 80, rows = 24;  // characters
+};
+// 80 x 24 where there is no terminal, or one without a size.
+TerminalSize terminal_size();
+
+// Keys reach this process unchanged, and output the screen, from enter() until leave(), the destructor, or a
+// signal by which this process crashes. Other signals that end it are the caller's to catch. One at a time.
+class RawMode {
+ public:
+  RawMode() = default;
+  RawMode(const RawMode&) = delete;
+  RawMode& operator=(const RawMode&) = delete;
+  ~RawMode() { leave(); }
+
+  Result<void> enter();  // once more after the process was stopped, too
+  void leave();
+  [[nodiscard]] bool entered() const { return entered_; }
+
+ private:
+  bool entered_ = false;
+};
+
+// The way out of a session whose keys all go to the program, as in ssh: `~.` at the beginning of a line.
+// `~~` there is one `~`.
+class DetachKeys {
+ public:
+  // What of `typed` goes to the program. Once detached() is true, nothing more does.
+  std::string pass(std::string_view typed);
+  [[nodiscard]] bool detached() const { return detached_; }
+
+ private:
+  bool line_begins_ = true, held_ = false, detached_ = false;
+};
+
+}  // namespace isogate::cli
