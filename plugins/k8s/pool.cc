@@ -1,5 +1,6 @@
 #include "plugins/k8s/pool.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,7 +14,8 @@ namespace {
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr seconds kRenewPool{30}, kTidyAgain{60}, kTidyAfterFailure{10};
+constexpr seconds kRenewPool{30}, kTidyAfterFailure{10};
+constexpr uint64_t kLeastTidySec = 5, kMostTidySec = 60;
 constexpr size_t kAtOnce = 4;  // most of what a pod takes to start is waiting
 
 }  // namespace
@@ -60,7 +62,8 @@ void Pool::tend(const sdk::Call& call) {
   try {
     remove_leftovers(call);
     orphaned_.stop_due(call);
-    next_tidy_ = Clock::now() + kTidyAgain;
+    const uint64_t again = std::clamp(services_.config.orphaned_after_sec, kLeastTidySec, kMostTidySec);
+    next_tidy_ = Clock::now() + seconds(again);
   } catch (const std::exception& error) {
     call.check();
     services_.warn_once(std::string("what other gateways have left stays for now: ") + error.what());

@@ -349,9 +349,11 @@ void SandboxPod::end(const sdk::Call& call) {
   discard(call);
 }
 
-// Held first: nobody begins to use what is about to end.
+// Held first: nobody begins to use what is about to end. What the Lease records belongs to this Lease, whether
+// it was opened here or not.
 void SandboxPod::stop(const sdk::Call& call) {
   for (;;) {
+    parts_.lease_uid = lease_.uid();
     if (lease_.is_others()) busy(lease_.holder());
     lease_.record().users = other_users(call);
     const bool shared = !lease_.record().users.empty();
