@@ -73,5 +73,31 @@ TEST(MemoryBudget, LowerLimitsTakeNothingAwayAndAdmitNothingMore) {
   EXPECT_EQ(budget.held(), 45u);
 }
 
+TEST(MemoryBudget, WhatIsKeptInCaseSomebodyAsksGoesBeforeARequestIsRefused) {
+  MemoryBudget budget;
+  budget.set_limits(100, 60);
+  std::vector<MemoryShare> kept;
+  std::vector<std::string> asked;
+  budget.set_reclaim([&](const std::string& tenant) {
+    asked.push_back(tenant);
+    if (kept.empty()) return false;
+    kept.erase(kept.begin());
+    return true;
+  });
+  for (int i = 0; i < 2; ++i) kept.emplace_back(budget, "a").hold(30);
+  MemoryShare request(budget, "a");
+  request.hold(40);
+  EXPECT_EQ(budget.held(), 40u);
+  EXPECT_EQ(asked, (std::vector<std::string>{"a", "a"}));
+  EXPECT_THROW(request.hold(61), ApiError);
+  EXPECT_EQ(budget.held(), 40u);
+  MemoryShare other(budget, "b");
+  other.hold(60);
+  asked.clear();
+  MemoryShare third(budget, "c");
+  EXPECT_THROW(third.hold(1), ApiError);
+  EXPECT_EQ(asked, std::vector<std::string>{""}) << "of anybody";
+}
+
 }  // namespace
 }  // namespace isogate::front

@@ -27,17 +27,23 @@ MemoryShare& MemoryShare::operator=(MemoryShare&& other) noexcept {
 
 void MemoryShare::hold(uint64_t bytes) {
   if (budget_ == nullptr || bytes == bytes_) return;
-  uint64_t& own = budget_->of_[tenant_];
-  if (bytes > bytes_) {
-    const uint64_t more = bytes - bytes_;
-    if (more > budget_->most_per_tenant_ || own > budget_->most_per_tenant_ - more)
-      throw no_memory("this tenant's requests", budget_->most_per_tenant_);
-    if (more > budget_->most_ || budget_->held_ > budget_->most_ - more)
-      throw no_memory("all requests", budget_->most_);
-  }
-  own += bytes - bytes_;
+  if (bytes > bytes_) make_room(bytes - bytes_);
+  budget_->of_[tenant_] += bytes - bytes_;
   budget_->held_ += bytes - bytes_;
   bytes_ = bytes;
+}
+
+void MemoryShare::make_room(uint64_t more) {
+  const auto lacks = [more](uint64_t held, uint64_t most) { return more > most || held > most - more; };
+  const auto own = [this] {
+    const auto found = budget_->of_.find(tenant_);
+    return found == budget_->of_.end() ? 0 : found->second;
+  };
+  const auto reclaim = [this](const std::string& of) { return budget_->reclaim_ && budget_->reclaim_(of); };
+  while (lacks(own(), budget_->most_per_tenant_))
+    if (!reclaim(tenant_)) throw no_memory("this tenant's requests", budget_->most_per_tenant_);
+  while (lacks(budget_->held_, budget_->most_))
+    if (!reclaim("")) throw no_memory("all requests", budget_->most_);
 }
 
 void MemoryShare::release() noexcept {

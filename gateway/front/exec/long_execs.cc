@@ -11,7 +11,7 @@ namespace isogate::front {
 namespace asio = boost::asio;
 
 void LongExecs::add(std::shared_ptr<LongExec> exec, std::chrono::nanoseconds keep) {
-  tenants_[exec->tenant()].execs[exec->answer().exec_id] = {exec, nullptr};
+  tenants_[exec->tenant()][exec->answer().exec_id] = {exec, nullptr};
   asio::co_spawn(executor_, keep_until(*this, exec, keep), asio::detached);
 }
 
@@ -23,40 +23,48 @@ Task<void> LongExecs::keep_until(LongExecs& execs, std::shared_ptr<LongExec> exe
 
 void LongExecs::has_ended(const LongExec& exec, std::chrono::nanoseconds keep) {
   const std::string tenant = exec.tenant(), id = exec.answer().exec_id;
-  Tenant& mine = tenants_[tenant];
-  Kept& kept = mine.execs[id];
+  Kept& kept = tenants_[tenant][id];
   kept.forget = std::make_unique<Alarm>(executor_);
   kept.forget->set(keep, [this, tenant, id] { forget(tenant, id); });
-  mine.ended.push_back(id);
-  if (mine.ended.size() > kMostEnded) forget(tenant, std::string(mine.ended.front()));
+  ended_.push_back({tenant, id});
+  const auto is_mine = [&](const Ended& each) { return each.tenant == tenant; };
+  if (static_cast<size_t>(std::ranges::count_if(ended_, is_mine)) > kMostEnded) forget_oldest(tenant);
+}
+
+bool LongExecs::forget_oldest(const std::string& tenant) {
+  const auto oldest = std::ranges::find_if(
+      ended_, [&](const Ended& each) { return tenant.empty() || each.tenant == tenant; });
+  if (oldest == ended_.end()) return false;
+  forget(std::string(oldest->tenant), std::string(oldest->exec_id));
+  return true;
 }
 
 // The alarm that calls this is among what goes.
 void LongExecs::forget(const std::string& tenant, const std::string& exec_id) {
   const auto mine = tenants_.find(tenant);
   if (mine == tenants_.end()) return;
-  const auto gone = mine->second.execs.extract(exec_id);
-  std::erase(mine->second.ended, exec_id);
-  if (mine->second.execs.empty()) tenants_.erase(mine);
+  const auto gone = mine->second.extract(exec_id);
+  std::erase_if(ended_, [&](const Ended& each) { return each.exec_id == exec_id; });
+  if (mine->second.empty()) tenants_.erase(mine);
 }
 
 std::shared_ptr<LongExec> LongExecs::find(const std::string& tenant, const std::string& exec_id) const {
   const auto mine = tenants_.find(tenant);
   if (mine == tenants_.end()) return nullptr;
-  const auto found = mine->second.execs.find(exec_id);
-  return found == mine->second.execs.end() ? nullptr : found->second.exec;
+  const auto found = mine->second.find(exec_id);
+  return found == mine->second.end() ? nullptr : found->second.exec;
 }
 
 std::vector<std::shared_ptr<LongExec>> LongExecs::of(const std::string& tenant) const {
   std::vector<std::shared_ptr<LongExec>> all;
   if (const auto mine = tenants_.find(tenant); mine != tenants_.end())
-    for (const auto& each : mine->second.execs) all.push_back(each.second.exec);
+    for (const auto& each : mine->second) all.push_back(each.second.exec);
   return all;
 }
 
 void LongExecs::ask_all_to_end() const {
   for (const auto& tenant : tenants_) {
-    for (const auto& each : tenant.second.execs) {
+    for (const auto& each : tenant.second) {
       try {
         if (!each.second.exec->ended()) each.second.exec->send_signal(SIGTERM);
       } catch (const ApiError&) {  // its control pipe is full: it is killed at the deadline

@@ -27,6 +27,8 @@ class LongExecs {
   [[nodiscard]] std::shared_ptr<LongExec> find(const std::string& tenant, const std::string& exec_id) const;
   // In the order of their ids.
   [[nodiscard]] std::vector<std::shared_ptr<LongExec>> of(const std::string& tenant) const;
+  // Forgets the one that ended first, of all or of one tenant. False: none has ended.
+  bool forget_oldest(const std::string& tenant = {});
   // SIGTERM to all that run.
   void ask_all_to_end() const;
 
@@ -35,17 +37,18 @@ class LongExecs {
     std::shared_ptr<LongExec> exec;
     std::unique_ptr<Alarm> forget;
   };
-  struct Tenant {
-    std::map<std::string, Kept> execs;
-    std::deque<std::string> ended;  // oldest first
+  struct Ended {
+    std::string tenant, exec_id;
   };
+  using Execs = std::map<std::string, Kept>;  // by exec_id
   static Task<void> keep_until(LongExecs& execs, std::shared_ptr<LongExec> exec,
                                std::chrono::nanoseconds keep);
   void has_ended(const LongExec& exec, std::chrono::nanoseconds keep);
   void forget(const std::string& tenant, const std::string& exec_id);
 
   boost::asio::any_io_executor executor_;
-  std::map<std::string, Tenant> tenants_;
+  std::map<std::string, Execs> tenants_;
+  std::deque<Ended> ended_;  // oldest first
 };
 
 }  // namespace isogate::front
