@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import pty
+import resource
 import socket
 import statistics
 import struct
@@ -186,8 +187,10 @@ def main():
     parser.add_argument("--terminals", type=int, default=1000)
     parser.add_argument("--mib", type=int, default=1024)
     options = parser.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # 1,000 terminals need 32,768
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     limits = (
-        "limits: {max_execs: 4096, max_execs_per_sandbox: 1024, max_held_bytes: 4294967296, tenant_share_percent: 100}\n"
+        "limits: {max_execs: 4096, max_execs_per_sandbox: 1024, max_held_bytes: 4294967296, tenant_share_percent: 100, max_connections: 4096}\n"
     )
     gateway = Gateway(os.path.abspath(options.build), limits, options.backend)
     try:

@@ -173,7 +173,7 @@ TEST_F(RealGateway, AShellIsAnInteractiveOneOnThisTerminal) {
   EXPECT_TRUE(terminal.shows("50 200")) << terminal.everything();
   EXPECT_TRUE(terminal.shows("42-xterm-256color")) << terminal.everything();
   terminal.resize(90, 30);
-  terminal.type("PS1=a''b; echo c''d; sleep 60\r");
+  terminal.type("PS1=a''b; (echo c''d; exec sleep 60)\r");
   EXPECT_TRUE(terminal.shows("cd")) << terminal.everything();
   terminal.type("\x03");
   EXPECT_TRUE(terminal.shows("ab")) << terminal.everything();

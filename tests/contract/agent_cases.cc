@@ -2,7 +2,6 @@
 
 // Whose sandbox it is: agents and tenants, and how a request names them.
 namespace isogate::test {
-namespace {
 
 std::string key_of(char c) { return "isg_" + std::string(43, c); }
 
@@ -10,6 +9,8 @@ std::string two_keys() {
   return "keys:\n  - {name: alpha, tenant: alpha, sha256: " + sha256_hex(key_of('A')) +
          "}\n  - {name: beta, tenant: beta, sha256: " + sha256_hex(key_of('B')) + "}\n";
 }
+
+namespace {
 
 void an_agent_may_be_named_in_three_places(World& w) {
   ASSERT_TRUE(succeeded(w.me.write("file", "mine")));

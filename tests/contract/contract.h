@@ -45,6 +45,7 @@ std::span<const Case> exec_cases();
 std::span<const Case> ending_cases();
 std::span<const Case> output_cases();
 std::span<const Case> stream_cases();
+std::span<const Case> long_exec_cases();
 std::span<const Case> limit_cases();
 std::span<const Case> file_cases();
 std::span<const Case> file_path_cases();
@@ -59,7 +60,16 @@ std::span<const Case> operation_cases();
 
 // What a gateway is started with so that this backend may serve; `more` is appended.
 GatewayOptions options_for(const std::string& backend, Starter starter, const std::string& more = {});
+// Lines of yaml: two tenants, alpha with key_of('A') and beta with key_of('B').
+std::string two_keys();
+std::string key_of(char c);
 // What shared_dirs of every world names: prefix `shared`, with `hello` ("shared hello\n") in it.
 const std::string& shared_directory();
+
+// No process has the mark any more: of this host, or, where programs run elsewhere, of the sandbox as its
+// next exec sees it.
+bool nothing_left(World& w, const std::string& mark);
+// Of GET /sandboxes; null: the agent has none.
+Json row_of(const Caller& me);
 
 }  // namespace isogate::test

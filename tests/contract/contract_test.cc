@@ -28,9 +28,9 @@ void PrintTo(const Param& param, std::ostream* to) { *to << param.backend; }
 // With ISOGATE_TEST_CASES=sandbox those alone that another kind of sandbox could break: what the gateway
 // decides by itself is left out.
 std::vector<const Case*> all_cases() {
-  std::vector<std::span<const Case>> groups = {exec_cases(),     ending_cases(), output_cases(),
-                                               stream_cases(),   file_cases(),   file_path_cases(),
-                                               raw_file_cases(), sandbox_cases()};
+  std::vector<std::span<const Case>> groups = {exec_cases(),      ending_cases(),    output_cases(),
+                                               stream_cases(),    long_exec_cases(), file_cases(),
+                                               file_path_cases(), raw_file_cases(),  sandbox_cases()};
   const char* which = std::getenv("ISOGATE_TEST_CASES");
   if (which == nullptr || std::string(which) != "sandbox")
     groups.insert(groups.end(), {limit_cases(), selection_cases(), agent_cases(), access_cases(),

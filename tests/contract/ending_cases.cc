@@ -2,10 +2,7 @@
 
 // How execs end, and that nothing of them is left.
 namespace isogate::test {
-namespace {
 
-// True when no process of this host has the mark any more. Where programs run elsewhere their own /proc is
-// asked, by the next exec.
 bool nothing_left(World& w, const std::string& mark) {
   if (w.shares_processes()) return gone_within(1, mark);
   // Its own shell has the mark in its arguments, and the list of files is made before there is a grep.
@@ -15,6 +12,8 @@ bool nothing_left(World& w, const std::string& mark) {
       mark + " $one 2>/dev/null && exit 0; done; exit 1";
   return eventually(1, [&] { return w.me.run(look).at("exit_code") == 1; });
 }
+
+namespace {
 
 void the_exit_code_is_the_program_s(World& w) {
   for (const int code : {0, 1, 7, 126, 127, 255}) {

@@ -123,11 +123,6 @@ void only_the_three_streams_are_open(World& w) {
             "");
 }
 
-void background_is_said_to_be_unsupported(World& w) {
-  EXPECT_TRUE(refused(w.me.exec("true", {{"background", true}}), 501, "unsupported"));
-  EXPECT_EQ(w.me.run("true", {{"background", false}}).at("exit_code"), 0);
-}
-
 void a_user_that_was_not_admitted_is_refused(World& w) {
   const bool can = w.can("user");
   for (const char* user : {"root", "0", "-1", "4294967295", "nobody", "65534", "../x"}) {
@@ -212,7 +207,6 @@ const Case kExecCases[] = {
     {"stdin_that_nobody_reads_holds_nothing", 2, stdin_that_nobody_reads_holds_nothing},
     {"bad_stdin_is_refused", 9, bad_stdin_is_refused},
     {"only_the_three_streams_are_open", 8, only_the_three_streams_are_open},
-    {"background_is_said_to_be_unsupported", 9, background_is_said_to_be_unsupported},
     {"a_user_that_was_not_admitted_is_refused", 9, a_user_that_was_not_admitted_is_refused},
     {"new_files_of_an_exec_are_its_artifacts", 5, new_files_of_an_exec_are_its_artifacts},
     {"an_artifact_directory_may_appear_during_the_exec", 5, an_artifact_directory_may_appear_during_the_exec},

@@ -39,6 +39,26 @@ void stdout_and_stderr_stay_apart(World& w) {
   EXPECT_EQ(result.at("stderr"), err);
 }
 
+void stderr_is_part_of_stdout_where_that_is_asked_for(World& w) {
+  const Json more{{"merge_stderr", true}};
+  const std::string command = "for i in $(seq 200); do echo out $i; echo err $i >&2; done; exit 3";
+  if (!w.can("merge_stderr")) {
+    EXPECT_TRUE(refused(w.me.exec(command, more), 501, "unsupported"));
+    return;
+  }
+  std::string both;
+  for (int i = 1; i <= 200; ++i) both += "out " + std::to_string(i) + "\nerr " + std::to_string(i) + "\n";
+  const Json result = w.me.run(command, more);
+  EXPECT_EQ(result.at("stdout"), both) << "in the order of the writes";
+  EXPECT_EQ(result.at("stderr"), "");
+  EXPECT_EQ(result.at("stdout_bytes"), both.size());
+  EXPECT_EQ(result.at("stderr_bytes"), 0);
+  EXPECT_EQ(result.at("exit_code"), 3);
+  const auto events = ExecStream(w.me, {{"command", command}, {"merge_stderr", true}}).rest();
+  EXPECT_EQ(data_of(events, "stdout"), both);
+  EXPECT_EQ(data_of(events, "stderr"), "");
+}
+
 void a_cap_cuts_and_counts_and_lets_the_program_finish(World& w) {
   const Json result = w.me.run("head -c 300000 /dev/zero | tr '\\0' a; echo 12345 >&2; exit 6");
   EXPECT_EQ(result.at("stdout").get<std::string>(), std::string(131072, 'a')) << "the default cap";
@@ -98,6 +118,7 @@ const Case kOutputCases[] = {
     {"all_256_bytes_come_as_they_were", 4, all_256_bytes_come_as_they_were},
     {"nothing_is_trimmed_or_split", 4, nothing_is_trimmed_or_split},
     {"stdout_and_stderr_stay_apart", 4, stdout_and_stderr_stay_apart},
+    {"stderr_is_part_of_stdout_where_that_is_asked_for", 4, stderr_is_part_of_stdout_where_that_is_asked_for},
     {"a_cap_cuts_and_counts_and_lets_the_program_finish", 4,
      a_cap_cuts_and_counts_and_lets_the_program_finish},
     {"a_cap_does_not_cut_a_character", 4, a_cap_does_not_cut_a_character},

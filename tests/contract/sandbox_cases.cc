@@ -6,7 +6,6 @@
 
 // Sandboxes over time: listed, ended, found again after the gateway came back.
 namespace isogate::test {
-namespace {
 
 Json row_of(const Caller& me) {
   const Answer answer = me.get("/sandboxes");
@@ -15,6 +14,8 @@ Json row_of(const Caller& me) {
     if (row.at("agent_id") == me.agent()) return row;
   return nullptr;
 }
+
+namespace {
 
 void a_sandbox_is_listed_with_what_runs_in_it(World& w) {
   EXPECT_TRUE(row_of(w.me).is_null()) << "before the first use there is none";

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "gateway/base/openapi.h"
 #include "gateway/config/schema.h"
+#include "tests/eventually.h"
 #include "tests/support/gateway.h"
 #include "tests_dirs.h"
 
@@ -102,7 +104,9 @@ TEST_F(Answers, ExecRefusals) {
   refused("/exec", "{}", 400, "invalid_request");
   refused("/exec", R"({"command":"true","unknown":1})", 400, "invalid_request");
   refused("/exec", R"({"command":"true","timeout_sec":-1})", 400, "invalid_request");
-  refused("/exec", R"({"command":"true","background":true})", 501, "unsupported");
+  refused("/exec", R"({"command":"true","stdin_open":true})", 400, "invalid_request");
+  refused("/exec", R"({"command":"true","background":true,"pty":{"cols":0}})", 400, "invalid_request");
+  refused("/exec-stream", R"({"command":"true","background":true})", 400, "invalid_request");
   refused("/exec", R"({"command":"true","min_isolation":"vm","agent_id":"v"})", 501, "unsupported");
   check("post", "/exec", gateway_->call("POST", "/exec", {{"Content-Type", "text/plain"}}, "{}"), 415);
   check("post", "/exec",
@@ -110,15 +114,18 @@ TEST_F(Answers, ExecRefusals) {
 }
 
 TEST_F(Answers, EveryFieldOfTheDocumentIsTaken) {
-  for (const char* path : {"/exec", "/exec-stream"}) {
-    Json body = {{"argv", {"true"}},      {"agent_id", "f"},
-                 {"timeout_sec", 5},      {"max_output_bytes", 1},
-                 {"env", Json::object()}, {"cwd", "."},
-                 {"stdin", "eA=="},       {"stdin_encoding", "base64"},
-                 {"background", false},   {"min_isolation", "none"},
-                 {"backend", "dev"}};
-    EXPECT_EQ(gateway_->post(path, body.dump()).status, 200) << path;
-  }
+  Json body = {
+      {"argv", {"true"}},        {"agent_id", "f"},  {"timeout_sec", 5},    {"max_output_bytes", 1},
+      {"env", Json::object()},   {"cwd", "."},       {"stdin", "eA=="},     {"stdin_encoding", "base64"},
+      {"min_isolation", "none"}, {"backend", "dev"}, {"merge_stderr", true}};
+  EXPECT_EQ(gateway_->post("/exec-stream", body.dump()).status, 200);
+  body["background"] = false;
+  EXPECT_EQ(gateway_->post("/exec", body.dump()).status, 200);
+  body.erase("background");
+  body["wait_sec"] = 60;
+  body["stdin_open"] = true;
+  body["pty"] = {{"cols", 80}, {"rows", 24}};
+  EXPECT_EQ(gateway_->post("/exec", body.dump()).status, 200);
 }
 
 TEST_F(Answers, ExecStream) {
@@ -134,6 +141,99 @@ TEST_F(Answers, ExecStream) {
   ASSERT_GE(events.size(), 4u);
   EXPECT_EQ(events.front(), "start");
   EXPECT_EQ(events.back(), "exit");
+}
+
+// What /exec answers of a long-lived exec; its exec_id.
+std::string started(Gateway& gateway, const std::string& body) {
+  const HttpResponse answer = gateway.post("/exec", body);
+  EXPECT_EQ(answer.status, 202) << answer.body;
+  return Json::parse(answer.body, nullptr, false).value("exec_id", "");
+}
+
+const std::string kExec = "/execs/{exec_id}";
+
+TEST_F(Answers, LongLivedExecs) {
+  const Json state = post("/exec", R"({"command":"cat; exit 3","background":true,"stdin_open":true})", 202);
+  const std::string path = "/execs/" + state.value("exec_id", "");
+  EXPECT_GE(get("/execs").at("execs").size(), 1u);
+  check("get", kExec, gateway_->get(path + "?wait_sec=0.1"), 200);
+  const Headers bytes{{"Content-Type", "application/octet-stream"}};
+  check("post", kExec + "/stdin", gateway_->call("POST", path + "/stdin?close=true", bytes, "hi\n"), 200);
+  EXPECT_EQ(check("get", kExec, gateway_->get(path + "?wait_sec=60"), 200).at("exit_code"), 3);
+  check("delete", kExec, gateway_->call("DELETE", path), 200);
+  EXPECT_GE(get("/execs").at("execs").size(), 1u);
+}
+
+TEST_F(Answers, LongLivedExecsOutput) {
+  const std::string path =
+      "/execs/" + started(*gateway_, R"({"command":"echo hi; printf '\\377' >&2","background":true})");
+  const HttpResponse answer = gateway_->get(path + "/output?follow=true");
+  check("get", kExec + "/output", answer, 200);
+  std::istringstream lines(answer.body);
+  std::set<std::string> events;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_EQ(fits({{"$ref", "#/components/schemas/ExecEvent"}}, line), "") << line;
+    events.insert(Json::parse(line).at("event").get<std::string>());
+  }
+  for (const char* event : {"stdout", "stderr", "exit"}) EXPECT_EQ(events.count(event), 1u) << event;
+}
+
+TEST_F(Answers, LongLivedExecsControl) {
+  const std::string path =
+      "/execs/" +
+      started(*gateway_, R"({"command":"sleep 100","background":true,"pty":{"cols":100,"rows":30}})");
+  const Headers json{{"Content-Type", "application/json"}};
+  check("post", kExec + "/resize",
+        gateway_->call("POST", path + "/resize", json, R"({"cols":120,"rows":40})"), 200);
+  check("post", kExec + "/signal", gateway_->call("POST", path + "/signal", json, R"({"signal":"WINCH"})"),
+        200);
+  check("post", kExec + "/signal", gateway_->call("POST", path + "/signal", json, R"({"signal":"MUCH"})"),
+        400);
+  check("get", kExec + "/attach", gateway_->get(path + "/attach"), 400);
+  EXPECT_EQ(check("delete", kExec, gateway_->call("DELETE", path), 200).at("outcome"), "killed");
+}
+
+TEST_F(Answers, LongLivedExecsRefusals) {
+  const std::string none = "/execs/" + std::string(32, '0');
+  const Headers json{{"Content-Type", "application/json"}};
+  check("get", kExec, gateway_->get(none), 404);
+  check("delete", kExec, gateway_->call("DELETE", none), 404);
+  check("get", kExec + "/output", gateway_->get(none + "/output"), 404);
+  check("post", kExec + "/stdin", gateway_->call("POST", none + "/stdin"), 404);
+  check("post", kExec + "/signal", gateway_->call("POST", none + "/signal", json, R"({"signal":"TERM"})"),
+        404);
+  check("post", kExec + "/resize", gateway_->call("POST", none + "/resize", json, R"({"cols":9,"rows":9})"),
+        404);
+
+  const std::string path = "/execs/" + started(*gateway_, R"({"command":"seq 1000","background":true,
+                                                              "max_output_bytes":100})");
+  check("get", kExec, gateway_->get(path + "?wait_sec=60"), 200);
+  check("get", kExec + "/output", gateway_->get(path + "/output?stdout_offset=0"), 410);
+  check("post", kExec + "/stdin", gateway_->call("POST", path + "/stdin"), 409);
+  check("post", kExec + "/signal", gateway_->call("POST", path + "/signal", json, R"({"signal":"TERM"})"),
+        409);
+
+  const std::string lost =
+      "/execs/" + started(*gateway_, R"({"command":"true","background":true,"cwd":"absent"})");
+  const Json end = check("get", kExec, gateway_->get(lost + "?wait_sec=60"), 200);
+  EXPECT_EQ(end.value("outcome", ""), "not_started");
+  refused("/exec", R"({"command":"true","wait_sec":60,"cwd":"absent"})", 400, "invalid_request");
+}
+
+// What only the journal has of an exec.
+TEST_F(Answers, LongLivedExecsOfTheJournal) {
+  Gateway own(
+      "allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\nexec: {keep_ended_sec: 0.1}\n");
+  const std::string path =
+      "/execs/" + started(own, R"({"command":"exit 3","background":true,"agent_id":"a"})");
+  HttpResponse answer;
+  ASSERT_TRUE(eventually(30, [&] {
+    answer = own.get(path);
+    return !Json::parse(answer.body, nullptr, false).contains("stdout");
+  })) << answer.body;
+  const Json left = check("get", kExec, answer, 200);
+  EXPECT_EQ(left.value("outcome", ""), "exited");
+  EXPECT_EQ(left.value("exit_code", 0), 3);
 }
 
 TEST_F(Answers, Files) {

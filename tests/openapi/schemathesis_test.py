@@ -30,7 +30,8 @@ def start(build, directory, port):
     with open(config, "w") as out:
         out.write(
             f"listen: ['127.0.0.1:{port}']\nstate_dir: {directory}/state\nplugin_dir: {build}/plugins\n"
-            "allow_unisolated: true\nbackends: [{name: local}]\nexec: {timeout_sec: 1, max_timeout_sec: 1}\n"
+            "allow_unisolated: true\nbackends: [{name: local}]\n"
+            "exec: {timeout_sec: 1, max_timeout_sec: 1, max_background_sec: 1}\n"
         )
     log = open(os.path.join(directory, "log"), "w")
     gateway = subprocess.Popen([f"{build}/bin/isogate", "serve", "--config", config], stderr=log)

@@ -150,29 +150,33 @@ std::string Caller::content(const std::string& path) const {
   return bytes_of(answer.body, "content");
 }
 
-ExecStream::ExecStream(const Caller& caller, Json request, double timeout_sec)
-    : connection(caller.url_, timeout_sec) {
-  std::string body = caller.with_agent(std::move(request)).dump();
+EventStream::EventStream(const Caller& caller, const std::string& method, const std::string& target,
+                         const std::string& body, double timeout_sec)
+    : connection(caller.url(), timeout_sec) {
   Headers headers = caller.headers();
-  headers.emplace_back("Content-Length", std::to_string(body.size()));
-  connection.send_request_head("POST", "/exec-stream", headers);
+  if (!body.empty()) headers.emplace_back("Content-Length", std::to_string(body.size()));
+  connection.send_request_head(method, target, headers);
   connection.send(body);
-  head = connection.read_head("POST");
+  head = connection.read_head(method);
   if (head.status == 200) return;
   for (std::string more = connection.read_some(); !more.empty(); more = connection.read_some())
     head.body += more;
 }
 
-std::optional<Json> ExecStream::next() {
+std::optional<Json> EventStream::next() {
   std::string line = connection.read_line();
   if (line.empty()) return std::nullopt;
   return Json::parse(line);
 }
 
-std::vector<Json> ExecStream::rest() {
+std::vector<Json> EventStream::rest() {
   std::vector<Json> events;
   while (auto event = next()) events.push_back(std::move(*event));
   return events;
+}
+
+ExecStream::ExecStream(const Caller& caller, Json request, double timeout_sec)
+    : EventStream(caller, "POST", "/exec-stream", caller.with_agent(std::move(request)).dump(), timeout_sec) {
 }
 
 std::string bytes_of(const Json& holder, const std::string& field) {

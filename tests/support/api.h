@@ -71,18 +71,27 @@ class Caller {
   std::string url_, key_, agent_;
 };
 
-// POST /exec-stream, event by event.
-class ExecStream {
+// An answer of events, one JSON object a line, taken one by one.
+class EventStream {
  public:
-  // The default is what a sandbox takes to open where the machine is busy.
-  ExecStream(const Caller& caller, Json request, double timeout_sec = 300);
-  ~ExecStream() { connection.close(); }
+  EventStream(const Caller& caller, const std::string& method, const std::string& target,
+              const std::string& body, double timeout_sec);
+  EventStream(const EventStream&) = delete;
+  EventStream& operator=(const EventStream&) = delete;
+  ~EventStream() { connection.close(); }
   [[nodiscard]] int status() const { return head.status; }
   std::optional<Json> next();  // nullopt: the answer is complete
   std::vector<Json> rest();
 
   HttpConnection connection;
   HttpResponse head;  // with the body, where the status is not 200
+};
+
+// POST /exec-stream.
+class ExecStream : public EventStream {
+ public:
+  // The default is what a sandbox takes to open where the machine is busy.
+  ExecStream(const Caller& caller, Json request, double timeout_sec = 300);
 };
 
 // What a result or an event carries as text or base64.

@@ -2,6 +2,7 @@
 
 #include "tests/support/api.h"
 #include "tests/support/processes.h"
+#include "tests/support/websocket.h"
 
 // What browsers, scrapers and guessers meet at the door.
 namespace isogate::test {
@@ -113,6 +114,22 @@ TEST_F(Doors, AnonymousCallersNeedAHostOfThisMachine) {
             200);
   EXPECT_EQ(ask(*gateway, "GET", "/backends", {{"Host", here}, {"Sec-Fetch-Site", "cross-site"}}).status,
             403);
+}
+
+// A browser lets any page open a WebSocket, and says whose it is.
+TEST_F(Doors, AnotherPageOpensNoWebSocket) {
+  const auto gateway = start("anonymous: loopback\ncors: {origins: ['http://localhost:3000']}\n");
+  const Caller me(*gateway, "a");
+  const Answer started = me.exec("cat", {{"background", true}, {"stdin_open", true}});
+  ASSERT_EQ(started.status, 202) << started.text;
+  const std::string path = "/execs/" + started.body.at("exec_id").get<std::string>();
+  for (const Headers& headers : {Headers{{"Origin", "https://evil.example"}}, Headers{{"Origin", "null"}},
+                                 Headers{{"Sec-Fetch-Site", "cross-site"}}}) {
+    const WebSocket socket(gateway->url(), path + "/attach", headers);
+    EXPECT_TRUE(refused(answer_of(socket.answer()), 403, "permission_denied"));
+  }
+  EXPECT_TRUE(WebSocket(gateway->url(), path + "/attach", {{"Origin", "http://localhost:3000"}}).open());
+  EXPECT_TRUE(succeeded(me.call("DELETE", path)));
 }
 
 TEST_F(Doors, WrongKeysAreSlowedAndTheRightOneIsNot) {

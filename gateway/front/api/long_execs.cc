@@ -196,8 +196,10 @@ Task<void> handle_output(App& app, Exchange& exchange) {
   const auto exec = exec_of(app, exchange);
   const bool follow = query_flag(exchange.query, "follow");
   LongExec::Reader reader(exec, offsets_of(exchange));
+  const std::array<uint64_t, 2> there = {exec->output(false).next(), exec->output(true).next()};
   EventFramer framer(std::array<uint64_t, 2>{reader.at(false), reader.at(true)});
   exchange.memory.add(framer.most_bytes());
+  const bool ended = follow || exec->ended();
   bool gone = false;
   exchange.watch_client().on_kill([&gone, exec] {
     gone = true;
@@ -216,7 +218,8 @@ Task<void> handle_output(App& app, Exchange& exchange) {
   for (bool more = true; more;) {
     more = false;
     for (const bool error : {false, true}) {
-      const std::string_view part = reader.next(error).substr(0, framer.at_a_time());
+      const uint64_t left = follow ? SIZE_MAX : there[error ? 1 : 0] - reader.at(error);
+      const std::string_view part = reader.next(error).substr(0, std::min(left, framer.at_a_time()));
       if (part.empty()) continue;
       const size_t size = part.size();
       framer.add(error, part);
@@ -224,7 +227,7 @@ Task<void> handle_output(App& app, Exchange& exchange) {
       reader.took(error, size);
       more = true;
     }
-    if (more || exec->ended() || !follow) continue;
+    if (more || !follow || exec->ended()) continue;
     more = true;
     const bool came = co_await exec->changes().until([&] { return reader.ready() || gone; }, kPingAfter);
     if (gone) throw ClientGone{};
@@ -233,7 +236,7 @@ Task<void> handle_output(App& app, Exchange& exchange) {
   framer.finish();
   for (const bool error : {false, true}) co_await send(error);
   JsonAnswer last(exchange);
-  if (exec->ended()) {
+  if (ended) {
     last.text += "{\"event\":\"exit\"";
     co_await write_end(last, exec->answer(), is_truncated(*exec));
     append_refusal(last.text, *exec);

@@ -131,6 +131,7 @@ Task<void> LongExec::started(const ExecAnswer& so_far) {
 size_t LongExec::room(bool error) const {
   if (killed_) return SIZE_MAX;
   size_t least = SIZE_MAX;
+  if (output(error).most() == 0) return least;  // nothing is kept, for nobody
   for (const Reader* each : readers_) least = std::min(least, output(error).room(each->at(error)));
   return least;
 }
@@ -229,6 +230,7 @@ LongExec::Reader::~Reader() {
 }
 
 std::string_view LongExec::Reader::next(bool error) const {
+  if (of_->output(error).most() == 0) return {};
   if (at(error) < of_->output(error).first()) throw of_->dropped();
   return of_->output(error).from(at(error));
 }
@@ -239,7 +241,10 @@ void LongExec::Reader::took(bool error, size_t bytes) {
 }
 
 bool LongExec::Reader::ready() const {
-  return of_->ended() || at(false) != of_->output(false).next() || at(true) != of_->output(true).next();
+  const auto has = [this](bool error) {
+    return of_->output(error).most() > 0 && at(error) != of_->output(error).next();
+  };
+  return of_->ended() || has(false) || has(true);
 }
 
 }  // namespace isogate::front
