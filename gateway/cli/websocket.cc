@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::chrono::seconds kOpenMost{60};
 constexpr size_t kRefusalMost = 1u << 20;
+constexpr size_t kUnsentMost = 1u << 20;  // stdin is held back long before
 constexpr uint16_t kNormalClosure = 1000;
 
 net::Target target_of(const Endpoint& endpoint) {
@@ -130,6 +131,7 @@ Result<void> WebSocket::take(std::string_view bytes, const Handlers& to) {
         to.text(std::exchange(text_, {}));
         break;
       case Event::kPing:
+        if (unsent() > kUnsentMost) return ended("the gateway sends pings and reads nothing");
         send(net::Opcode::kPong, step.data);
         break;
       case Event::kPong:

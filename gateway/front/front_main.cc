@@ -103,8 +103,9 @@ class Front {
         app_(io_.get_executor(), order_.config, std::move(state), std::move(authenticator), root),
         control_(io_.get_executor(), kControl, hooks()) {
     app_.long_execs = std::make_shared<LongExecs>(io_.get_executor());
-    app_.memory.set_reclaim(
-        [this](const std::string& tenant) { return app_.long_execs->forget_oldest(tenant); });
+    app_.memory.set_reclaim([this](const std::string& tenant, uint64_t bytes) {
+      return app_.long_execs->forget_oldest(tenant, bytes);
+    });
   }
 
   int run() {

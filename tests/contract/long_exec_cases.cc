@@ -778,6 +778,33 @@ void the_program_waits_for_who_is_attached(World& w) {
   EXPECT_TRUE(refused(answer_of(dropped.answer()), 410, "output_dropped"));
 }
 
+void an_exec_that_keeps_no_output_waits_for_no_reader(World& w) {
+  const LongLived exec(w.me,
+                       {{"command", std::string(kUntilGo) + "echo lost; exit 5"}, {"max_output_bytes", 0}});
+  Attached attached(exec);
+  ASSERT_TRUE(succeeded(w.me.write("go", "")));
+  attached.rest();
+  EXPECT_EQ(attached.heard.out, "");
+  const Json end = exec.ended();
+  EXPECT_EQ(end.at("exit_code"), 5);
+  EXPECT_EQ(end.at("stdout_bytes"), 5);
+  EXPECT_EQ(end.at("truncated"), true);
+}
+
+// What fits into the pipe is more than what is kept.
+void an_end_waits_for_no_reader(World& w) {
+  const std::string all = numbers_to(4000);
+  const LongLived exec(w.me,
+                       {{"command", std::string(kUntilGo) + "seq 4000; exit 6"}, {"max_output_bytes", 1000}});
+  Attached stalled(exec);
+  ASSERT_TRUE(succeeded(w.me.write("go", "")));
+  EXPECT_EQ(exec.ended().at("exit_code"), 6) << "while a reader has taken nothing";
+  stalled.control({{"type", "resize"}, {"rows", 10}, {"cols", 10}});
+  stalled.rest();
+  EXPECT_TRUE(stalled.heard.out == all) << stalled.heard.out.size();
+  EXPECT_EQ(stalled.socket.close_code(), 1000);
+}
+
 void who_detaches_leaves_the_program_running(World& w) {
   const LongLived exec(w.me, {{"command", "echo up; " + std::string(kUntilGo) + "read line; echo $line"},
                               {"stdin_open", true}});
@@ -919,6 +946,8 @@ const Case kLongExecCases[] = {
     {"who_attaches_writes_to_stdin", 4, who_attaches_writes_to_stdin},
     {"who_attaches_sends_signals", 3, who_attaches_sends_signals},
     {"the_program_waits_for_who_is_attached", 4, the_program_waits_for_who_is_attached},
+    {"an_exec_that_keeps_no_output_waits_for_no_reader", 4, an_exec_that_keeps_no_output_waits_for_no_reader},
+    {"an_end_waits_for_no_reader", 4, an_end_waits_for_no_reader},
     {"who_detaches_leaves_the_program_running", 3, who_detaches_leaves_the_program_running},
     {"one_client_writes_and_many_read", 0, one_client_writes_and_many_read},
     {"a_long_lived_exec_keeps_its_sandbox_from_being_idle", 5,

@@ -78,9 +78,9 @@ TEST(MemoryBudget, WhatIsKeptInCaseSomebodyAsksGoesBeforeARequestIsRefused) {
   budget.set_limits(100, 60);
   std::vector<MemoryShare> kept;
   std::vector<std::string> asked;
-  budget.set_reclaim([&](const std::string& tenant) {
+  budget.set_reclaim([&](const std::string& tenant, uint64_t bytes) {
     asked.push_back(tenant);
-    if (kept.empty()) return false;
+    if (kept.size() * 30 < bytes) return false;
     kept.erase(kept.begin());
     return true;
   });

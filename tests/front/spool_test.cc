@@ -55,6 +55,19 @@ TEST(Spool, TellsHowMuchFitsBeforeAByteIsDropped) {
   EXPECT_EQ(spool.room(3), 3u);
 }
 
+TEST(Spool, KeepsMoreForAWhile) {
+  Spool spool(4);
+  spool.append("abcd");
+  spool.widen(3);
+  spool.append("efg");
+  EXPECT_EQ(spool.text(), "abcdefg");
+  spool.narrow(4);
+  EXPECT_EQ(spool.text(), "defg");
+  EXPECT_EQ(spool.first(), 3u);
+  spool.append("h");
+  EXPECT_EQ(spool.text(), "efgh");
+}
+
 TEST(Spool, TakesMemoryAsBytesCome) {
   Spool spool(1 << 20);
   EXPECT_EQ(spool.held(), 0u);

@@ -45,12 +45,12 @@ std::string exit_text(const LongExec& exec) {
 
 }  // namespace
 
-Attachment::Attachment(std::shared_ptr<LongExec> exec, const Terms& terms)
-    : exec_(std::move(exec)), reader_(exec_, terms.from) {
+Attachment::Attachment(std::shared_ptr<LongExec> exec, const Terms& terms) : exec_(std::move(exec)) {
+  reader_.emplace(exec_, terms.from);
   if (!terms.read_only && exec_->input_open()) writer_.emplace(exec_);
 }
 
-// A client that breaks a rule is told so once the output that is on its way was sent.
+// Who leaves, or does not answer the goodbye, holds nothing of the exec any more.
 Task<void> Attachment::run(const asio::any_io_executor& executor, WebSocket& socket) {
   socket_ = &socket;
   asio::co_spawn(executor, take_input(), [this](const std::exception_ptr&) {
@@ -64,27 +64,30 @@ Task<void> Attachment::run(const asio::any_io_executor& executor, WebSocket& soc
   bool gone = false;
   try {
     co_await send_output();
-  } catch (const ClientGone&) {
-    gone = true;
   } catch (const ApiError& error) {  // output_dropped: the exec was killed
     end_input(WebSocket::kPolicy, error.message);
+  } catch (...) {
+    gone = true;
   }
-  if (gone) {
-    socket_->abort();
-  } else if (fault_) {
-    co_await socket_->close(fault_->first, fault_->second);
-  } else if (!input_ended_) {
-    co_await socket_->close(WebSocket::kNormal, "");
-  }
-  input_ended_ = true;
+  reader_.reset();
+  co_await release_writer();
+  if (!gone && fault_) co_await socket_->close(fault_->first, fault_->second);
+  if (!gone && !fault_ && !input_read_) co_await socket_->close(WebSocket::kNormal, "");
   socket_->abort();
+  co_await exec_->changes().until([this] { return input_read_; });
+}
+
+// What a client has sent before it left still reaches the program, within a moment.
+Task<void> Attachment::release_writer() {
+  input_ended_ = true;
   exec_->changes().notify();
-  const auto done = [this] { return input_read_ && input_passed_; };
-  if (co_await exec_->changes().until(done, kPassWithin)) co_return;
-  abandoned_ = true;
-  if (writer_) writer_->cancel();
-  exec_->changes().notify();
-  co_await exec_->changes().until(done);
+  const bool passed = co_await exec_->changes().until([this] { return input_passed_; }, kPassWithin);
+  if (!passed) {
+    if (writer_) writer_->cancel();
+    exec_->changes().notify();
+    co_await exec_->changes().until([this] { return input_passed_; });
+  }
+  writer_.reset();
 }
 
 void Attachment::end_input(uint16_t code, std::string reason) {
@@ -101,17 +104,19 @@ Task<void> Attachment::take_input() {
     try {
       if (message->text) {
         obey(message->bytes);
-      } else if (!writer_) {
+      } else if (!writer_ && !exec_->ended()) {
         throw invalid_request("this client may not write to stdin, or it is closed");
-      } else if (!close_after_) {
+      } else if (!close_after_ && !input_passed_) {
         pending_ += message->bytes;
       }
     } catch (const ApiError& error) {
+      if (error.code == Code::kExecEnded) continue;  // its output may still be on the way
       co_return end_input(error.code == Code::kInvalidRequest ? WebSocket::kBadData : WebSocket::kPolicy,
                           error.message);
     }
     exec_->changes().notify();
-    co_await exec_->changes().until([this] { return pending_.size() < kMostPending || input_ended_; });
+    co_await exec_->changes().until(
+        [this] { return pending_.size() < kMostPending || input_passed_ || input_ended_; });
   }
 }
 
@@ -122,7 +127,6 @@ Task<void> Attachment::pass_input() {
         [this] { return !pending_.empty() || close_after_ || input_ended_ || !exec_->input_open(); });
     const std::string part = std::exchange(pending_, {});
     if (part.empty() && !close_after_) co_return;
-    if (abandoned_) co_return;
     exec_->changes().notify();
     try {
       if (!part.empty()) co_await writer_->write(part);
@@ -156,21 +160,21 @@ Task<void> Attachment::send_output() {
     if (sent_out || sent_error) continue;
     if (exec_->ended()) co_return co_await socket_->write(true, exit_text(*exec_));
     const bool came =
-        co_await exec_->changes().until([this] { return reader_.ready() || input_ended_; }, kPingAfter);
+        co_await exec_->changes().until([this] { return reader_->ready() || input_ended_; }, kPingAfter);
     if (!came) co_await socket_->write(true, R"({"event":"ping"})");
   }
 }
 
 Task<bool> Attachment::send_part(bool error) {
-  const std::string_view part = reader_.next(error).substr(0, kPart);
+  const std::string_view part = reader_->next(error).substr(0, kPart);
   if (part.empty()) co_return false;
   std::string message(1, error ? '\2' : '\1');
   for (int shift = 56; shift >= 0; shift -= 8)
-    message += static_cast<char>((reader_.at(error) >> shift) & 0xFF);
+    message += static_cast<char>((reader_->at(error) >> shift) & 0xFF);
   message += part;
   const size_t size = part.size();
   co_await socket_->write(false, message);
-  reader_.took(error, size);
+  reader_->took(error, size);
   co_return true;
 }
 

@@ -26,10 +26,13 @@ class Attachment {
   // Throws ApiError: output_dropped, already_attached, invalid_request.
   Attachment(std::shared_ptr<LongExec> exec, const Terms& terms);
 
+  // Of a message of the client's, in bytes.
+  [[nodiscard]] size_t most_message() const { return writer_ ? 128 * 1024 : 4096; }
   // Until the exec has ended, or the client leaves. `socket` is borrowed.
   Task<void> run(const boost::asio::any_io_executor& executor, WebSocket& socket);
 
  private:
+  Task<void> release_writer();
   Task<void> take_input();
   Task<void> pass_input();
   void obey(const std::string& text);
@@ -38,14 +41,13 @@ class Attachment {
   void end_input(uint16_t code, std::string reason);
 
   std::shared_ptr<LongExec> exec_;
-  LongExec::Reader reader_;
+  std::optional<LongExec::Reader> reader_;
   std::optional<LongExec::Writer> writer_;
   WebSocket* socket_ = nullptr;
   std::string pending_;                                    // for stdin
   bool close_after_ = false;                               // close stdin behind it
   bool input_ended_ = false;                               // nothing of the client is read any more
   bool input_read_ = false, input_passed_ = false;         // by the two coroutines of it, which have ended
-  bool abandoned_ = false;                                 // nothing of it is passed any more
   std::optional<std::pair<uint16_t, std::string>> fault_;  // of the client's
 };
 

@@ -42,16 +42,6 @@ void append_artifact(std::string& out, const std::string& path, uint64_t size) {
   out += '}';
 }
 
-Task<void> write_artifacts(JsonAnswer& out, const ExecAnswer& answer) {
-  out.text += R"(,"artifacts":[)";
-  for (size_t i = 0; i < answer.artifacts.size(); ++i) {
-    if (i > 0) out.text += ',';
-    append_artifact(out.text, answer.artifact_prefix + answer.artifacts[i].name, answer.artifacts[i].size);
-    co_await out.write_if_much();
-  }
-  out.text += ']';
-}
-
 }  // namespace
 
 void append_end(std::string& text, const ExecAnswer& answer, bool truncated) {
@@ -77,6 +67,16 @@ void append_end(std::string& text, const ExecAnswer& answer, bool truncated) {
     text += ",\"isolation\":null";
   }
   if (!answer.message.empty()) append_text(text, "reason", answer.message);
+}
+
+Task<void> write_artifacts(JsonAnswer& out, const ExecAnswer& answer) {
+  out.text += R"(,"artifacts":[)";
+  for (size_t i = 0; i < answer.artifacts.size(); ++i) {
+    if (i > 0) out.text += ',';
+    append_artifact(out.text, answer.artifact_prefix + answer.artifacts[i].name, answer.artifacts[i].size);
+    co_await out.write_if_much();
+  }
+  out.text += ']';
 }
 
 Task<void> write_end(JsonAnswer& out, const ExecAnswer& answer, bool truncated) {

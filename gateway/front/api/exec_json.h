@@ -20,7 +20,9 @@ struct KeptOutput {
 
 // The members of how it ended, without the braces and the artifacts.
 void append_end(std::string& out, const ExecAnswer& answer, bool truncated);
-// With the artifacts.
+// `,"artifacts":[…]`
+Task<void> write_artifacts(JsonAnswer& to, const ExecAnswer& answer);
+// Both.
 Task<void> write_end(JsonAnswer& to, const ExecAnswer& answer, bool truncated);
 // The object of a whole answer.
 Task<void> write_answer(JsonAnswer& to, const ExecAnswer& answer, const KeptOutput& kept);

@@ -44,8 +44,8 @@ void append_kept(std::string& out, std::string_view key, const Spool& spool) {
   out += '}';
 }
 
-// What holds while it runs and afterwards, with an open brace.
-void append_state(std::string& out, const LongExec& exec) {
+// What holds while it runs and afterwards.
+void append_begin(std::string& out, const LongExec& exec) {
   out += "{\"exec_id\":";
   append_json_string(out, exec.answer().exec_id);
   append_text(out, "agent_id", exec.agent());
@@ -58,29 +58,28 @@ void append_state(std::string& out, const LongExec& exec) {
   append_kept(out, "stderr", exec.output(true));
 }
 
-Task<void> write_state(JsonAnswer& to, const LongExec& exec) {
-  append_state(to.text, exec);
+void append_state(std::string& text, const LongExec& exec) {
+  append_begin(text, exec);
   if (exec.ended()) {
-    co_await write_end(to, exec.answer(), is_truncated(exec));
-    append_refusal(to.text, exec);
+    append_end(text, exec.answer(), is_truncated(exec));
+    append_refusal(text, exec);
   } else {
-    append_text(to.text, "backend", exec.answer().backend);
-    append_text(to.text, "isolation", isolation_name(exec.answer().isolation));
+    append_text(text, "backend", exec.answer().backend);
+    append_text(text, "isolation", isolation_name(exec.answer().isolation));
   }
-  to.text += '}';
 }
 
 Task<void> send_state(Exchange& exchange, const LongExec& exec, unsigned status = 200) {
   JsonAnswer out(exchange, status);
-  co_await write_state(out, exec);
-  out.text += '\n';
+  append_state(out.text, exec);
+  if (exec.ended()) co_await write_artifacts(out, exec.answer());
+  out.text += "}\n";
   co_await out.end();
 }
 
-// As POST /exec answers that waited for all of it.
+// As POST /exec answers that waited for all of it. What the answer takes was claimed before the start.
 Task<void> send_result(Exchange& exchange, const LongExec& exec) {
   if (exec.refusal()) throw *exec.refusal();
-  exchange.memory.add(2 * (exec.output(false).held() + exec.output(true).held()));
   KeptOutput kept{exec.output(false).text(), exec.output(true).text()};
   if (exec.output(false).first() > 0) trim_cut_beginning(kept.out);
   if (exec.output(true).first() > 0) trim_cut_beginning(kept.error);
@@ -160,7 +159,8 @@ Task<void> handle_list(App& app, Exchange& exchange) {
   for (const auto& exec : app.long_execs->of(exchange.principal.tenant)) {
     if (agent && exec->agent() != *agent) continue;
     if (!std::exchange(first, false)) out.text += ',';
-    co_await write_state(out, *exec);
+    append_state(out.text, *exec);
+    out.text += '}';
     co_await out.write_if_much();
   }
   out.text += "]}\n";
@@ -274,7 +274,7 @@ Task<void> handle_resize(App& app, Exchange& exchange) {
 Task<void> handle_attach(App& app, Exchange& exchange) {
   Attachment attached(exec_of(app, exchange),
                       {.from = offsets_of(exchange), .read_only = query_flag(exchange.query, "read_only")});
-  auto socket = co_await exchange.upgrade();
+  auto socket = co_await exchange.upgrade(attached.most_message());
   co_await attached.run(app.executor, *socket);
 }
 
@@ -304,7 +304,8 @@ Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
       .kept_bytes = parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes),
       .stdin_open = parsed.stdin_open,
       .pty = parsed.pty};
-  exchange.memory.hold(0);
+  const uint64_t answer_bytes = parsed.wait_sec > 0 ? 2 * terms.kept_bytes : 0;
+  exchange.memory.hold(answer_bytes);
   MemoryShare memory(app.memory, exchange.principal.tenant);
   memory.hold(parsed.spec.bytes());
   const auto exec = std::make_shared<LongExec>(app, std::move(parsed.spec), terms, std::move(memory));
@@ -322,7 +323,8 @@ Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
     co_await exec->changes().until([&] { return exec->ended() || gone; }, seconds_of(parsed.wait_sec));
   client.on_kill({});
   if (gone) throw ClientGone{};
-  if (exec->ended()) co_return co_await send_result(exchange, *exec);
+  if (exec->ended() && (parsed.wait_sec > 0 || exec->refusal()))
+    co_return co_await send_result(exchange, *exec);
   co_await send_state(exchange, *exec, 202);
 }
 

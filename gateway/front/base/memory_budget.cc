@@ -34,16 +34,21 @@ void MemoryShare::hold(uint64_t bytes) {
 }
 
 void MemoryShare::make_room(uint64_t more) {
-  const auto lacks = [more](uint64_t held, uint64_t most) { return more > most || held > most - more; };
+  const auto lack = [more](uint64_t held, uint64_t most) -> uint64_t {
+    if (more > most) return UINT64_MAX;
+    return held > most - more ? held - (most - more) : 0;
+  };
   const auto own = [this] {
     const auto found = budget_->of_.find(tenant_);
     return found == budget_->of_.end() ? 0 : found->second;
   };
-  const auto reclaim = [this](const std::string& of) { return budget_->reclaim_ && budget_->reclaim_(of); };
-  while (lacks(own(), budget_->most_per_tenant_))
-    if (!reclaim(tenant_)) throw no_memory("this tenant's requests", budget_->most_per_tenant_);
-  while (lacks(budget_->held_, budget_->most_))
-    if (!reclaim("")) throw no_memory("all requests", budget_->most_);
+  const auto reclaim = [this](const std::string& of, uint64_t bytes) {
+    return budget_->reclaim_ && budget_->reclaim_(of, bytes);
+  };
+  while (const uint64_t lacking = lack(own(), budget_->most_per_tenant_))
+    if (!reclaim(tenant_, lacking)) throw no_memory("this tenant's requests", budget_->most_per_tenant_);
+  while (const uint64_t lacking = lack(budget_->held_, budget_->most_))
+    if (!reclaim("", lacking)) throw no_memory("all requests", budget_->most_);
 }
 
 void MemoryShare::release() noexcept {

@@ -20,9 +20,10 @@ class MemoryBudget {
     most_per_tenant_ = per_tenant;
   }
   [[nodiscard]] uint64_t held() const { return held_; }
-  // Asked before something is refused: gives up something that is kept only in case somebody asks for it, of
-  // that tenant, or of anybody for an empty name. False: there is nothing left.
-  void set_reclaim(std::function<bool(const std::string& tenant)> reclaim) { reclaim_ = std::move(reclaim); }
+  // Asked before something is refused for want of `bytes`: gives up something that is kept only in case
+  // somebody asks for it, of that tenant, or of anybody for an empty name. False: that would not suffice.
+  using Reclaim = std::function<bool(const std::string& tenant, uint64_t bytes)>;
+  void set_reclaim(Reclaim reclaim) { reclaim_ = std::move(reclaim); }
 
  private:
   friend class MemoryShare;
@@ -30,7 +31,7 @@ class MemoryBudget {
   uint64_t most_ = UINT64_MAX, most_per_tenant_ = UINT64_MAX;
   uint64_t held_ = 0;
   std::unordered_map<std::string, uint64_t> of_;
-  std::function<bool(const std::string&)> reclaim_;
+  Reclaim reclaim_;
 };
 
 // What one request holds; given back when it goes. Must not outlive its budget; without one nothing is

@@ -417,6 +417,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
   boost::system::error_code ignored;
   if (input_) input_->close(ignored);
   app_.backends.judge(*lease_.backend, lease_.sandbox->row, reply);
+  output_.program_ended();
   standard_out->program_ended();
   standard_err->program_ended();
   co_await standard_out->done.wait();

@@ -70,6 +70,8 @@ class Output {
   [[nodiscard]] virtual size_t at_a_time() const { return SIZE_MAX; }
   // It is being killed: what is still to be read should wait for nobody.
   virtual void killed() {}
+  // It has ended by itself: what it wrote is still to come, and should wait for nobody either.
+  virtual void program_ended() {}
   // True: further bytes of this stream are only counted; they are drained without being looked at.
   [[nodiscard]] virtual bool full(bool error) const = 0;
 };

@@ -85,7 +85,10 @@ void LongExec::end() {
   if (input_) input_->close(ignored);
   control_.reset();
   spec_ = ExecSpec();
-  memory_.hold(std::min<uint64_t>(memory_.bytes(), out_.held() + error_.held()));
+  narrow();
+  uint64_t kept = out_.held() + error_.held();
+  for (const Artifact& each : answer_.artifacts) kept += sizeof each + each.name.size();
+  memory_.hold(std::min<uint64_t>(memory_.bytes(), kept));
   changes_.notify();
 }
 
@@ -97,6 +100,18 @@ Task<void> LongExec::feed_first() {
   co_await asio::async_write(*pipe, asio::buffer(*bytes), asio::redirect_error(asio::use_awaitable, error));
   writing_ = false;
   changes_.notify();
+}
+
+// What the pipes hold then may exceed what is kept: the end is not held up by who reads slowly.
+void LongExec::program_ended() {
+  program_ended_ = true;
+  changes_.notify();
+}
+
+void LongExec::narrow() {
+  if (!ended_ || !readers_.empty()) return;
+  out_.narrow(terms_.kept_bytes);
+  error_.narrow(terms_.kept_bytes);
 }
 
 void LongExec::killed() {
@@ -146,7 +161,8 @@ Task<void> LongExec::bytes(bool error, std::string_view data) {
     changes_.notify();
     if (data.empty()) co_return;
     if (rest.empty()) data = rest = std::string(data);
-    co_await changes_.until([this, error] { return room(error) > 0; });
+    co_await changes_.until([this, error] { return room(error) > 0 || program_ended_; });
+    if (room(error) < data.size() && program_ended_) spool.widen(data.size());
   }
 }
 
@@ -172,10 +188,11 @@ LongExec::Writer::~Writer() { to_->writing_ = false; }
 
 Task<void> LongExec::Writer::write(std::string_view bytes) {
   boost::system::error_code error;
-  co_await asio::async_write(*pipe_, asio::buffer(bytes.data(), bytes.size()),
-                             asio::redirect_error(asio::use_awaitable, error));
-  if (!error) co_return;
-  if (error != asio::error::operation_aborted) close();
+  while (!bytes.empty() && !error && !cancelled_)
+    bytes.remove_prefix(co_await pipe_->async_write_some(asio::buffer(bytes.data(), bytes.size()),
+                                                         asio::redirect_error(asio::use_awaitable, error)));
+  if (bytes.empty()) co_return;
+  if (!cancelled_) close();
   throw no_input();
 }
 
@@ -187,7 +204,7 @@ Task<void> LongExec::Writer::write_body(Exchange& exchange) {
     cancel();
   });
   try {
-    while (co_await exchange.read_body_to_pipe(*pipe_) > 0) {
+    while (!gone && co_await exchange.read_body_to_pipe(*pipe_) > 0) {
     }
   } catch (const PipeClosed&) {
     client.on_kill({});
@@ -196,6 +213,7 @@ Task<void> LongExec::Writer::write_body(Exchange& exchange) {
     throw no_input();
   }
   client.on_kill({});
+  if (gone) throw ClientGone{};
 }
 
 void LongExec::Writer::close() {
@@ -205,6 +223,7 @@ void LongExec::Writer::close() {
 }
 
 void LongExec::Writer::cancel() {
+  cancelled_ = true;
   boost::system::error_code ignored;
   if (pipe_->is_open()) pipe_->cancel(ignored);
 }
@@ -226,6 +245,7 @@ LongExec::Reader::Reader(std::shared_ptr<LongExec> of, const std::array<std::opt
 
 LongExec::Reader::~Reader() {
   of_->readers_.erase(this);
+  of_->narrow();
   of_->changes_.notify();
 }
 

@@ -44,6 +44,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] const std::string& tenant() const { return tenant_; }
   [[nodiscard]] const std::string& agent() const { return agent_; }
   [[nodiscard]] const std::string& command() const { return command_; }  // for the journal
+  [[nodiscard]] uint64_t held() const { return memory_.bytes(); }
   [[nodiscard]] bool pty() const { return terms_.pty; }
   [[nodiscard]] bool input_open() const { return input_ && input_->is_open(); }
 
@@ -69,9 +70,10 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     // The body's bytes. Throws the same, and what the exchange throws.
     Task<void> write_body(Exchange& exchange);
     void close();   // no more comes
-    void cancel();  // a write() that waits throws
+    void cancel();  // write() throws, now and from now on
 
    private:
+    bool cancelled_ = false;
     std::shared_ptr<LongExec> to_;
     std::shared_ptr<PipeEnd> pipe_;
   };
@@ -102,6 +104,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] size_t at_a_time() const override { return kAtATime; }
   [[nodiscard]] bool full(bool) const override { return false; }
   void killed() override;
+  void program_ended() override;
 
  private:
   static constexpr size_t kAtATime = 32768;
@@ -109,6 +112,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] size_t room(bool error) const;
   [[nodiscard]] ApiError dropped() const;
   void end();
+  void narrow();
   void control(uint32_t type, uint32_t a, uint32_t b);
   Task<void> feed_first();
 
@@ -123,7 +127,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   std::shared_ptr<PipeEnd> input_;  // null: it has no stdin
   Fd control_;
   bool writing_ = false;  // a Writer is there
-  bool killed_ = false, ended_ = false;
+  bool killed_ = false, program_ended_ = false, ended_ = false;
   std::optional<ApiError> refusal_;
   ExecAnswer answer_;
   std::set<const Reader*> readers_;

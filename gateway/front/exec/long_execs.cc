@@ -27,14 +27,19 @@ void LongExecs::has_ended(const LongExec& exec, std::chrono::nanoseconds keep) {
   kept.forget = std::make_unique<Alarm>(executor_);
   kept.forget->set(keep, [this, tenant, id] { forget(tenant, id); });
   ended_.push_back({tenant, id});
-  const auto is_mine = [&](const Ended& each) { return each.tenant == tenant; };
-  if (static_cast<size_t>(std::ranges::count_if(ended_, is_mine)) > kMostEnded) forget_oldest(tenant);
+  const auto is_mine = [&](const Ended& each) { return is_of(each, tenant); };
+  if (static_cast<size_t>(std::ranges::count_if(ended_, is_mine)) > kMostEnded) forget_oldest(tenant, 0);
 }
 
-bool LongExecs::forget_oldest(const std::string& tenant) {
-  const auto oldest = std::ranges::find_if(
-      ended_, [&](const Ended& each) { return tenant.empty() || each.tenant == tenant; });
-  if (oldest == ended_.end()) return false;
+bool LongExecs::forget_oldest(const std::string& tenant, uint64_t bytes) {
+  uint64_t held = 0;
+  const Ended* oldest = nullptr;
+  for (const Ended& each : ended_) {
+    if (!is_of(each, tenant)) continue;
+    if (oldest == nullptr) oldest = &each;
+    held += find(each.tenant, each.exec_id)->held();
+  }
+  if (oldest == nullptr || held < bytes) return false;
   forget(std::string(oldest->tenant), std::string(oldest->exec_id));
   return true;
 }

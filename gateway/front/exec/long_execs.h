@@ -27,8 +27,9 @@ class LongExecs {
   [[nodiscard]] std::shared_ptr<LongExec> find(const std::string& tenant, const std::string& exec_id) const;
   // In the order of their ids.
   [[nodiscard]] std::vector<std::shared_ptr<LongExec>> of(const std::string& tenant) const;
-  // Forgets the one that ended first, of all or of one tenant. False: none has ended.
-  bool forget_oldest(const std::string& tenant = {});
+  // Forgets the one that ended first, of all or of one tenant, if those that have ended hold so many bytes
+  // between them. False: they do not.
+  bool forget_oldest(const std::string& tenant, uint64_t bytes);
   // SIGTERM to all that run.
   void ask_all_to_end() const;
 
@@ -44,6 +45,9 @@ class LongExecs {
   static Task<void> keep_until(LongExecs& execs, std::shared_ptr<LongExec> exec,
                                std::chrono::nanoseconds keep);
   void has_ended(const LongExec& exec, std::chrono::nanoseconds keep);
+  [[nodiscard]] bool is_of(const Ended& ended, const std::string& tenant) const {
+    return tenant.empty() || ended.tenant == tenant;
+  }
   void forget(const std::string& tenant, const std::string& exec_id);
 
   boost::asio::any_io_executor executor_;

@@ -27,6 +27,15 @@ void Spool::append(std::string_view data) {
   }
 }
 
+void Spool::narrow(size_t most) {
+  if (most_ <= most) return;
+  const std::string kept = text();
+  const uint64_t offset = first();
+  *this = Spool(most);
+  next_ = offset;
+  append(kept);
+}
+
 std::string_view Spool::from(uint64_t offset) const {
   if (offset >= next_) return {};
   const size_t at = offset % ring_.size();

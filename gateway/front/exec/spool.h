@@ -15,6 +15,9 @@ class Spool {
 
   // Drops the oldest bytes beyond `most`.
   void append(std::string_view data);
+  // Keeps so many more from now on, and `most` again.
+  void widen(size_t bytes) { most_ += bytes; }
+  void narrow(size_t most);
   // How many bytes fit before one at or behind `offset` is dropped.
   [[nodiscard]] size_t room(uint64_t offset) const;
   // What is there from `offset` on, in one piece, which may not be all; empty at the end. Valid until the

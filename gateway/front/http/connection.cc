@@ -624,16 +624,17 @@ Task<void> Connection::finish() {
   finished_ = true;
 }
 
-Task<std::unique_ptr<WebSocket>> Connection::upgrade() {
+Task<std::unique_ptr<WebSocket>> Connection::upgrade(size_t most_message) {
   if (!body_is_read() || buffer_.size() > 0)
     throw invalid_request("the request for a WebSocket has no body, and nothing is sent before its answer");
-  auto made = co_await accept_websocket(socket_, parser_->get(), request_id, [this](bool begins) {
-    deadline_ = begins ? Clock::now() + server_.limits_.write : Clock::time_point::max();
-  });
+  auto made =
+      co_await accept_websocket(socket_, parser_->get(), most_message, request_id, [this](bool begins) {
+        deadline_ = begins ? Clock::now() + server_.limits_.write : Clock::time_point::max();
+      });
   begun_ = finished_ = must_close_ = true;
+  if (!made) throw ClientGone{};
   end_.status = 101;
   end_.answered = Clock::now();
-  if (!made) throw ClientGone{};
   co_return made;
 }
 

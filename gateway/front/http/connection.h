@@ -51,7 +51,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<size_t> write_from_pipe(PipeEnd& pipe, size_t size) override;
   Task<void> finish() override;
   [[nodiscard]] bool begun() const override { return begun_; }
-  Task<std::unique_ptr<WebSocket>> upgrade() override;
+  Task<std::unique_ptr<WebSocket>> upgrade(size_t most_message) override;
   Killer& watch_client() override;
 
  private:

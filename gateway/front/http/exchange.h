@@ -72,9 +72,10 @@ class Exchange {
   virtual Task<void> finish() = 0;
   [[nodiscard]] virtual bool begun() const = 0;
 
-  // Switches to a WebSocket; nothing else is answered then. Throws ApiError invalid_request when the request
+  // Switches to a WebSocket, which a message of over `most_message` bytes closes; nothing else is answered
+  // then. Throws ApiError invalid_request when the request
   // asks for none, and ClientGone.
-  virtual Task<std::unique_ptr<WebSocket>> upgrade() = 0;
+  virtual Task<std::unique_ptr<WebSocket>> upgrade(size_t most_message) = 0;
 
   // Kills once the client has closed its side, which is looked for from here on. The exchange's, until the
   // request is answered.

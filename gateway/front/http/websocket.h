@@ -13,7 +13,6 @@ namespace isogate::front {
 class WebSocket {
  public:
   static constexpr uint16_t kNormal = 1000, kGoingAway = 1001, kBadData = 1007, kPolicy = 1008;
-  static constexpr size_t kMostMessage = 128 * 1024;  // a larger one closes it
 
   struct Message {
     bool text = false;  // else binary
@@ -26,7 +25,8 @@ class WebSocket {
   // Returns when the kernel has taken the bytes. Throws ClientGone, also when the client takes too little of
   // them for too long.
   virtual boost::asio::awaitable<void> write(bool text, std::string_view bytes) = 0;
-  // Says goodbye; whoever waits in read() gets nullopt. Throws nothing.
+  // Says goodbye, and waits two seconds for the client's; whoever waits in read() gets nullopt. Throws
+  // nothing.
   virtual boost::asio::awaitable<void> close(uint16_t code, std::string_view reason) = 0;
   // At once, without a word.
   virtual void abort() = 0;

@@ -7,6 +7,7 @@
 #include <boost/beast/websocket/stream.hpp>
 #include <utility>
 
+#include "gateway/front/base/alarm.h"
 #include "gateway/front/base/api_error.h"
 #include "gateway/front/base/killer.h"
 
@@ -30,13 +31,15 @@ void beast_close_socket(ClientStream& stream) {
 
 namespace {
 
+constexpr std::chrono::seconds kCloseWithin{2};
+
 class ServerSide final : public WebSocket {
  public:
-  ServerSide(ClientStream& stream, std::function<void(bool)> writing)
+  ServerSide(ClientStream& stream, size_t most_message, std::function<void(bool)> writing)
       : lower_(stream), stream_(stream), writing_(std::move(writing)) {
     stream_.set_option(beast::websocket::stream_base::timeout{beast::websocket::stream_base::none(),
                                                               beast::websocket::stream_base::none(), false});
-    stream_.read_message_max(kMostMessage);
+    stream_.read_message_max(most_message);
     stream_.auto_fragment(false);
   }
 
@@ -75,11 +78,11 @@ class ServerSide final : public WebSocket {
 
   asio::awaitable<void> close(uint16_t code, std::string_view reason) override {
     boost::system::error_code ignored;
-    writing_(true);
+    Alarm patience(stream_.get_executor());
+    patience.set(kCloseWithin, [this] { abort(); });
     const beast::websocket::close_reason why(static_cast<beast::websocket::close_code>(code),
                                              beast::string_view(reason.data(), reason.size()));
     co_await stream_.async_close(why, asio::redirect_error(asio::use_awaitable, ignored));
-    writing_(false);
   }
 
   void abort() override {
@@ -96,14 +99,16 @@ class ServerSide final : public WebSocket {
 }  // namespace
 
 asio::awaitable<std::unique_ptr<WebSocket>> accept_websocket(
-    ClientStream& stream, const beast::http::request<beast::http::buffer_body>& head, std::string request_id,
-    std::function<void(bool)> writing) {
-  if (!beast::websocket::is_upgrade(head)) {
+    ClientStream& stream, const beast::http::request<beast::http::buffer_body>& head, size_t most_message,
+    std::string request_id, std::function<void(bool)> writing) {
+  constexpr size_t kKeySize = 24;  // of 16 bytes in base64
+  if (!beast::websocket::is_upgrade(head) || head[beast::http::field::sec_websocket_version] != "13" ||
+      head[beast::http::field::sec_websocket_key].size() != kKeySize) {
     throw invalid_request(
         "this call is a WebSocket: send Connection: Upgrade, Upgrade: websocket, "
         "Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key");
   }
-  auto made = std::make_unique<ServerSide>(stream, std::move(writing));
+  auto made = std::make_unique<ServerSide>(stream, most_message, std::move(writing));
   if (!co_await made->accept(head, std::move(request_id))) co_return nullptr;
   co_return std::move(made);
 }

@@ -16,6 +16,6 @@ namespace isogate::front {
 // the client is gone. Throws ApiError invalid_request when the head asks for no WebSocket.
 boost::asio::awaitable<std::unique_ptr<WebSocket>> accept_websocket(
     ClientStream& stream, const boost::beast::http::request<boost::beast::http::buffer_body>& head,
-    std::string request_id, std::function<void(bool)> writing);
+    size_t most_message, std::string request_id, std::function<void(bool)> writing);
 
 }  // namespace isogate::front
