@@ -259,12 +259,15 @@ std::string SandboxDisks::warning(const std::string& records) const {
   }, own{};
   const bool apart = ::stat(sandboxes_dir_.c_str(), &theirs) != 0 || ::stat(records.c_str(), &own) != 0 ||
                      theirs.st_dev != own.st_dev;
-  if (apart || policy_.disk_mb == 0 || policy_.fs != WorkspaceFs::kDirectory || look(true).enforced)
-    return "";
-  return "a program in a sandbox can fill the file system of `" + records +
-         "`, which stops all sandboxes: the kernel does not bound disks there; write workspace_fs: loop in "
-         "this "
-         "backend's config, or mount that file system with project quotas (prjquota)";
+  if (apart) return "";
+  const std::string effect = " can fill the file system of `" + records +
+                             "`, which stops all sandboxes: put the sandboxes on another file system with "
+                             "`workdir`";
+  if (policy_.fs == WorkspaceFs::kLoop)
+    return "the images of the sandboxes (workspace_fs: loop) are sparse and together" + effect;
+  if (policy_.disk_mb == 0 || policy_.fs != WorkspaceFs::kDirectory || look(true).enforced) return "";
+  return "a program in a sandbox" + effect +
+         ", or mount that file system with project quotas (prjquota), so that the kernel bounds them";
 }
 
 void SandboxDisks::sweep(std::string_view backend, const Notice& notice) const {

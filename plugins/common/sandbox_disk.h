@@ -107,8 +107,8 @@ class SandboxDisks {
   };
   // What bounds a sandbox here and now, for a probe.
   [[nodiscard]] Means look(bool best_effort) const;
-  // To be said at the start: that programs can fill the file system that the gateway's own records, in this
-  // directory, are on. Empty: they cannot.
+  // To be said at the start: that programs, or all sparse images together, can fill the file system that the
+  // gateway's own records, in this directory, are on. Empty: they cannot.
   [[nodiscard]] std::string warning(const std::string& records) const;
 
   struct Wanted {
