@@ -214,7 +214,7 @@ Result<void> SandboxDisks::projects(int directory) const {
 SandboxDisks::Means SandboxDisks::look(bool best_effort) const {
   Means means;
   means.limited = policy_.disk_mb != 0;
-  const std::string size = "disk: " + std::to_string(policy_.disk_mb) + " MiB for each sandbox, ";
+  const std::string size = "disk: a limit for each sandbox, ";
   if (policy_.fs != WorkspaceFs::kDirectory) {
     means.enforced = true;
     means.words = size + "enforced by a file system of its own (workspace_fs: " + name_of(policy_.fs) + ")";

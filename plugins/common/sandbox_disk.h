@@ -99,7 +99,7 @@ class SandboxDisks {
   struct Means {
     bool enforced = false;  // a limit, if there is one
     bool limited = false;   // by default
-    std::string words;      // "disk: 1024 MiB, enforced by project quotas"
+    std::string words;      // "disk: a limit for each sandbox, enforced by project quotas"
     std::string obstacle;   // why no sandbox can be opened with these settings; empty: one can
     [[nodiscard]] uint64_t capabilities() const {
       return enforced ? ISOGATE_CAP_SANDBOX_LIMIT_DISK : ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
