@@ -625,7 +625,13 @@ Result<void> WorkspaceImpl::remove(const isogate_file_request& request, int canc
       if (quota != nullptr) quota->changed();
     }
   } const afterwards{state_->quota.get()};
-  if (::unlinkat(parent->fd.get(), leaf.c_str(), 0) == 0) return {};
+  struct stat info {};
+  const bool counted = state_->quota != nullptr && is_counted(*target) &&
+                       ::fstatat(parent->fd.get(), leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+  if (::unlinkat(parent->fd.get(), leaf.c_str(), 0) == 0) {
+    if (counted && info.st_nlink == 1) state_->quota->wrote(-info.st_blocks * 512, -1);
+    return {};
+  }
   if (errno != EISDIR) return target->error(-errno);
   if (::unlinkat(parent->fd.get(), leaf.c_str(), AT_REMOVEDIR) == 0) return {};
   if (errno != ENOTEMPTY || (request.flags & ISOGATE_FILE_RECURSIVE) == 0) return target->error(-errno);

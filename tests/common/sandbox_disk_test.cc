@@ -415,6 +415,7 @@ TEST(DiskCounterTest, AFileTooManyIsRefused) {
                                    3 * kBytesPerInode, true);
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(DiskHold(quota.get()).grow_to(1));
+    std::ofstream(place.path() + "/" + std::to_string(i)) << "x";
     quota->wrote(1, 1);
   }
   EXPECT_EQ(DiskHold(quota.get()).grow_to(1).error().os_errno, EDQUOT);
