@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <chrono>
 #include <functional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -40,6 +41,7 @@ constexpr int PRJQUOTA = 2;
 constexpr uint64_t kBlock = 1024;  // of dqb_bhardlimit
 constexpr size_t kDeepest = 64;    // directories open at a time
 constexpr uint64_t kMostCounted = 200'000, kMostOfAny = 1'000'000;
+constexpr size_t kMostLinked = 50'000;  // files of several names that are told apart
 // A count waits so long for others to share it, and no sandbox is counted again for nine times as long as its
 // last count took.
 constexpr std::chrono::milliseconds kGather{100};
@@ -296,17 +298,22 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
       held = held_;
     }
     uint64_t bytes = 0, files = 0;
+    uint64_t names = 0;
+    std::set<std::pair<dev_t, ino_t>> linked;
     const uint64_t most = std::clamp(use_.limit_files + 1, kMostCounted, kMostOfAny);
     const bool whole = walk(directory_.get(), [&](int, const std::string&, const struct stat& info) {
-      bytes += static_cast<uint64_t>(info.st_blocks) * 512;
-      return ++files < most;
+      const bool again = info.st_nlink > 1 && !S_ISDIR(info.st_mode) && linked.size() < kMostLinked &&
+                         !linked.emplace(info.st_dev, info.st_ino).second;
+      bytes += again ? 0 : static_cast<uint64_t>(info.st_blocks) * 512;
+      files += again ? 0 : 1;
+      return ++names < most;
     });
     const std::lock_guard lock(mutex_);
     bytes = plus(bytes - std::min({bytes, held, held_}), std::max<int64_t>(0, since_));
     // What was not seen is not gone.
     use_.used_bytes = whole ? bytes : std::max(bytes, use_.used_bytes);
     use_.used_files = whole ? files : std::max(files, use_.used_files);
-    use_.exact = whole;
+    use_.exact = whole && linked.size() < kMostLinked;
     counted_ = true;
     if (held != 0 || held_ != 0 || since_ != 0) stale_ = true;
     not_before_ = Clock::now() + std::min<Clock::duration>(kRest * (Clock::now() - begun), kLongestRest);

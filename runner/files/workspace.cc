@@ -793,8 +793,9 @@ Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Targe
   if (done && state_->quota != nullptr && !is_counted(target)) {
     state_->quota->changed();
   } else if (done && state_->quota != nullptr) {
-    const int64_t replaced = present->has_value() && !appends ? (*present)->st_blocks * 512 : 0;
-    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced, present->has_value() ? 0 : 1);
+    const bool linked = present->has_value() && (*present)->st_nlink > 1;  // its other names keep it
+    const int64_t replaced = present->has_value() && !appends && !linked ? (*present)->st_blocks * 512 : 0;
+    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced, present->has_value() && !linked ? 0 : 1);
     if (!parent->made_in.empty()) state_->quota->changed();
   }
   return done;
