@@ -648,6 +648,10 @@ constexpr uint32_t kNewFileMode = 0644;
 constexpr std::chrono::milliseconds kPatience{50};  // between two looks at cancel_fd
 constexpr int kMaxPatience = 600;                   // 30 s in all
 
+bool is_there(int parent, const std::string& name) {
+  return ::faccessat(parent, name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 bool has(const isogate_file_request& request, uint32_t flag) { return (request.flags & flag) != 0; }
 
 Fd open_to_sync(int path_fd) { return Fd(::openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
@@ -835,11 +839,12 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   if (target->path.directory_only) return invalid(target->attempt + ": the path names a directory");
   const QuotaBefore before = quota_before();
   DiskHold hold(is_counted(*target) ? state_->quota.get() : nullptr);
-  if (auto held = hold.grow_to(1); !held)
-    return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
+  const auto held = hold.grow_to(1);
   Fd beside;
   auto staged = stage(*target, has(request, ISOGATE_FILE_PARENTS), beside);
   if (!staged) return told_of_quota(staged.error(), *target, before);
+  if (!held && !is_there(beside.get(), target->path.parts.back()))  // to empty a file is no question of room
+    return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   uint64_t bytes = 0;
   auto done = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes, hold);
   if (done) done = commit(*staged, bytes, *target, request, cancel_fd);
