@@ -141,8 +141,10 @@ class FileSystemQuota final : public DiskQuota {
 Result<void> check_project_quotas(int directory) {
   fs_quota_statv state = {};
   state.qs_version = FS_QSTATV_VERSION1;
-  if (project_call(directory, Q_XGETQSTATV, 0, &state) != 0)
+  if (project_call(directory, Q_XGETQSTATV, 0, &state) != 0) {
+    if (errno == ENOSYS) return unsupported("this kernel has no project quotas");
     return os_error("this file system has no project quotas", errno);
+  }
   if ((state.qs_flags & FS_QUOTA_PDQ_ENFD) == 0)
     return unsupported("this file system does not enforce project quotas (mount it with prjquota)");
   fsxattr attributes = {};
