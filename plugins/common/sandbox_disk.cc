@@ -214,7 +214,7 @@ Result<void> SandboxDisks::projects(int directory) const {
 SandboxDisks::Means SandboxDisks::look(bool best_effort) const {
   Means means;
   means.limited = policy_.disk_mb != 0;
-  const std::string size = "disk: " + std::to_string(policy_.disk_mb) + " MiB for each sandbox, ";
+  const std::string size = "disk: a limit for each sandbox, ";
   if (policy_.fs != WorkspaceFs::kDirectory) {
     means.enforced = true;
     means.words = size + "enforced by a file system of its own (workspace_fs: " + name_of(policy_.fs) + ")";
@@ -259,12 +259,15 @@ std::string SandboxDisks::warning(const std::string& records) const {
   }, own{};
   const bool apart = ::stat(sandboxes_dir_.c_str(), &theirs) != 0 || ::stat(records.c_str(), &own) != 0 ||
                      theirs.st_dev != own.st_dev;
-  if (apart || policy_.disk_mb == 0 || policy_.fs != WorkspaceFs::kDirectory || look(true).enforced)
-    return "";
-  return "a program in a sandbox can fill the file system of `" + records +
-         "`, which stops all sandboxes: the kernel does not bound disks there; write workspace_fs: loop in "
-         "this "
-         "backend's config, or mount that file system with project quotas (prjquota)";
+  if (apart) return "";
+  const std::string effect = " can fill the file system of `" + records +
+                             "`, which stops all sandboxes: put the sandboxes on another file system with "
+                             "`workdir`";
+  if (policy_.fs == WorkspaceFs::kLoop)
+    return "the images of the sandboxes (workspace_fs: loop) are sparse and together" + effect;
+  if (policy_.disk_mb == 0 || policy_.fs != WorkspaceFs::kDirectory || look(true).enforced) return "";
+  return "a program in a sandbox" + effect +
+         ", or mount that file system with project quotas (prjquota), so that the kernel bounds them";
 }
 
 void SandboxDisks::sweep(std::string_view backend, const Notice& notice) const {

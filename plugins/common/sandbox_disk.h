@@ -99,7 +99,7 @@ class SandboxDisks {
   struct Means {
     bool enforced = false;  // a limit, if there is one
     bool limited = false;   // by default
-    std::string words;      // "disk: 1024 MiB, enforced by project quotas"
+    std::string words;      // "disk: a limit for each sandbox, enforced by project quotas"
     std::string obstacle;   // why no sandbox can be opened with these settings; empty: one can
     [[nodiscard]] uint64_t capabilities() const {
       return enforced ? ISOGATE_CAP_SANDBOX_LIMIT_DISK : ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
@@ -107,8 +107,8 @@ class SandboxDisks {
   };
   // What bounds a sandbox here and now, for a probe.
   [[nodiscard]] Means look(bool best_effort) const;
-  // To be said at the start: that programs can fill the file system that the gateway's own records, in this
-  // directory, are on. Empty: they cannot.
+  // To be said at the start: that programs, or all sparse images together, can fill the file system that the
+  // gateway's own records, in this directory, are on. Empty: they cannot.
   [[nodiscard]] std::string warning(const std::string& records) const;
 
   struct Wanted {

@@ -494,7 +494,7 @@ SandboxDisks::Means Backend::look_at_disks(const Services& services) const {
   means.words = "disk: no limit";
   if (!means.limited) return means;
   const std::string why = "workspaces are volumes of the Engine";
-  means.words = "disk: " + std::to_string(config_.disk.disk_mb) + " MiB for each sandbox, advisory (" + why +
+  means.words = "disk: a limit for each sandbox, advisory (" + why +
                 "): file calls beyond it are refused, programs are not bounded";
   if (config_.disk.written && !best_effort)
     means.obstacle = "disk_mb would only be advisory (" + why +

@@ -6,6 +6,7 @@
 #include <linux/quota.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -17,11 +18,13 @@
 #include <cerrno>
 #include <chrono>
 #include <functional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "runner/files/workspace_identity.h"
 #include "runner/files/workspace_resolve.h"
 #include "runner/files/workspace_tree.h"
 
@@ -38,11 +41,14 @@ constexpr int PRJQUOTA = 2;
 constexpr uint64_t kBlock = 1024;  // of dqb_bhardlimit
 constexpr size_t kDeepest = 64;    // directories open at a time
 constexpr uint64_t kMostCounted = 200'000, kMostOfAny = 1'000'000;
+constexpr size_t kMostLinked = 50'000;  // files of several names that are told apart
 // A count waits so long for others to share it, and no sandbox is counted again for nine times as long as its
 // last count took.
 constexpr std::chrono::milliseconds kGather{100};
 constexpr int kRest = 9;
 constexpr std::chrono::seconds kLongestRest{60};
+// A write that the count refuses ends a rest that is not longer than this.
+constexpr std::chrono::milliseconds kShortRest{500};
 
 long project_call(int directory, int command, uint32_t project, void* data) {
   return ::syscall(SYS_quotactl_fd, directory, QCMD(static_cast<unsigned>(command), PRJQUOTA), project, data);
@@ -135,8 +141,10 @@ class FileSystemQuota final : public DiskQuota {
 Result<void> check_project_quotas(int directory) {
   fs_quota_statv state = {};
   state.qs_version = FS_QSTATV_VERSION1;
-  if (project_call(directory, Q_XGETQSTATV, 0, &state) != 0)
+  if (project_call(directory, Q_XGETQSTATV, 0, &state) != 0) {
+    if (errno == ENOSYS) return unsupported("this kernel has no project quotas");
     return os_error("this file system has no project quotas", errno);
+  }
   if ((state.qs_flags & FS_QUOTA_PDQ_ENFD) == 0)
     return unsupported("this file system does not enforce project quotas (mount it with prjquota)");
   fsxattr attributes = {};
@@ -228,12 +236,14 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
   }
 
   Result<void> take(uint64_t bytes) override {
-    const std::lock_guard lock(mutex_);
-    const uint64_t taken = use_.used_bytes + held_;
-    if (taken > use_.limit_bytes || bytes > use_.limit_bytes - taken || use_.used_files >= use_.limit_files)
-      return os_error("cannot write", EDQUOT);
-    held_ += bytes;
-    return {};
+    if (auto taken = take_as_counted(bytes); taken) return taken;
+    const std::lock_guard one(counting_);
+    if (may_be_old()) {
+      const bool as_tenant = static_cast<uid_t>(::setfsuid(UINT32_MAX)) != ::geteuid();  // it may not see all
+      const FsIdentity as_host({as_tenant, ::geteuid(), ::getegid()});
+      if (!as_host.error()) walk_and_keep();
+    }
+    return take_as_counted(bytes);
   }
 
   void give_back(uint64_t bytes) override {
@@ -260,6 +270,20 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
   }
 
  private:
+  Result<void> take_as_counted(uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const uint64_t taken = use_.used_bytes + held_;
+    if (taken > use_.limit_bytes || bytes > use_.limit_bytes - taken || use_.used_files >= use_.limit_files)
+      return os_error("cannot write", EDQUOT);
+    held_ += bytes;
+    return {};
+  }
+
+  bool may_be_old() {
+    const std::lock_guard lock(mutex_);
+    return not_before_ - Clock::now() <= (stale_ ? kShortRest : std::chrono::milliseconds::zero());
+  }
+
   static uint64_t plus(uint64_t to, int64_t change) {
     return static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(to) + change));
   }
@@ -276,17 +300,22 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
       held = held_;
     }
     uint64_t bytes = 0, files = 0;
+    uint64_t names = 0;
+    std::set<std::pair<dev_t, ino_t>> linked;
     const uint64_t most = std::clamp(use_.limit_files + 1, kMostCounted, kMostOfAny);
     const bool whole = walk(directory_.get(), [&](int, const std::string&, const struct stat& info) {
-      bytes += static_cast<uint64_t>(info.st_blocks) * 512;
-      return ++files < most;
+      const bool again = info.st_nlink > 1 && !S_ISDIR(info.st_mode) && linked.size() < kMostLinked &&
+                         !linked.emplace(info.st_dev, info.st_ino).second;
+      bytes += again ? 0 : static_cast<uint64_t>(info.st_blocks) * 512;
+      files += again ? 0 : 1;
+      return ++names < most;
     });
     const std::lock_guard lock(mutex_);
     bytes = plus(bytes - std::min({bytes, held, held_}), std::max<int64_t>(0, since_));
     // What was not seen is not gone.
     use_.used_bytes = whole ? bytes : std::max(bytes, use_.used_bytes);
     use_.used_files = whole ? files : std::max(files, use_.used_files);
-    use_.exact = whole;
+    use_.exact = whole && linked.size() < kMostLinked;
     counted_ = true;
     if (held != 0 || held_ != 0 || since_ != 0) stale_ = true;
     not_before_ = Clock::now() + std::min<Clock::duration>(kRest * (Clock::now() - begun), kLongestRest);

@@ -3,7 +3,8 @@
 // Enforced by the kernel, by a project quota or by a file system of the sandbox's own, it bounds programs
 // too. Where there is neither, what the sandbox has is counted: the gateway's own writes as they happen,
 // programs' by a bounded walk behind their execs. Then only the gateway's writes are refused. No call costs
-// more where there are more files, but the first write to a sandbox that was not counted yet. Any thread.
+// more where there are more files, but the first write to a sandbox that was not counted yet, and one that
+// does not fit. A file of several names counts once. Any thread.
 #pragma once
 
 #include <chrono>
@@ -35,7 +36,8 @@ class DiskQuota {
   // The same for a write: counted to its end once, which may take as long as a walk does.
   virtual Result<DiskUse> known() { return use(); }
   // Room for so many bytes more of what the gateway writes, or one file more: EDQUOT where the limit has none
-  // and the kernel does not see to it. What is taken is to be given back, also where it was written.
+  // and the kernel does not see to it. Before it refuses, it counts again, unless it just did. What is taken
+  // is to be given back, also where it was written.
   virtual Result<void> take(uint64_t) { return {}; }
   virtual void give_back(uint64_t) {}
   // The gateway wrote, and what is there is that much larger and so many files more than before.

@@ -103,8 +103,9 @@ class WorkspaceImpl final : public Workspace {
   [[nodiscard]] Room room(int file, DiskHold* hold) const;
   // Not so is what lies in a shared directory, or with scope sandbox elsewhere.
   [[nodiscard]] bool is_counted(const Target& target) const { return target.tree.fd == state_->root.get(); }
-  // An error of a file system that takes no more of `file`, in the words of the quota where that is full.
-  [[nodiscard]] Error told_of_quota(const Error& error, const Target& target, int file,
+  [[nodiscard]] QuotaBefore quota_before() const;
+  // An error of a file system that takes no more, in the words of the quota where that is full.
+  [[nodiscard]] Error told_of_quota(const Error& error, const Target& target,
                                     const QuotaBefore& before) const;
 
   // Waits for the others' commits (an append copies the whole file), but not longer than its caller does.
@@ -558,6 +559,7 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   auto target = find_to_change(request, request.path, "make directory", false);
   if (!target) return target.error();
   const bool exclusive = (request.flags & ISOGATE_FILE_EXCLUSIVE) != 0;
+  const QuotaBefore before = quota_before();
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
   if (target->is_root())
@@ -569,14 +571,14 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   DiskHold hold(state_->quota.get());
   const auto held = hold.grow_to(1);
   if (!held && ::faccessat(parent->fd.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0)
-    return prefixed(target->attempt, held.error());
+    return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   if (::mkdirat(parent->fd.get(), name.c_str(), mode) == 0) {
     if (state_->quota != nullptr) state_->quota->wrote(0, 1);
     const Fd made(resolve_child(parent->fd.get(), name, O_PATH | O_DIRECTORY));  // the umask is not ours
     if (made) chmod_by_fd(made.get(), mode);
     return {};
   }
-  if (errno != EEXIST) return target->error(-errno);
+  if (errno != EEXIST) return told_of_quota(target->error(-errno), *target, before);
   if (exclusive) return already_there(target->attempt, "it is there");
   const Fd present(
       resolve(target->tree, target->path.joined(target->path.parts.size()), O_PATH | O_DIRECTORY));
@@ -625,7 +627,13 @@ Result<void> WorkspaceImpl::remove(const isogate_file_request& request, int canc
       if (quota != nullptr) quota->changed();
     }
   } const afterwards{state_->quota.get()};
-  if (::unlinkat(parent->fd.get(), leaf.c_str(), 0) == 0) return {};
+  struct stat info {};
+  const bool counted = state_->quota != nullptr && is_counted(*target) &&
+                       ::fstatat(parent->fd.get(), leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+  if (::unlinkat(parent->fd.get(), leaf.c_str(), 0) == 0) {
+    if (counted && info.st_nlink == 1) state_->quota->wrote(-info.st_blocks * 512, -1);
+    return {};
+  }
   if (errno != EISDIR) return target->error(-errno);
   if (::unlinkat(parent->fd.get(), leaf.c_str(), AT_REMOVEDIR) == 0) return {};
   if (errno != ENOTEMPTY || (request.flags & ISOGATE_FILE_RECURSIVE) == 0) return target->error(-errno);
@@ -639,6 +647,10 @@ namespace {
 constexpr uint32_t kNewFileMode = 0644;
 constexpr std::chrono::milliseconds kPatience{50};  // between two looks at cancel_fd
 constexpr int kMaxPatience = 600;                   // 30 s in all
+
+bool is_there(int parent, const std::string& name) {
+  return ::faccessat(parent, name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
 
 bool has(const isogate_file_request& request, uint32_t flag) { return (request.flags & flag) != 0; }
 
@@ -705,23 +717,29 @@ Room WorkspaceImpl::room(int file, DiskHold* hold) const {
   };
 }
 
-Error WorkspaceImpl::told_of_quota(const Error& error, const Target& target, int file,
+WorkspaceImpl::QuotaBefore WorkspaceImpl::quota_before() const {
+  if (state_->quota == nullptr) return {};
+  const auto use = state_->quota->known();
+  return use && use->limit_bytes != 0 ? QuotaBefore(*use) : QuotaBefore();
+}
+
+Error WorkspaceImpl::told_of_quota(const Error& error, const Target& target,
                                    const QuotaBefore& before) const {
   if (!before || (error.os_errno != EDQUOT && error.os_errno != ENOSPC)) return error;
+  const auto now = state_->quota->use();
   if (error.os_errno == ENOSPC) {
-    const auto now = state_->quota->use();
     const bool full = now && (now->used_bytes + kQuotaSlack >= now->limit_bytes ||
                               (now->limit_files != 0 && now->used_files >= now->limit_files));
     if (!full) return error;  // of another file system
   }
-  struct stat info {};
-  const uint64_t attempted = file >= 0 && ::fstat(file, &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
+  // The kernel counts what is staged; the count does not, and may be newer than before.
+  const DiskUse& use = now && !now->enforced ? *now : *before;
   return {ISOGATE_RESOURCE_EXHAUSTED, EDQUOT,
           target.attempt + ": it does not fit into the disk quota of its sandbox: " +
-              std::to_string(before->used_bytes) + " of " + std::to_string(before->limit_bytes) +
-              " bytes and " + std::to_string(before->used_files) + " of " +
-              std::to_string(before->limit_files) + " files were used, " + std::to_string(attempted) +
-              " bytes or more were attempted; nothing was changed"};
+              std::to_string(use.used_bytes) + " of " + std::to_string(use.limit_bytes) + " bytes and " +
+              std::to_string(use.used_files) + " of " + std::to_string(use.limit_files) +
+              " files are used; nothing was changed: remove files, or ask the operator for a larger "
+              "limits.disk_mb"};
 }
 
 Result<void> WorkspaceImpl::receive(StagedFile& staged, const Target& target, int in, int cancel_fd,
@@ -787,8 +805,9 @@ Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Targe
   if (done && state_->quota != nullptr && !is_counted(target)) {
     state_->quota->changed();
   } else if (done && state_->quota != nullptr) {
-    const int64_t replaced = present->has_value() && !appends ? (*present)->st_blocks * 512 : 0;
-    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced, present->has_value() ? 0 : 1);
+    const bool linked = present->has_value() && (*present)->st_nlink > 1;  // its other names keep it
+    const int64_t replaced = present->has_value() && !appends && !linked ? (*present)->st_blocks * 512 : 0;
+    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced, present->has_value() && !linked ? 0 : 1);
     if (!parent->made_in.empty()) state_->quota->changed();
   }
   return done;
@@ -818,19 +837,18 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   auto target = find_to_change(request, request.path, "write", true);
   if (!target) return target.error();
   if (target->path.directory_only) return invalid(target->attempt + ": the path names a directory");
-  QuotaBefore before;
-  if (state_->quota != nullptr)
-    if (auto use = state_->quota->known(); use && use->limit_bytes != 0) before = *use;
+  const QuotaBefore before = quota_before();
   DiskHold hold(is_counted(*target) ? state_->quota.get() : nullptr);
-  if (auto held = hold.grow_to(1); !held)
-    return told_of_quota(prefixed(target->attempt, held.error()), *target, -1, before);
+  const auto held = hold.grow_to(1);
   Fd beside;
   auto staged = stage(*target, has(request, ISOGATE_FILE_PARENTS), beside);
-  if (!staged) return told_of_quota(staged.error(), *target, -1, before);
+  if (!staged) return told_of_quota(staged.error(), *target, before);
+  if (!held && !is_there(beside.get(), target->path.parts.back()))  // to empty a file is no question of room
+    return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   uint64_t bytes = 0;
   auto done = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes, hold);
   if (done) done = commit(*staged, bytes, *target, request, cancel_fd);
-  if (!done) return told_of_quota(done.error(), *target, staged->fd(), before);
+  if (!done) return told_of_quota(done.error(), *target, before);
   return bytes;
 }
 

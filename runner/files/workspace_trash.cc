@@ -18,7 +18,7 @@ namespace isogate {
 namespace {
 
 constexpr const char* kTrash = ".purged";
-constexpr int kTries = 100;  // another process removes the trash, empty, while this one puts into it
+constexpr int kTries = 100;  // of another purge of the same sandbox
 constexpr std::chrono::seconds kAgain{60};
 constexpr int kNice = 10;
 
@@ -51,10 +51,7 @@ Result<std::vector<std::string>> names_in(int dir) {
   return found;
 }
 
-// False: something is in it.
-bool remove_trash(int sandboxes) {
-  return ::unlinkat(sandboxes, kTrash, AT_REMOVEDIR) == 0 || (errno != ENOTEMPTY && errno != EEXIST);
-}
+bool is_full(int error) { return error == ENOSPC || error == EDQUOT; }
 
 }  // namespace
 
@@ -66,13 +63,15 @@ Result<void> throw_away(int sandboxes, const std::string& sandbox_id, int cancel
     if (!sandbox) return sandbox.error();
     const auto trash = make_trash(sandboxes);
     if (!trash && trash.error().os_errno == ENOENT) continue;
+    if (!trash && is_full(trash.error().os_errno)) return remove_tree(sandboxes, sandbox_id, cancel_fd);
     if (!trash) return trash.error();
     const auto name = random_name();
     if (!name) return name.error();
     if (::renameat2(sandboxes, sandbox_id.c_str(), trash->get(), name->c_str(), RENAME_NOREPLACE) == 0) {
-      if (remove_tree(trash->get(), *name, cancel_fd, deadline)) remove_trash(sandboxes);
+      (void)remove_tree(trash->get(), *name, cancel_fd, deadline).ok();
       return {};
     }
+    if (is_full(errno)) return remove_tree(sandboxes, sandbox_id, cancel_fd);
     if (errno != ENOENT && errno != EEXIST) return os_error("cannot put the purged sandbox aside", errno);
   }
   return os_error("cannot put the purged sandbox aside", EBUSY);
@@ -91,12 +90,13 @@ Result<bool> empty_trash(int sandboxes, int cancel_fd) {
     if (removed.error().status == ISOGATE_CANCELLED) return false;
     all = removed.error();
   }
-  if (!all) return all;
-  return remove_trash(sandboxes);
+  return all;
 }
 
 TrashSweeper::TrashSweeper(std::string sandboxes_dir, Notice notice)
     : sandboxes_dir_(std::move(sandboxes_dir)), notice_(std::move(notice)) {
+  if (const auto sandboxes = open_state_directory(sandboxes_dir_); sandboxes)
+    (void)make_trash(sandboxes->get()).ok();  // each purge tries again
   auto stop = make_event();
   if (!stop) return;
   stop_ = std::move(*stop);

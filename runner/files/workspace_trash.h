@@ -1,8 +1,8 @@
 // Where purged sandboxes go: out of everybody's way in one step, and removed from there.
 //
-// On disk: <sandboxes_dir>/.purged/ (this process's user's, 0700) holds each under a random name, and is not
-// there while it is empty. Any number of processes may put into it and empty it at once. All of it is reached
-// by descriptors.
+// On disk: <sandboxes_dir>/.purged/ (this process's user's, 0700) holds each under a random name. It is
+// made at the start, since a purge on a full file system could not make it. Any number of processes may put
+// into it and empty it at once. All of it is reached by descriptors.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,9 @@
 namespace isogate {
 
 // Renames the sandbox's directory into the trash, and then removes it until cancelled or past the deadline.
-// One that is not there is OK. It cannot fail half-way: after an error the sandbox is unchanged.
+// One that is not there is OK. It cannot fail half-way: after an error the sandbox is unchanged. Where a full
+// file system has no room for the trash, the sandbox is removed in its place, however long that takes; an
+// error may then leave part of it.
 Result<void> throw_away(int sandboxes, const std::string& sandbox_id, int cancel_fd,
                         std::chrono::steady_clock::time_point deadline);
 

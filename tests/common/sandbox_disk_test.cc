@@ -367,6 +367,28 @@ TEST_F(SandboxDiskTest, WithoutAQuotaItIsAdvisoryAndOnlyWhereThatIsEnough) {
   EXPECT_GE(quota->use()->used_bytes, 5 * kMebibyte);
 }
 
+TEST_F(SandboxDiskTest, AStartWarnsWhereTheRecordsShareTheFileSystem) {
+  const auto warning = [&](WorkspaceFs fs, const std::string& records) {
+    const SandboxDisks disks(place_.path(), true, {fs, 16, false, false});
+    return disks.warning(records);
+  };
+  for (const WorkspaceFs fs : {WorkspaceFs::kLoop, WorkspaceFs::kDirectory}) {
+    EXPECT_THAT(warning(fs, place_.path()), HasSubstr("`workdir`"));
+    EXPECT_THAT(warning(fs, place_.path()), testing::Not(HasSubstr("write workspace_fs")));
+    EXPECT_EQ(warning(fs, "/proc"), "");
+  }
+  EXPECT_EQ(warning(WorkspaceFs::kTmpfs, place_.path()), "");
+}
+
+// limits.disk_mb may replace the backend's own number, which it does not know.
+TEST_F(SandboxDiskTest, WhatIsSaidOfAllSandboxesNamesNoSize) {
+  for (const WorkspaceFs fs : {WorkspaceFs::kDirectory, WorkspaceFs::kLoop, WorkspaceFs::kTmpfs}) {
+    const SandboxDisks disks(place_.path(), true, {fs, 1234, false, false});
+    EXPECT_THAT(disks.look(true).words, testing::Not(HasSubstr("1234")));
+    EXPECT_THAT(disks.look(true).words, HasSubstr("disk: a limit for each sandbox"));
+  }
+}
+
 // Of what was there before the limit, and of writes that are under way at the same time.
 TEST(DiskCounterTest, AWriteIsRefusedByWhatIsThereAndWhatIsUnderWay) {
   const TemporaryDirectory place("/var/tmp");
@@ -393,6 +415,7 @@ TEST(DiskCounterTest, AFileTooManyIsRefused) {
                                    3 * kBytesPerInode, true);
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(DiskHold(quota.get()).grow_to(1));
+    std::ofstream(place.path() + "/" + std::to_string(i)) << "x";
     quota->wrote(1, 1);
   }
   EXPECT_EQ(DiskHold(quota.get()).grow_to(1).error().os_errno, EDQUOT);

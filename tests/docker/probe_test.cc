@@ -144,7 +144,7 @@ TEST_F(Probes, WhatEarlierPurgesLeftIsSweptAtTheStart) {
   };
   leave();
   make();
-  EXPECT_TRUE(test::eventually(20, [&] { return !fs::exists(trash); }));
+  EXPECT_TRUE(test::eventually(20, [&] { return fs::is_empty(trash); }));
   backend_.reset();
   leave();
   host_.flags |= ISOGATE_HOST_PROBE_ONLY;

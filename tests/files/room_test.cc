@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "runner/files/workspace_trash.h"
 #include "tests/files/box.h"
 
 namespace isogate::test {
@@ -73,6 +74,27 @@ TEST_F(SmallDisk, GivesItsReserveToTheNextSandboxWhenItIsFull) {
   ASSERT_OK(other);
   EXPECT_GT(free_bytes(), 0U);
   EXPECT_OK(Workspace::purge(sandboxes_, kOtherId));
+}
+
+// Of inodes, too, so that not even a directory can be made.
+TEST_F(SmallDisk, PurgesWithoutRoomForTheTrash) {
+  ASSERT_OK(open_other());
+  ASSERT_OK(write("d/f", "x", ISOGATE_FILE_PARENTS));
+  fill();
+  const Fd sandboxes(::open(sandboxes_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  make_room(sandboxes.get());  // the reserve is spent
+  ASSERT_EQ(::mount("none", sandboxes_.c_str(), "tmpfs", MS_REMOUNT, "size=64m,nr_inodes=1000"), 0);
+  for (int i = 0; ::mkdir((sandboxes_ + "/x" + std::to_string(i)).c_str(), 0700) == 0; ++i) {
+  }
+  ASSERT_EQ(errno, ENOSPC);
+  EXPECT_OK(Workspace::purge(sandboxes_, kId));
+  EXPECT_FALSE(exists(sandboxes_ + "/" + kId));
+  EXPECT_FALSE(exists(sandboxes_ + "/.purged"));
+}
+
+TEST_F(SmallDisk, MakesTheTrashAtTheStart) {
+  const TrashSweeper sweeper(sandboxes_, [](const std::string& line) { ADD_FAILURE() << line; });
+  EXPECT_TRUE(exists(sandboxes_ + "/.purged"));
 }
 
 TEST_F(SmallDisk, TakesItsReserveAgainWhenThereIsRoom) {

@@ -211,6 +211,7 @@ TEST_F(CloseFaults, APurgeThatFailsLeavesASandboxThatOnlyCloses) {
   at_ = "a purge that cannot be begun";
   expect_works(box);
   const std::string trash = state_ + "/sandboxes/.purged";
+  std::filesystem::remove(trash);
   std::ofstream(trash) << "in the way";
   for (const uint32_t mode : {ISOGATE_CLOSE_PURGE, ISOGATE_CLOSE_PURGE}) {
     EXPECT_NE(box.close(mode), ISOGATE_OK);
@@ -241,8 +242,9 @@ TEST_F(CloseFaults, APurgeThatIsCancelledIsOverForItsAgent) {
   expect_works(box);
   EXPECT_EQ(box.info.flags & ISOGATE_SANDBOX_ATTACHED, 0u);
   EXPECT_EQ(box.sh("ls").out, "file\n") << "nothing of the one before";
-  for (int i = 0; i < 12'000 && std::filesystem::exists(state_ + "/sandboxes/.purged"); ++i) ::usleep(10'000);
-  EXPECT_FALSE(std::filesystem::exists(state_ + "/sandboxes/.purged")) << "the sweeper takes the rest";
+  for (int i = 0; i < 12'000 && !std::filesystem::is_empty(state_ + "/sandboxes/.purged"); ++i)
+    ::usleep(10'000);
+  EXPECT_TRUE(std::filesystem::is_empty(state_ + "/sandboxes/.purged")) << "the sweeper takes the rest";
 }
 
 TEST_F(CloseFaults, Evidence) {

@@ -106,7 +106,8 @@ TEST_P(DiskLimit, IsToldByProbeAndKeptWithItsSandbox) {
     const std::string told = Caller(*own, "").get("/backends").text;
     EXPECT_NE(told.find("sandbox_limit_disk"), std::string::npos) << told;
     EXPECT_NE(told.find("enforced by a file system of its own"), std::string::npos) << told;
-    EXPECT_EQ(own->log().find("can fill the file system"), std::string::npos) << own->log();
+    const bool warned = own->log().find("can fill the file system") != std::string::npos;
+    EXPECT_EQ(warned, std::string(GetParam()) == "loop") << own->log();
     EXPECT_EQ(Caller(*own, "a").out("echo kept > f; sync f; cat f"), "kept\n");
     own->signal(SIGKILL);
     own->wait(10);
@@ -157,7 +158,7 @@ TEST_F(DiskDefault, OneThatIsOnlyCountedIsSaidAloud) {
   const std::string told = Caller(gateway(), "").get("/backends").text;
   if (told.find("\"sandbox_limit_disk\"") != std::string::npos)
     GTEST_SKIP() << "the file system of the sandboxes has project quotas";
-  EXPECT_NE(told.find("disk: 1024 MiB for each sandbox, advisory"), std::string::npos) << told;
+  EXPECT_NE(told.find("disk: a limit for each sandbox, advisory"), std::string::npos) << told;
   EXPECT_NE(told.find("sandbox_disk_advisory"), std::string::npos) << told;
   EXPECT_NE(gateway().log().find("a program in a sandbox can fill the file system of"), std::string::npos)
       << gateway().log();

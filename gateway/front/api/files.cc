@@ -286,14 +286,16 @@ void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool clien
   throw error;
 }
 
-Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply, uint64_t attempted) {
+Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
+                                std::optional<uint64_t> attempted) {
   if (reply.status != ISOGATE_RESOURCE_EXHAUSTED || reply.os_errno != EDQUOT)
     co_return throw_unless_ok(app, lease, reply);
   app.backends.judge(*lease.backend, lease.sandbox->row, reply);
   ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
   ipc::FileCall call = file_call(lease, FileVerb::kDiskUse, FileTarget());
   const ipc::Reply asked = co_await lease.channel->call(std::move(call));
-  nlohmann::ordered_json details{{"attempted_bytes", attempted}};
+  nlohmann::ordered_json details = nlohmann::ordered_json::object();
+  if (attempted) details["attempted_bytes"] = *attempted;
   if (const auto* use = std::get_if<ipc::DiskUse>(&asked.value)) {
     details["used_bytes"] = use->used_bytes;
     details["limit_bytes"] = use->limit_bytes;
@@ -353,6 +355,8 @@ Task<ipc::Reply> plain_call(App& app, Exchange& exchange, FileVerb verb, FileReq
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
   Killer& killer = exchange.watch_client();
   ipc::Reply reply = co_await plain_file_call(lease, verb, std::move(request.target), killer);
+  if (verb == FileVerb::kMkdir && !killer.killed())
+    co_await throw_unless_written(app, lease, reply, std::nullopt);
   throw_unless_ok(app, lease, reply, killer.killed());
   co_return reply;
 }

@@ -33,8 +33,9 @@ Task<ipc::Reply> plain_call(App& app, Exchange& exchange, ipc::FileVerb verb, Fi
 
 // Judges the backend by the reply. A client that has gone is ClientGone, whatever the reply.
 // After a write that failed for lack of room: the quota's numbers, for the error's details. `attempted`:
-// bytes of the body, as far as they are known.
-Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply, uint64_t attempted);
+// bytes of the body, as far as they are known; none: there is no body.
+Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
+                                std::optional<uint64_t> attempted);
 void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool client_gone = false);
 
 }  // namespace isogate::front

@@ -185,9 +185,10 @@ void check_egress(uint32_t egress, bool denies, Objections& out) {
 
 const char* how_to_limit_disks(uint64_t capabilities) {
   if ((capabilities & ISOGATE_CAP_SANDBOX_DISK_ADVISORY) == 0) return "";
-  return " (it only counts: for a limit that programs meet, too, mount its file system with project quotas, "
-         "or "
-         "write workspace_fs: loop or tmpfs in its config)";
+  return " (it only counts: for a limit that programs meet, too, where its workspaces are directories of "
+         "this "
+         "host, mount their file system with project quotas, or write workspace_fs: loop or tmpfs in its "
+         "config)";
 }
 
 // A sandbox that would be refused when it is opened is not worth a try.

@@ -1,0 +1,108 @@
+#include "tests/files/box.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+// A workspace whose use is only counted: what its limit refuses, and what it does not.
+namespace isogate::test {
+namespace {
+
+constexpr uint64_t kMebibyte = 1 << 20;
+
+class CountedBox : public Box {
+ protected:
+  // On a disk that knows at once how many blocks a file has.
+  void limit(uint64_t bytes) {
+    workspace_.reset();
+    Workspace::Options options{sandboxes_, kId, tenant(), nullptr, false, "test"};
+    options.home = [&](int sandbox) -> Result<Workspace::Home> {
+      const auto copy = [&] { return Fd(::fcntl(sandbox, F_DUPFD_CLOEXEC, 0)); };
+      quota_ = counter_.quota(Fd(::openat(sandbox, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), bytes, false);
+      return Workspace::Home{copy(), quota_};
+    };
+    auto opened = Workspace::open(std::move(options), false);
+    ASSERT_OK(opened);
+    workspace_ = std::move(*opened);
+  }
+  void TearDown() override { workspace_.reset(); }
+
+  // No count is due behind the calls: none of these may depend on it.
+  DiskCounter counter_;
+  std::shared_ptr<DiskQuota> quota_;
+};
+
+TEST_F(CountedBox, WhatWasRemovedIsFreeForTheNextWrite) {
+  limit(8 * kMebibyte);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_OK(write("half", std::string(5 * kMebibyte, 'x')));
+    const auto refused = write("other", std::string(5 * kMebibyte, 'x'));
+    EXPECT_STATUS(refused, ISOGATE_RESOURCE_EXHAUSTED);
+    EXPECT_EQ(refused.error().os_errno, EDQUOT);
+    ASSERT_OK(remove("half"));
+    EXPECT_LT(quota_->use()->used_bytes, kMebibyte);
+    EXPECT_OK(write("other", std::string(5 * kMebibyte, 'x')));
+    ASSERT_EQ(::unlink(inside("other").c_str()), 0);  // as a program does
+  }
+}
+
+TEST_F(CountedBox, ADirectoryThatWasRemovedIsFreeForTheNextWrite) {
+  limit(8 * kMebibyte);
+  ASSERT_OK(write("d/half", std::string(5 * kMebibyte, 'x'), ISOGATE_FILE_PARENTS));
+  ASSERT_OK(remove("d", ISOGATE_FILE_RECURSIVE));
+  EXPECT_OK(write("other", std::string(5 * kMebibyte, 'x')));
+}
+
+// Private to the tenant, and read by the count all the same.
+TEST_F(CountedBox, ACountBeforeARefusalSeesAll) {
+  limit(8 * kMebibyte);
+  ASSERT_OK(write("mine", "x"));
+  directory("d", 0);
+  plant("d/big", std::string(6 * kMebibyte, 'x'));
+  EXPECT_STATUS(write("other", std::string(9 * kMebibyte, 'x')), ISOGATE_RESOURCE_EXHAUSTED);
+  if (!is_root()) return;
+  EXPECT_GE(quota_->use()->used_bytes, 6 * kMebibyte);
+}
+
+TEST_F(CountedBox, AFileOfSeveralNamesCountsOnce) {
+  plant("file", std::string(3 * kMebibyte, 'x'));
+  for (int i = 0; i < 5; ++i)
+    ASSERT_EQ(::link(inside("file").c_str(), inside("link" + std::to_string(i)).c_str()), 0);
+  limit(8 * kMebibyte);
+  const auto use = quota_->known();
+  ASSERT_OK(use);
+  EXPECT_GE(use->used_bytes, 3 * kMebibyte);
+  EXPECT_LT(use->used_bytes, 4 * kMebibyte);
+  EXPECT_LT(use->used_files, 10u) << "six names, and what is around them";
+  ASSERT_OK(remove("link0"));
+  EXPECT_GE(quota_->use()->used_bytes, 3 * kMebibyte) << "its other names keep it";
+}
+
+TEST_F(CountedBox, BeyondItsLimitItCanBeEmptied) {
+  plant("big", std::string(9 * kMebibyte, 'x'));
+  plant("log", "kept");
+  limit(8 * kMebibyte);
+  EXPECT_STATUS(write("new", ""), ISOGATE_RESOURCE_EXHAUSTED);
+  EXPECT_STATUS(write("log", "x"), ISOGATE_RESOURCE_EXHAUSTED);
+  EXPECT_OK(write("log", "", ISOGATE_FILE_APPEND));
+  EXPECT_EQ(slurp(inside("log")), "kept");
+  EXPECT_OK(write("big", ""));
+  EXPECT_EQ(slurp(inside("big")), "");
+  EXPECT_OK(write("new", "x"));
+}
+
+TEST_F(CountedBox, ARefusalHasItsNumbersAndSaysWhatToDo) {
+  plant("big", std::string(9 * kMebibyte, 'x'));
+  limit(8 * kMebibyte);
+  for (const auto& refused : {write("new", "x").error(), mkdir("d").error()}) {
+    EXPECT_EQ(refused.os_errno, EDQUOT);
+    EXPECT_THAT(refused.message, testing::HasSubstr("of 8388608 bytes"));
+    EXPECT_THAT(refused.message, testing::HasSubstr("remove files, or ask the operator"));
+    EXPECT_THAT(refused.message, testing::Not(testing::HasSubstr("attempted")));
+  }
+}
+
+}  // namespace
+}  // namespace isogate::test
