@@ -108,6 +108,11 @@ void check_amounts(const Config& config, Problems& problems) {
                     " bytes, is less than one call may take by `limits.max_json_bytes` and "
                     "`exec.max_max_output_bytes`, " +
                     std::to_string(most));
+  const uint64_t of_tenant = limits.max_disk_mb_per_tenant << 20;
+  for (const BackendConfig& backend : config.backends)
+    if (of_tenant != 0 && backend.sandbox_limits.get(ISOGATE_LIMIT_DISK_BYTES) > of_tenant)
+      problems.at("limits.max_disk_mb_per_tenant", "less than `limits.disk_mb` of backend `" + backend.name +
+                                                       "`: none of its sandboxes could be opened");
 }
 
 void check_prefixes(const Config& config, Problems& problems) {

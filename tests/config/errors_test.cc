@@ -330,6 +330,9 @@ TEST(Policy, RefusesDefaultsAboveTheirBounds) {
 }
 
 TEST(Policy, RefusesWhatNoCallerCouldEverGet) {
+  EXPECT_THAT(
+      refusal({"limits: {max_disk_mb_per_tenant: 19}\nbackends: [{name: local, limits: {disk_mb: 20}}]"}),
+      HasSubstr("`limits.max_disk_mb_per_tenant`: less than `limits.disk_mb` of backend `local`"));
   EXPECT_THAT(refusal({"limits: {max_held_bytes: 201326590, tenant_share_percent: 50}"}),
               HasSubstr("`limits.max_held_bytes`: one tenant's share of it, 100663295 bytes, is less than"));
   EXPECT_THAT(refusal({"limits: {max_held_bytes: 100663296, tenant_share_percent: 99}"}),

@@ -63,7 +63,8 @@ Task<void> LongExec::run() {
     refusal_ = exec_ended("the exec was killed before it started");
   } catch (const std::exception& error) {
     log::error("exec_failed", {{"request_id", request_id}, {"reason", error.what()}});
-    refusal_ = ApiError{.code = Code::kInternal, .message = "an internal error; the log has it"};
+    answer_.message = "an internal error; the log has it";
+    if (!taken()) refusal_ = ApiError{.code = Code::kInternal, .message = answer_.message};
   }
   if (refusal_) answer_.outcome = Outcome::kNotStarted;
   end();
