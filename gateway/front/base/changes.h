@@ -30,6 +30,7 @@ class Changes {
   // False when `limit` passed first.
   template <typename There>
   boost::asio::awaitable<bool> until(There there, std::chrono::nanoseconds limit) {
+    if (there()) co_return true;
     bool late = false;
     Alarm alarm(timer_.get_executor());
     alarm.set(limit, [this, &late] {
