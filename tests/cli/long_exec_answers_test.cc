@@ -37,15 +37,26 @@ std::string log_answer(const std::string& request, const Json& state, const std:
 }
 
 TEST(ExecBackground, PrintsTheId) {
-  FakeGateway gateway([](const std::string&) { return json_answer(202, running("5f0c", "x", 0).dump()); });
+  const std::string id = "5f0c1d7c3a9e4b6f8d2e1a0b9c8d7e6f";
+  FakeGateway gateway([&](const std::string&) { return json_answer(202, running(id, "x", 0).dump()); });
   auto done = run_client(gateway.url(), {"exec", "-d", "-c", "make"});
   EXPECT_EQ(done.exit_code, 0) << done.err;
-  EXPECT_EQ(done.out, "5f0c\n");
+  EXPECT_EQ(done.out, id + "\n");
   EXPECT_EQ(body_of(gateway.requests().at(0)), Json::parse(R"({"command":"make","background":true})"));
   auto json = run_client(gateway.url(), {"exec", "-d", "--json", "-it", "-c", "make"});
   EXPECT_EQ(Json::parse(json.out).at("state"), "running");
   EXPECT_EQ(body_of(gateway.requests().at(1)), Json::parse(R"({"command":"make","background":true,
       "stdin_open":true,"pty":{"cols":80,"rows":24}})"));
+}
+
+TEST(ExecBackground, PrintsNothingThatIsNoId) {
+  for (const char* id : {"", "5f0c", "5f0c1d7c3a9e4b6f8d2e1a0b9c8d7e6F", "x\x1b]0;title\a; rm -rf ~"}) {
+    FakeGateway gateway([&](const std::string&) { return json_answer(202, running(id, "x", 0).dump()); });
+    auto done = run_client(gateway.url(), {"exec", "-d", "-c", "make"});
+    EXPECT_EQ(done.exit_code, 125) << id;
+    EXPECT_EQ(done.out, "") << id;
+    EXPECT_EQ(done.err.find('\x1b'), std::string::npos);
+  }
 }
 
 TEST(ExecBackground, ARefusalIs125) {
