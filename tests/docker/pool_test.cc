@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -149,8 +150,12 @@ TEST_F(DockerWarmPool, WhatAKilledGatewayHadReadyIsRemovedByTheNext) {
   EXPECT_EQ(Caller(again, "a").content("kept"), "still here");
   EXPECT_TRUE(eventually(30, [&] { return all().size() == 1; })) << all().size();
   EXPECT_EQ(taken_by(again, "a"), mine) << "and what was taken is the agent's";
+  const auto is_trash = [](const auto& each) {
+    return each.path().filename() == ".purged" && std::filesystem::is_empty(each);
+  };
   EXPECT_TRUE(eventually(30, [&] {
-    return std::filesystem::is_empty(state.path() + "/sandboxes/ready.docker");
+    const std::filesystem::directory_iterator ready(state.path() + "/sandboxes/ready.docker");
+    return std::all_of(begin(ready), end(ready), is_trash);
   })) << "their workspaces";
 }
 
