@@ -57,12 +57,12 @@ TEST_F(CountedBox, ADirectoryThatWasRemovedIsFreeForTheNextWrite) {
 
 // Private to the tenant, and read by the count all the same.
 TEST_F(CountedBox, ACountBeforeARefusalSeesAll) {
+  if (!is_root()) GTEST_SKIP() << "a directory that its owner may not read needs root";
   limit(8 * kMebibyte);
   ASSERT_OK(write("mine", "x"));
   directory("d", 0);
   plant("d/big", std::string(6 * kMebibyte, 'x'));
   EXPECT_STATUS(write("other", std::string(9 * kMebibyte, 'x')), ISOGATE_RESOURCE_EXHAUSTED);
-  if (!is_root()) return;
   EXPECT_GE(quota_->use()->used_bytes, 6 * kMebibyte);
 }
 
