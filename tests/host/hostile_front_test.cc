@@ -111,7 +111,7 @@ TEST_F(HostileFront, GetsNothingForFlagsModesAndCountsOutOfRange) {
   second.path_to = "y";
   expect(std::move(second), ISOGATE_INVALID_ARGUMENT, "second path");
   ipc::ExecCall exec = exec_call({"exit"});
-  exec.flags = 4;
+  exec.flags = 1u << 31;
   expect(std::move(exec), ISOGATE_INVALID_ARGUMENT, "flags");
   ipc::ExecCall sampled = exec_call({"exit"});
   sampled.flags = ISOGATE_EXEC_LIMITS_SAMPLED;
