@@ -441,9 +441,11 @@ void who_leaves_holds_the_program_no_longer(World& w) {
 
 void a_stalled_reader_does_not_save_an_exec(World& w) {
   const std::string mark = new_mark();
-  const LongLived exec(w.me, {{"command", "echo ready; yes " + mark}, {"max_output_bytes", 5000}});
+  const LongLived exec(w.me, {{"command", "echo ready; " + std::string(kUntilGo) + "yes " + mark},
+                              {"max_output_bytes", 5000}});
   Follower follower(exec);
   ASSERT_TRUE(follower.hears("ready\n"));
+  ASSERT_TRUE(succeeded(w.me.write("go", "")));
   sleep_sec(0.5);
   const Answer answer = exec.kill();
   ASSERT_TRUE(succeeded(answer));
