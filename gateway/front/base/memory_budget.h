@@ -20,8 +20,9 @@ class MemoryBudget {
     most_per_tenant_ = per_tenant;
   }
   [[nodiscard]] uint64_t held() const { return held_; }
-  // Asked before something is refused for want of `bytes`: gives up something that is kept only in case
-  // somebody asks for it, of that tenant, or of anybody for an empty name. False: that would not suffice.
+  // Asked before something is refused because `bytes` are missing: gives up something that is kept only in
+  // case somebody asks for it, of that tenant, or of anybody for an empty name. False: that would not
+  // suffice.
   using Reclaim = std::function<bool(const std::string& tenant, uint64_t bytes)>;
   void set_reclaim(Reclaim reclaim) { reclaim_ = std::move(reclaim); }
 
