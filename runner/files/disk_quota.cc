@@ -47,8 +47,10 @@ constexpr size_t kMostLinked = 50'000;  // files of several names that are told 
 constexpr std::chrono::milliseconds kGather{100};
 constexpr int kRest = 9;
 constexpr std::chrono::seconds kLongestRest{60};
-// A write that the count refuses ends a rest that is not longer than this.
-constexpr std::chrono::milliseconds kShortRest{500};
+// A write that the count refuses waits for a count that began after it: that one comes three times as long
+// after the last as the last took, where this is soon enough for somebody who waits.
+constexpr int kRestOfRefused = 3;
+constexpr std::chrono::seconds kLongestWait{5};
 
 long project_call(int directory, int command, uint32_t project, void* data) {
   return ::syscall(SYS_quotactl_fd, directory, QCMD(static_cast<unsigned>(command), PRJQUOTA), project, data);
@@ -237,12 +239,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
 
   Result<void> take(uint64_t bytes) override {
     if (auto taken = take_as_counted(bytes); taken) return taken;
-    const std::lock_guard one(counting_);
-    if (may_be_old()) {
-      const bool as_tenant = static_cast<uid_t>(::setfsuid(UINT32_MAX)) != ::geteuid();  // it may not see all
-      const FsIdentity as_host({as_tenant, ::geteuid(), ::getegid()});
-      if (!as_host.error()) walk_and_keep();
-    }
+    count_since(Clock::now());
     return take_as_counted(bytes);
   }
 
@@ -279,9 +276,30 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     return {};
   }
 
-  bool may_be_old() {
+  // What is counted is of `asked` or later afterwards, unless that takes too long. Several share one count,
+  // and nobody waits with counting_ held.
+  void count_since(Clock::time_point asked) {
+    for (;;) {
+      {
+        const std::lock_guard one(counting_);
+        const std::lock_guard lock(mutex_);
+        if (counted_ && begun_ >= asked) return;
+      }
+      const auto rested = when_rested();
+      if (rested > asked + kLongestWait) return;
+      std::this_thread::sleep_until(rested);
+      const std::lock_guard one(counting_);
+      if (when_rested() > Clock::now()) continue;  // somebody else counted
+      const bool as_tenant = static_cast<uid_t>(::setfsuid(UINT32_MAX)) != ::geteuid();  // it may not see all
+      const FsIdentity as_host({as_tenant, ::geteuid(), ::getegid()});
+      if (!as_host.error()) walk_and_keep();
+      return;
+    }
+  }
+
+  Clock::time_point when_rested() {
     const std::lock_guard lock(mutex_);
-    return not_before_ - Clock::now() <= (stale_ ? kShortRest : std::chrono::milliseconds::zero());
+    return ended_ + kRestOfRefused * (ended_ - begun_);
   }
 
   static uint64_t plus(uint64_t to, int64_t change) {
@@ -318,12 +336,14 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     use_.exact = whole && linked.size() < kMostLinked;
     counted_ = true;
     if (held != 0 || held_ != 0 || since_ != 0) stale_ = true;
-    not_before_ = Clock::now() + std::min<Clock::duration>(kRest * (Clock::now() - begun), kLongestRest);
+    begun_ = begun;
+    ended_ = Clock::now();
   }
 
   void ask() {
     if (std::exchange(asked_, true)) return;
-    asked_ = counter_.count_at(std::max(Clock::now() + kGather, not_before_), weak_from_this());
+    const auto rested = ended_ + std::min<Clock::duration>(kRest * (ended_ - begun_), kLongestRest);
+    asked_ = counter_.count_at(std::max(Clock::now() + kGather, rested), weak_from_this());
   }
 
   DiskCounter& counter_;
@@ -334,7 +354,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
   uint64_t held_ = 0;
   int64_t since_ = 0;  // written since the count began
   bool counted_, stale_, asked_ = false;
-  Clock::time_point not_before_;  // so that no sandbox has the counter to itself
+  Clock::time_point begun_, ended_;  // of the last count: no sandbox has the counter to itself
 };
 
 std::shared_ptr<DiskQuota> DiskCounter::quota(Fd directory, uint64_t limit_bytes, bool empty) {

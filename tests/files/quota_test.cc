@@ -55,6 +55,19 @@ TEST_F(CountedBox, ADirectoryThatWasRemovedIsFreeForTheNextWrite) {
   EXPECT_OK(write("other", std::string(5 * kMebibyte, 'x')));
 }
 
+// A count of many files takes long enough for a rest that matters.
+TEST_F(CountedBox, ManyFilesThatWereRemovedAreFreeForTheNextWrite) {
+  limit(8 * kMebibyte);
+  directory("many", 0755);
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 40'000; ++i) plant("many/" + std::to_string(i), "");
+    EXPECT_STATUS(write("new", "x"), ISOGATE_RESOURCE_EXHAUSTED);
+    std::filesystem::remove_all(inside("many"));
+    std::filesystem::create_directory(inside("many"));
+    EXPECT_OK(write("new", "x"));
+  }
+}
+
 // Private to the tenant, and read by the count all the same.
 TEST_F(CountedBox, ACountBeforeARefusalSeesAll) {
   if (!is_root()) GTEST_SKIP() << "a directory that its owner may not read needs root";
