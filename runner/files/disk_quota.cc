@@ -47,8 +47,8 @@ constexpr size_t kMostLinked = 50'000;  // files of several names that are told 
 constexpr std::chrono::milliseconds kGather{100};
 constexpr int kRest = 9;
 constexpr std::chrono::seconds kLongestRest{60};
-// A write that the count refuses waits for a count that began after it: that one comes three times as long
-// after the last as the last took, where this is soon enough for somebody who waits.
+// A write that the count refuses waits for a count that began after it, which comes three times as long after
+// the last as the last took.
 constexpr int kRestOfRefused = 3;
 constexpr std::chrono::seconds kLongestWait{5};
 
@@ -276,8 +276,8 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     return {};
   }
 
-  // What is counted is of `asked` or later afterwards, unless that takes too long. Several share one count,
-  // and nobody waits with counting_ held.
+  // What is counted is of `asked` or later afterwards. Several share one count, and nobody waits with
+  // counting_ held.
   void count_since(Clock::time_point asked) {
     for (;;) {
       {
@@ -285,9 +285,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
         const std::lock_guard lock(mutex_);
         if (counted_ && begun_ >= asked) return;
       }
-      const auto rested = when_rested();
-      if (rested > asked + kLongestWait) return;
-      std::this_thread::sleep_until(rested);
+      std::this_thread::sleep_until(when_rested());
       const std::lock_guard one(counting_);
       if (when_rested() > Clock::now()) continue;  // somebody else counted
       const bool as_tenant = static_cast<uid_t>(::setfsuid(UINT32_MAX)) != ::geteuid();  // it may not see all
@@ -299,7 +297,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
 
   Clock::time_point when_rested() {
     const std::lock_guard lock(mutex_);
-    return ended_ + kRestOfRefused * (ended_ - begun_);
+    return ended_ + std::min<Clock::duration>(kRestOfRefused * (ended_ - begun_), kLongestWait);
   }
 
   static uint64_t plus(uint64_t to, int64_t change) {
