@@ -239,7 +239,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
 
   Result<void> take(uint64_t bytes) override {
     if (auto taken = take_as_counted(bytes); taken) return taken;
-    count_since(Clock::now());
+    if (may_be_old()) count_since(Clock::now());
     return take_as_counted(bytes);
   }
 
@@ -274,6 +274,16 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
       return os_error("cannot write", EDQUOT);
     held_ += bytes;
     return {};
+  }
+
+  bool may_be_old() {
+    const std::lock_guard lock(mutex_);
+    return stale_ || Clock::now() >= when_due();
+  }
+
+  // When it is counted again behind the calls, at the earliest.
+  [[nodiscard]] Clock::time_point when_due() const {
+    return ended_ + std::min<Clock::duration>(kRest * (ended_ - begun_), kLongestRest);
   }
 
   // What is counted is of `asked` or later afterwards. Several share one count, and nobody waits with
@@ -340,8 +350,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
 
   void ask() {
     if (std::exchange(asked_, true)) return;
-    const auto rested = ended_ + std::min<Clock::duration>(kRest * (ended_ - begun_), kLongestRest);
-    asked_ = counter_.count_at(std::max(Clock::now() + kGather, rested), weak_from_this());
+    asked_ = counter_.count_at(std::max(Clock::now() + kGather, when_due()), weak_from_this());
   }
 
   DiskCounter& counter_;
