@@ -133,7 +133,7 @@ void LongExec::control(uint32_t type, uint32_t a, uint32_t b) {
 void LongExec::send_signal(int signal) { control(ISOGATE_CONTROL_SIGNAL, static_cast<uint32_t>(signal), 0); }
 
 void LongExec::resize(uint16_t rows, uint16_t cols) {
-  if (!terms_.pty) throw invalid_request("the exec has no terminal");
+  if (!terms_.pty && !ended_) throw invalid_request("the exec has no terminal");
   control(ISOGATE_CONTROL_RESIZE, rows, cols);
 }
 
