@@ -6,7 +6,6 @@
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
 #include "gateway/cli/output.h"
-#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -19,7 +18,10 @@ std::string name_of(const Json& entry) {
     auto bytes = from_base64(name);
     if (bytes.ok()) name = *bytes;
   }
-  return ::isatty(1) == 0 ? name : printable(name, SIZE_MAX);
+  if (::isatty(1) == 0) return name;
+  for (char& c : name)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return name;
 }
 
 std::string details_of(const Json& entry) {

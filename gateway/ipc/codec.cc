@@ -101,7 +101,6 @@ enum class Type : uint8_t {
   kEvidence,
   kPing,
   kOrphans,
-  kConnect,
   kHello = 64,
   kReply,
 };
@@ -211,7 +210,7 @@ template <typename Wire, Is<OpenCall> M>
 void fields(Wire& wire, M& open) {
   header(wire, open);
   numbers(wire, open.flags, open.egress);
-  names(wire, open.sandbox_id, open.tenant, open.agent_id, open.handle, open.image);
+  names(wire, open.sandbox_id, open.tenant, open.agent_id, open.handle);
   fields_of_limits(wire, open.limits);
 }
 
@@ -238,7 +237,7 @@ void fields(Wire& wire, M& file) {
   header(wire, file);
   auto verb = static_cast<uint32_t>(file.verb);
   wire.number(verb);
-  if (verb > static_cast<uint32_t>(FileVerb::kWatch)) {
+  if (verb > static_cast<uint32_t>(FileVerb::kDiskUse)) {
     if constexpr (std::is_same_v<Wire, Reader>) wire.refuse("an unknown verb");
   }
   if constexpr (std::is_same_v<Wire, Reader>) file.verb = static_cast<FileVerb>(verb);
@@ -256,18 +255,11 @@ void fields(Wire& wire, M& evidence) {
   wire.text(evidence.gateway_listeners, kMaxTextBytes);
 }
 
-template <typename Wire, Is<ConnectCall> M>
-void fields(Wire& wire, M& connect) {
-  header(wire, connect);
-  names(wire, connect.sandbox_id);
-  numbers(wire, connect.port);
-}
-
 template <typename Wire, Is<Hello> M>
 void fields(Wire& wire, M& hello) {
   names(wire, hello.plugin_id, hello.plugin_version, hello.summary);
   numbers(wire, hello.isolation, hello.locality, hello.capabilities, hello.max_execs, hello.max_file_calls,
-          hello.max_watches, hello.max_sandboxes, hello.max_connections);
+          hello.max_sandboxes);
 }
 
 template <typename Wire, Is<std::monostate> M>
@@ -334,7 +326,6 @@ Slots slots(OrphansCall& m) { return {&m.call.cancel, &m.out}; }
 Slots slots(ExecCall& m) { return {&m.call.cancel, &m.std_in, &m.std_out, &m.std_err, &m.control}; }
 Slots slots(FileCall& m) { return {&m.call.cancel, &m.body, &m.complete}; }
 Slots slots(EvidenceCall& m) { return {&m.call.cancel}; }
-Slots slots(ConnectCall& m) { return {&m.call.cancel, &m.stream, &m.ready}; }
 
 template <typename T>
 constexpr Type kTypeOf = Type::kProbe;
@@ -354,8 +345,6 @@ template <>
 constexpr Type kTypeOf<PingCall> = Type::kPing;
 template <>
 constexpr Type kTypeOf<OrphansCall> = Type::kOrphans;
-template <>
-constexpr Type kTypeOf<ConnectCall> = Type::kConnect;
 
 void begin(Writer& wire, Type type) {
   wire.reserve(512);
@@ -524,8 +513,6 @@ Result<Call> decode_call(std::string_view bytes, std::vector<Fd> fds) {
       return read_call<PingCall>(wire, fds);
     case Type::kOrphans:
       return read_call<OrphansCall>(wire, fds);
-    case Type::kConnect:
-      return read_call<ConnectCall>(wire, fds);
     default:
       return malformed("an unknown type");
   }

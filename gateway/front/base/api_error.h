@@ -36,7 +36,6 @@ enum class Code {
   kInternal,
   kUnsupported,
   kOutcomeUnknown,
-  kPortClosed,
   kBackendUnavailable,
   kDraining,
   kQuotaExceeded,
