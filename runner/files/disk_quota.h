@@ -36,7 +36,8 @@ class DiskQuota {
   // The same for a write: counted to its end once, which may take as long as a walk does.
   virtual Result<DiskUse> known() { return use(); }
   // Room for so many bytes more of what the gateway writes, or one file more: EDQUOT where the limit has none
-  // and the kernel does not see to it. Before it refuses, it counts again, unless it just did. What is taken
+  // and the kernel does not see to it. Before it refuses, it counts again, unless it just did and
+  // nothing was said to have changed; where there are many files it waits some seconds for that. What is taken
   // is to be given back, also where it was written.
   virtual Result<void> take(uint64_t) { return {}; }
   virtual void give_back(uint64_t) {}
