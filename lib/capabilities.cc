@@ -28,6 +28,9 @@ const std::vector<std::pair<uint64_t, std::string_view>>& capability_table() {
         {ISOGATE_CAP_PROVEN_EXECS, "proven_execs"},
         {ISOGATE_CAP_SANDBOX_DISK_ADVISORY, "sandbox_disk_advisory"},
         {ISOGATE_CAP_MERGE_STDERR, "merge_stderr"},
+        {ISOGATE_CAP_IMAGE, "image"},
+        {ISOGATE_CAP_WATCH, "watch"},
+        {ISOGATE_CAP_PORTS, "ports"},
     };
     auto name = limits.begin();
     for (const LimitKind& kind : kLimitKinds)

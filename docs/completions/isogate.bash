@@ -8,7 +8,7 @@ _isogate() {
     [[ "$word" == -- ]] && { COMPREPLY=($(compgen -c -f -- "$current")); return; }
     next="${path:+$path }$word"
     case "$next" in
-      'serve'|'exec'|'shell'|'ps'|'logs'|'attach'|'kill'|'read'|'write'|'ls'|'rm'|'sandbox'|'sandbox ls'|'sandbox rm'|'probe'|'plugin'|'plugin describe'|'plugin list'|'config'|'config check'|'config show'|'config schema'|'config docs'|'key'|'key new'|'key hash'|'completion') path="$next" ;;
+      'serve'|'exec'|'shell'|'ps'|'logs'|'attach'|'kill'|'read'|'write'|'cp'|'ls'|'rm'|'watch'|'sandbox'|'sandbox create'|'sandbox ls'|'sandbox rm'|'port-forward'|'probe'|'plugin'|'plugin describe'|'plugin list'|'config'|'config check'|'config show'|'config schema'|'config docs'|'key'|'key new'|'key hash'|'completion') path="$next" ;;
     esac
   done
   case "$path $previous" in
@@ -72,6 +72,8 @@ _isogate() {
     'serve --exec-max-output-bytes') COMPREPLY=(); return ;;
     'serve --exec-max-max-output-bytes') COMPREPLY=(); return ;;
     'serve --exec-env') COMPREPLY=(); return ;;
+    'serve --ports-domain') COMPREPLY=(); return ;;
+    'serve --ports-max-per-sandbox') COMPREPLY=(); return ;;
     'serve --backends') COMPREPLY=(); return ;;
     'exec --url') COMPREPLY=(); return ;;
     'exec --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -95,6 +97,7 @@ _isogate() {
     'shell --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'shell --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'shell --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'shell --image') COMPREPLY=(); return ;;
     'shell --timeout') COMPREPLY=(); return ;;
     'shell --env') COMPREPLY=(); return ;;
     'shell --cwd') COMPREPLY=(); return ;;
@@ -142,6 +145,12 @@ _isogate() {
     'write --scope') COMPREPLY=($(compgen -W 'workspace sandbox' -- "$current")); return ;;
     'write --user') COMPREPLY=(); return ;;
     'write --mode') COMPREPLY=(); return ;;
+    'cp --url') COMPREPLY=(); return ;;
+    'cp --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'cp --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'cp --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'cp --scope') COMPREPLY=($(compgen -W 'workspace sandbox' -- "$current")); return ;;
+    'cp --user') COMPREPLY=(); return ;;
     'ls --url') COMPREPLY=(); return ;;
     'ls --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'ls --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
@@ -156,6 +165,20 @@ _isogate() {
     'rm --agent') COMPREPLY=(); return ;;
     'rm --scope') COMPREPLY=($(compgen -W 'workspace sandbox' -- "$current")); return ;;
     'rm --user') COMPREPLY=(); return ;;
+    'watch --url') COMPREPLY=(); return ;;
+    'watch --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'watch --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'watch --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'watch --agent') COMPREPLY=(); return ;;
+    'watch --scope') COMPREPLY=($(compgen -W 'workspace sandbox' -- "$current")); return ;;
+    'watch --user') COMPREPLY=(); return ;;
+    'sandbox create --url') COMPREPLY=(); return ;;
+    'sandbox create --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'sandbox create --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'sandbox create --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'sandbox create --image') COMPREPLY=(); return ;;
+    'sandbox create --backend') COMPREPLY=(); return ;;
+    'sandbox create --min-isolation') COMPREPLY=($(compgen -W 'none namespace container vm' -- "$current")); return ;;
     'sandbox ls --url') COMPREPLY=(); return ;;
     'sandbox ls --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'sandbox ls --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
@@ -164,6 +187,11 @@ _isogate() {
     'sandbox rm --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'sandbox rm --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'sandbox rm --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'port-forward --url') COMPREPLY=(); return ;;
+    'port-forward --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'port-forward --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'port-forward --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'port-forward --address') COMPREPLY=(); return ;;
     'probe --url') COMPREPLY=(); return ;;
     'probe --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'probe --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
@@ -173,21 +201,25 @@ _isogate() {
     'plugin list --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
   esac
   case "$path" in
-    '') options='--version -h --help'; plain='serve exec shell ps logs attach kill read write ls rm sandbox probe plugin config key completion'; files='' ;;
-    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-background-sec --exec-keep-ended-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --backends'; plain=''; files='' ;;
+    '') options='--version -h --help'; plain='serve exec shell ps logs attach kill read write cp ls rm watch sandbox port-forward probe plugin config key completion'; files='' ;;
+    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-background-sec --exec-keep-ended-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --ports-domain --ports-max-per-sandbox --backends'; plain=''; files='' ;;
     'exec') options='-h --help --url --ca-file --state-dir --key-file --json -c --command --agent --stdin -i --interactive -t --tty -d --background --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
-    'shell') options='-h --help --url --ca-file --state-dir --key-file --rm --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation'; plain=''; files='' ;;
+    'shell') options='-h --help --url --ca-file --state-dir --key-file --rm --image --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation'; plain=''; files='' ;;
     'ps') options='-h --help --url --ca-file --state-dir --key-file --json --agent'; plain=''; files='' ;;
     'logs') options='-h --help --url --ca-file --state-dir --key-file --json -f --follow'; plain=''; files='' ;;
     'attach') options='-h --help --url --ca-file --state-dir --key-file --read-only'; plain=''; files='' ;;
     'kill') options='-h --help --url --ca-file --state-dir --key-file --json -s --signal'; plain=''; files='' ;;
     'read') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -o --output --offset --limit'; plain=''; files='' ;;
-    'write') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user --append --mode --durable'; plain=''; files=' -f' ;;
+    'write') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user --append --mode --durable --replace'; plain=''; files=' -f' ;;
+    'cp') options='-h --help --url --ca-file --state-dir --key-file --json -r --recursive -f --replace --scope --user'; plain=''; files=' -f' ;;
     'ls') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -R --recursive -l --long'; plain=''; files='' ;;
     'rm') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -r --recursive'; plain=''; files='' ;;
-    'sandbox') options='-h --help'; plain='ls rm'; files='' ;;
+    'watch') options='-h --help --url --ca-file --state-dir --key-file --json --agent --scope --user -R --recursive'; plain=''; files='' ;;
+    'sandbox') options='-h --help'; plain='create ls rm'; files='' ;;
+    'sandbox create') options='-h --help --url --ca-file --state-dir --key-file --json --image --backend --min-isolation'; plain=''; files='' ;;
     'sandbox ls') options='-h --help --url --ca-file --state-dir --key-file --json --orphans'; plain=''; files='' ;;
     'sandbox rm') options='-h --help --url --ca-file --state-dir --key-file --json --purge --orphan --running'; plain=''; files='' ;;
+    'port-forward') options='-h --help --url --ca-file --state-dir --key-file --address'; plain=''; files='' ;;
     'probe') options='-h --help --url --ca-file --state-dir --key-file --json --config --backend'; plain=''; files='' ;;
     'plugin') options='-h --help'; plain='describe list'; files='' ;;
     'plugin describe') options='-h --help --json'; plain=''; files=' -f' ;;

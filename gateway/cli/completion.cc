@@ -34,7 +34,9 @@ std::string option_names(const CommandInfo& command) {
   return words(names);
 }
 
-bool takes_file(const OptionInfo& option) { return option.value == "FILE"; }
+bool takes_file(const OptionInfo& option) {
+  return option.value == "FILE" || option.value == "SRC" || option.value == "DST";
+}
 bool takes_dir(const OptionInfo& option) { return option.value == "DIR"; }
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {

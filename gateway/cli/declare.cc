@@ -71,15 +71,18 @@ void add_client(CLI::App* command, ClientOptions& client) {
   command->add_flag("--json", client.json, "Print the gateway's JSON; errors as an error object");
 }
 
+void add_scope(CLI::App* command, std::string& scope, std::string& user) {
+  choice(
+      command->add_option("--scope", scope, "Paths in the workspace, or absolute in the sandbox's own view"),
+      "workspace|sandbox");
+  command->add_option("--user", user, "As this user, where the configuration admits it")->type_name("USER");
+}
+
 void add_file(CLI::App* command, FileOptions& file, bool path_required) {
   add_client(command, file.client);
   command->add_option("--agent", file.agent, "The agent whose workspace it is (default: default)")
       ->type_name("ID");
-  choice(command->add_option("--scope", file.scope,
-                             "Paths in the workspace, or absolute in the sandbox's own view"),
-         "workspace|sandbox");
-  command->add_option("--user", file.user, "As this user, where the configuration admits it")
-      ->type_name("USER");
+  add_scope(command, file.scope, file.user);
   command->add_option("path", file.path, "Path in the workspace")->type_name("PATH")->required(path_required);
 }
 
@@ -201,6 +204,10 @@ void declare_shell(CLI::App& app, Parsed& parsed) {
       ->type_name("AGENT");
   shell->add_flag("--rm", parsed.shell.remove,
                   "End the sandbox afterwards, workspace and all; without AGENT it is a new one");
+  shell
+      ->add_option("--image", parsed.shell.image,
+                   "Create the sandbox with this image, where the configuration admits it")
+      ->type_name("IMAGE");
   add_place(shell, options);
   shell->footer("Ends with the shell's exit code. `~.` at the beginning of a line detaches.");
   shell->callback([&parsed] { parsed.run = [&parsed] { return run_shell(parsed.shell); }; });
@@ -256,7 +263,25 @@ void declare_files(CLI::App& app, Parsed& parsed) {
   write->add_flag("--append", parsed.write.append, "Add to the end");
   write->add_option("--mode", parsed.write.mode, "Permission bits, octal")->type_name("MODE");
   write->add_flag("--durable", parsed.write.durable, "On disk when it returns");
+  write->add_flag("--replace", parsed.write.replace, "Replace a read-only file, too");
   write->callback([&parsed] { parsed.run = [&parsed] { return run_write(parsed.write); }; });
+
+  CLI::App* copy = app.add_subcommand("cp", "Copy files and directories into a workspace or out of it");
+  add_client(copy, parsed.copy.client);
+  copy->add_flag("-r,--recursive", parsed.copy.recursive, "Directories, and all that is in them");
+  copy->add_flag("-f,--replace", parsed.copy.replace, "Replace read-only files in a workspace, too");
+  add_scope(copy, parsed.copy.scope, parsed.copy.user);
+  copy->add_option("source", parsed.copy.from, "AGENT:PATH, a path of this machine, or - for stdin")
+      ->type_name("SRC")
+      ->required();
+  copy->add_option("destination", parsed.copy.to, "AGENT:PATH, a path of this machine, or - for stdout")
+      ->type_name("DST")
+      ->required();
+  copy->footer(
+      "A directory that is there is copied into; SRC/. is the content of SRC. With -r, - is a tar.\n"
+      "Ends with 1 if something, a symlink or a device, was left out; all else is copied.\n"
+      "  isogate cp -r src alice:project\n  isogate cp alice:out/report.pdf .");
+  copy->callback([&parsed] { parsed.run = [&parsed] { return run_copy(parsed.copy); }; });
 
   CLI::App* list = app.add_subcommand("ls", "List a directory of a workspace");
   add_file(list, parsed.list, false);
@@ -268,11 +293,31 @@ void declare_files(CLI::App& app, Parsed& parsed) {
   add_file(remove, parsed.remove, true);
   remove->add_flag("-r,--recursive", parsed.remove.recursive, "A directory and all that is in it");
   remove->callback([&parsed] { parsed.run = [&parsed] { return run_remove(parsed.remove); }; });
+
+  CLI::App* watch = app.add_subcommand("watch", "Print what changes in a directory of a workspace");
+  add_file(watch, parsed.watch, false);
+  watch->add_flag("-R,--recursive", parsed.watch.recursive, "The whole tree");
+  watch->footer("Goes on until Ctrl-C, or until the directory or the sandbox is gone.");
+  watch->callback([&parsed] { parsed.run = [&parsed] { return run_watch(parsed.watch); }; });
 }
 
 void declare_sandbox(CLI::App& app, Parsed& parsed) {
-  CLI::App* sandbox = app.add_subcommand("sandbox", "List and end sandboxes");
+  CLI::App* sandbox = app.add_subcommand("sandbox", "Create, list and end sandboxes");
   sandbox->require_subcommand(1);
+  SandboxCreateOptions& creation = parsed.sandbox_create;
+  CLI::App* create = sandbox->add_subcommand("create", "Create a sandbox before its first use");
+  add_client(create, creation.client);
+  create->add_option("agent", creation.agent, "The agent whose sandbox it is (default: default)")
+      ->type_name("AGENT");
+  create
+      ->add_option("--image", creation.image,
+                   "In place of its backend's own image, where the configuration admits it")
+      ->type_name("IMAGE");
+  create->add_option("--backend", creation.backend, "On this backend, or not at all")->type_name("NAME");
+  choice(create->add_option("--min-isolation", creation.min_isolation, "With at least this isolation"),
+         "none|namespace|container|vm");
+  create->callback(
+      [&parsed] { parsed.run = [&parsed] { return run_sandbox_create(parsed.sandbox_create); }; });
   SandboxOptions& options = parsed.sandbox;
   CLI::App* list = sandbox->add_subcommand("ls", "This tenant's sandboxes, the last used first");
   add_client(list, options.client);
@@ -290,6 +335,25 @@ void declare_sandbox(CLI::App& app, Parsed& parsed) {
       ->type_name("AGENT")
       ->required();
   remove->callback([&parsed] { parsed.run = [&parsed] { return run_sandbox_remove(parsed.sandbox); }; });
+}
+
+void declare_port_forward(CLI::App& app, Parsed& parsed) {
+  CLI::App* forward = app.add_subcommand("port-forward", "Make ports of a sandbox reachable on this machine");
+  PortForwardOptions& options = parsed.port_forward;
+  add_endpoint(forward, options.client);
+  forward->add_option("--address", options.address, "Listen on this address (default: 127.0.0.1)")
+      ->type_name("ADDRESS");
+  forward->add_option("agent", options.agent, "The agent whose sandbox it is")
+      ->type_name("AGENT")
+      ->required();
+  forward
+      ->add_option("ports", options.ports,
+                   "A TCP port of the sandbox, and before it the port here; :PORT: any "
+                   "free one")
+      ->type_name("[LOCAL:]PORT")
+      ->required();
+  forward->footer("Until Ctrl-C.\n  isogate port-forward alice 8080:80 5432");
+  forward->callback([&parsed] { parsed.run = [&parsed] { return run_port_forward(parsed.port_forward); }; });
 }
 
 void declare_probe(CLI::App& app, Parsed& parsed) {
@@ -388,6 +452,7 @@ void declare(CLI::App& app, Parsed& parsed) {
   declare_long_execs(app, parsed);
   declare_files(app, parsed);
   declare_sandbox(app, parsed);
+  declare_port_forward(app, parsed);
   declare_probe(app, parsed);
   declare_plugin(app, parsed);
   declare_config(app, parsed);

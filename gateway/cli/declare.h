@@ -19,9 +19,13 @@ struct Parsed {
   KillOptions kill;
   ReadOptions read;
   WriteOptions write;
+  CopyOptions copy;
   ListOptions list;
   RemoveOptions remove;
+  WatchOptions watch;
   SandboxOptions sandbox;
+  SandboxCreateOptions sandbox_create;
+  PortForwardOptions port_forward;
   ProbeOptions probe;
   PluginOptions plugin;
   ConfigOptions serve, config;

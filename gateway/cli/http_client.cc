@@ -87,7 +87,7 @@ Poco::Net::HTTPRequest head_of(const HttpRequest& request, const Endpoint& endpo
   for (const auto& [name, value] : request.headers) head.set(name, value);
   bool has_body = !request.content_type.empty();
   if (has_body) head.setContentType(request.content_type);
-  if (has_body && request.body_fd >= 0 && !request.body_bytes)
+  if (has_body && (request.body_writer || (request.body_fd >= 0 && !request.body_bytes)))
     head.setChunkedTransferEncoding(true);
   else if (has_body)
     head.setContentLength64(static_cast<Poco::Int64>(request.body_bytes.value_or(request.body.size())));
@@ -95,7 +95,9 @@ Poco::Net::HTTPRequest head_of(const HttpRequest& request, const Endpoint& endpo
 }
 
 // Sends what body_fd brings; false: the gateway has stopped reading, its answer may give the reason.
-Result<bool> send_from(int fd, std::optional<uint64_t> expected, std::ostream& out) {
+Result<bool> send_from(const HttpRequest& request, std::ostream& out) {
+  const int fd = request.body_fd;
+  const std::optional<uint64_t> expected = request.body_bytes;
   std::string piece(kPiece, '\0');
   uint64_t sent = 0;
   while (!expected || sent < *expected) {
@@ -107,18 +109,33 @@ Result<bool> send_from(int fd, std::optional<uint64_t> expected, std::ostream& o
     if (n == 0) break;
     if (!out.write(piece.data(), n)) return false;
     sent += static_cast<uint64_t>(n);
+    if (request.sent) request.sent(static_cast<uint64_t>(n));
   }
+  return static_cast<bool>(out.flush());
+}
+
+// The same of body_writer.
+Result<bool> send_written(const HttpRequest& request, std::ostream& out) {
+  bool stopped = false;
+  auto written = request.body_writer([&](std::string_view bytes) -> Result<void> {
+    stopped = stopped || !out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (stopped) return lost("the gateway has stopped reading");
+    if (request.sent) request.sent(bytes.size());
+    return {};
+  });
+  if (stopped) return false;
+  if (!written.ok()) return written.error();
   return static_cast<bool>(out.flush());
 }
 
 // False as in send_from().
 Result<bool> send(HTTPClientSession& session, Poco::Net::HTTPRequest& head, const HttpRequest& request) {
   std::ostream& out = session.sendRequest(head);
-  if (request.body_fd < 0) {
+  if (request.body_fd < 0 && !request.body_writer) {
     out.write(request.body.data(), static_cast<std::streamsize>(request.body.size())).flush();
     return out.good();
   }
-  auto sent = send_from(request.body_fd, request.body_bytes, out);
+  auto sent = request.body_writer ? send_written(request, out) : send_from(request, out);
   if (!sent.ok()) session.abort();  // so that the gateway sees a cut, not an end
   return sent;
 }
@@ -167,10 +184,12 @@ Result<HttpAnswer> read_answer(HTTPClientSession& session, const HttpRequest& re
   answer.retry_after = head.get("Retry-After", "");
   if (request.method == Poco::Net::HTTPRequest::HTTP_HEAD) return answer;
   bool to_sink = sink && answer.ok();
-  bool events = head.getContentType().rfind("application/x-ndjson", 0) == 0;
+  const std::string& type = head.getContentType();
+  const bool marks_its_end = type.starts_with("application/x-ndjson") ||
+                             type.starts_with("application/x-tar") || type.starts_with("text/event-stream");
   std::optional<uint64_t> length;
   if (head.hasContentLength()) length = static_cast<uint64_t>(head.getContentLength64());
-  if (to_sink && !events && !length)
+  if (to_sink && !marks_its_end && !length)
     return lost("the gateway's answer has no length, so that a cut could not be noticed");
   auto collect = [&](std::string_view bytes) -> Result<void> {
     if (answer.body.size() + bytes.size() > kMaxBodyBytes) return lost("the gateway's answer is over 1 GiB");

@@ -33,12 +33,18 @@ Result<Endpoint> parse_url(const std::string& url);
 // 0 when somebody listens on that Unix socket; else the errno of a try to connect.
 int socket_error(const std::string& unix_path);
 
+// Takes bytes piece by piece; an error ends what brings them with that error.
+using BodySink = std::function<Result<void>(std::string_view)>;
+
 struct HttpRequest {
   std::string method, target;
   std::string content_type;  // with a body
   std::string body;
   int body_fd = -1;                    // read to its end, in place of `body`
   std::optional<uint64_t> body_bytes;  // what body_fd brings, when that is known
+  // Brings the body, in place of `body` and body_fd. Its error ends the call: the gateway sees a cut.
+  std::function<Result<void>(const BodySink&)> body_writer;
+  std::function<void(uint64_t)> sent;  // called with the size of each piece of what these two bring
   std::vector<std::pair<std::string, std::string>> headers;
   double wait_sec = 60;  // the longest silence of the gateway
 };
@@ -51,17 +57,14 @@ struct HttpAnswer {
   [[nodiscard]] bool ok() const { return status >= 200 && status < 300; }
 };
 
-// Takes the body of a successful answer piece by piece; an error ends the call with that error.
-using BodySink = std::function<Result<void>(std::string_view)>;
-
 class HttpClient {
  public:
   HttpClient(Endpoint endpoint, std::string key);
 
   // ISOGATE_UNAVAILABLE: no connection, or to somebody unproven, so nothing was asked. ISOGATE_LOST: contact
-  // ended later, or the answer is cut short. An answer that refuses is not an error. With a sink, an answer
-  // whose end cannot be told from a cut is refused, unless it is a stream of events, which marks its end
-  // itself.
+  // ended later, or the answer is cut short. An answer that refuses is not an error. The sink takes the body
+  // of one that does not. With a sink, an answer whose end cannot be told from a cut is refused, unless it is
+  // a stream of events or a tar, which marks its end itself.
   Result<HttpAnswer> call(const HttpRequest& request, const BodySink& sink = {});
 
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }

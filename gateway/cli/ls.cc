@@ -6,6 +6,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
 #include "gateway/cli/output.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -18,10 +19,7 @@ std::string name_of(const Json& entry) {
     auto bytes = from_base64(name);
     if (bytes.ok()) name = *bytes;
   }
-  if (::isatty(1) == 0) return name;
-  for (char& c : name)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return name;
+  return ::isatty(1) == 0 ? name : printable(name, SIZE_MAX);
 }
 
 std::string details_of(const Json& entry) {

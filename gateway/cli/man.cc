@@ -77,9 +77,13 @@ isogate \- run agents' commands in a sandbox chosen by probing, failing closed
 .RI [ options ]
 .I exec_id
 .br
-.B isogate read\fR|\fBwrite\fR|\fBls\fR|\fBrm
+.B isogate read\fR|\fBwrite\fR|\fBls\fR|\fBrm\fR|\fBwatch
 .RI [ options ]
 .I path
+.br
+.B isogate cp
+.RI [ options ]
+.I source destination
 .br
 .B isogate ps\fR|\fBsandbox\fR|\fBprobe\fR|\fBplugin\fR|\fBconfig\fR|\fBkey\fR|\fBcompletion
 .RI [ options ]
@@ -198,6 +202,7 @@ isogate exec \-d \-c 'python3 \-m http.server'
 isogate shell \-\-rm
 isogate write data/input.csv input.csv
 isogate read out/report.pdf \-o report.pdf
+isogate cp \-r src alice:project
 isogate key new
 .fi
 .SH SEE ALSO

@@ -41,6 +41,7 @@ struct ExecOptions {
 
 struct ShellOptions {
   ExecOptions exec;
+  std::string image;  // of a new sandbox; empty: its backend's own
   bool remove = false;
 };
 
@@ -76,16 +77,28 @@ struct ReadOptions : FileOptions {
   std::string output;  // empty or "-": stdout
   uint64_t offset = 0;
   std::optional<uint64_t> limit;
+  std::optional<uint32_t> mode;  // of a new file, less the umask
+  bool progress = false;
 };
 
 struct WriteOptions : FileOptions {
   std::string source;  // empty or "-": stdin
   std::string mode;
-  bool append = false, durable = false;
+  bool append = false, durable = false, replace = false, progress = false;
+};
+
+struct CopyOptions {
+  ClientOptions client;
+  std::string from, to, scope, user;
+  bool recursive = false, replace = false;
 };
 
 struct ListOptions : FileOptions {
   bool recursive = false, with_details = false;
+};
+
+struct WatchOptions : FileOptions {
+  bool recursive = false;
 };
 
 struct RemoveOptions : FileOptions {
@@ -96,6 +109,17 @@ struct SandboxOptions {
   ClientOptions client;
   std::vector<std::string> agents;
   bool purge = false, orphans = false, running = false;
+};
+
+struct SandboxCreateOptions {
+  ClientOptions client;
+  std::string agent, image, backend, min_isolation;
+};
+
+struct PortForwardOptions {
+  ClientOptions client;
+  std::string agent, address = "127.0.0.1";
+  std::vector<std::string> ports;  // "[LOCAL:]PORT"
 };
 
 struct ProbeOptions {
@@ -118,10 +142,14 @@ int run_logs(const LogsOptions& options);
 int run_kill(const KillOptions& options);
 int run_read(const ReadOptions& options);
 int run_write(const WriteOptions& options);
+int run_copy(const CopyOptions& options);
 int run_list(const ListOptions& options);
 int run_remove(const RemoveOptions& options);
+int run_sandbox_create(const SandboxCreateOptions& options);
+int run_watch(const WatchOptions& options);
 int run_sandbox_list(const SandboxOptions& options);
 int run_sandbox_remove(const SandboxOptions& options);
+int run_port_forward(const PortForwardOptions& options);
 int run_probe(const ProbeOptions& options);
 int run_plugin_describe(const PluginOptions& options);
 int run_plugin_list(const PluginOptions& options);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 
 #include "gateway/cli/cli.h"
 #include "lib/text.h"
@@ -76,6 +77,8 @@ std::string for_terminal(std::string_view text) {
   std::string safe(text);
   for (char& c : safe)
     if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f) c = '?';
+  for (size_t i = 0; i + 1 < safe.size(); ++i)  // C1, in UTF-8
+    if (safe[i] == '\xc2' && static_cast<unsigned char>(safe[i + 1]) < 0xa0) safe[i] = safe[i + 1] = '?';
   return safe;
 }
 

@@ -8,6 +8,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
 #include "gateway/cli/output.h"
+#include "gateway/cli/progress.h"
 #include "lib/fd.h"
 
 namespace isogate::cli {
@@ -17,7 +18,7 @@ namespace {
 // that takes its name when it is complete.
 class Destination {
  public:
-  static Result<Destination> open(const std::string& path) {
+  static Result<Destination> open(const std::string& path, uint32_t mode) {
     Destination to;
     if (path.empty() || path == "-") return to;
     struct stat there {};
@@ -31,7 +32,7 @@ class Destination {
       to.file_.reset(::mkostemp(to.unfinished_.data(), O_CLOEXEC));
       mode_t mask = ::umask(022);
       ::umask(mask);
-      if (to.file_) ::fchmod(to.file_.get(), exists ? there.st_mode & 0777 : 0666 & ~mask);
+      if (to.file_) ::fchmod(to.file_.get(), exists ? there.st_mode & 0777 : mode & ~mask);
     }
     if (!to.file_) return os_error("cannot write `" + path + "`", errno);
     remove_when_interrupted(to.unfinished_);
@@ -85,13 +86,19 @@ int run_read(const ReadOptions& options) {
     return report(invalid("--offset plus --limit is more than a file can hold"), json);
   auto client = find_gateway(options.client);
   if (!client.ok()) return report(client.error(), json);
-  auto to = Destination::open(options.output);
+  auto to = Destination::open(options.output, options.mode.value_or(0666));
   if (!to.ok()) return read_failed(to.error(), json);
   HttpRequest request;
   request.method = "GET";
   request.target = raw_target(options, "");
   if (std::string range = range_of(options); !range.empty()) request.headers.emplace_back("Range", range);
-  auto answer = client->call(request, [&](std::string_view bytes) { return write_all(to->fd(), bytes); });
+  std::optional<Progress> progress;
+  if (options.progress) progress.emplace();
+  auto answer = client->call(request, [&](std::string_view bytes) {
+    if (progress) progress->moved(bytes.size());
+    return write_all(to->fd(), bytes);
+  });
+  progress.reset();
   if (!answer.ok()) return read_failed(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
   if (!request.headers.empty() && answer->status != 206)

@@ -15,6 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kOrphansSec = 600;  // each backend's engine is asked in turn
+constexpr double kCreateSec = 600;   // a pod may wait for its node, and for its image
 
 using Row = std::vector<std::string>;
 
@@ -92,6 +93,31 @@ int end_one(HttpClient& client, const std::string& agent, const SandboxOptions& 
 }
 
 }  // namespace
+
+int run_sandbox_create(const SandboxCreateOptions& options) {
+  end_on_signals();
+  const bool json = options.client.json;
+  auto client = find_gateway(options.client);
+  if (!client.ok()) return report(client.error(), json);
+  Json body = Json::object();
+  const auto set = [&body](const char* field, const std::string& value) {
+    if (!value.empty()) body[field] = value;
+  };
+  set("agent_id", options.agent);
+  set("image", options.image);
+  set("backend", options.backend);
+  set("min_isolation", options.min_isolation);
+  const HttpRequest request{.method = "POST",
+                            .target = "/sandboxes",
+                            .content_type = "application/json",
+                            .body = body.dump(-1, ' ', false, Json::error_handler_t::replace),
+                            .wait_sec = kCreateSec};
+  int exit_code = kDone;
+  auto answer = call_or_report(*client, request, json, exit_code);
+  if (!answer) return exit_code;
+  if (json) print(answer->body);
+  return kDone;
+}
 
 int run_sandbox_list(const SandboxOptions& options) try {
   end_on_signals();

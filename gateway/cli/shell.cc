@@ -36,6 +36,11 @@ int run_shell(const ShellOptions& options) {
     if (!agent.ok()) return report(agent.error(), false);
     exec.agent = *agent;
   }
+  if (!options.image.empty()) {
+    const int created = run_sandbox_create(
+        {exec.client, exec.agent, options.image, exec.backend, exec.min_isolation});
+    if (created != kDone) return created;
+  }
   const AttachEnd end = run_attached(exec);
   if (options.remove && end.runs_on)
     advise("Its sandbox stays: `isogate sandbox rm --purge " + exec.agent + "` ends it.");

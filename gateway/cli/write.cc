@@ -6,6 +6,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
 #include "gateway/cli/output.h"
+#include "gateway/cli/progress.h"
 #include "lib/fd.h"
 #include "lib/text.h"
 
@@ -17,6 +18,7 @@ std::string query_of(const WriteOptions& options) {
   auto add = [&](const std::string& pair) { query += (query.empty() ? "" : "&") + pair; };
   if (options.append) add("append=true");
   if (options.durable) add("durable=true");
+  if (options.replace) add("replace=true");
   if (!options.mode.empty()) add("mode=" + percent_encode(options.mode));
   return query;
 }
@@ -47,7 +49,13 @@ int run_write(const WriteOptions& options) {
     off_t at = from_stdin ? ::lseek(0, 0, SEEK_CUR) : 0;
     request.body_bytes = static_cast<uint64_t>(std::max<off_t>(there.st_size - at, 0));
   }
+  std::optional<Progress> progress;
+  if (options.progress) {
+    progress.emplace();
+    request.sent = [&](uint64_t bytes) { progress->moved(bytes); };
+  }
   auto answer = client->call(request);
+  progress.reset();
   if (!answer.ok()) {
     int code = report(answer.error(), json);
     return answer.error().status == ISOGATE_UNAVAILABLE || answer.error().status == ISOGATE_LOST ? code

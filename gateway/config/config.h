@@ -30,6 +30,7 @@ struct BackendConfig {
   std::string run_as = "isogate-host";  // user of a backend host that needs no root, when started by root
   std::vector<std::string> groups;      // supplementary groups of that host (an engine's socket, …)
   std::vector<std::string> users;       // names or numbers a request's `user` may ask for
+  std::vector<std::string> images;      // patterns of images that a sandbox may have (images.h)
   bool limits_best_effort = false;
   bool exec_limits_sampled = false;  // those of one exec, where its backend can only sample them
   Limits sandbox_limits;
@@ -90,13 +91,18 @@ struct LimitsConfig {
   uint32_t exec_queue_timeout_sec = 30;
   uint32_t max_sandboxes = 50000;
   uint32_t max_sandboxes_per_tenant = 10000;  // each costs a user id, a directory, a row
-  uint64_t max_disk_mb_per_tenant = 0;  // 0: as much as there is
+  uint64_t max_disk_mb_per_tenant = 0;        // 0: as much as there is
   uint32_t list_max_entries = 100000;
 
   // What one tenant may have of something; never nothing.
   [[nodiscard]] uint64_t tenant_share(uint64_t of) const {
     return of / 100 * tenant_share_percent + (of % 100 * tenant_share_percent + 99) / 100;
   }
+};
+
+struct PortsConfig {
+  std::string domain;  // empty: no host names of ports
+  uint32_t max_per_sandbox = 128;
 };
 
 struct ExecConfig {
@@ -138,6 +144,7 @@ struct Config {
   LogConfig log;
   LimitsConfig limits;
   ExecConfig exec;
+  PortsConfig ports;
   std::vector<BackendConfig> backends;  // in the operator's order of preference
 
   // Somebody may be let in over the network; without, the gateway makes local.key and stays on this machine.

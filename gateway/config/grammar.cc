@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "gateway/config/images.h"
+
 namespace isogate {
 namespace {
 
@@ -184,6 +186,8 @@ const Grammar kUserName = {"the name of a user or group of this machine", "^[a-z
 const Grammar kRequestUser = {"a user name, or a number in quotes from 1 to 4294967294",
                               "^([a-z_][a-z0-9_-]{0,31}|[1-9][0-9]{0,9})$", request_user,
                               "root has to be spelled `root`"};
+const Grammar kImagePattern = {"an image's name, one that ends in `*` for all that begin so, or `*`",
+                               "^(\\*|[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}\\*?)$", is_image_pattern};
 const Grammar kPluginName = {"the name of a file in plugin_dir without .so, or an absolute path",
                              "^(/.*|[A-Za-z0-9][A-Za-z0-9_-]{0,62})$", plugin_name};
 const Grammar kPrefix = {"a relative prefix like `shared/docs`: no `/` at its ends, no `..`, not `workspace`",

@@ -23,7 +23,7 @@ namespace {
 using Plain = nlohmann::json;
 using Adapter = valijson::adapters::NlohmannJsonAdapter;
 using Path = std::vector<std::string>;
-constexpr size_t kMaxMisfits = 20, kMaxDepth = 64;
+constexpr size_t kMaxMisfits = 20, kMaxRuleDepth = 64;
 
 Result<Plain> parse(const std::string& text, const std::string& what) {
   try {
@@ -75,7 +75,7 @@ class RuleFinder {
 
  private:
   const Plain* find(const Plain* rule, const Path& path, size_t at, size_t depth) const {
-    if (rule == nullptr || !rule->is_object() || depth > kMaxDepth) return nullptr;
+    if (rule == nullptr || !rule->is_object() || depth > kMaxRuleDepth) return nullptr;
     if (rule->contains("$ref")) return find(referred((*rule)["$ref"]), path, at, depth + 1);
     if (at == path.size()) return rule;
     if (const Plain* below = child(*rule, path[at]))

@@ -188,6 +188,23 @@ const Setting kLimitRows[] = {
          "A request's own win. As a variable or flag: `NAME=value,NAME=value`, or a JSON object. Not for "
          "secrets: every program in a sandbox reads them.",
      .grammar = &kVariableName},
+    {.path = "ports.domain",
+     .field = FIELD(Config, ports.domain),
+     .brief =
+         "Requests whose Host is PORT-AGENT.DOMAIN go to that port of the agent's sandbox; empty: none do.",
+     .details =
+         "Plain HTTP, and what it switches to (WebSocket). They need a key as every request: in "
+         "`Authorization`, which then stays here, or in `X-Isogate-Key`, and the program gets its own "
+         "`Authorization`. The key's tenant decides whose agent it is. DNS has to lead the names below "
+         "DOMAIN to this gateway, and a certificate to cover them.",
+     .grammar = &kHostName,
+     .may_be_empty = true},
+    {.path = "ports.max_per_sandbox",
+     .field = FIELD(Config, ports.max_per_sandbox),
+     .brief = "Connections at a time to ports of one sandbox; the next is answered 429.",
+     .details = "A backend takes 512 in all, and of one tenant its share (`limits.tenant_share_percent`).",
+     .least = 1,
+     .most = 512},
 };
 
 }  // namespace

@@ -124,6 +124,14 @@ const Setting kBackendNames[] = {
                 "is named "
                 "here; that is a relaxation.",
      .grammar = &kRequestUser},
+    {.path = "images",
+     .field = FIELD(BackendConfig, images),
+     .brief = "Images that `POST /sandboxes` may name in place of the backend's own.",
+     .details =
+         "Names as the engine or the cluster knows them, `team/*` for all that begin so, `python:*` for all "
+         "tags, `*` for any. "
+         "Without this setting every sandbox has the backend's own image.",
+     .grammar = &kImagePattern},
 };
 
 const Setting kBackendModes[] = {

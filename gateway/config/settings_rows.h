@@ -12,7 +12,7 @@ namespace isogate {
 inline constexpr double kMiB = 1 << 20, kGiB = 1 << 30, kDay = 86400, kYear = 366 * kDay;
 
 std::span<const Setting> general_rows();
-std::span<const Setting> limit_rows();  // `limits` and `exec`
+std::span<const Setting> limit_rows();  // `limits`, `exec` and `ports`
 std::span<const Setting> backends_row();
 
 }  // namespace isogate

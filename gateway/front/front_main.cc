@@ -14,6 +14,7 @@
 #include "gateway/base/budgets.h"
 #include "gateway/base/privileges.h"
 #include "gateway/front/api/access.h"
+#include "gateway/front/api/port_proxy.h"
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
 #include "gateway/front/control.h"
@@ -180,7 +181,11 @@ class Front {
         ServerHooks{
             .look_at_origin =
                 [this](Exchange& exchange) { look_at_origin(exchange, app_.config.cors.origins); },
-            .route = route_exchange,
+            .route =
+                [this](Exchange& exchange, std::string_view method, std::string_view target) {
+                  if (!route_to_port(exchange, app_.config.ports.domain))
+                    route_exchange(exchange, method, target);
+                },
             .authenticate =
                 [this](Exchange& exchange, const ListenerInfo& listener, int uid, const std::string& peer) {
                   authenticate(app_, exchange, listener, uid, peer);
@@ -296,6 +301,8 @@ class Front {
     app_.draining = true;
     log::info("draining", {{"running_execs", app_.admission.running()}, {"deadline_sec", deadline.count()}});
     if (server_) server_->drain();
+    app_.sandboxes.end_watches(WatchEnd::kDraining);
+    app_.sandboxes.cut_ports("the gateway is shutting down");
     app_.long_execs->ask_all_to_end();
     auto until = std::chrono::steady_clock::now() + deadline;
     // A sandbox that is not re-attached is not removed either.

@@ -220,6 +220,10 @@ Result<Value> Calls::serve(const ipc::EvidenceCall& call) {
   return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return evidence(call, sandbox); });
 }
 
+Result<Value> Calls::serve(const ipc::ConnectCall& call) {
+  return in_sandbox(call.sandbox_id, [&](isogate_sandbox* sandbox) { return connect(call, sandbox); });
+}
+
 // When the plugin reports that the sandbox is gone, the next open creates it again.
 template <typename Verb>
 Result<Value> Calls::in_sandbox(const std::string& sandbox_id, Verb verb) {
@@ -239,6 +243,20 @@ Result<Value> Calls::exec(const ipc::ExecCall& call, isogate_sandbox* sandbox) {
   isogate_status status = instance_.api().exec(sandbox, &abi.call, &request, &result, &abi.error);
   if (auto ended = taken(status, abi); !ended) return ended.error();
   return take_result(result);
+}
+
+Result<Value> Calls::connect(const ipc::ConnectCall& call, isogate_sandbox* sandbox) {
+  if (instance_.api().connect == nullptr)
+    return left_out(instance_.description(), "connect to ports of a sandbox");
+  AbiCall abi = abi_of(call.call);
+  isogate_connect_request request{};
+  request.struct_size = sizeof request;
+  request.port = call.port;
+  request.stream_fd = call.stream.get();
+  request.ready_fd = call.ready.get();
+  auto ended = taken(instance_.api().connect(sandbox, &abi.call, &request, &abi.error), abi);
+  if (!ended) return ended.error();
+  return Value();
 }
 
 Result<Value> Calls::file(const ipc::FileCall& call, isogate_sandbox* sandbox) {
@@ -272,6 +290,8 @@ Result<Value> Calls::file(const ipc::FileCall& call, isogate_sandbox* sandbox) {
       return change(api.remove, "remove files", abi, request, sandbox);
     case FileVerb::kDiskUse:
       return disk_use(abi, sandbox);
+    case FileVerb::kWatch:
+      return change(api.watch, "watch directories", abi, request, sandbox);
   }
   return invalid("a record has an unknown verb");
 }

@@ -29,11 +29,13 @@ class Calls {
   Result<Value> serve(const ipc::ExecCall& call);
   Result<Value> serve(const ipc::FileCall& call);
   Result<Value> serve(const ipc::EvidenceCall& call);
+  Result<Value> serve(const ipc::ConnectCall& call);
 
   template <typename Verb>
   Result<Value> in_sandbox(const std::string& sandbox_id, Verb verb);
   Result<Value> exec(const ipc::ExecCall& call, isogate_sandbox* sandbox);
   Result<Value> evidence(const ipc::EvidenceCall& call, isogate_sandbox* sandbox);
+  Result<Value> connect(const ipc::ConnectCall& call, isogate_sandbox* sandbox);
   Result<Value> file(const ipc::FileCall& call, isogate_sandbox* sandbox);
   Result<Value> list(const ipc::FileCall& call, AbiCall& abi, const isogate_file_request& request,
                      isogate_sandbox* sandbox);

@@ -38,6 +38,7 @@ constexpr Function kFunctions[] = {
     ISOGATE_API_ENTRY(stat, true),      ISOGATE_API_ENTRY(mkdir, false),
     ISOGATE_API_ENTRY(move, false),     ISOGATE_API_ENTRY(remove, false),
     ISOGATE_API_ENTRY(evidence, false), ISOGATE_API_ENTRY(get_extension, false),
+    ISOGATE_API_ENTRY(watch, false),    ISOGATE_API_ENTRY(connect, false),
 };
 #undef ISOGATE_API_ENTRY
 

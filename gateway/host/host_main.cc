@@ -169,7 +169,9 @@ int fail(const std::string& backend, const Failure& failure) {
   return kExitFailed;
 }
 
-constexpr size_t kFileCalls = 512, kReserve = 16;  // at a time; the reserve is for probes and closes
+// At a time; the reserve is for probes and closes. A watch keeps an inotify instance, of which the kernel
+// gives one user 128 (fs.inotify.max_user_instances).
+constexpr size_t kFileCalls = 512, kWatches = 64, kConnections = 512, kReserve = 16;
 
 // How much this host takes, by its limit of open files.
 struct Capacity {
@@ -180,7 +182,8 @@ struct Capacity {
 // nine. Where they do not suffice for all, a quarter of them is for sandboxes.
 Capacity capacity_of(const LimitsConfig& limits) {
   constexpr rlim_t kPerCall = 16, kPerSandbox = 10, kOwn = 64;
-  const Capacity wanted{size_t{limits.max_execs} + kFileCalls + kReserve, limits.max_sandboxes};
+  const Capacity wanted{size_t{limits.max_execs} + kFileCalls + kWatches + kConnections + kReserve,
+                        limits.max_sandboxes};
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
   const rlim_t all = std::max(files.rlim_cur, 2 * kOwn) - kOwn;
@@ -202,7 +205,10 @@ Capacity capacity_of(const LimitsConfig& limits) {
 ipc::Hello hello_of(const Instance& instance, const Capacity& capacity) {
   ipc::Hello hello = instance.hello();
   hello.max_file_calls = static_cast<uint32_t>(std::min(kFileCalls, capacity.calls / 4));
-  hello.max_execs = static_cast<uint32_t>(capacity.calls - kReserve) - hello.max_file_calls;
+  hello.max_watches = static_cast<uint32_t>(std::min(kWatches, capacity.calls / 16));
+  hello.max_connections = static_cast<uint32_t>(std::min(kConnections, capacity.calls / 8));
+  hello.max_execs = static_cast<uint32_t>(capacity.calls - kReserve) - hello.max_file_calls -
+                    hello.max_watches - hello.max_connections;
   hello.max_sandboxes = static_cast<uint32_t>(capacity.sandboxes);
   return hello;
 }

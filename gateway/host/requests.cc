@@ -1,12 +1,14 @@
 #include "gateway/host/requests.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
 
+#include "gateway/config/images.h"
 #include "isogate/orphans.h"
 #include "runner/files/workspace_path.h"
 
@@ -17,7 +19,8 @@ constexpr size_t kMaxRequestIdBytes = 256;
 constexpr uint32_t kOpenFlags = ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_LIMITS_BEST_EFFORT |
                                 ISOGATE_OPEN_KNOWN | ISOGATE_OPEN_RUNNING_ONLY;
 constexpr uint32_t kFileFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISOGATE_FILE_EXCLUSIVE |
-                                ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN;
+                                ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN |
+                                ISOGATE_FILE_REPLACE;
 
 bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
@@ -71,6 +74,15 @@ Result<void> user_admitted(const std::string& user, const BackendConfig& setting
   return denied("user " + quote_path(user) + " is not admitted: add it to the backend's `users`");
 }
 
+// What is there already may have an image that was admitted once.
+Result<void> image_fits(const ipc::OpenCall& call, const BackendConfig& settings) {
+  if (call.image.empty()) return {};
+  if (!is_image_name(call.image)) return invalid("`image` is not the name of an image");
+  const bool there = (call.flags & (ISOGATE_OPEN_ATTACH_ONLY | ISOGATE_OPEN_RUNNING_ONLY)) != 0;
+  if (there || image_admitted(settings.images, call.image)) return {};
+  return denied("image `" + call.image + "` is not admitted: add it to the backend's `images`");
+}
+
 // A path that is absolute leaves the workspace, unless it is the workspace's own name.
 Result<void> path_stays(const std::string& path, uint32_t scope, const char* field) {
   if (auto fits = text_fits(path, field); !fits) return fits;
@@ -107,6 +119,16 @@ Result<void> kind_of_stream(int fd, Direction direction, bool required, const ch
   return invalid(std::string("the descriptor for `") + field + "` of a record is of the wrong kind");
 }
 
+// A pipe has no end of one direction alone, and a socket of another family may lead elsewhere.
+Result<void> kind_of_socket(int fd, const char* field) {
+  int type = 0, domain = 0;
+  socklen_t size = sizeof type;
+  if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM &&
+      ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX)
+    return {};
+  return invalid(std::string("the descriptor for `") + field + "` of a record is not a Unix stream socket");
+}
+
 Result<void> header_fits(const ipc::CallHeader& header) {
   if (header.request_id.size() > kMaxRequestIdBytes) return invalid("the request_id of a record is too long");
   if (auto fits = text_fits(header.request_id, "request_id"); !fits) return fits;
@@ -131,7 +153,7 @@ Result<void> env_fits(const std::vector<std::pair<std::string, std::string>>& en
 Result<void> body_fits(const ipc::FileCall& call) {
   using ipc::FileVerb;
   bool reads = call.verb == FileVerb::kWrite;
-  bool writes = call.verb == FileVerb::kRead || call.verb == FileVerb::kList;
+  bool writes = call.verb == FileVerb::kRead || call.verb == FileVerb::kList || call.verb == FileVerb::kWatch;
   if (!reads && call.complete) return invalid("a record has a `complete` that its verb does not use");
   if (!reads && !writes)
     return call.body ? invalid("a record has a body that its verb does not use") : Result<void>();
@@ -153,7 +175,7 @@ Result<void> check(const ipc::OpenCall& call, const BackendConfig& settings) {
     return denied("limits are enforced or the sandbox is refused: `limits: best_effort` is not configured");
   return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
              [&] { return agent_id_fits(call.agent_id); }, [&] { return text_fits(call.tenant, "tenant"); },
-             [&] { return text_fits(call.handle, "handle"); },
+             [&] { return text_fits(call.handle, "handle"); }, [&] { return image_fits(call, settings); },
              [&] { return flags_known(call.flags, kOpenFlags); });
 }
 
@@ -210,6 +232,13 @@ Result<void> check(const ipc::EvidenceCall& call, const BackendConfig&) {
   return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
              [&] { return text_fits(call.gateway_address, "gateway_address"); },
              [&] { return text_fits(call.gateway_listeners, "gateway_listeners"); });
+}
+
+Result<void> check(const ipc::ConnectCall& call, const BackendConfig&) {
+  if (call.port == 0 || call.port > 65535) return invalid("a record has a port that is not 1 to 65535");
+  return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
+             [&] { return kind_of_socket(call.stream.get(), "stream"); },
+             [&] { return kind_of_event(call.ready.get(), true, "ready"); });
 }
 
 Result<uint32_t> admitted_egress(uint32_t asked, uint32_t configured) {

@@ -27,7 +27,8 @@ constexpr size_t kClosers = 64;
 
 Error not_open(const std::string& id) { return {ISOGATE_NO_SANDBOX, 0, "sandbox `" + id + "` is not open"}; }
 
-isogate_sandbox_spec spec_of(const ipc::OpenCall& call, const LimitList& limits, uint32_t egress) {
+isogate_sandbox_spec spec_of(const ipc::OpenCall& call, const LimitList& limits, uint32_t egress,
+                             const isogate_pair& image) {
   isogate_sandbox_spec spec{};
   spec.struct_size = sizeof spec;
   spec.flags = call.flags;
@@ -38,6 +39,8 @@ isogate_sandbox_spec spec_of(const ipc::OpenCall& call, const LimitList& limits,
   spec.handle = abi_str(call.handle);
   spec.limits = limits.items.data();
   spec.limit_count = limits.count;
+  spec.options = &image;
+  spec.option_count = call.image.empty() ? 0 : 1;
   return spec;
 }
 
@@ -102,7 +105,8 @@ Result<ipc::Opened> Sandboxes::call_open(const ipc::OpenCall& call, const Limits
                                          isogate_sandbox*& sandbox) {
   AbiCall abi(call.call.cancel.get(), call.call.deadline_ns, call.call.request_id);
   const LimitList list = limits.list();
-  isogate_sandbox_spec spec = spec_of(call, list, egress);
+  const isogate_pair image{abi_str(ISOGATE_OPTION_IMAGE), abi_str(call.image)};
+  isogate_sandbox_spec spec = spec_of(call, list, egress, image);
   isogate_sandbox_info info{};
   info.struct_size = sizeof info;
   info.uid = UINT32_MAX;

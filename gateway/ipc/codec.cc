@@ -101,6 +101,7 @@ enum class Type : uint8_t {
   kEvidence,
   kPing,
   kOrphans,
+  kConnect,
   kHello = 64,
   kReply,
 };
@@ -210,7 +211,7 @@ template <typename Wire, Is<OpenCall> M>
 void fields(Wire& wire, M& open) {
   header(wire, open);
   numbers(wire, open.flags, open.egress);
-  names(wire, open.sandbox_id, open.tenant, open.agent_id, open.handle);
+  names(wire, open.sandbox_id, open.tenant, open.agent_id, open.handle, open.image);
   fields_of_limits(wire, open.limits);
 }
 
@@ -237,7 +238,7 @@ void fields(Wire& wire, M& file) {
   header(wire, file);
   auto verb = static_cast<uint32_t>(file.verb);
   wire.number(verb);
-  if (verb > static_cast<uint32_t>(FileVerb::kDiskUse)) {
+  if (verb > static_cast<uint32_t>(FileVerb::kWatch)) {
     if constexpr (std::is_same_v<Wire, Reader>) wire.refuse("an unknown verb");
   }
   if constexpr (std::is_same_v<Wire, Reader>) file.verb = static_cast<FileVerb>(verb);
@@ -255,11 +256,18 @@ void fields(Wire& wire, M& evidence) {
   wire.text(evidence.gateway_listeners, kMaxTextBytes);
 }
 
+template <typename Wire, Is<ConnectCall> M>
+void fields(Wire& wire, M& connect) {
+  header(wire, connect);
+  names(wire, connect.sandbox_id);
+  numbers(wire, connect.port);
+}
+
 template <typename Wire, Is<Hello> M>
 void fields(Wire& wire, M& hello) {
   names(wire, hello.plugin_id, hello.plugin_version, hello.summary);
   numbers(wire, hello.isolation, hello.locality, hello.capabilities, hello.max_execs, hello.max_file_calls,
-          hello.max_sandboxes);
+          hello.max_watches, hello.max_sandboxes, hello.max_connections);
 }
 
 template <typename Wire, Is<std::monostate> M>
@@ -326,6 +334,7 @@ Slots slots(OrphansCall& m) { return {&m.call.cancel, &m.out}; }
 Slots slots(ExecCall& m) { return {&m.call.cancel, &m.std_in, &m.std_out, &m.std_err, &m.control}; }
 Slots slots(FileCall& m) { return {&m.call.cancel, &m.body, &m.complete}; }
 Slots slots(EvidenceCall& m) { return {&m.call.cancel}; }
+Slots slots(ConnectCall& m) { return {&m.call.cancel, &m.stream, &m.ready}; }
 
 template <typename T>
 constexpr Type kTypeOf = Type::kProbe;
@@ -345,6 +354,8 @@ template <>
 constexpr Type kTypeOf<PingCall> = Type::kPing;
 template <>
 constexpr Type kTypeOf<OrphansCall> = Type::kOrphans;
+template <>
+constexpr Type kTypeOf<ConnectCall> = Type::kConnect;
 
 void begin(Writer& wire, Type type) {
   wire.reserve(512);
@@ -513,6 +524,8 @@ Result<Call> decode_call(std::string_view bytes, std::vector<Fd> fds) {
       return read_call<PingCall>(wire, fds);
     case Type::kOrphans:
       return read_call<OrphansCall>(wire, fds);
+    case Type::kConnect:
+      return read_call<ConnectCall>(wire, fds);
     default:
       return malformed("an unknown type");
   }

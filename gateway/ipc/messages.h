@@ -23,8 +23,9 @@ struct Hello {  // host → front, once, when the plugin is loaded and created
   uint32_t isolation = 0, locality = 0;
   uint64_t capabilities = 0;
   // At a time; further ones would wait unread. Probes and closes have a reserve beside them.
-  uint32_t max_execs = 0, max_file_calls = 0;
-  uint32_t max_sandboxes = 0;  // open at a time, by the descriptors that each takes
+  uint32_t max_execs = 0, max_file_calls = 0, max_watches = 0;
+  uint32_t max_sandboxes = 0;    // open at a time, by the descriptors that each takes
+  uint32_t max_connections = 0;  // to ports of sandboxes, at a time
 };
 
 struct CallHeader {
@@ -46,6 +47,7 @@ struct OpenCall {
   CallHeader call;
   uint32_t flags = 0, egress = 0;
   std::string sandbox_id, tenant, agent_id, handle;
+  std::string image;  // empty: the backend's own
   Limits limits;
 };
 
@@ -79,7 +81,7 @@ struct ExecCall {
   Fd std_in, std_out, std_err, control;  // descriptors 2 to 5
 };
 
-enum class FileVerb : uint32_t { kRead, kWrite, kList, kStat, kMkdir, kMove, kRemove, kDiskUse };
+enum class FileVerb : uint32_t { kRead, kWrite, kList, kStat, kMkdir, kMove, kRemove, kDiskUse, kWatch };
 
 struct FileCall {
   CallHeader call;
@@ -87,7 +89,7 @@ struct FileCall {
   std::string sandbox_id, path, path_to, user;
   uint32_t scope = 0, flags = 0, mode = 0;
   uint64_t offset = 0, limit = 0;
-  Fd body;      // descriptor 2: read and list write to it, write reads it
+  Fd body;      // descriptor 2: read, list and watch write to it, write reads it
   Fd complete;  // descriptor 3: write's complete_fd
 };
 
@@ -98,8 +100,15 @@ struct EvidenceCall {
   std::string gateway_listeners;
 };
 
+struct ConnectCall {
+  CallHeader call;
+  std::string sandbox_id;
+  uint32_t port = 0;
+  Fd stream, ready;  // descriptors 2 and 3: as in isogate_connect_request
+};
+
 using Call = std::variant<ProbeCall, OpenCall, CloseCall, EnumerateCall, ExecCall, FileCall, EvidenceCall,
-                          PingCall, OrphansCall>;
+                          PingCall, OrphansCall, ConnectCall>;
 
 struct Probe {
   uint32_t verdict = ISOGATE_PROBE_UNAVAILABLE, isolation = 0, locality = 0;

@@ -21,8 +21,6 @@ Result<void> check_present(const std::string& sandboxes_dir, const std::string& 
 Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend,
                            std::span<const uint32_t> enforced) {
   const std::string who = std::string("backend `") + backend + "` ";
-  if (spec.option_count != 0)
-    return unsupported(who + "takes no options of a single sandbox, such as an image of its own");
   const bool best_effort = (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
   auto limits =
       Limits::take(spec.limits, spec.limit_count, best_effort ? UnknownLimit::kSkip : UnknownLimit::kRefuse);
@@ -32,6 +30,24 @@ Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend
     return unsupported(who + "cannot limit " + beside +
                        " of a sandbox: leave it out, write limits: best_effort, or choose another backend");
   return limits->only(enforced);
+}
+
+Result<void> refuse_options(const isogate_sandbox_spec& spec, const char* backend) {
+  if (spec.option_count == 0) return {};
+  return unsupported(std::string("backend `") + backend +
+                     "` takes no options of a single sandbox, such as an image of its own");
+}
+
+Result<std::string> take_image(const isogate_sandbox_spec& spec, const char* backend) {
+  std::string image;
+  for (uint64_t i = 0; i < spec.option_count; ++i) {
+    const isogate_pair& option = spec.options[i];
+    if (view(option.key) != ISOGATE_OPTION_IMAGE || !image.empty() || view(option.value).empty())
+      return unsupported(std::string("backend `") + backend + "` knows no option `" +
+                         std::string(view(option.key)) + "` of a single sandbox");
+    image = view(option.value);
+  }
+  return image;
 }
 
 Result<OpenCall> check_open(const isogate_sandbox_spec& spec, const std::string& sandboxes_dir) {

@@ -16,10 +16,14 @@ struct OpenCall {
 };
 
 // What the specification limits. Of those that are not `enforced` here ISOGATE_UNSUPPORTED names the
-// settings, or they are left out with ISOGATE_OPEN_LIMITS_BEST_EFFORT. Options of a single sandbox are
-// ISOGATE_UNSUPPORTED.
+// settings, or they are left out with ISOGATE_OPEN_LIMITS_BEST_EFFORT.
 Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend,
                            std::span<const uint32_t> enforced);
+
+// ISOGATE_UNSUPPORTED where the specification has an option of this sandbox alone.
+Result<void> refuse_options(const isogate_sandbox_spec& spec, const char* backend);
+// The image of this sandbox alone, empty: none. ISOGATE_UNSUPPORTED for any other option.
+Result<std::string> take_image(const isogate_sandbox_spec& spec, const char* backend);
 
 // Refuses a specification with anything in it that these sources do not know, and with ISOGATE_SANDBOX_LOST
 // or ISOGATE_NO_SANDBOX to attach to what is not there. Takes nothing: no uid, no directory.

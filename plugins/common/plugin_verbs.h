@@ -5,8 +5,8 @@
 //   Result<unique_ptr<Sandbox>> open(spec, info), Result<void> enumerate(sink).
 // Sandbox has: Result<isogate_disk_use> disk_use(), Result<isogate_exec_result> exec(call, request),
 // Result<isogate_evidence> evidence(request),
-//   Result<void> close(mode, cancel_fd), Workspace& workspace(), Result<User> user_named(name); an empty name
-//   is the sandbox's own user.
+//   Result<void> close(mode, cancel_fd), where it has ports Result<void> connect(call, request), Workspace&
+//   workspace(), Result<User> user_named(name); an empty name is the sandbox's own user.
 #pragma once
 
 #include <atomic>
@@ -172,6 +172,13 @@ struct PluginVerbs {
     });
   }
 
+  static isogate_status watch(isogate_sandbox* sandbox, const isogate_call* call,
+                              const isogate_file_request* request, isogate_error* error) {
+    return with_files(sandbox, request, error, [&](Workspace& files, const isogate_file_request& known) {
+      return files.watch(known, taken(call).cancel_fd);
+    });
+  }
+
   static isogate_status evidence(isogate_sandbox* sandbox, const isogate_call*,
                                  const isogate_evidence_request* request, isogate_evidence* out,
                                  isogate_error* error) {
@@ -182,6 +189,18 @@ struct PluginVerbs {
       if (!measured) return measured.error();
       hand_out(out, *measured);
       return {};
+    });
+  }
+
+  static isogate_status connect(isogate_sandbox* sandbox, const isogate_call* call,
+                                const isogate_connect_request* request, isogate_error* error) {
+    return guarded(error, [&]() -> Result<void> {
+      const isogate_connect_request known = taken(request);
+      if (known.flags != 0 || known.reserved != 0 || known.port == 0 || known.port > 65535)
+        return invalid("the request for a connection is malformed");
+      auto box = opened(sandbox);
+      if (!box) return box.error();
+      return (*box)->connect(taken(call), known);
     });
   }
 
@@ -210,6 +229,8 @@ const void* extension_named(isogate_backend*, const char* id) {
 template <typename Backend, typename Sandbox>
 constexpr isogate_backend_api backend_api() {
   using Verbs = PluginVerbs<Backend, Sandbox>;
+  decltype(isogate_backend_api::connect) connect = nullptr;
+  if constexpr (requires { &Sandbox::connect; }) connect = Verbs::connect;
   return {sizeof(isogate_backend_api),
           0,
           Verbs::create,
@@ -227,7 +248,9 @@ constexpr isogate_backend_api backend_api() {
           Verbs::move,
           Verbs::remove,
           Verbs::evidence,
-          extension_named<Backend, Sandbox>};
+          extension_named<Backend, Sandbox>,
+          Verbs::watch,
+          connect};
 }
 
 }  // namespace isogate

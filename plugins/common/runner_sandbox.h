@@ -44,6 +44,12 @@ class RunnerSandbox : public sdk::Sandbox {
     with_runner(call, [&](sdk::RunnerLink& link) { link.remove(call, request); });
   }
   void disk_use(const sdk::Call& call, isogate_disk_use& out) override;
+  void watch(const sdk::Call& call, const isogate_file_request& request) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.watch(call, request); });
+  }
+  void connect(const sdk::Call& call, const isogate_connect_request& request) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.connect_to_port(call, request); });
+  }
 
  protected:
   using Verb = std::function<void(sdk::RunnerLink&)>;

@@ -208,15 +208,16 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec, const std::string& id,
   return parts;
 }
 
-// The image's own environment, and the configuration's above it.
-const Surroundings& Backend::surroundings(const sdk::Call& call) {
+// The image's own environment, and the configuration's above it. Empty: the configuration's image.
+const Surroundings& Backend::surroundings(const std::string& own_image, const sdk::Call& call) {
   Services& use = services();
   {
     const std::lock_guard lock(mutex_);
-    if (surroundings_) return *surroundings_;
+    if (const auto found = surroundings_.find(own_image); found != surroundings_.end()) return found->second;
   }
-  auto made = std::make_unique<Surroundings>(config_.env);
-  const Json image = use.engine.inspect_image(config_.image, call);
+  Surroundings made(config_.env);
+  const Json image =
+      own_image.empty() ? use.engine.inspect_image(config_.image, call) : require_image(use, own_image, call);
   const Json config = image.value("Config", Json::object());
   if (config.is_object() && config.contains("Env") && config["Env"].is_array()) {
     for (const Json& line : config["Env"]) {
@@ -226,19 +227,18 @@ const Surroundings& Backend::surroundings(const sdk::Call& call) {
       if (equals == 0 || equals == std::string::npos) continue;
       const std::string key = text.substr(0, equals);
       const bool set =
-          std::any_of(made->begin(), made->end(), [&](const auto& each) { return each.first == key; });
-      if (!set) made->emplace_back(key, text.substr(equals + 1));
+          std::any_of(made.begin(), made.end(), [&](const auto& each) { return each.first == key; });
+      if (!set) made.emplace_back(key, text.substr(equals + 1));
     }
   }
   const std::lock_guard lock(mutex_);
-  if (!surroundings_) surroundings_ = std::move(made);
-  return *surroundings_;
+  return surroundings_.try_emplace(own_image, std::move(made)).first->second;
 }
 
 std::optional<sdk::Error> Backend::why_refused(const isogate_sandbox_spec& spec, const sdk::Call& call) {
   try {
     check_asked(spec);
-    surroundings(call);
+    surroundings(or_throw(take_image(spec, "docker")), call);
     return std::nullopt;
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
@@ -336,8 +336,10 @@ DiskWorkspace Backend::open_workspace(const sdk::Call& call, const isogate_sandb
 // An agent that has files has a workspace of its own already.
 std::unique_ptr<sdk::Sandbox> Backend::open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                                   const OpenCall& asked, isogate_sandbox_info& info) {
-  if (!pool_ || asked.attach_only || or_throw(Workspace::exists(sandboxes_dir_, asked.id))) return nullptr;
-  const Surroundings& around = surroundings(call);
+  if (!pool_ || asked.attach_only || spec.option_count != 0 ||
+      or_throw(Workspace::exists(sandboxes_dir_, asked.id)))
+    return nullptr;
+  const Surroundings& around = surroundings({}, call);
   auto taken = pool_->take(asked.id, limits_of(config_, wanted_limits(spec)));
   if (!taken) return nullptr;
   const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_));
@@ -381,6 +383,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   const bool as_it_is = (given.flags & ISOGATE_OPEN_RUNNING_ONLY) != 0;
   if (as_it_is) spec.flags = (given.flags & ~ISOGATE_OPEN_RUNNING_ONLY) | ISOGATE_OPEN_ATTACH_ONLY;
   const OpenCall asked = or_throw(check_open(spec, sandboxes_dir_));
+  const std::string image = or_throw(take_image(spec, "docker"));
   Services& use = services();
   use.background.cancel(undo_key(asked.id), call);
   const bool to_close = !as_it_is && (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;
@@ -390,7 +393,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   std::optional<sdk::Error> refusal;
   if (to_close) refusal = why_refused(spec, call);
   static const Surroundings kNone;
-  const Surroundings& around = refusal ? kNone : surroundings(call);
+  const Surroundings& around = refusal ? kNone : surroundings(image, call);
   Identity identity;
   if (as_root_) {
     const uint32_t uid = or_throw(registry_.assign(asked.id, uid_seed(host_.abi(), spec)));
@@ -403,6 +406,7 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), asked.id));
   Home home = home_of(asked.id, uid, std::move(disk));
   Parts parts = parts_of(spec, asked.id, directory.get(), *home.disk, uid);
+  parts.image = image;
   auto container = std::make_shared<Container>(use, std::move(parts), limits_of(config_, wanted_limits(spec)),
                                                std::move(directory), std::move(gate));
   bool adopted = as_it_is;
@@ -533,8 +537,9 @@ bool Backend::is_busy(const sdk::Call& call, std::string& detail) {
 void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_DAEMON;
-  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_SCOPE_SANDBOX |
-                     ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits;
+  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
+                     ISOGATE_CAP_IMAGE | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT |
+                     ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits;
   if (!config_.network || config_.internal) out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
   if (as_root_) out.capabilities |= ISOGATE_CAP_UID_PER_SANDBOX;
   out.verdict = ISOGATE_PROBE_UNAVAILABLE;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -66,7 +67,7 @@ class Backend : public sdk::Backend {
   Home home_of(const std::string& id, uint32_t uid, std::shared_ptr<SandboxDisk> disk);
   std::unique_ptr<sdk::Sandbox> sandbox_of(const Surroundings& around, Home home,
                                            std::shared_ptr<Container> container, isogate_sandbox_info& info);
-  const Surroundings& surroundings(const sdk::Call& call);
+  const Surroundings& surroundings(const std::string& own_image, const sdk::Call& call);
   // Why no call could be served now, for who comes to close the sandbox; none: they could.
   std::optional<sdk::Error> why_refused(const isogate_sandbox_spec& spec, const sdk::Call& call);
 
@@ -79,7 +80,7 @@ class Backend : public sdk::Backend {
   std::unique_ptr<TrashSweeper> sweeper_;  // none where no sandbox is opened; ends after what purges
   std::mutex mutex_;
   std::unique_ptr<Services> services_;
-  std::unique_ptr<Surroundings> surroundings_;
+  std::map<std::string, Surroundings> surroundings_;  // by image
   struct {
     std::string text;  // of the last good probe; empty: the last one was not
     std::chrono::steady_clock::time_point at;

@@ -58,7 +58,9 @@ bool names(const std::string& text, const std::string& path) {
 
 bool names_own_paths(const Parts& parts, const EngineError& error) {
   return names(error.what(), parts.workspace) || names(error.what(), parts.runner) ||
-         (!parts.gate.empty() && names(error.what(), parts.gate));
+         (!parts.gate.empty() && names(error.what(), parts.gate)) ||
+         (!parts.passwd.empty() && names(error.what(), parts.passwd)) ||
+         (!parts.group.empty() && names(error.what(), parts.group));
 }
 
 std::string why_spent(const sdk::RunnerLink& link) {
@@ -280,6 +282,7 @@ std::string Container::create(const sdk::Call& call) {
   if (services_.config.network)
     parts_.network = prepare_network(services_, parts_.owner, directory_.get(), call);
   if (!parts_.bind) prepare_volumes(services_, parts_, directory_.get(), call);
+  prepare_names(services_, parts_, directory_.get(), gate_path_.substr(0, gate_path_.rfind('/')), call);
   const Json body = container_of(services_.config, parts_, limits_);
   std::unique_lock<std::timed_mutex> turn;
   if (!parts_.user_namespace.empty()) turn = lock_for(services_.creating, call);
@@ -326,7 +329,7 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   const State state = state_of(record_.id, call);
   if (!state.running) {
     not_usable("the sandbox's container ended at once with exit code " + std::to_string(state.exit_code) +
-               ": can the image `" + services_.config.image + "` run programs of this machine's kind?");
+               ": can the image `" + image_of(services_.config, parts_) + "` run programs of this machine's kind?");
   }
   record_.started_at = state.started_at;
   record_.pid = state.pid;

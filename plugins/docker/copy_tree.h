@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "plugins/docker/client/tar.h"
+#include "lib/tar/tar_writer.h"
 #include "plugins/docker/config.h"
 #include "plugins/docker/host_paths.h"
 

@@ -52,6 +52,8 @@ Json mounts_of(const Config& config, const Parts& parts) {
     mounts.push_back(volume_mount(parts.workspace, kWorkspace, false));
     mounts.push_back(volume_mount(parts.runner, kRunnerDirectory, true));
   }
+  if (!parts.passwd.empty()) mounts.push_back(bind_mount(parts.passwd, "/etc/passwd", true));
+  if (!parts.group.empty()) mounts.push_back(bind_mount(parts.group, "/etc/group", true));
   if (!parts.gate.empty()) mounts.push_back(bind_mount(parts.gate, kGate, true));
   for (const auto& [prefix, path] : parts.shared) mounts.push_back(bind_mount(path, "/mnt/" + prefix, true));
   for (const Mount& each : config.mounts)
@@ -216,6 +218,10 @@ void fit_rootless(Parts& parts, bool podman) {
   }
 }
 
+const std::string& image_of(const Config& config, const Parts& parts) {
+  return parts.image.empty() ? config.image : parts.image;
+}
+
 Json container_of(const Config& config, const Parts& parts, const Limits& limits) {
   Json command = {kRunner, parts.gate.empty() ? "idle" : "dial"};
   if (!parts.gate.empty()) {
@@ -225,7 +231,7 @@ Json container_of(const Config& config, const Parts& parts, const Limits& limits
   Json labels = labels_of(parts.owner, "sandbox");
   labels["io.isogate.tenant"] = parts.tenant;
   labels["io.isogate.agent"] = parts.agent_id;
-  Json body = {{"Image", config.image},
+  Json body = {{"Image", image_of(config, parts)},
                {"Hostname", "sandbox"},
                {"User", std::to_string(parts.uid) + ":" + std::to_string(parts.gid)},
                {"WorkingDir", kWorkspace},
@@ -268,9 +274,12 @@ Json container_of(const Config& config, const Parts& parts, const Companion& com
 }
 
 std::string profile_digest(const Config& config, Parts parts, const Limits& limits) {
-  // Not its id, which is another each time; and the places of copies are known only when they are made.
+  // Not its id, which is another each time; and the places of copies, and which names are missing, are known
+  // only when they are made.
   parts.network = config.network ? (config.internal ? "internal" : "dedicated") : "";
   parts.copies.clear();
+  parts.passwd.clear();
+  parts.group.clear();
   return sha256_hex(container_of(config, parts, limits).dump() + additions_of(config).dump());
 }
 

@@ -45,6 +45,7 @@ struct Parts {
   Owner owner;                   // as all that belongs to it is labelled
   std::string sandbox_id;        // the same, but for a sandbox that was made ahead
   std::string tenant, agent_id;  // for labels alone
+  std::string image;             // its own; empty: the configuration's
   uint32_t uid = 0, gid = 0;
   bool known = false;  // it had a workspace: that is never created again
   bool bind = true;    // the two below are paths of this host; false: names of volumes
@@ -53,7 +54,8 @@ struct Parts {
   std::string network;  // of the sandbox's own; empty: none
   std::vector<std::pair<std::string, std::string>> shared;  // prefix, path: read-only at /mnt/<prefix>
   std::string shell, toolchain;
-  bool disk_bound = false;  // the kernel bounds the workspace
+  std::string passwd, group;  // of this host, over the image's (user_names.h); empty: the image's own
+  bool disk_bound = false;    // the kernel bounds the workspace
   std::vector<CopyPlace> copies;
   bool podman = false;         // which takes "no health check" for one
   std::string user_namespace;  // as the Engine names it; empty: its own
@@ -78,6 +80,7 @@ void fit_rootless(Parts& parts, bool podman);
 
 // The body of POST /containers/create.
 nlohmann::json container_of(const Config& config, const Parts& parts, const Limits& limits);
+const std::string& image_of(const Config& config, const Parts& parts);
 
 // The same for a companion on the network of `parts`.
 nlohmann::json container_of(const Config& config, const Parts& parts, const Companion& companion);

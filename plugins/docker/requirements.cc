@@ -41,13 +41,14 @@ std::string why_no_image(Services& services, const std::string& name, const std:
   }
 }
 
-std::string why_no_platform(const Config& config, const EngineInfo& info, const Json& image) {
+std::string why_no_platform(const Config& config, const EngineInfo& info, const std::string& name,
+                            const Json& image) {
   if (config.platform.empty()) return "";
   const bool knows = info.podman || info.api_version.size() > 4 || info.api_version >= "1.41";
   if (!knows) return "this Engine takes no platform (API " + info.api_version + "): leave `platform` out";
   if (fits_image(platform_of(image), config.platform)) return "";
-  return "the image `" + config.image + "` is for " + platform_of(image) + ", and `platform` is " +
-         config.platform + ": pull or build it for that platform, or leave `platform` out";
+  return "the image `" + name + "` is for " + platform_of(image) + ", and `platform` is " + config.platform +
+         ": pull or build it for that platform, or leave `platform` out";
 }
 
 // Engines take a name with a dot for a shim of containerd, which they do not list; and some list none.
@@ -83,12 +84,27 @@ std::string why_no_sources(const Services& services) {
 
 }  // namespace
 
+Json require_image(Services& services, const std::string& name, const Budget& budget) {
+  Json image;
+  std::string why = why_no_image(services, name, "image", "pull it", image, budget);
+  if (why.empty()) why = why_no_platform(services.config, services.engine.info(budget), name, image);
+  if (why.empty()) {
+    const Json config = image.value("Config", Json::object());
+    const Json volumes = config.is_object() ? config.value("Volumes", Json()) : Json();
+    if (volumes.is_object() && !volumes.empty())
+      why = "the image `" + name + "` declares the volume `" + printable(volumes.begin().key(), 200) +
+            "`, whose disk nothing bounds: name an image without volumes";
+  }
+  if (!why.empty()) throw sdk::Error(ISOGATE_UNSUPPORTED, why);
+  return image;
+}
+
 std::string why_not(Services& services, const EngineInfo& info, const Budget& budget) {
   const Config& config = services.config;
   Json image;
   std::string why = why_no_image(services, config.image, "image",
                                  "build it with deploy/sandbox-image/build.sh, pull it", image, budget);
-  if (why.empty()) why = why_no_platform(config, info, image);
+  if (why.empty()) why = why_no_platform(config, info, config.image, image);
   if (why.empty()) why = why_no_runtime(config, info);
   if (why.empty()) why = why_no_seccomp(config, info);
   for (const Companion& each : config.companions) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <semaphore>
@@ -14,6 +15,7 @@
 #include "plugins/docker/background.h"
 #include "plugins/docker/client/engine.h"
 #include "plugins/docker/config.h"
+#include "plugins/docker/user_names.h"
 #include "plugins/docker/watch.h"
 
 namespace isogate::docker {
@@ -32,7 +34,8 @@ struct Services {
   Engine engine;
   std::string runner;  // the program isogate-runner on this host
   std::timed_mutex preparing;
-  bool runner_filled = false;           // its volume; under `preparing`
+  bool runner_filled = false;                     // its volume; under `preparing`
+  std::map<std::string, ImageUsers> image_users;  // by image, under `preparing`; none is ever taken out
   std::counting_semaphore<> making{8};  // containers at once: an Engine that is asked for more serves nobody
   std::timed_mutex creating;  // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
 

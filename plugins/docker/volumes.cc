@@ -11,8 +11,8 @@
 
 #include "lib/fd.h"
 #include "lib/hash.h"
+#include "lib/tar/tar_writer.h"
 #include "plugins/common/or_throw.h"
-#include "plugins/docker/client/tar.h"
 #include "runner/files/workspace_state.h"
 
 namespace isogate::docker {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugins/docker/client/tar.h"
+#include "lib/tar/tar_writer.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/services.h"
 

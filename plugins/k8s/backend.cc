@@ -83,9 +83,13 @@ std::string Backend::detail_of(Services& services) const {
 void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = config_.vm ? ISOGATE_ISOLATION_VM : ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_CLUSTER;
-  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_SCOPE_SANDBOX |
-                     ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits | sandbox_limits(kLimited) |
-                     ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
+  out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
+                     ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits |
+                     sandbox_limits(kLimited) | ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
+  if (config_.provision != Provision::kSandboxClaim) out.capabilities |= ISOGATE_CAP_IMAGE;
+  if (config_.transport == RunnerTransport::kExec)
+    out.capabilities &=
+        ~uint64_t{ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS};  // each keeps one of few connections
   if (config_.workspace == Place::kClaim)
     out.capabilities |= ISOGATE_CAP_PERSISTENT;
   else
@@ -143,6 +147,9 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
   parts.owner.sandbox_id = sdk::view(spec.sandbox_id);
   parts.tenant = sdk::view(spec.tenant);
   parts.agent_id = sdk::view(spec.agent_id);
+  auto image = take_image(spec, "k8s");
+  if (!image) throw sdk::Error(image.error().status, image.error().message);
+  parts.image = std::move(*image);
   return parts;
 }
 
@@ -151,10 +158,12 @@ std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call& call, const isogate
   const Limits asked = check_asked(spec);
   const auto flagged = [&spec](uint32_t flag) { return (spec.flags & flag) != 0; };
   Services& use = services();
+  const Parts parts = parts_of(spec);
   const OpenWish wish{flagged(ISOGATE_OPEN_ATTACH_ONLY), flagged(ISOGATE_OPEN_KNOWN),
-                      flagged(ISOGATE_OPEN_RUNNING_ONLY), std::string(sdk::view(spec.handle)), pool_.get()};
+                      flagged(ISOGATE_OPEN_RUNNING_ONLY), std::string(sdk::view(spec.handle)),
+                      parts.image.empty() ? pool_.get() : nullptr};
   if (!wish.attach_only) use.presence->begin(call);
-  auto pod = std::make_unique<SandboxPod>(use, parts_of(spec), limits_of(config_, asked));
+  auto pod = std::make_unique<SandboxPod>(use, parts, limits_of(config_, asked));
   const SandboxPod::Opened opened = pod->open(wish, call);
   const bool is_known = wish.known || wish.unchanged;
   info.flags = ISOGATE_SANDBOX_RUNS;

@@ -126,7 +126,7 @@ Json main_container(const Config& config, const Parts& parts, const Limits& limi
   std::vector<std::string> command = runner_command("serve", parts);
   for (std::string& option : disk_options(config, limits)) command.push_back(std::move(option));
   return {{"name", kContainer},
-          {"image", config.image},
+          {"image", parts.image.empty() ? config.image : parts.image},
           {"imagePullPolicy", config.pull_policy},
           {"command", std::move(command)},
           {"terminationMessagePath", kTerminationLog},

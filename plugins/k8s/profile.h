@@ -56,6 +56,7 @@ struct Parts {
   std::string tenant, agent_id;  // for annotations alone
   std::string lease_uid;
   std::string pod, claim;  // their names
+  std::string image;  // its own; empty: the configuration's
   std::string shell, toolchain;
   std::vector<std::string> shared;  // prefixes
   bool ahead = false;               // nobody's yet

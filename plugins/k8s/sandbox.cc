@@ -37,6 +37,27 @@ void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, i
   });
 }
 
+// What is no program that runs in the pod keeps nobody from replacing a pod that is not trusted.
+void Sandbox::beside_programs(const sdk::Call& call, const Verb& verb) {
+  stranger_ = false;
+  for (int tries = 0;; ++tries) {
+    const auto link = pod_->link(call);
+    try {
+      return verb(*link);
+    } catch (const sdk::Error& error) {
+      if (link->alive() || error.status() != ISOGATE_UNAVAILABLE || tries > 0) throw;
+    }
+  }
+}
+
+void Sandbox::watch(const sdk::Call& call, const isogate_file_request& request) {
+  beside_programs(call, [&](sdk::RunnerLink& link) { link.watch(call, request); });
+}
+
+void Sandbox::connect(const sdk::Call& call, const isogate_connect_request& request) {
+  beside_programs(call, [&](sdk::RunnerLink& link) { link.connect_to_port(call, request); });
+}
+
 void Sandbox::close(const sdk::Call& call, uint32_t mode) {
   if (mode > ISOGATE_CLOSE_PURGE) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the close mode is unknown");
   if (mode == ISOGATE_CLOSE_DETACH) return pod_->detach();

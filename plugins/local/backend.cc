@@ -83,6 +83,7 @@ Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
   if (spec.egress == ISOGATE_EGRESS_DENY || spec.egress == ISOGATE_EGRESS_PROXY)
     return unsupported(
         "backend `local` cannot restrict the network: choose another backend, or egress: allow");
+  if (auto none = refuse_options(spec, "local"); !none) return none.error();
   constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_DISK_BYTES};
   return take_limits(spec, "local", kLimited);
 }
@@ -116,8 +117,8 @@ isogate_probe Backend::probe() const {
   result.verdict = ISOGATE_PROBE_AVAILABLE;
   result.isolation = ISOGATE_ISOLATION_NONE;
   result.locality = ISOGATE_LOCALITY_PROCESS;
-  result.capabilities =
-      abilities.capabilities | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE;
+  result.capabilities = abilities.capabilities | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_WATCH |
+                        ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE;
   if (as_root_) result.capabilities |= ISOGATE_CAP_USER | ISOGATE_CAP_UID_PER_SANDBOX;
   std::string detail = "no isolation; ends process trees by " + abilities.tree_kill +
                        "; limits for each exec: " + limits_of(abilities.capabilities);
@@ -154,6 +155,7 @@ Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec,
                                 .attach_only = call->attach_only,
                                 .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0});
   if (!opened) return opened.error();
+  opened->workspace->set_own_path(opened->disk->path() + "/workspace");
   info.isolation = ISOGATE_ISOLATION_NONE;
   info.flags = opened->workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
   info.uid = as_root_ ? identity->uid : ::geteuid();
@@ -174,11 +176,11 @@ constexpr isogate_plugin kPlugin = {
     ISOGATE_PLUGIN_RUNS_AS_ROOT,
     ISOGATE_ISOLATION_NONE,
     ISOGATE_LOCALITY_PROCESS,
-    ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_USER | ISOGATE_CAP_LIMIT_MEMORY |
-        ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS | ISOGATE_CAP_LIMIT_MEMORY_SAMPLED |
-        ISOGATE_CAP_LIMIT_CPU_SAMPLED | ISOGATE_CAP_LIMIT_PIDS_SAMPLED | ISOGATE_CAP_SANDBOX_LIMIT_DISK |
-        ISOGATE_CAP_SANDBOX_DISK_ADVISORY | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_UID_PER_SANDBOX |
-        ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE,
+    ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_USER |
+        ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS |
+        ISOGATE_CAP_LIMIT_MEMORY_SAMPLED | ISOGATE_CAP_LIMIT_CPU_SAMPLED | ISOGATE_CAP_LIMIT_PIDS_SAMPLED |
+        ISOGATE_CAP_SANDBOX_LIMIT_DISK | ISOGATE_CAP_SANDBOX_DISK_ADVISORY | ISOGATE_CAP_SCOPE_SANDBOX |
+        ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE,
     bits_of(kKept) | bits_of(kForDisks),
     "local",
     ISOGATE_VERSION,

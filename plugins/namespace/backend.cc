@@ -40,6 +40,7 @@ Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
     return unsupported(
         "backend `namespace` gives a sandbox no network but its own loopback: choose another backend, or "
         "egress: deny");
+  if (auto none = refuse_options(spec, "namespace"); !none) return none.error();
   auto limits = take_limits(spec, "namespace", kLimited);
   const uint64_t pids = limits ? limits->get(ISOGATE_LIMIT_PIDS) : 0;
   if (pids != 0 && pids < kLeastPids)
@@ -299,8 +300,9 @@ isogate_probe Backend::probe() {
   result.isolation = ISOGATE_ISOLATION_NAMESPACE;
   result.locality = ISOGATE_LOCALITY_HOST;
   result.capabilities = abilities.capabilities | sandbox_limits_like(abilities.capabilities) |
-                        ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE |
-                        ISOGATE_CAP_EGRESS_DENY | ISOGATE_CAP_PROVEN_EXECS;
+                        ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
+                        ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE | ISOGATE_CAP_EGRESS_DENY |
+                        ISOGATE_CAP_PROVEN_EXECS;
   if (as_root_) result.capabilities |= ISOGATE_CAP_USER | ISOGATE_CAP_UID_PER_SANDBOX;
   std::string detail =
       std::string(as_root_ ? "a Linux user, " : "") +
@@ -341,7 +343,9 @@ Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identi
   if (auto written = write_identity(*own, identity); !written) return written.error();
   Fd root;
   auto site = make_enclosure({workspace.fd(), own->get(), ""}, identity, bounds, &root);
-  if (site) workspace.set_view(std::move(root));
+  if (!site) return site;
+  workspace.set_view(std::move(root));
+  workspace.set_own_path("/workspace");
   return site;
 }
 

@@ -74,6 +74,7 @@ class Sandbox {
   Result<isogate_exec_result> exec(const isogate_call& call, const isogate_exec_request& request);
   Result<isogate_evidence> evidence(const isogate_evidence_request& request);
   Result<isogate_disk_use> disk_use() { return disk_->use(); }
+  Result<void> connect(const isogate_call& call, const isogate_connect_request& request);
   Result<void> close(uint32_t mode, int cancel_fd);
   [[nodiscard]] Result<User> user_named(const isogate_str& name) const;
   Workspace& workspace() { return *workspace_; }

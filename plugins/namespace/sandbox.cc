@@ -1,8 +1,15 @@
+#include <sched.h>
+
+#include <cerrno>
+
 #include "lib/abi.h"
 #include "plugins/namespace/namespace.h"
+#include "runner/enclosure/enclosure.h"
 #include "runner/exec/abi_exec.h"
+#include "runner/exec/apart.h"
 #include "runner/exec/environment.h"
 #include "runner/files/workspace_path.h"
+#include "runner/ports/port.h"
 
 namespace isogate::ns {
 namespace {
@@ -16,6 +23,23 @@ Result<std::string> directory_of(std::string_view cwd) {
   if (!path) return path.error();
   const std::string joined = path->parts.empty() ? "" : path->joined(path->parts.size());
   return own_view ? "/" + joined : joined;
+}
+
+// The sockets are made in the sandbox's network and stay of it; this process never enters.
+Result<PortSockets> sockets_in(const EnclosurePlan& place) {
+  PortSockets sockets;
+  auto made = run_apart([&]() -> Result<void> {
+    if (place.user_fd >= 0 && ::setns(place.user_fd, CLONE_NEWUSER) != 0)
+      return os_error("cannot enter the user namespace", errno);
+    if (::setns(place.network_fd, CLONE_NEWNET) != 0)
+      return os_error("cannot enter the network of the sandbox", errno);
+    auto own = make_port_sockets();
+    if (!own) return own.error();
+    sockets = std::move(*own);
+    return {};
+  });
+  if (!made) return made.error();
+  return sockets;
 }
 
 }  // namespace
@@ -70,6 +94,15 @@ Result<isogate_evidence> Sandbox::evidence(const isogate_evidence_request& reque
   }
   if (evidence_) return *evidence_;
   return Error{ISOGATE_INTERNAL, 0, "the sandbox was not measured before its first program: end it"};
+}
+
+Result<void> Sandbox::connect(const isogate_call& call, const isogate_connect_request& request) {
+  auto sockets = sockets_in(site_.enclosure()->plan());
+  if (!sockets) return sockets.error();
+  auto socket = dial(std::move(*sockets), static_cast<uint16_t>(request.port), call.cancel_fd);
+  if (!socket) return socket.error();
+  signal_event(request.ready_fd);
+  return carry_stream(socket->get(), request.stream_fd, call.cancel_fd);
 }
 
 // With its inits all that ran ends. Nothing is killed by uid: what else runs with it on this host is not

@@ -80,6 +80,7 @@ class Call {
 std::unique_ptr<Call> make_exec(Place& place, Wire wire, const link::Frame& frame);
 std::unique_ptr<Call> make_file(Place& place, Wire wire, const link::Frame& frame);
 std::unique_ptr<Call> make_measure(Place& place, Wire wire, const link::Frame& frame);
+std::unique_ptr<Call> make_connect(Place& place, Wire wire, const link::Frame& frame);
 std::unique_ptr<Call> make_prove(Place& place, Wire wire, const link::Frame& frame);
 
 }  // namespace isogate::agent

@@ -57,21 +57,23 @@ class FileCall final : public Call {
 
  private:
   [[nodiscard]] uint32_t verb() const { return order_.head.verb; }
-  [[nodiscard]] bool moves_bytes() const {
-    return verb() == ISOGATE_RUNNER_READ || verb() == ISOGATE_RUNNER_WRITE;
+  [[nodiscard]] bool moves_bytes() const { return sends_bytes() || verb() == ISOGATE_RUNNER_WRITE; }
+  [[nodiscard]] bool sends_bytes() const {
+    return verb() == ISOGATE_RUNNER_READ || verb() == ISOGATE_RUNNER_WATCH;
   }
   [[nodiscard]] isogate_file_request request() const;
   Answer perform();
   Answer read();
   Answer write();
   Answer list();
+  Answer watch();
   isogate_status add(const isogate_entry& entry);
   isogate_status flush();
 
   const bool given_;
   const size_t weight_;
   link::FileOrder order_;
-  Fd body_;  // READ: written to, WRITE: read from
+  Fd body_;  // READ, WATCH: written to, WRITE: read from
   int complete_fd_ = -1;
   Outlet out_;
   Credit entries_credit_;
@@ -90,7 +92,7 @@ Result<void> FileCall::open(std::vector<Fd> batch) {
     body_ = std::move(batch.front());
     return {};
   }
-  auto end = verb() == ISOGATE_RUNNER_READ ? out_.open() : inlet_.open();
+  auto end = sends_bytes() ? out_.open() : inlet_.open();
   if (!end) return end.error();
   body_ = std::move(*end);
   return {};
@@ -153,6 +155,13 @@ Answer FileCall::list() {
   return Answer();
 }
 
+Answer FileCall::watch() {
+  const auto watched = place_.workspace().watch(request(), cancel_fd());
+  body_.reset();
+  out_.drain();
+  return answer_of(watched);
+}
+
 Answer FileCall::perform() {
   if (auto checked = place_.check_user(order_.user); !checked) return Answer(checked.error());
   Workspace& files = place_.workspace();
@@ -171,6 +180,8 @@ Answer FileCall::perform() {
       return answer_of(files.move(request()));
     case ISOGATE_RUNNER_DISK_USE:
       return answer_of(place_.disk());
+    case ISOGATE_RUNNER_WATCH:
+      return watch();
     default:
       return answer_of(files.remove(request(), cancel_fd()));
   }
@@ -186,7 +197,7 @@ Answer FileCall::run() {
 bool FileCall::credit(uint32_t channel, uint32_t bytes) {
   if (channel != ISOGATE_RUNNER_STDOUT) return false;
   if (verb() == ISOGATE_RUNNER_LIST) return entries_credit_.add(bytes);
-  return verb() == ISOGATE_RUNNER_READ && !given_ && out_.add_credit(bytes);
+  return sends_bytes() && !given_ && out_.add_credit(bytes);
 }
 
 // Half a file is nobody's wish: no waiting for room.

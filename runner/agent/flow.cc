@@ -104,15 +104,32 @@ void Outlet::pump(std::span<char> buffer) {
   }
   if (allowed == 0) return;
   const ssize_t moved = move(buffer, allowed);
-  const std::lock_guard lock(state_);
-  if (taken_) return;
-  if (moved >= 0) {
-    wire_.poller.arm(fd_, key_of(stream_, channel_), false);
-    return;
+  {
+    const std::lock_guard lock(state_);
+    if (taken_) return;
+    if (moved >= 0) {
+      wire_.poller.arm(fd_, key_of(stream_, channel_), false);
+      return;
+    }
+    wire_.poller.forget(fd_);
+    fd_ = -1;
+    pipe_.reset();
   }
-  wire_.poller.forget(fd_);
-  fd_ = -1;
-  pipe_.reset();
+  send_end();
+}
+
+void Outlet::announce_end() {
+  const std::lock_guard lock(state_);
+  announces_ = true;
+}
+
+// moving_ is held.
+void Outlet::send_end() {
+  {
+    const std::lock_guard lock(state_);
+    if (!std::exchange(announces_, false)) return;
+  }
+  wire_.connection.send(ISOGATE_RUNNER_END, stream_, link::bytes_of(isogate_runner_channel{channel_, 0}));
 }
 
 bool Outlet::add_credit(uint32_t bytes) {
@@ -140,9 +157,12 @@ void Outlet::drain() {
     if (moved <= 0) break;
     left -= static_cast<int>(moved);
   }
-  const std::lock_guard lock(state_);
-  fd_ = -1;
-  pipe_.reset();
+  {
+    const std::lock_guard lock(state_);
+    fd_ = -1;
+    pipe_.reset();
+  }
+  if (left == 0) send_end();
 }
 
 Result<Fd> Inlet::open() {

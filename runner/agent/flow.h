@@ -58,19 +58,22 @@ class Outlet {
   void pump(std::span<char> buffer);  // main thread, when it may be ready
   bool add_credit(uint32_t bytes);    // false: against the protocol
   Credit& waiting() { return credit_; }
+  // The end of the pipe is sent as END, once all before it is.
+  void announce_end();
   // Sends what is in the pipe now, no more, and closes it.
   void drain();
 
  private:
+  void send_end();
   // `most` bytes of credit are taken. How many were sent; 0: none now, -1: the pipe has ended.
   ssize_t move(std::span<char> buffer, uint64_t most);
 
   Wire wire_;
   uint32_t stream_, channel_;
   Credit credit_;
-  std::mutex state_;  // of the next three; never held while something is sent
+  std::mutex state_;  // of the next four; never held while something is sent
   int fd_ = -1;
-  bool starved_ = false, taken_ = false;
+  bool starved_ = false, taken_ = false, announces_ = false;
   std::mutex moving_;  // its holder reads the pipe
   Fd pipe_;
 };

@@ -106,6 +106,7 @@ Result<void> Place::open(const Options& options) {
   if (auto bound = open_disk(options); !bound) return bound;
   workspace_ = Workspace::at(std::move(directory), &shared_, disk_);
   workspace_->set_view(std::move(view));
+  workspace_->set_own_path(options.workspace);
   surroundings_ = {options.workspace, options.user_name, options.shell, options.toolchain};
   if (surroundings_.user.empty())
     surroundings_.user = name_in(read_small_file(AT_FDCWD, "/etc/passwd"), ::geteuid());

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +27,7 @@
 #include "runner/files/workspace_transfer.h"
 #include "runner/files/workspace_trash.h"
 #include "runner/files/workspace_tree.h"
+#include "runner/files/workspace_watch.h"
 
 // The one implementation of Workspace; internal to the runner.
 namespace isogate {
@@ -33,6 +36,7 @@ namespace isogate {
 struct WorkspaceState {
   Fd root, staging, host_root;  // O_PATH; staging is empty where writes are staged beside their target
   std::string sandboxes_dir;    // empty: somebody else answers for the disk
+  std::string own_path;         // where the sandbox's programs see the root; empty: nowhere
   Identity owner;
   const std::vector<SharedDir>* shared_dirs = nullptr;
   std::shared_ptr<DiskQuota> quota;  // null: none
@@ -51,6 +55,7 @@ class WorkspaceImpl final : public Workspace {
   [[nodiscard]] std::unique_ptr<Workspace> as(const Identity& identity) const override;
   [[nodiscard]] int fd() const override { return state_->root.get(); }
   void set_view(Fd root) override { state_->host_root = std::move(root); }
+  void set_own_path(std::string path) override { state_->own_path = std::move(path); }
   Result<Fd> directory(std::string_view cwd) const override;
   Result<isogate_entry> read(const isogate_file_request& request, int cancel_fd) override;
   Result<uint64_t> write(const isogate_file_request& request, int cancel_fd) override;
@@ -60,6 +65,7 @@ class WorkspaceImpl final : public Workspace {
   Result<void> mkdir(const isogate_file_request& request) override;
   Result<void> move(const isogate_file_request& request) override;
   Result<void> remove(const isogate_file_request& request, int cancel_fd) override;
+  Result<void> watch(const isogate_file_request& request, int cancel_fd) override;
 
  private:
   // A path of a request, and the tree it is in.
@@ -74,6 +80,7 @@ class WorkspaceImpl final : public Workspace {
   struct Parent {
     Fd fd;                    // O_PATH
     std::vector<Fd> made_in;  // the directories in which missing ones were made
+    std::string name;         // of the target in it
   };
 
   Result<Target> find(const isogate_file_request& request, const isogate_str& path, const char* verb) const;
@@ -89,7 +96,8 @@ class WorkspaceImpl final : public Workspace {
   // How full the sandbox's quota was before a write; none: it has none.
   using QuotaBefore = std::optional<DiskUse>;
 
-  Result<StagedFile> stage(const Target& target, bool parents, Fd& beside) const;
+  static Result<Parent> place_of(const Target& target, const isogate_file_request& request);
+  Result<StagedFile> stage(const Target& target, const isogate_file_request& request, Leaf& where) const;
   Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
                        uint64_t& bytes, DiskHold& hold) const;
   Result<void> commit(StagedFile& body, uint64_t bytes, const Target& target,
@@ -119,6 +127,10 @@ class WorkspaceImpl final : public Workspace {
 // nothing.
 Result<std::optional<struct stat>> replaceable(int parent, const std::string& leaf,
                                                const std::string& attempt);
+
+// An error where the file is read-only to the identity and the request has no REPLACE.
+Result<void> check_writable(const struct stat& file, const isogate_file_request& request,
+                            const Identity& identity, const std::string& attempt);
 
 namespace {
 
@@ -337,7 +349,8 @@ bool is_sandbox_id(std::string_view text) {
 namespace {
 
 constexpr uint32_t kKnownFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISOGATE_FILE_EXCLUSIVE |
-                                 ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN;
+                                 ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN |
+                                 ISOGATE_FILE_REPLACE;
 
 std::string_view view(const isogate_str& text) { return {text.ptr, text.len}; }
 
@@ -380,6 +393,7 @@ Result<WorkspaceImpl::Target> WorkspaceImpl::find(const isogate_file_request& re
   target.path = std::move(*parsed);
   target.attempt = std::string("cannot ") + verb + " " + quote_path(view(path));
   target.tree.fd = state_->root.get();
+  target.tree.own_path = state_->own_path;
   if (request.scope == ISOGATE_SCOPE_SANDBOX) {
     target.tree.fd = state_->host_root.get();
     target.tree.confined = false;
@@ -421,6 +435,7 @@ size_t WorkspaceImpl::existing_depth(const Target& target, Fd& deepest) {
 
 Result<WorkspaceImpl::Parent> WorkspaceImpl::make_parents(const Target& target, size_t depth) {
   Parent parent;
+  parent.name = target.path.parts.back();
   const size_t present = existing_depth(target, parent.fd);
   if (!parent.fd) return target.error(parent.fd.get());
   for (size_t i = present; i < depth; ++i) {
@@ -440,7 +455,7 @@ Result<WorkspaceImpl::Parent> WorkspaceImpl::parent_of(const Target& target, boo
   Fd fd(resolve(target.tree, target.path.joined(depth), O_PATH | O_DIRECTORY));
   if (fd.get() == -ENOENT && make_missing) return make_parents(target, depth);
   if (!fd) return target.error(fd.get());
-  return Parent{std::move(fd), {}};
+  return Parent{std::move(fd), {}, target.path.parts.back()};
 }
 
 // The type is looked at on an O_PATH descriptor, so that a FIFO or a device is never opened.
@@ -535,6 +550,24 @@ Result<void> WorkspaceImpl::list(const isogate_file_request& request, const isog
   return {};
 }
 
+Result<void> WorkspaceImpl::watch(const isogate_file_request& request, int cancel_fd) {
+  auto target = find(request, request.path, "watch");
+  if (!target) return target.error();
+  const Watched watched = {
+      .open =
+          [&] {
+            const FsIdentity as_tenant(identity_);
+            return Fd(as_tenant.error() ? -EPERM
+                                        : resolve(target->tree, target->path.path(), O_RDONLY | O_DIRECTORY));
+          },
+      .recursive = (request.flags & ISOGATE_FILE_RECURSIVE) != 0,
+      .identity = identity_};
+  auto done = watch_directory(watched, request.fd, cancel_fd);
+  if (done) return done;
+  if (done.error().message.empty()) return target->error(-done.error().os_errno);
+  return prefixed(target->attempt, done.error());
+}
+
 Result<isogate_entry> WorkspaceImpl::stat(const isogate_file_request& request) {
   auto target = find(request, request.path, "look at");
   if (!target) return target.error();
@@ -604,6 +637,12 @@ Result<void> WorkspaceImpl::move(const isogate_file_request& request) {
   const unsigned flags = (request.flags & ISOGATE_FILE_EXCLUSIVE) != 0 ? RENAME_NOREPLACE : 0U;
   const auto one = commit_alone(-1);
   if (!one) return one.error();
+  struct stat present {};
+  const bool replaces =
+      ::fstatat(target->fd.get(), to->path.parts.back().c_str(), &present, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISREG(present.st_mode) && flags == 0;
+  if (replaces)
+    if (auto writable = check_writable(present, request, identity_, to->attempt); !writable) return writable;
   if (::renameat2(source->fd.get(), from->path.leaf().c_str(), target->fd.get(), to->path.leaf().c_str(),
                   flags) == 0) {
     if (state_->quota != nullptr) state_->quota->changed();  // what was there is gone
@@ -679,29 +718,60 @@ Result<std::optional<struct stat>> replaceable(int parent, const std::string& le
   }
   if (S_ISDIR(info.st_mode)) return Error{ISOGATE_IS_DIRECTORY, EISDIR, attempt + ": it is a directory"};
   if (S_ISLNK(info.st_mode))
-    return Error{ISOGATE_PERMISSION_DENIED, ELOOP,
-                 attempt + ": it is a symlink, which is never written through"};
+    return busy_error(attempt + ": a program of the sandbox put a symlink in its place meanwhile");
   if (!S_ISREG(info.st_mode))
     return Error{ISOGATE_NOT_REGULAR, 0, attempt + ": it is not a regular file but a FIFO, socket or device"};
   return std::optional<struct stat>(info);
 }
 
+Result<void> check_writable(const struct stat& file, const isogate_file_request& request,
+                            const Identity& identity, const std::string& attempt) {
+  if (has(request, ISOGATE_FILE_REPLACE) || mode_lets_write(file, identity)) return {};
+  std::array<char, 8> mode{};
+  std::snprintf(mode.data(), mode.size(), "%04o", file.st_mode & 07777U);
+  return Error{ISOGATE_PERMISSION_DENIED, EACCES,
+               attempt + ": a read-only file is there: its mode " + mode.data() +
+                   " does not let the sandbox's user write it; `replace=true` replaces it all the same"};
+}
+
+// Where a write goes: behind the symlinks in its last place. What these lead to has its directory already.
+Result<WorkspaceImpl::Parent> WorkspaceImpl::place_of(const Target& target,
+                                                      const isogate_file_request& request) {
+  const size_t depth = target.path.parts.size();
+  Leaf leaf;
+  const int code = resolve_leaf(target.tree, target.path.joined(depth), leaf);
+  if (code == -ENOENT && leaf.links == 0 && has(request, ISOGATE_FILE_PARENTS))
+    return make_parents(target, depth - 1);
+  if (code < 0) return target.error(code);
+  if (leaf.links > 0 && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
+  return Parent{std::move(leaf.parent), {}, std::move(leaf.name)};
+}
+
 // Looks whether the write can succeed, before any byte of the body is taken, and makes the staged file.
-Result<StagedFile> WorkspaceImpl::stage(const Target& target, bool parents, Fd& beside) const {
+Result<StagedFile> WorkspaceImpl::stage(const Target& target, const isogate_file_request& request,
+                                        Leaf& where) const {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
-  const size_t depth = target.path.parts.size() - 1;
-  beside = Fd(resolve(target.tree, target.path.joined(depth), O_PATH | O_DIRECTORY));
-  if (beside) {
-    auto present = replaceable(beside.get(), target.path.parts.back(), target.attempt);
+  const size_t depth = target.path.parts.size();
+  const int found = resolve_leaf(target.tree, target.path.joined(depth), where);
+  if (found == -ENOENT && where.links == 0 && has(request, ISOGATE_FILE_PARENTS)) {
+    where.name = target.path.parts.back();
+    existing_depth(target, where.parent);
+    if (!where.parent) return target.error(where.parent.get());
+  } else if (found < 0) {
+    return target.error(found);
+  } else if (where.links > 0 && has(request, ISOGATE_FILE_EXCLUSIVE)) {
+    return target.error(-EEXIST);
+  } else {
+    auto present = replaceable(where.parent.get(), where.name, target.attempt);
     if (!present) return present.error();
-  } else if (beside.get() == -ENOENT && parents) {
-    existing_depth(target, beside);
+    if (present->has_value() && !has(request, ISOGATE_FILE_EXCLUSIVE))
+      if (auto writable = check_writable(**present, request, identity_, target.attempt); !writable)
+        return writable.error();
   }
-  if (!beside) return target.error(beside.get());
   const bool apart = target.tree.confined && state_->staging && identity_.change == state_->owner.change &&
                      identity_.uid == state_->owner.uid;
-  auto staged = StagedFile::create(apart ? state_->staging.get() : beside.get(), identity_, !apart);
+  auto staged = StagedFile::create(apart ? state_->staging.get() : where.parent.get(), identity_, !apart);
   if (!staged) staged.error().message = target.attempt + ": " + staged.error().message;
   return staged;
 }
@@ -764,8 +834,7 @@ Result<void> WorkspaceImpl::place(StagedFile& staged, const Parent& parent, cons
   if (::fchmod(staged.fd(), mode) != 0) return target.error(-errno);
   const bool durable = has(request, ISOGATE_FILE_DURABLE);
   if (durable && ::fdatasync(staged.fd()) != 0) return target.error(-errno);
-  const int code =
-      staged.commit(parent.fd.get(), target.path.parts.back(), has(request, ISOGATE_FILE_EXCLUSIVE));
+  const int code = staged.commit(parent.fd.get(), parent.name, has(request, ISOGATE_FILE_EXCLUSIVE));
   if (code < 0) return target.error(code);
   if (!durable) return {};
   if (const int synced = sync_directory(parent.fd.get(), identity_, staged.fd()); synced < 0)
@@ -791,12 +860,14 @@ Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Targe
   if (as_tenant.error()) return *as_tenant.error();
   const auto one = commit_alone(cancel_fd);
   if (!one) return prefixed(target.attempt, one.error());
-  auto parent = parent_of(target, has(request, ISOGATE_FILE_PARENTS));
+  auto parent = place_of(target, request);
   if (!parent) return parent.error();
-  const std::string& leaf = target.path.parts.back();
-  auto present = replaceable(parent->fd.get(), leaf, target.attempt);
+  auto present = replaceable(parent->fd.get(), parent->name, target.attempt);
   if (!present) return present.error();
   if (present->has_value() && has(request, ISOGATE_FILE_EXCLUSIVE)) return target.error(-EEXIST);
+  if (present->has_value())
+    if (auto writable = check_writable(**present, request, identity_, target.attempt); !writable)
+      return writable;
   uint32_t mode = present->has_value() ? (*present)->st_mode & 0777 : kNewFileMode;
   if (has(request, ISOGATE_FILE_MODE_GIVEN)) mode = request.mode;
   const bool appends = present->has_value() && has(request, ISOGATE_FILE_APPEND);
@@ -819,7 +890,8 @@ Result<void> WorkspaceImpl::append(StagedFile& body, uint64_t bytes, const Paren
   Target leaf = target;
   leaf.tree.fd = parent.fd.get();
   leaf.tree.confined = true;
-  leaf.path.parts = {target.path.parts.back()};
+  leaf.tree.own_path = {};
+  leaf.path.parts = {parent.name};
   auto old = open_regular(leaf);
   if (!old) return old.error();
   struct stat info {};
@@ -840,10 +912,10 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   const QuotaBefore before = quota_before();
   DiskHold hold(is_counted(*target) ? state_->quota.get() : nullptr);
   const auto held = hold.grow_to(1);
-  Fd beside;
-  auto staged = stage(*target, has(request, ISOGATE_FILE_PARENTS), beside);
+  Leaf where;
+  auto staged = stage(*target, request, where);
   if (!staged) return told_of_quota(staged.error(), *target, before);
-  if (!held && !is_there(beside.get(), target->path.parts.back()))  // to empty a file is no question of room
+  if (!held && !is_there(where.parent.get(), where.name))  // to empty a file is no question of room
     return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   uint64_t bytes = 0;
   auto done = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes, hold);

@@ -66,6 +66,10 @@ class Workspace {
   // From now on ISOGATE_SCOPE_SANDBOX means what is below this O_PATH directory, as identity. Before the
   // first verb.
   virtual void set_view(Fd root) = 0;
+  // Where the sandbox's programs see the workspace: an absolute symlink to what is below this path stays
+  // within it, for the verbs and not for directory(). Unless this is called, every absolute symlink leads
+  // out. Before the first verb.
+  virtual void set_own_path(std::string path) = 0;
   // An O_PATH directory for fchdir; `cwd` as in isogate_exec_request, relative or /workspace/… only. Every
   // fault of the path (absent, a file, a way out) is ISOGATE_INVALID_ARGUMENT.
   virtual Result<Fd> directory(std::string_view cwd) const = 0;
@@ -77,10 +81,11 @@ class Workspace {
   // ISOGATE_CANCELLED when cancel_fd fires or the reader has gone. Of a file that shrinks meanwhile it writes
   // what is there, and the entry says the size it has then.
   virtual Result<isogate_entry> read(const isogate_file_request& request, int cancel_fd) = 0;
-  // Never through a symlink or a hard link. Staged in staging/files; with ISOGATE_SCOPE_SANDBOX, or as
-  // another user, beside its target as `.isogate-….part`, which a crash may leave there. Writes to one
-  // sandbox are ordered at their commit, so that no append is lost; a program that holds the old file open
-  // keeps the old bytes.
+  // Through symlinks that stay in the tree, in the last place too: what they lead to is replaced or made, in
+  // its own directory, and they stay. Never through a hard link. Staged in staging/files; with
+  // ISOGATE_SCOPE_SANDBOX, or as another user, beside its target as `.isogate-….part`, which a crash may
+  // leave there. Writes to one sandbox are ordered at their commit, so that no append is lost; a program that
+  // holds the old file open keeps the old bytes.
   virtual Result<uint64_t> write(const isogate_file_request& request, int cancel_fd) = 0;
   // Unsorted. RECURSIVE goes neither through symlinks nor into other mounts nor where the identity may not
   // read. ISOGATE_RESOURCE_EXHAUSTED with ENAMETOOLONG, after all the rest, when there are directories deeper
@@ -92,6 +97,9 @@ class Workspace {
   virtual Result<void> move(const isogate_file_request& request) = 0;
   // RECURSIVE removes any depth, opens what is closed to its owner (mode 000), never enters another mount.
   virtual Result<void> remove(const isogate_file_request& request, int cancel_fd) = 0;
+
+  // See workspace_watch.h.
+  virtual Result<void> watch(const isogate_file_request& request, int cancel_fd) = 0;
 
   // An O_PATH directory beside the workspace of a sandbox that is there, with exactly this owner and mode.
   static Result<Fd> beside(const std::string& sandboxes_dir, const std::string& sandbox_id, const char* name,

@@ -3,8 +3,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <vector>
 
 namespace isogate {
 namespace {
@@ -13,6 +15,15 @@ constexpr uint32_t kAsk = UINT32_MAX;  // an invalid id changes nothing and answ
 
 uint32_t set_fsuid(uint32_t uid) { return static_cast<uint32_t>(::syscall(SYS_setfsuid, uid)); }
 uint32_t set_fsgid(uint32_t gid) { return static_cast<uint32_t>(::syscall(SYS_setfsgid, gid)); }
+
+bool has_group(gid_t gid, const Identity& identity) {
+  if (identity.change) return gid == identity.gid;
+  if (gid == ::getegid()) return true;
+  const int count = ::getgroups(0, nullptr);
+  std::vector<gid_t> groups(static_cast<size_t>(std::max(count, 0)));
+  const int got = ::getgroups(static_cast<int>(groups.size()), groups.data());
+  return got > 0 && std::find(groups.begin(), groups.begin() + got, gid) != groups.begin() + got;
+}
 
 }  // namespace
 
@@ -35,6 +46,12 @@ FsIdentity::~FsIdentity() {
   set_fsuid(old_uid_);
   set_fsgid(old_gid_);
   if (set_fsuid(kAsk) != old_uid_ || set_fsgid(kAsk) != old_gid_) std::abort();
+}
+
+bool mode_lets_write(const struct stat& file, const Identity& identity) {
+  const uid_t uid = identity.change ? identity.uid : ::geteuid();
+  if (uid == 0 || uid == file.st_uid) return (file.st_mode & S_IWUSR) != 0;
+  return (file.st_mode & (has_group(file.st_gid, identity) ? S_IWGRP : S_IWOTH)) != 0;
 }
 
 }  // namespace isogate

@@ -2,6 +2,7 @@
 // kernel refuses what a mistake of ours would have let through. See setfsuid(2), credentials(7).
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -28,5 +29,9 @@ class FsIdentity {
   gid_t old_gid_ = 0;
   std::optional<Error> error_;
 };
+
+// Whether the permission bits let `identity` write the file; where it does not change, this process with its
+// groups. The bits decide for root too, which counts as the owner of every file: no capability is asked.
+bool mode_lets_write(const struct stat& file, const Identity& identity);
 
 }  // namespace isogate

@@ -3,15 +3,22 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <sys/inotify.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 
+#include <array>
 #include <cerrno>
+#include <climits>
+#include <optional>
+#include <vector>
 
 namespace isogate {
 namespace {
 
 constexpr int kMaxResolveTries = 32;  // of a path that is being renamed while it is resolved
+constexpr int kMaxLinks = 40;         // as path_resolution(7)
+constexpr size_t kMaxSteps = 4096;    // of one path with all its links
 
 int openat2(int dir, const char* path, int flags, uint64_t resolve_flags) {
   struct open_how how {};
@@ -70,6 +77,131 @@ int open_leaf(int dir, const std::string& name, int flags, bool confined) {
   return (flags & O_PATH) != 0 ? leaf.release() : reopen(leaf.get(), flags & ~O_NOFOLLOW);
 }
 
+// The target of the symlink behind an O_PATH descriptor; 0 or -errno.
+int read_link(int link, std::string& target) {
+  struct statfs where {};
+  if (::fstatfs(link, &where) != 0) return -errno;
+  if (where.f_type == PROC_SUPER_MAGIC) return -ELOOP;  // it may be a magic one
+  std::array<char, PATH_MAX> text{};
+  const ssize_t size = ::readlinkat(link, "", text.data(), text.size());
+  if (size < 0) return -errno;
+  if (static_cast<size_t>(size) == text.size()) return -ENAMETOOLONG;
+  target.assign(text.data(), static_cast<size_t>(size));
+  return target.empty() ? -ENOENT : 0;
+}
+
+// As fs.protected_symlinks has it: links are followed by name here, where the kernel does not ask.
+bool may_follow(int parent, const struct stat& link) {
+  struct stat directory {};
+  if (::fstat(parent, &directory) != 0) return false;
+  constexpr mode_t kShared = S_ISVTX | S_IWOTH;
+  const auto self = static_cast<uid_t>(::syscall(SYS_setfsuid, UINT32_MAX));  // asks only
+  return (directory.st_mode & kShared) != kShared || link.st_uid == self || link.st_uid == directory.st_uid;
+}
+
+// An absolute target as a path from the root of the tree; nothing: it leads elsewhere.
+std::optional<std::string> from_root(const Tree& tree, std::string_view target) {
+  if (tree.confined) {
+    if (tree.own_path.empty() || !target.starts_with(tree.own_path)) return std::nullopt;
+    target.remove_prefix(tree.own_path.size());
+    if (!target.empty() && target.front() != '/') return std::nullopt;
+  }
+  const size_t begin = target.find_first_not_of('/');
+  return begin == std::string_view::npos ? "." : std::string(target.substr(begin));
+}
+
+// Follows the symlinks of a path by itself, relative ones and those from_root() knows.
+class LinkWalk {
+ public:
+  LinkWalk(const Tree& tree, const std::string& path) : tree_(tree) { put_in_front(path); }
+
+  int run(int flags) {
+    dir_ = Fd(resolve_child(tree_.fd, ".", O_PATH | O_DIRECTORY));
+    if (!dir_) return dir_.get();
+    while (!left_.empty()) {
+      if (++steps_ > kMaxSteps) return -ELOOP;
+      const std::string name = std::move(left_.back());
+      left_.pop_back();
+      if (name == ".") continue;
+      if (const int code = name == ".." ? climb() : enter(name, flags); code != 0) return code;
+      if (found_) return found_.release();
+    }
+    return resolve_child(dir_.get(), ".", flags);
+  }
+
+ private:
+  void put_in_front(std::string_view path) {
+    std::vector<std::string> parts;
+    while (!path.empty()) {
+      const size_t slash = path.find('/');
+      if (slash != 0) parts.emplace_back(path.substr(0, slash));
+      if (slash == std::string_view::npos) break;
+      path.remove_prefix(slash + 1);
+      if (path.empty()) parts.emplace_back(".");  // what has a slash behind it is a directory
+    }
+    left_.insert(left_.end(), parts.rbegin(), parts.rend());
+  }
+
+  int climb() {
+    if (done_.empty()) return -EXDEV;
+    done_.pop_back();
+    return go_back();
+  }
+
+  // By name, since a directory that was moved meanwhile has another parent.
+  int go_back() {
+    steps_ += done_.size();  // all of them are looked up again
+    std::string path = ".";
+    for (const std::string& name : done_) path += '/' + name;
+    Tree plain = tree_;
+    plain.own_path = {};
+    Fd dir(resolve(plain, path, O_PATH | O_DIRECTORY, false));
+    if (!dir) return dir.get();
+    dir_ = std::move(dir);
+    return 0;
+  }
+
+  int enter(const std::string& name, int flags) {
+    Fd next(resolve_child(dir_.get(), name, O_PATH));
+    if (!next) return next.get();
+    struct stat info {};
+    if (::fstat(next.get(), &info) != 0) return -errno;
+    const bool last = left_.empty();
+    if (S_ISLNK(info.st_mode) && !(last && (flags & O_NOFOLLOW) != 0))
+      return may_follow(dir_.get(), info) ? follow(next.get()) : -EACCES;
+    if (last) {
+      found_ = Fd(resolve_child(dir_.get(), name, flags));
+      return found_ ? 0 : found_.get();
+    }
+    if (!S_ISDIR(info.st_mode)) return -ENOTDIR;
+    done_.push_back(name);
+    dir_ = std::move(next);
+    return 0;
+  }
+
+  int follow(int link) {
+    if (++links_ > kMaxLinks) return -ELOOP;
+    std::string target;
+    if (const int code = read_link(link, target); code != 0) return code;
+    if (target.front() != '/') {
+      put_in_front(target);
+      return 0;
+    }
+    const auto path = from_root(tree_, target);
+    if (!path) return -EXDEV;
+    put_in_front(*path);
+    done_.clear();
+    return go_back();
+  }
+
+  const Tree& tree_;
+  std::vector<std::string> left_;  // the next one last
+  std::vector<std::string> done_;  // the way from the root to dir_, without links
+  Fd dir_, found_;
+  int links_ = 0;
+  size_t steps_ = 0;
+};
+
 }  // namespace
 
 bool have_openat2() {
@@ -85,7 +217,39 @@ int resolve(const Tree& tree, const std::string& path, int flags, bool follow) {
   uint64_t how = RESOLVE_NO_MAGICLINKS;
   how |= tree.confined ? RESOLVE_BENEATH | RESOLVE_NO_XDEV : RESOLVE_IN_ROOT;
   if (!follow) how |= RESOLVE_NO_SYMLINKS;
-  return openat2(tree.fd, path.c_str(), flags, how);
+  const int found = openat2(tree.fd, path.c_str(), flags, how);
+  if (found != -EXDEV || !follow || !tree.confined || tree.own_path.empty()) return found;
+  return LinkWalk(tree, path).run(flags);
+}
+
+int resolve_leaf(const Tree& tree, const std::string& path, Leaf& leaf) {
+  std::string at = path;
+  for (leaf.links = 0; leaf.links <= kMaxLinks; ++leaf.links) {
+    const size_t slash = at.rfind('/');
+    std::string name = at.substr(slash == std::string::npos ? 0 : slash + 1);
+    const bool is_directory = name.empty() || name == "." || name == "..";
+    const std::string directory = is_directory ? at : slash == std::string::npos ? "." : at.substr(0, slash);
+    leaf.parent = Fd(resolve(tree, directory, O_PATH | O_DIRECTORY));
+    if (!leaf.parent) return leaf.parent.get();
+    leaf.name = is_directory ? "." : std::move(name);
+    const Fd there(open_one(leaf.parent.get(), leaf.name.c_str(), O_PATH | O_NOFOLLOW));
+    if (!there) return there.get() == -ENOENT ? 0 : there.get();
+    struct stat info {};
+    if (::fstat(there.get(), &info) != 0) return -errno;
+    if (!S_ISLNK(info.st_mode)) return 0;
+    std::string target;
+    if (!have_openat2()) return -ELOOP;
+    if (!may_follow(leaf.parent.get(), info)) return -EACCES;
+    if (const int code = read_link(there.get(), target); code != 0) return code;
+    if (target.front() != '/') {
+      at = directory + '/' + target;
+    } else {
+      const auto from = from_root(tree, target);
+      if (!from) return -EXDEV;
+      at = *from;
+    }
+  }
+  return -ELOOP;
 }
 
 int resolve_child(int dir, const std::string& name, int flags) {
@@ -122,6 +286,12 @@ int reopen(int path_fd, int flags) {
 int chmod_by_fd(int path_fd, uint32_t mode) {
   if (procfs() < 0) return -ENOSYS;
   return ::fchmodat(procfs(), proc_name(path_fd).c_str(), mode, 0) == 0 ? 0 : -errno;
+}
+
+int watch_by_fd(int inotify, int fd, uint32_t mask) {
+  if (procfs() < 0) return -ENOSYS;
+  const int watch = ::inotify_add_watch(inotify, ("/proc/" + proc_name(fd)).c_str(), mask);
+  return watch >= 0 ? watch : -errno;
 }
 
 Error busy_error(std::string message) {

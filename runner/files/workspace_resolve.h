@@ -1,13 +1,16 @@
 // From a directory descriptor and a path to a descriptor, without ever leaving the tree.
 //
-// openat2(2) does it; where the kernel or an outer sandbox has none, components are walked one by one
-// with O_NOFOLLOW, and symlinks are then refused. Functions here answer a descriptor or -errno. Any thread.
+// openat2(2) does it. It refuses every absolute symlink: where one leads below the path at which the
+// sandbox's own programs see the tree, the components are walked one by one, each with openat2 and none
+// through a link. Where the kernel or an outer sandbox has no openat2, they are walked with O_NOFOLLOW, and
+// symlinks are refused. Functions here answer a descriptor or -errno. Any thread.
 #pragma once
 
 #include <sys/stat.h>
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "lib/fd.h"
 
@@ -18,6 +21,7 @@ struct Tree {
   bool confined = true;  // false: a root, this host's or a sandbox's, where links may lead anywhere below it
   bool read_only = false;  // a shared directory
   const char* name = "the workspace";
+  std::string_view own_path = {};  // of a confined tree: where the sandbox sees it; borrowed. Empty: nowhere
 };
 
 bool have_openat2();
@@ -25,6 +29,17 @@ bool have_openat2();
 // `flags` as openat(2), O_CLOEXEC is added. `follow`: symlinks on the way, and in the last place unless
 // O_NOFOLLOW; false refuses any with ELOOP.
 int resolve(const Tree& tree, const std::string& path, int flags, bool follow = true);
+
+// What a path names, behind any symlinks in its last place: a name in a directory, where something may be or
+// not.
+struct Leaf {
+  Fd parent;         // O_PATH
+  std::string name;  // "." where the path names a directory by `.`, `..` or a trailing slash
+  int links = 0;     // how many were followed in the last place
+};
+// 0 or -errno; `links` is right in both cases. The links themselves are left alone, and are followed by name:
+// each of their targets is resolved from the root of the tree. Magic links (proc(5)) and loops are ELOOP.
+int resolve_leaf(const Tree& tree, const std::string& path, Leaf& leaf);
 
 // One component below `dir`, which is no symlink and no other mount.
 int resolve_child(int dir, const std::string& name, int flags);
@@ -41,6 +56,9 @@ int chmod_by_fd(int path_fd, uint32_t mode);
 // ISOGATE_RESOURCE_EXHAUSTED with EBUSY: what a program of the sandbox does to the file now, and may be over
 // soon.
 Error busy_error(std::string message);
+
+// inotify_add_watch(2) of what a descriptor refers to; its number, or -errno.
+int watch_by_fd(int inotify, int fd, uint32_t mask);
 
 // An error for `attempt` ("cannot read `a/b`") that names no host path; `negative` is what resolve answered.
 Error resolve_error(const std::string& attempt, const Tree& tree, int negative);

@@ -16,6 +16,8 @@ namespace isogate {
 namespace {
 
 constexpr int kMaxStageTries = 8;
+constexpr const char *kStagedPrefix = ".isogate-", *kStagedSuffix = ".part";
+constexpr size_t kRandomDigits = 16;
 
 }  // namespace
 
@@ -46,7 +48,7 @@ Result<StagedFile> StagedFile::create(int dir, const Identity& identity, bool hi
   for (int tries = 0; tries < kMaxStageTries; ++tries) {
     auto random = random_name();
     if (!random) return random.error();
-    std::string name = hidden ? ".isogate-" + *random + ".part" : *random;
+    std::string name = hidden ? kStagedPrefix + *random + kStagedSuffix : *random;
     Fd file(::openat(dir, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file) return os_error("cannot stage the file", errno);
     StagedFile staged(dir, identity, hidden, std::move(name), std::move(file));
@@ -72,6 +74,12 @@ int StagedFile::commit(int parent, const std::string& leaf, bool exclusive) {
   if (::fstatat(parent, leaf.c_str(), &stranger, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(stranger.st_mode))
     ::unlinkat(parent, leaf.c_str(), 0);
   return -ESTALE;
+}
+
+bool is_staged_name(std::string_view name) {
+  const std::string_view prefix = kStagedPrefix, suffix = kStagedSuffix;
+  return name.size() == prefix.size() + kRandomDigits + suffix.size() && name.starts_with(prefix) &&
+         name.ends_with(suffix);
 }
 
 Result<void> sweep_staged(int dir) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "runner/files/workspace_identity.h"
 
@@ -38,6 +39,9 @@ class StagedFile {
   std::string name_;
   Fd file_;
 };
+
+// Whether it is a name that create() gives to a hidden file.
+bool is_staged_name(std::string_view name);
 
 // Removes what no living StagedFile owns from a directory of such files (O_RDONLY, borrowed).
 Result<void> sweep_staged(int dir);

@@ -1,5 +1,7 @@
 #include "client_call.h"
 
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@ ClientCall::ClientCall(Connection& connection, const Call& call, const Plan& pla
   if (plan_.entries != nullptr) pending_.in[0].open = true;
   pending_.lists = plan_.entries != nullptr;
   pending_.feeds = plan_.feed_fd >= 0;
+  pending_.connects = plan_.ready_fd >= 0;
 }
 
 void ClientCall::not_sent() {
@@ -208,7 +211,15 @@ void ClientCall::take_received() {
   }
   push();
   while (collect()) push();
+  pass_marks_on();
   give_credit();
+}
+
+// READY, and the end of the bytes that have been passed on.
+void ClientCall::pass_marks_on() {
+  if (ready_ && plan_.ready_fd >= 0) ::eventfd_write(std::exchange(plan_.ready_fd, -1), 1);
+  if (out_ended_ && plan_.ends_fd >= 0 && outlets_[0].empty())
+    ::shutdown(std::exchange(plan_.ends_fd, -1), SHUT_WR);
 }
 
 // False: what is there waits for an outlet, or there is nothing.
@@ -217,6 +228,7 @@ bool ClientCall::collect() {
   pending_.updated = false;
   answered_ = pending_.answered;
   has_credit_ = pending_.credit.left() > 0;
+  ready_ = pending_.ready;
   if (plan_.entries != nullptr) {
     listing_.clear();
     listing_.swap(pending_.in[0].arrived);
@@ -228,6 +240,7 @@ bool ClientCall::collect() {
     outlets_[i].take(pending_.in[i].arrived);
     took = true;
   }
+  out_ended_ = !pending_.in[0].open && pending_.in[0].arrived.empty();
   return took;
 }
 

@@ -29,6 +29,9 @@ struct Plan {
   int body_fd = -1;
   int complete_fd = -1;
   Clock::time_point until = kForEver;  // then it is abandoned
+  // CONNECT
+  int ready_fd = -1;  // an eventfd, for READY
+  int ends_fd = -1;   // a socket, where out_fds[0] is one: END of stdout is its shutdown
   // LIST
   const EntrySink* entries = nullptr;
   uint64_t most_entries = UINT64_MAX;
@@ -60,6 +63,8 @@ class ClientCall {
   // After run(): CANCEL was sent; output was dropped that was not taken after the cancellation.
   [[nodiscard]] bool was_cancelled() const { return cancelled_; }
   [[nodiscard]] bool was_cut() const { return cut_; }
+  // READY came.
+  [[nodiscard]] bool was_ready() const { return ready_; }
   // Bytes of stdout that came, and of the feed that went.
   [[nodiscard]] uint64_t received() const { return outlets_[0].passed(); }
   [[nodiscard]] uint64_t sent() const { return fed_; }
@@ -79,6 +84,7 @@ class ClientCall {
   void take_received();
   bool collect();
   void take_entries();
+  void pass_marks_on();
   void push();
   void give_credit();
   void deliver_last(Clock::time_point until);
@@ -100,6 +106,7 @@ class ClientCall {
   Pending pending_;
   std::array<pollfd, kWatched> watched_{};
 
+  bool ready_ = false, out_ended_ = false;
   bool answered_ = false, cancelled_ = false, cut_ = false, was_away_ = false;
   Clock::time_point patience_ends_ = kForEver, grace_ends_ = kForEver;
   bool body_ended_ = false;

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "client_call.h"
 #include "requests.h"
 
@@ -55,13 +57,15 @@ class Link final : public RunnerLink {
     change(call, ISOGATE_RUNNER_MKDIR, request);
   }
   void move(const Call& call, const isogate_file_request& request) override {
-    change(call, ISOGATE_RUNNER_MOVE, request);
+    change(call, ISOGATE_RUNNER_MOVE, sparing(call, request, request.path_to));
   }
   void remove(const Call& call, const isogate_file_request& request) override {
     change(call, ISOGATE_RUNNER_REMOVE, request);
   }
   void evidence(const Call& call, const isogate_evidence_request& request, isogate_evidence& out) override;
   void disk_use(const Call& call, isogate_disk_use& out) override;
+  void watch(const Call& call, const isogate_file_request& request) override;
+  void connect_to_port(const Call& call, const isogate_connect_request& request) override;
 
   bool ping(std::chrono::milliseconds patience) override { return connection_.ping(Clock::now() + patience); }
   bool prove(std::chrono::milliseconds patience) override;
@@ -84,6 +88,9 @@ class Link final : public RunnerLink {
     return client_call.run(
         fds, [&](std::string& out, uint32_t stream) { append(out, stream, flags, verb, request); });
   }
+
+  // The request as this runner understands it: one before 1.6 replaces read-only files without being asked.
+  isogate_file_request sparing(const Call& call, const isogate_file_request& request, isogate_str replaced);
 
   void change(const Call& call, uint32_t verb, const isogate_file_request& request) {
     check(request);
@@ -193,8 +200,34 @@ void Link::read(const Call& call, const isogate_file_request& request, isogate_e
     throw Error(ISOGATE_IO, "the file's bytes did not come whole");
 }
 
-uint64_t Link::write(const Call& call, const isogate_file_request& request) {
-  check(request);
+isogate_file_request Link::sparing(const Call& call, const isogate_file_request& request,
+                                   isogate_str replaced) {
+  if (minor_ >= 6) return request;
+  isogate_file_request known = request;
+  known.flags &= ~ISOGATE_FILE_REPLACE;
+  if ((request.flags & (ISOGATE_FILE_REPLACE | ISOGATE_FILE_EXCLUSIVE)) != 0) return known;
+  const isogate_file_request look{.struct_size = sizeof(isogate_file_request),
+                                  .scope = request.scope,
+                                  .path = replaced,
+                                  .user = request.user,
+                                  .fd = -1,
+                                  .complete_fd = -1};
+  isogate_entry there{};
+  try {
+    stat(call, look, there);
+  } catch (const Error& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return known;
+  }
+  if (there.type == ISOGATE_ENTRY_REGULAR && (there.mode & S_IWUSR) == 0)
+    throw Error(ISOGATE_PERMISSION_DENIED,
+                "a read-only file is there; `replace=true` replaces it all the same", EACCES);
+  return known;
+}
+
+uint64_t Link::write(const Call& call, const isogate_file_request& asked) {
+  check(asked);
+  const isogate_file_request request = sparing(call, asked, asked.path);
   // The end of a pipe's writer can be seen without reading it; of anything else only by reading.
   const bool passes = passes_ && (request.complete_fd < 0 || is_pipe(request.fd));
   Plan plan{.kind = Kind::kChanges, .has_body = true, .complete_fd = request.complete_fd};
@@ -283,6 +316,52 @@ void Link::disk_use(const Call& call, isogate_disk_use& out) {
   out.limit_bytes = number(found.limit_bytes);
   out.used_files = number(found.used_files);
   out.limit_files = number(found.limit_files);
+}
+
+// The records go to the host unread: it checks what comes from a backend.
+void Link::watch(const Call& call, const isogate_file_request& request) {
+  if (minor_ < 6) throw Error(ISOGATE_UNSUPPORTED, "this runner cannot watch directories");
+  check(request);
+  Plan plan{.kind = Kind::kReads, .ends_with_reader = !passes_};
+  if (!passes_) plan.out_fds[0] = request.fd;
+  ClientCall client_call(connection_, call, plan);
+  bool begun = false;
+  const uint16_t flags = passes_ ? ISOGATE_RUNNER_WITH_DESCRIPTORS : 0;
+  try {
+    client_call.run({&request.fd, passes_ ? size_t{1} : 0}, [&](std::string& out, uint32_t stream) {
+      append(out, stream, flags, ISOGATE_RUNNER_WATCH, request);
+      begun = true;
+    });
+  } catch (const Error& error) {
+    if (begun && error.status() == ISOGATE_UNAVAILABLE && !client_call.was_answered())
+      throw Error(ISOGATE_IO, error.what());
+    throw;
+  }
+}
+
+// What is lost once the connection was there is not to be tried again.
+void Link::connect_to_port(const Call& call, const isogate_connect_request& request) {
+  check(request);
+  if (minor_ < 6)
+    throw Error(ISOGATE_UNSUPPORTED,
+                "the runner of this sandbox cannot connect to ports: it is an older one");
+  Plan plan{.kind = Kind::kReads, .ready_fd = request.ready_fd};
+  if (!passes_) {
+    plan.feed_fd = plan.out_fds[0] = plan.ends_fd = request.stream_fd;
+    plan.ends_with_reader = true;
+  }
+  const uint16_t flags = passes_ ? ISOGATE_RUNNER_WITH_DESCRIPTORS : 0;
+  const std::span<const int> passed(&request.stream_fd, passes_ ? 1 : 0);
+  ClientCall client_call(connection_, call, plan);
+  try {
+    client_call.run(passed, [&](std::string& out, uint32_t stream) {
+      FrameWriter(out, ISOGATE_RUNNER_CONNECT, stream, flags).add(isogate_runner_connect{request.port, 0});
+    });
+  } catch (const Error& error) {
+    if (!client_call.was_ready() || error.status() == ISOGATE_CANCELLED) throw;
+    throw Error(ISOGATE_IO, error.what(), error.os_errno());
+  }
+  if (!client_call.was_ready()) refuse("the end of a connection that was not there");
 }
 
 }  // namespace

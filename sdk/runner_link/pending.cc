@@ -55,6 +55,10 @@ Fault Pending::accept(const Frame& frame) {
       if (const Fault fault = read_result(frame.payload, result, message)) return fault;
       answered = true;
       return nullptr;
+    case ISOGATE_RUNNER_READY:
+      if (!connects || ready) return "a connection that was not requested";
+      ready = true;
+      return nullptr;
     case ISOGATE_RUNNER_ENTRIES:
       if (!lists) return "entries that were not requested";
       if (const Fault fault = check_entries(frame.payload)) return fault;

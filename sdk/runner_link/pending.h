@@ -26,11 +26,13 @@ struct Pending {
   // What its frames may be; set before its request is sent.
   bool lists = false;         // ENTRIES come on `in[0]`
   bool feeds = false;         // DATA goes out, CREDIT comes
+  bool connects = false;      // READY comes
   std::array<Inbound, 2> in;  // stdout, stderr
   uint32_t stream = 0;        // given when the request is sent
 
   // What came.
   SendCredit credit;  // for DATA
+  bool ready = false;
   bool answered = false;
   isogate_runner_result result{};
   std::string message;

@@ -4,7 +4,8 @@ namespace isogate::sdk::link {
 namespace {
 
 constexpr uint32_t kFileFlags = ISOGATE_FILE_APPEND | ISOGATE_FILE_DURABLE | ISOGATE_FILE_EXCLUSIVE |
-                                ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN;
+                                ISOGATE_FILE_PARENTS | ISOGATE_FILE_RECURSIVE | ISOGATE_FILE_MODE_GIVEN |
+                                ISOGATE_FILE_REPLACE;
 constexpr uint32_t kStreamFlags[] = {ISOGATE_RUNNER_EXEC_STDIN, ISOGATE_RUNNER_EXEC_STDOUT,
                                      ISOGATE_RUNNER_EXEC_STDERR};
 
@@ -138,6 +139,11 @@ void check(const isogate_evidence_request& request) {
     invalid("the gateway has too many listeners");
 }
 
+void check(const isogate_connect_request& request) {
+  if (request.flags != 0 || request.reserved != 0) invalid("the request has unknown flags");
+  if (request.port == 0 || request.port > UINT16_MAX) invalid("the port must be 1 to 65535");
+}
+
 std::array<int, 3> streams_of(const isogate_exec_request& request) {
   const bool one = (request.flags & (ISOGATE_EXEC_PTY | ISOGATE_EXEC_MERGE_STDERR)) != 0;
   return {request.stdin_fd, request.stdout_fd, one ? -1 : request.stderr_fd};
@@ -218,7 +224,7 @@ bool parse(std::string_view payload, FileOrder& order) {
   order.path_to = strings.next();
   order.user = strings.next();
   return strings.complete() && order.head.verb >= ISOGATE_RUNNER_READ &&
-         order.head.verb <= ISOGATE_RUNNER_DISK_USE;
+         order.head.verb <= ISOGATE_RUNNER_WATCH;
 }
 
 bool parse(std::string_view payload, MeasureOrder& order) {
@@ -227,6 +233,13 @@ bool parse(std::string_view payload, MeasureOrder& order) {
   order.gateway_address = strings.next();
   if (!strings.complete()) order.listeners = strings.next();
   return strings.complete() && order.head.gateway_port <= 0xffff;
+}
+
+std::optional<uint16_t> parse_connect(std::string_view payload) {
+  isogate_runner_connect head{};
+  if (!take(payload, head) || !payload.empty() || head.reserved != 0) return std::nullopt;
+  if (head.port == 0 || head.port > UINT16_MAX) return std::nullopt;
+  return static_cast<uint16_t>(head.port);
 }
 
 }  // namespace isogate::sdk::link

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,7 @@ enum class LimitForm { kNone, kFixed, kList };
 void check(const isogate_exec_request& request, bool has_pty, LimitForm limits);
 void check(const isogate_file_request& request);
 void check(const isogate_evidence_request& request);
+void check(const isogate_connect_request& request);
 
 // stdin, stdout, stderr as its program gets them; -1: none. A terminal has no stderr of its own.
 std::array<int, 3> streams_of(const isogate_exec_request& request);
@@ -60,5 +62,8 @@ struct MeasureOrder {
   std::string listeners;  // as in isogate_evidence_request; empty from a client older than 1.1
 };
 bool parse(std::string_view payload, MeasureOrder& order);
+
+// The port of a CONNECT.
+std::optional<uint16_t> parse_connect(std::string_view payload);
 
 }  // namespace isogate::sdk::link

@@ -31,6 +31,8 @@ constexpr Rule kRules[] = {
     {ISOGATE_RUNNER_EVIDENCE, kClient, false, false, sizeof(isogate_runner_measure),
      ISOGATE_RUNNER_MAX_FRAME},
     {ISOGATE_RUNNER_PROVE, kClient, false, false, 0, 0},
+    {ISOGATE_RUNNER_CONNECT, kClient, false, true, sizeof(isogate_runner_connect),
+     sizeof(isogate_runner_connect)},
     {ISOGATE_RUNNER_CONTROL, kClient, false, false, sizeof(isogate_control), sizeof(isogate_control)},
     {ISOGATE_RUNNER_CANCEL, kClient, false, false, 0, 0},
     {ISOGATE_RUNNER_PING, kClient, true, false, 0, 64},
@@ -44,6 +46,7 @@ constexpr Rule kRules[] = {
      sizeof(isogate_runner_result) + 4 + kMaxMessage},
     {ISOGATE_RUNNER_ENTRIES, kRunner, false, false, sizeof(isogate_runner_entry), ISOGATE_RUNNER_MAX_FRAME},
     {ISOGATE_RUNNER_PONG, kRunner, true, false, 8, 8},
+    {ISOGATE_RUNNER_READY, kRunner, false, false, 0, 0},
 };
 
 // One character from the front; 0 where there is none that is valid.

@@ -19,6 +19,7 @@ static_assert(std::endian::native == std::endian::little, "structs are sent as t
 static_assert(sizeof(isogate_runner_frame) == 12 && sizeof(isogate_runner_hello) == 64);
 static_assert(sizeof(isogate_runner_exec) == 24 && sizeof(isogate_runner_file) == 40);
 static_assert(sizeof(isogate_runner_limit) == 16 && sizeof(isogate_runner_limits) == 8);
+static_assert(sizeof(isogate_runner_connect) == 8);
 static_assert(sizeof(isogate_runner_measure) == 8 && sizeof(isogate_runner_channel) == 8);
 static_assert(sizeof(isogate_runner_entry) == 32 && sizeof(isogate_runner_result) == 224);
 

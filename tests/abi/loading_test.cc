@@ -44,7 +44,7 @@ TEST_F(Loading, TellsWhatAGoodPluginSaysOfItself) {
   EXPECT_EQ(described->isolation, ISOGATE_ISOLATION_NAMESPACE);
   EXPECT_EQ(described->locality, ISOGATE_LOCALITY_HOST);
   EXPECT_EQ(described->sha256.size(), 64u);
-  EXPECT_THAT(described->absent, testing::ElementsAre("mkdir", "move", "remove"));
+  EXPECT_THAT(described->absent, testing::ElementsAre("mkdir", "move", "remove", "watch", "connect"));
   EXPECT_TRUE(described->warnings.empty());
   EXPECT_THAT(to_json(*described), AllOf(HasSubstr("\"isolation\": \"namespace\""), HasSubstr("\"pty\"")));
 }
@@ -66,8 +66,8 @@ TEST_F(Loading, NeedsNoPlaceForItsCopy) {
 TEST_F(Loading, TakesAPluginThatIsOlderAndKnowsLess) {
   auto described = describe(fixture("shorter"));
   ASSERT_TRUE(described.ok()) << described.error().message;
-  EXPECT_THAT(described->absent,
-              testing::ElementsAre("mkdir", "move", "remove", "evidence", "get_extension"));
+  EXPECT_THAT(described->absent, testing::ElementsAre("mkdir", "move", "remove", "evidence", "get_extension",
+                                                      "watch", "connect"));
 }
 
 TEST_F(Loading, TakesAPluginThatKnowsMoreAndNeedsLess) { EXPECT_TRUE(describe(fixture("longer")).ok()); }

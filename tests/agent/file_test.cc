@@ -1,4 +1,5 @@
 // Files through the real isogate-runner: in frames, and with descriptors.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "lib/changes.h"
 #include "tests/agent/peer.h"
 #include "tests/support/processes.h"
 
@@ -231,6 +233,65 @@ TEST(AgentFiles, RefusesWhatTheContractRefuses) {
   EXPECT_EQ(peer.run(other).result.status, ISOGATE_UNSUPPORTED);
 }
 
+std::string changes_in(std::string_view bytes) {
+  std::string found;
+  for (;;) {
+    const auto change = take_change(bytes);
+    if (!change.ok() || !change->has_value()) return found;
+    found += std::to_string((*change)->type) + ":" + std::string((*change)->path) + " ";
+  }
+}
+
+TEST(AgentFiles, WatchesADirectoryInFramesAndWithADescriptor) {
+  AgentProcess agent;
+  Peer peer = agent.accept();
+  const uint32_t in_frames = peer.file(spec_of(ISOGATE_RUNNER_WATCH, "", ISOGATE_FILE_RECURSIVE));
+  ASSERT_EQ(changes_in(peer.output(in_frames, std::string("\1\0\0\0\0\0\0\0\0\0\0\0", 12))), "1: ");
+  auto pipe = std::move(*make_pipe());
+  FileSpec given = spec_of(ISOGATE_RUNNER_WATCH, "", ISOGATE_FILE_RECURSIVE);
+  given.fd = pipe.write.get();
+  const uint32_t with_descriptor = peer.file(given);
+  pipe.write.reset();
+  std::string bytes;
+  const auto read_until = [&](const std::string& end) {
+    char chunk[4096];
+    while (changes_in(bytes).find(end) == std::string::npos) {
+      const ssize_t got = ::read(pipe.read.get(), chunk, sizeof chunk);
+      if (got <= 0) return false;
+      bytes.append(chunk, static_cast<size_t>(got));
+    }
+    return true;
+  };
+  ASSERT_TRUE(read_until("1: "));
+  ASSERT_EQ(::mkdir(agent.path("d").c_str(), 0755), 0);
+  EXPECT_TRUE(read_until("2:d "));
+  ASSERT_EQ(::rmdir(agent.path("d").c_str()), 0);
+  EXPECT_TRUE(read_until("4:d "));
+  peer.cancel(with_descriptor);
+  EXPECT_EQ(peer.finish(with_descriptor).result.status, ISOGATE_CANCELLED);
+  peer.cancel(in_frames);
+  EXPECT_EQ(peer.finish(in_frames).result.status, ISOGATE_CANCELLED);
+}
+
+TEST(AgentFiles, AWatchWithoutCreditHoldsUpNobody) {
+  AgentProcess agent;
+  Peer peer = agent.accept();
+  const uint32_t stream = peer.file(spec_of(ISOGATE_RUNNER_WATCH, ""));
+  ASSERT_FALSE(peer.output(stream, std::string("\1\0\0\0", 4)).empty());
+  const std::string name(240, 'n');
+  for (int i = 0; i < 6000; ++i) {
+    const Fd file(::open(agent.path(name + std::to_string(i)).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    ASSERT_TRUE(file);
+  }
+  ASSERT_EQ(::mkdir(agent.path("z").c_str(), 0755), 0);
+  ASSERT_EQ(::rmdir(agent.path("z").c_str()), 0);
+  peer.cancel(stream);
+  const Outcome outcome = peer.finish(stream, 20, false);
+  EXPECT_TRUE(outcome.arrived);
+  EXPECT_EQ(outcome.result.status, ISOGATE_CANCELLED);
+  EXPECT_LE(outcome.out.size(), size_t{ISOGATE_RUNNER_WIDEST});
+}
+
 TEST(AgentFiles, WorkForAUserWithoutRights) {
   if (const std::string why = obstacle({.unprivileged = true}); !why.empty()) GTEST_SKIP() << why;
   AgentProcess agent({.unprivileged = true});
@@ -240,6 +301,10 @@ TEST(AgentFiles, WorkForAUserWithoutRights) {
   EXPECT_EQ(peer.run(spec_of(ISOGATE_RUNNER_READ, "f")).out, "bytes");
   EXPECT_EQ(peer.run(spec_of(ISOGATE_RUNNER_MKDIR, "a/b/c", ISOGATE_FILE_PARENTS)).result.status, ISOGATE_OK);
   EXPECT_EQ(peer.run("cat f").out, "bytes");
+  const uint32_t watch = peer.file(spec_of(ISOGATE_RUNNER_WATCH, "a", ISOGATE_FILE_RECURSIVE));
+  EXPECT_FALSE(peer.output(watch, std::string("\1\0\0\0", 4)).empty());
+  peer.cancel(watch);
+  EXPECT_EQ(peer.finish(watch).result.status, ISOGATE_CANCELLED);
 }
 
 }  // namespace

@@ -64,9 +64,12 @@ TEST_F(FileAttack, F3_F4_LinksThatLeaveAreRefused) {
   EXPECT_EQ(x().out("ls -d " + outside + " 2>/dev/null; true"), "") << "made in the sandbox, outside of it";
 }
 
-TEST_F(FileAttack, F5_ADanglingLinkIsNotWrittenThrough) {
+TEST_F(FileAttack, F5_ADanglingLinkThatLeavesIsNotWrittenThrough) {
   const std::string target = "/tmp/isogate-attack-" + new_mark();
-  x().run("ln -s " + target + " dangling; ln -s inside-nothing inside");
+  x().run("ln -s " + target +
+          " dangling; ln -s dangling second; mkdir d; ln -s ../../x up; ln -s ../up d/up");
+  for (const char* path : {"second", "up", "d/up"})
+    EXPECT_TRUE(refused(x().write(path, "x"), 403, "permission_denied")) << path;
   EXPECT_TRUE(refused(x().write("dangling", "x"), 403, "permission_denied"));
   EXPECT_TRUE(refused(x().call("PUT", x().file_url("dangling"), {}, "x"), 403, "permission_denied"));
   EXPECT_TRUE(refused(x().write("dangling", "x", {{"append", true}}), 403, "permission_denied"));
@@ -197,10 +200,13 @@ TEST_F(FileAttack, F27_OverwritesAreDefined) {
   ASSERT_TRUE(there_within(5, "./program 60"));
   EXPECT_TRUE(succeeded(x().write("program", "replaced")))
       << "a file that is executed is replaced by renaming";
-  EXPECT_TRUE(succeeded(x().write("readonly", "written")));
+  EXPECT_TRUE(refused(x().write("readonly", "written"), 403, "permission_denied"));
+  EXPECT_TRUE(succeeded(x().write("readonly", "written", {{"replace", true}})));
   EXPECT_EQ(x().out("stat -c %a readonly"), "444\n");
   EXPECT_TRUE(refused(x().write("dir", "x"), 409, "is_directory"));
-  EXPECT_TRUE(refused(x().write("link", "x"), 403, "permission_denied"));
+  EXPECT_TRUE(refused(x().write("link", "x"), 403, "permission_denied")) << "it leads to a read-only file";
+  EXPECT_TRUE(succeeded(x().write("link", "through", {{"replace", true}})));
+  EXPECT_EQ(x().out("readlink link; cat readonly"), "readonly\nthrough") << "what it leads to is replaced";
   for (const char* path : {"new/", ".", "", "/", "./"}) EXPECT_GE(x().write(path, "x").status, 400) << path;
 }
 

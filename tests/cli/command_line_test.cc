@@ -12,8 +12,8 @@ TEST(CommandLine, VersionAndHelpAreOnStdout) {
   auto help = run_isogate({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_EQ(help.err, "");
-  for (const char* command : {"serve", "exec", "shell", "ps", "logs", "attach", "kill", "read", "write", "ls",
-                              "rm", "probe", "plugin", "config", "key", "completion"})
+  for (const char* command : {"serve", "exec", "shell", "ps", "logs", "attach", "kill", "read", "write", "cp", "ls",
+                              "rm", "watch", "probe", "plugin", "config", "key", "completion"})
     EXPECT_NE(help.out.find(std::string("\n  ") + command + " "), std::string::npos) << command;
 }
 
@@ -34,8 +34,10 @@ TEST(CommandLine, EveryCommandHasHelp) {
                                                           {"kill"},
                                                           {"read"},
                                                           {"write"},
+                                                          {"cp"},
                                                           {"ls"},
                                                           {"rm"},
+                                                          {"watch"},
                                                           {"probe"},
                                                           {"plugin"},
                                                           {"plugin", "describe"},

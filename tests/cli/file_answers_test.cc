@@ -92,11 +92,12 @@ TEST(Write, SendsAFileWithItsLength) {
   TemporaryDirectory directory;
   std::string source = directory.file("f", "content");
   FakeGateway gateway([](const std::string&) { return json_answer(200, "{\"bytes_written\":7}"); });
-  auto done = run_client(gateway.url(), {"write", "--append", "--durable", "--mode", "0755", "a/b", source});
+  auto done = run_client(gateway.url(),
+                         {"write", "--append", "--durable", "--replace", "--mode", "0755", "a/b", source});
   EXPECT_EQ(done.exit_code, 0) << done.err;
   std::string request = gateway.requests().at(0);
   EXPECT_EQ(first_line(request),
-            "PUT /workspace/files/default/a/b?append=true&durable=true&mode=0755 HTTP/1.1");
+            "PUT /workspace/files/default/a/b?append=true&durable=true&replace=true&mode=0755 HTTP/1.1");
   EXPECT_NE(request.find("Content-Length: 7\r\n"), std::string::npos);
   EXPECT_TRUE(request.ends_with("content"));
 }

@@ -41,7 +41,7 @@ void collect(const std::vector<std::string>& path, std::vector<std::vector<std::
   if (!path.empty()) commands.push_back(path);
   if (at == std::string::npos) return;
   std::string list = help.substr(at);
-  static const std::regex name("\n  ([a-z]+)");
+  static const std::regex name("\n  ([a-z-]+)");
   for (std::sregex_iterator it(list.begin(), list.end(), name), end; it != end; ++it) {
     std::vector<std::string> inner = path;
     inner.push_back((*it)[1]);

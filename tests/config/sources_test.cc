@@ -270,6 +270,8 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"exec.max_output_bytes", "10"},
     {"exec.max_max_output_bytes", "262144"},
     {"exec.env", "A=1,B=x=y"},
+    {"ports.domain", "sandboxes.example.org"},
+    {"ports.max_per_sandbox", "3"},
     {"backends", "local"}};
 
 // What must be there for a setting to be accepted.

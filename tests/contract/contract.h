@@ -46,10 +46,14 @@ std::span<const Case> ending_cases();
 std::span<const Case> output_cases();
 std::span<const Case> stream_cases();
 std::span<const Case> long_exec_cases();
+std::span<const Case> port_cases();
+std::span<const Case> port_proxy_cases();
 std::span<const Case> limit_cases();
 std::span<const Case> file_cases();
 std::span<const Case> file_path_cases();
 std::span<const Case> raw_file_cases();
+std::span<const Case> archive_cases();
+std::span<const Case> watch_cases();
 std::span<const Case> sandbox_cases();
 std::span<const Case> selection_cases();
 std::span<const Case> agent_cases();
@@ -69,6 +73,8 @@ const std::string& shared_directory();
 // No process has the mark any more: of this host, or, where programs run elsewhere, of the sandbox as its
 // next exec sees it.
 bool nothing_left(World& w, const std::string& mark);
+// A static program, which sandboxes run to have a server (port_server.c).
+std::string port_server();
 // Of GET /sandboxes; null: the agent has none.
 Json row_of(const Caller& me);
 

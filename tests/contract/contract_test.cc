@@ -28,9 +28,10 @@ void PrintTo(const Param& param, std::ostream* to) { *to << param.backend; }
 // With ISOGATE_TEST_CASES=sandbox those alone that another kind of sandbox could break: what the gateway
 // decides by itself is left out.
 std::vector<const Case*> all_cases() {
-  std::vector<std::span<const Case>> groups = {exec_cases(),      ending_cases(),    output_cases(),
-                                               stream_cases(),    long_exec_cases(), file_cases(),
-                                               file_path_cases(), raw_file_cases(),  sandbox_cases()};
+  std::vector<std::span<const Case>> groups = {
+      exec_cases(),    ending_cases(),     output_cases(), stream_cases(),    long_exec_cases(),
+      port_cases(),    port_proxy_cases(), file_cases(),   file_path_cases(), raw_file_cases(),
+      archive_cases(), watch_cases(),      sandbox_cases()};
   const char* which = std::getenv("ISOGATE_TEST_CASES");
   if (which == nullptr || std::string(which) != "sandbox")
     groups.insert(groups.end(), {limit_cases(), selection_cases(), agent_cases(), access_cases(),
@@ -126,10 +127,20 @@ bool wants_its_own(const Case* each) {
   return false;
 }
 
+// What an earlier case has left running would be found by the next one: a port that is taken, a file that
+// comes back.
+void end_long_execs(const Caller& shared) {
+  const Answer list = shared.get("/execs?agent_id=" + shared.agent());
+  if (list.status != 200) return;
+  for (const Json& exec : list.body.at("execs"))
+    if (exec.at("state") != "ended") shared.call("DELETE", "/execs/" + exec.at("exec_id").get<std::string>());
+}
+
 // A pod takes seconds to come and to go: there most cases are of one agent, whose workspace each finds empty.
 std::string agent_of(Stage& stage, const Param& param) {
   if (stage.row.at("locality") != "cluster" || wants_its_own(param.each)) return param.each->name;
   const Caller shared(*stage.gateway, "shared");
+  end_long_execs(shared);
   shared.run("chmod -R u+rwx . 2>/dev/null; find . -mindepth 1 -delete; find /tmp -mindepth 1 -delete");
   return shared.agent();
 }

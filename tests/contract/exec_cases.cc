@@ -193,6 +193,22 @@ void what_a_program_makes_the_next_one_finds(World& w) {
   EXPECT_EQ(w.me.out("cat link; ls -d d"), "kept\nd\n");
 }
 
+// whoami and getpwuid(3).
+void a_program_finds_the_name_of_its_user(World& w) {
+  EXPECT_EQ(w.me.out("echo $USER"), w.me.out("echo $LOGNAME"));
+  if (w.isolation == "none" && w.starter == Starter::kRoot) {
+    EXPECT_EQ(w.me.out("echo $USER"), "agent\n")
+        << "only the environment has a name: the host's users are not changed";
+    return;
+  }
+  if (w.locality == "cluster") return;  // the image of a pod has the name or has it not
+  const std::string name = w.me.out("echo $USER");
+  EXPECT_EQ(w.me.out("whoami; id -un"), name + name);
+  EXPECT_NE(w.me.out("id -gn"), "");
+  EXPECT_EQ(w.me.out("cut -d: -f1,3 /etc/passwd | grep -c \"^root:0$\""), "1\n") << "root has its name, too";
+  EXPECT_NE(w.me.run("echo x:x:1:1::/: >> /etc/passwd").at("exit_code"), 0);
+}
+
 const Case kExecCases[] = {
     {"command_runs_under_the_shell", 3, command_runs_under_the_shell},
     {"every_result_names_backend_and_isolation", 8, every_result_names_backend_and_isolation},
@@ -215,6 +231,7 @@ const Case kExecCases[] = {
     {"artifacts_beyond_the_limit_are_said_to_be_missing", 5,
      artifacts_beyond_the_limit_are_said_to_be_missing},
     {"an_artifact_directory_outside_is_never_listed", 5, an_artifact_directory_outside_is_never_listed},
+    {"a_program_finds_the_name_of_its_user", 3, a_program_finds_the_name_of_its_user},
     {"what_a_program_makes_the_next_one_finds", 5, what_a_program_makes_the_next_one_finds},
 };
 

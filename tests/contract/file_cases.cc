@@ -93,8 +93,8 @@ void exclusive_never_replaces(World& w) {
   ASSERT_TRUE(succeeded(w.me.write("once", "first", {{"exclusive", true}})));
   EXPECT_TRUE(refused(w.me.write("once", "second", {{"exclusive", true}}), 409, "already_exists"));
   w.me.run("ln -s nowhere dangling");
-  EXPECT_GE(w.me.write("dangling", "x", {{"exclusive", true}}).status, 400)
-      << "a link is never written through";
+  EXPECT_TRUE(refused(w.me.write("dangling", "x", {{"exclusive", true}}), 409, "already_exists"))
+      << "the link is there";
   EXPECT_EQ(w.me.content("once"), "first");
 }
 
@@ -120,6 +120,31 @@ void a_mode_is_given_and_kept(World& w) {
   for (const char* wrong : {"4755", "1777", "888", "rwx", "", "-1", "07777777"})
     EXPECT_TRUE(refused(w.me.write("run.sh", "no", {{"mode", wrong}}), 400, "invalid_request")) << wrong;
   EXPECT_EQ(w.me.content("run.sh"), "x");
+}
+
+void a_read_only_file_is_replaced_only_when_asked(World& w) {
+  const auto with = [&](const std::string& query, const std::string& bytes) {
+    return w.me.call("PUT", w.me.file_url("ro") + query, {}, bytes);
+  };
+  w.me.run("printf old > ro; chmod 444 ro; printf other > other");
+  const Answer refusal = w.me.write("ro", "new");
+  EXPECT_TRUE(refused(refusal, 403, "permission_denied"));
+  EXPECT_NE(refusal.text.find("replace=true"), std::string::npos) << refusal.text;
+  EXPECT_TRUE(refused(with("", "new"), 403, "permission_denied"));
+  EXPECT_TRUE(refused(with("?append=true", "new"), 403, "permission_denied"));
+  EXPECT_TRUE(refused(w.me.write("ro", "new", {{"append", true}}), 403, "permission_denied"));
+  EXPECT_TRUE(refused(w.me.write("ro", "new", {{"mode", "0644"}}), 403, "permission_denied"));
+  EXPECT_TRUE(refused(w.me.write("ro", "new", {{"exclusive", true}}), 409, "already_exists"));
+  EXPECT_TRUE(
+      refused(w.me.post("/workspace/move", {{"path", "other"}, {"to", "ro"}}), 403, "permission_denied"));
+  EXPECT_EQ(w.me.out("stat -c %a ro; cat ro other"), "444\noldother");
+  ASSERT_TRUE(succeeded(w.me.write("ro", "new", {{"replace", true}})));
+  EXPECT_EQ(w.me.out("stat -c %a ro; cat ro"), "444\nnew") << "the mode is kept";
+  ASSERT_TRUE(succeeded(with("?replace=true&append=true", "er")));
+  EXPECT_EQ(w.me.content("ro"), "newer");
+  ASSERT_TRUE(succeeded(w.me.post("/workspace/move", {{"path", "other"}, {"to", "ro"}, {"replace", true}})));
+  EXPECT_EQ(w.me.content("ro"), "other");
+  EXPECT_TRUE(refused(with("?replace=maybe", "x"), 400, "invalid_request"));
 }
 
 // Promise 5: a reader sees the old content or the new one, and one that holds the old file keeps it.
@@ -257,6 +282,7 @@ const Case kFileCases[] = {
     {"exclusive_never_replaces", 5, exclusive_never_replaces},
     {"parents_are_made_unless_told_otherwise", 5, parents_are_made_unless_told_otherwise},
     {"a_mode_is_given_and_kept", 5, a_mode_is_given_and_kept},
+    {"a_read_only_file_is_replaced_only_when_asked", 5, a_read_only_file_is_replaced_only_when_asked},
     {"a_write_is_whole_or_not_at_all", 5, a_write_is_whole_or_not_at_all},
     {"list_tells_names_and_kinds", 5, list_tells_names_and_kinds},
     {"a_name_that_is_no_text_comes_as_base64", 4, a_name_that_is_no_text_comes_as_base64},

@@ -23,7 +23,7 @@ void a_sandbox_is_listed_with_what_runs_in_it(World& w) {
   ASSERT_EQ(stream.next()->at("event"), "start");
   EXPECT_TRUE(eventually(5, [&] { return row_of(w.me).value("running_execs", 0) == 1; }));
   const Json row = row_of(w.me);
-  EXPECT_EQ(row.size(), 9u) << row;
+  EXPECT_EQ(row.size(), 10u) << row;
   EXPECT_TRUE(std::regex_match(row.at("sandbox_id").get<std::string>(), std::regex("isg-[a-z2-7]{26}")));
   EXPECT_EQ(row.at("backend"), w.backend);
   EXPECT_EQ(row.at("isolation"), w.isolation);
@@ -33,6 +33,63 @@ void a_sandbox_is_listed_with_what_runs_in_it(World& w) {
   ASSERT_TRUE(succeeded(w.me.write("go", "")));
   EXPECT_EQ(stream.rest().back().at("outcome"), "exited");
   EXPECT_TRUE(eventually(5, [&] { return row_of(w.me).value("running_execs", 1) == 0; }));
+}
+
+void a_sandbox_is_created_before_its_first_use(World& w) {
+  const Answer created = w.me.post("/sandboxes", Json::object());
+  ASSERT_TRUE(succeeded(created));
+  EXPECT_EQ(created.body, row_of(w.me));
+  EXPECT_EQ(created.body.at("image"), nullptr);
+  ASSERT_TRUE(succeeded(w.me.write("kept", "x")));
+  const Answer again = w.me.post("/sandboxes", {{"backend", w.backend}});
+  ASSERT_TRUE(succeeded(again));
+  EXPECT_EQ(again.body.at("created_ms"), created.body.at("created_ms"));
+  EXPECT_EQ(w.me.content("kept"), "x");
+  EXPECT_TRUE(refused(w.me.post("/sandboxes", {{"min_isolation", "most"}}), 400, "invalid_request"));
+  EXPECT_TRUE(refused(w.me.post("/sandboxes", {{"command", "true"}}), 400, "invalid_request"));
+  for (const char* bad : {"", "-rm", "a b", "a\nb", "../x y"})
+    EXPECT_TRUE(refused(w.me.post("/sandboxes", {{"image", bad}}), 400, "invalid_request")) << bad;
+}
+
+// The engines of the tests have the image isogate-test:small beside the one that is configured.
+void a_sandbox_has_the_image_that_it_was_created_with(World& w) {
+  const Json small{{"image", "isogate-test:small"}};
+  if (!w.can("image")) {
+    EXPECT_TRUE(refused(w.me.post("/sandboxes", small), 501, "unsupported"));
+    EXPECT_TRUE(row_of(w.me).is_null());
+    return;
+  }
+  EXPECT_TRUE(refused(w.me.post("/sandboxes", small), 403, "permission_denied"));
+  EXPECT_TRUE(row_of(w.me).is_null());
+  const std::string admitted = "\nbackends:\n  - name: " + w.backend + "\n    images: [\"isogate-test:*\"]";
+  auto first = w.another(admitted);
+  const Caller me(*first, w.me.agent());
+  const auto python_of = [](const Caller& of) -> std::string {  // there is no bash in it
+    return of.run_argv({"/bin/sh", "-c", "command -v python3 || echo none"}).at("stdout");
+  };
+  ASSERT_TRUE(succeeded(me.post("/sandboxes", small)));
+  EXPECT_EQ(python_of(me), "none\n");
+  EXPECT_EQ(row_of(me).at("image"), "isogate-test:small");
+  EXPECT_TRUE(succeeded(me.post("/sandboxes", small)));
+  EXPECT_TRUE(succeeded(me.post("/sandboxes", Json::object())));
+  EXPECT_TRUE(refused(me.post("/sandboxes", {{"image", "isogate-test:base"}}), 409, "already_exists"));
+  const Caller other(*first, "other-" + w.me.agent());
+  EXPECT_TRUE(refused(other.post("/sandboxes", {{"image", "python:3"}}), 403, "permission_denied"));
+  EXPECT_FALSE(succeeded(other.post("/sandboxes", {{"image", "isogate-test:absent"}})));
+  EXPECT_NE(python_of(other), "none\n") << "what failed leaves nothing behind";
+  EXPECT_TRUE(refused(other.post("/sandboxes", small), 409, "already_exists"));
+  ASSERT_TRUE(succeeded(me.call("DELETE", "/sandboxes/" + w.me.agent())));
+  EXPECT_EQ(python_of(me), "none\n") << "it is the sandbox's, not the container's";
+  first->signal(SIGKILL);
+  EXPECT_EQ(first->wait(45), 128 + SIGKILL);
+  auto second = w.another(admitted, first->state_dir());
+  EXPECT_EQ(python_of(Caller(*second, w.me.agent())), "none\n");
+  second->stop();
+  auto third = w.another({}, first->state_dir());
+  const Caller later(*third, w.me.agent());
+  EXPECT_TRUE(refused(later.exec("true"), 403, "permission_denied")) << "it is not admitted any more";
+  EXPECT_TRUE(succeeded(later.call("DELETE", "/sandboxes/" + w.me.agent() + "?purge=true")));
+  EXPECT_NE(python_of(later), "none\n");
 }
 
 void deleting_a_sandbox_keeps_its_workspace(World& w) {
@@ -160,6 +217,8 @@ void an_idle_sandbox_is_stopped_and_comes_back(World& w) {
 
 const Case kSandboxCases[] = {
     {"a_sandbox_is_listed_with_what_runs_in_it", 8, a_sandbox_is_listed_with_what_runs_in_it},
+    {"a_sandbox_is_created_before_its_first_use", 8, a_sandbox_is_created_before_its_first_use},
+    {"a_sandbox_has_the_image_that_it_was_created_with", 8, a_sandbox_has_the_image_that_it_was_created_with},
     {"deleting_a_sandbox_keeps_its_workspace", 5, deleting_a_sandbox_keeps_its_workspace},
     {"purging_a_sandbox_removes_every_trace", 5, purging_a_sandbox_removes_every_trace},
     {"deleting_what_is_not_there_is_404", 9, deleting_what_is_not_there_is_404},

@@ -1,7 +1,7 @@
 // Files into and out of a container of a real Engine.
 #include <stdexcept>
 
-#include "plugins/docker/client/tar.h"
+#include "lib/tar/tar_writer.h"
 #include "tests/docker/engines.h"
 
 namespace isogate::docker {

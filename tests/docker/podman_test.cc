@@ -1,7 +1,7 @@
 // The same client with podman, where that differs from Docker.
 #include <thread>
 
-#include "plugins/docker/client/tar.h"
+#include "lib/tar/tar_writer.h"
 #include "tests/docker/engines.h"
 
 namespace isogate::docker {

@@ -60,18 +60,91 @@ TEST_F(Links, SymlinkToADirectoryOutsideIsRefused) {
   EXPECT_TRUE(outside_names().empty());
 }
 
-TEST_F(Links, DanglingSymlinkIsRefusedAndItsTargetNotMade) {
+TEST_F(Links, DanglingSymlinkThatLeavesIsRefusedAndItsTargetNotMade) {
   link(outside_ + "/new", "dangling");
-  link("new", "within");
-  for (const char* path : {"dangling", "within"}) {
+  link("dangling", "second");
+  link("../../../outside/new", "up");
+  for (const char* path : {"dangling", "second", "up"}) {
     EXPECT_STATUS(write(path, "x"), ISOGATE_PERMISSION_DENIED);
-    EXPECT_STATUS(write(path, "x", ISOGATE_FILE_EXCLUSIVE), ISOGATE_PERMISSION_DENIED);
+    EXPECT_FALSE(write(path, "x", ISOGATE_FILE_EXCLUSIVE).ok());
     EXPECT_STATUS(write(path, "x", ISOGATE_FILE_APPEND), ISOGATE_PERMISSION_DENIED);
+    EXPECT_STATUS(write(path, "x", ISOGATE_FILE_REPLACE), ISOGATE_PERMISSION_DENIED);
   }
   EXPECT_STATUS(mkdir("dangling/x", ISOGATE_FILE_PARENTS), ISOGATE_PERMISSION_DENIED);
-  EXPECT_FALSE(mkdir("within/x", ISOGATE_FILE_PARENTS).ok());
   EXPECT_TRUE(outside_names().empty());
-  EXPECT_FALSE(exists(inside("new")));
+}
+
+TEST_F(Links, WritesGoThroughThemAndLeaveThem) {
+  directory("real");
+  plant("real/f", "old", 0640);
+  link("real/f", "one");
+  link("one", "two");
+  link("real/new", "dangling");
+  link("absent/new", "nowhere");
+  link("real/", "directory");
+  ASSERT_OK(write("two", "new"));
+  EXPECT_EQ(slurp(inside("real/f")), "new");
+  EXPECT_EQ(stat("real/f")->mode, 0640U);
+  ASSERT_OK(write("one", "er", ISOGATE_FILE_APPEND));
+  EXPECT_EQ(*read("two"), "newer");
+  ASSERT_OK(write("dangling", "made", ISOGATE_FILE_DURABLE));
+  EXPECT_EQ(slurp(inside("real/new")), "made");
+  EXPECT_STATUS(write("nowhere", "x", ISOGATE_FILE_PARENTS), ISOGATE_NOT_FOUND);
+  EXPECT_STATUS(write("directory", "x"), ISOGATE_IS_DIRECTORY);
+  EXPECT_STATUS(write("two", "x", ISOGATE_FILE_EXCLUSIVE), ISOGATE_ALREADY_EXISTS);
+  EXPECT_STATUS(write("nowhere/x", "x"), ISOGATE_NOT_FOUND);
+  for (const char* path : {"one", "two", "dangling", "nowhere", "directory"})
+    EXPECT_EQ(stat(path)->type, ISOGATE_ENTRY_SYMLINK) << path;
+  ::chmod(inside("real/f").c_str(), 0444);
+  EXPECT_STATUS(write("two", "x"), ISOGATE_PERMISSION_DENIED);
+  EXPECT_TRUE(staged().empty());
+}
+
+TEST_F(Links, AbsoluteOnesStayInsideBelowTheSandboxsOwnPathAlone) {
+  directory("real");
+  directory("real/sub");
+  plant("real/f", "inside");
+  spill(outside_ + "/secret", "OUTSIDE");
+  link("/own/real/f", "abs");
+  link("/own/real", "dir");
+  link("/own", "all");
+  link("/own/../../outside/secret", "out");
+  link("/ownx/real/f", "beside");
+  link("/own/dir/sub/../f", "long");
+  link("../dir/f", "real/back");
+  EXPECT_STATUS(read("abs"), ISOGATE_PERMISSION_DENIED) << "the sandbox sees its files nowhere";
+  files().set_own_path("/own");
+  for (const char* path : {"abs", "dir/f", "all/real/f", "all/all/dir/f", "long", "real/back", "dir/back"})
+    EXPECT_EQ(*read(path), "inside") << path;
+  for (const char* path : {"out", "beside", "all/out", "all/beside"}) {
+    EXPECT_STATUS(read(path), ISOGATE_PERMISSION_DENIED);
+    EXPECT_STATUS(write(path, "x"), ISOGATE_PERMISSION_DENIED);
+  }
+  ASSERT_OK(write("all/abs", "one"));
+  ASSERT_OK(write("dir/sub/new/g", "two", ISOGATE_FILE_PARENTS));
+  EXPECT_EQ(slurp(inside("real/f")), "one");
+  EXPECT_EQ(slurp(inside("real/sub/new/g")), "two");
+  EXPECT_EQ(list("dir/")->names.size(), 3U);
+  EXPECT_EQ(stat("abs")->type, ISOGATE_ENTRY_SYMLINK);
+  EXPECT_EQ(stat("all/abs")->type, ISOGATE_ENTRY_SYMLINK);
+  EXPECT_EQ(stat("dir/")->type, ISOGATE_ENTRY_DIRECTORY);
+  EXPECT_STATUS(read("dir"), ISOGATE_IS_DIRECTORY);
+  EXPECT_STATUS(stat("all/abs/"), ISOGATE_NOT_FOUND) << "a file is no directory";
+  EXPECT_STATUS(files().directory("dir"), ISOGATE_INVALID_ARGUMENT);
+  EXPECT_OK(remove("dir/f"));
+  EXPECT_OK(remove("all", ISOGATE_FILE_RECURSIVE));
+  EXPECT_TRUE(exists(inside("real")));
+}
+
+TEST_F(Links, AbsoluteLoopsAreRefused) {
+  files().set_own_path("/own");
+  link("/own/b", "a");
+  link("/own/a", "b");
+  link("/own/deep/x", "deep");
+  for (const char* path : {"a", "a/x", "deep"}) {
+    EXPECT_STATUS(read(path), ISOGATE_PERMISSION_DENIED);
+    EXPECT_STATUS(write(path, "x"), ISOGATE_PERMISSION_DENIED);
+  }
 }
 
 TEST_F(Links, RelativeSymlinkWithinTheWorkspaceWorks) {
@@ -150,6 +223,42 @@ TEST_F(Links, TwentyThousandWritesUnderASwapPutNothingOutside) {
   EXPECT_LT(good, 20000);
   EXPECT_TRUE(outside_names().empty());
   EXPECT_TRUE(staged().empty());
+}
+
+// The link in the last place, and the walk that follows absolute ones.
+TEST_F(Links, TwentyThousandWritesThroughALinkUnderASwapPutNothingOutside) {
+  files().set_own_path("/own");
+  directory("real");
+  plant("real/f", "inside");
+  link("/own/real/f", "in");
+  link(outside_ + "/f", "out");
+  const Fd empty(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  auto request = request_for("in");
+  request.fd = empty.get();
+  int good = 0;
+  {
+    const Swapper swapper(inside(), "in", "out");
+    for (int i = 0; i < 20000; ++i) good += files().write(request, -1).ok() ? 1 : 0;
+  }
+  EXPECT_GT(good, 0);
+  EXPECT_LT(good, 20000);
+  EXPECT_TRUE(outside_names().empty());
+  EXPECT_TRUE(staged().empty());
+}
+
+TEST_F(Links, TwentyThousandReadsThroughAnAbsoluteLinkUnderASwapGetNoByteFromOutside) {
+  two_ways();
+  files().set_own_path("/own");
+  link("/own/d", "abs");
+  int good = 0, refused = 0;
+  const Swapper swapper(inside(), "d", "lnk");
+  for (int i = 0; i < 20000; ++i) {
+    const auto text = read("abs/f");
+    ASSERT_EQ(text ? *text : "inside", "inside") << "try " << i;
+    ++(text ? good : refused);
+  }
+  EXPECT_GT(good, 0);
+  EXPECT_GT(refused, 0);
 }
 
 TEST_F(Links, TwentyThousandDirectoriesWithParentsUnderASwapAppearInsideOnly) {

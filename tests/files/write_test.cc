@@ -74,11 +74,63 @@ TEST_F(Writes, NeverKeepSetuidOrAttributes) {
   if (!attributes) GTEST_SKIP() << "this file system has no user attributes";
 }
 
-TEST_F(Writes, OverAReadOnlyFileReplaceIt) {
-  plant("f", "old", 0444);
-  ASSERT_OK(write("f", "new"));
-  EXPECT_EQ(slurp(inside("f")), "new");
-  EXPECT_EQ(info("f").st_mode & 07777, 0444U);
+TEST_F(Writes, OverAReadOnlyFileAreRefusedUnlessTheyReplace) {
+  for (const int mode : {0444, 0400, 0555}) {
+    plant("f", "old", mode);
+    for (const uint32_t flags : {0U, ISOGATE_FILE_APPEND, ISOGATE_FILE_DURABLE, ISOGATE_FILE_MODE_GIVEN}) {
+      const auto written = write("f", "new", flags, 0644);
+      EXPECT_STATUS(written, ISOGATE_PERMISSION_DENIED);
+      EXPECT_NE(written.error().message.find("`replace=true`"), std::string::npos) << written.error().message;
+    }
+    EXPECT_STATUS(write("f", "new", ISOGATE_FILE_EXCLUSIVE), ISOGATE_ALREADY_EXISTS);
+    ASSERT_OK(write("g", "moved"));
+    EXPECT_STATUS(move("g", "f"), ISOGATE_PERMISSION_DENIED);
+    EXPECT_EQ(slurp(inside("f")), "old");
+    ASSERT_OK(write("f", "new", ISOGATE_FILE_REPLACE));
+    EXPECT_EQ(info("f").st_mode & 07777, static_cast<mode_t>(mode));
+    EXPECT_EQ(slurp(inside("f")), "new");
+    ASSERT_OK(move("g", "f", ISOGATE_FILE_REPLACE));
+    EXPECT_EQ(slurp(inside("f")), "moved");
+    ASSERT_OK(remove("f"));
+  }
+  EXPECT_TRUE(staged().empty());
+}
+
+TEST_F(Writes, OverAFileThatABodyMakesReadOnlyAreRefusedAtTheirCommit) {
+  plant("f", "old");
+  auto pipe = make_pipe();
+  auto request = request_for("f");
+  request.fd = pipe->read.get();
+  Result<uint64_t> written = Error{};
+  std::thread writer([&] { written = files().write(request, -1); });
+  EXPECT_EQ(::write(pipe->write.get(), "new", 3), 3);
+  while (staged().empty()) std::this_thread::sleep_for(1ms);
+  ASSERT_EQ(::chmod(inside("f").c_str(), 0444), 0);
+  pipe->write.reset();
+  writer.join();
+  EXPECT_STATUS(written, ISOGATE_PERMISSION_DENIED);
+  EXPECT_EQ(slurp(inside("f")), "old");
+}
+
+TEST(ReadOnly, ThePermissionBitsOfTheClassDecide) {
+  const Identity owner{true, 1000, 1000}, member{true, 1001, 1000}, other{true, 1001, 1001}, root{true, 0, 0};
+  struct stat file {};
+  file.st_uid = 1000;
+  file.st_gid = 1000;
+  const auto writers = [&](mode_t mode) {
+    file.st_mode = mode;
+    std::string who;
+    if (mode_lets_write(file, owner)) who += 'u';
+    if (mode_lets_write(file, member)) who += 'g';
+    if (mode_lets_write(file, other)) who += 'o';
+    if (mode_lets_write(file, root)) who += 'r';
+    return who;
+  };
+  EXPECT_EQ(writers(0644), "ur");
+  EXPECT_EQ(writers(0444), "");
+  EXPECT_EQ(writers(0464), "g");
+  EXPECT_EQ(writers(0446), "o");
+  EXPECT_EQ(writers(0666), "ugor");
 }
 
 TEST_F(Writes, BreakHardLinksInsteadOfWritingThroughThem) {
@@ -379,6 +431,7 @@ TEST_F(StagedBeside, ASwappedFileIsNeverTakenForTheWrittenOne) {
   auto pipe = make_pipe();
   const std::string path = target();
   auto request = request_for(path);
+  request.flags = ISOGATE_FILE_REPLACE;  // it is the test's own
   request.scope = ISOGATE_SCOPE_SANDBOX;
   request.fd = pipe->read.get();
   Result<uint64_t> written = Error{};

@@ -194,5 +194,37 @@ TEST(Evidence, OwnNamespacesAreKnown) {
   for (uint64_t inode : {own->mnt, own->pid, own->net, own->ipc, own->uts}) EXPECT_NE(inode, 0u);
 }
 
+TEST(Ports, AreDialledInANetworkThatIsMeasuredToBeAnotherAlone) {
+  using Change = std::function<void(isogate_evidence&, uint32_t& locality, Namespaces& host)>;
+  const std::vector<std::pair<const char*, Change>> rows = {
+      {"", [](auto&, auto&, auto&) {}},
+      {"not measured", [](auto& e, auto&, auto&) { e.flags &= ~ISOGATE_EVIDENCE_MEASURED; }},
+      {"not measured", [](auto& e, auto&, auto&) { e.ns_net = 0; }},
+      {"shares this gateway's", [](auto& e, auto&, auto&) { e.ns_net = kHost.net; }},
+      {"could not be compared", [](auto&, auto&, auto& host) { host.net = 0; }},
+      {"reaches a listener", [](auto& e, auto&, auto&) { e.flags |= ISOGATE_EVIDENCE_REACHED_GATEWAY; }},
+      {"", [](auto&, auto& locality, auto&) { locality = ISOGATE_LOCALITY_CLUSTER; }},
+      {"",
+       [](auto& e, auto& locality, auto&) {  // the same number on another kernel
+         locality = ISOGATE_LOCALITY_CLUSTER;
+         e.ns_net = kHost.net;
+       }},
+      {"not tried",
+       [](auto& e, auto& locality, auto&) {
+         locality = ISOGATE_LOCALITY_GATEWAY;
+         e.flags &= ~ISOGATE_EVIDENCE_NETWORK;
+       }},
+  };
+  for (const auto& [says, change] : rows) {
+    isogate_evidence evidence = sound();
+    uint32_t locality = ISOGATE_LOCALITY_HOST;
+    Namespaces host = kHost;
+    change(evidence, locality, host);
+    const auto obstacle = ports_obstacle(evidence, locality, host);
+    EXPECT_EQ(obstacle.has_value(), *says != '\0') << says;
+    EXPECT_NE(obstacle.value_or("").find(says), std::string::npos) << obstacle.value_or("");
+  }
+}
+
 }  // namespace
 }  // namespace isogate::front

@@ -370,8 +370,8 @@ TEST_F(StateTest, AMissingDatabaseWithALogIsRefused) {
 TEST_F(StateTest, ANewerOrForeignDatabaseIsRefused) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
-  sql("PRAGMA user_version = 4");
-  EXPECT_NE(refusal().find("version 4"), std::string::npos);
+  sql("PRAGMA user_version = 5");
+  EXPECT_NE(refusal().find("version 5"), std::string::npos);
   sql("PRAGMA user_version = 0");
   EXPECT_NE(refusal().find("version 0"), std::string::npos);
   sql("PRAGMA user_version = 1; PRAGMA application_id = 7");
@@ -386,12 +386,16 @@ TEST_F(StateTest, ADatabaseWithWhatIsogateNeverWritesIsRefused) {
       {"CREATE TRIGGER more AFTER INSERT ON execs BEGIN DELETE FROM sandboxes; END", "DROP TRIGGER more"},
       {"CREATE TABLE more (x)", "DROP TABLE more"},
       {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 'root', 'p', 20, 1, 2, 'active', "
-       "NULL)",
+       "NULL, '')",
        "DELETE FROM sandboxes"},
       {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 4294967296, 'p', 20, 1, 2, 'active', "
-       "NULL)",
+       "NULL, '')",
        "DELETE FROM sandboxes"},
-      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 7, 'p', 20, 1, 2, 'active', 'much')",
+      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 7, 'p', 20, 1, 2, 'active', 'much', "
+       "'')",
+       "DELETE FROM sandboxes"},
+      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 7, 'p', 20, 1, 2, 'active', NULL, "
+       "x'00')",
        "DELETE FROM sandboxes"},
       {"INSERT INTO execs VALUES (9223372036854775807, 'e', 's', 't', 'b', 'r', 'c', 1, NULL, '', NULL, 0, "
        "'', "
@@ -428,10 +432,30 @@ TEST_F(StateTest, ADatabaseOfVersion1IsTakenOver) {
   SandboxRow row = rows->front();
   row.state = SandboxRow::State::kEnding;
   row.disk_limit_bytes = 1 << 20;
+  row.image = "team/tools:1";
   state->put_sandbox(row, {});
   ASSERT_TRUE(state->flush().ok());
   EXPECT_EQ(state->load_sandboxes()->front().state, SandboxRow::State::kEnding);
   EXPECT_EQ(state->load_sandboxes()->front().disk_limit_bytes, 1u << 20);
+  EXPECT_EQ(state->load_sandboxes()->front().image, "team/tools:1");
+}
+
+TEST_F(StateTest, ADatabaseOfVersion3IsTakenOver) {
+  if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
+  open(path).reset();
+  sql("DROP TABLE sandboxes; CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, "
+      "agent_id TEXT NOT NULL, backend TEXT NOT NULL, handle TEXT NOT NULL, uid INTEGER NOT NULL, "
+      "path TEXT NOT NULL, isolation INTEGER NOT NULL, created_ms INTEGER NOT NULL, "
+      "last_used_ms INTEGER NOT NULL, state TEXT NOT NULL CHECK (state IN ('opening', 'active', 'lost', "
+      "'ending')), disk_limit_bytes INTEGER) WITHOUT ROWID; INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', "
+      "'docker', 'h', 7, 'p', 20, 1, 2, 'active', 4096); PRAGMA user_version = 3");
+  auto state = open(path);
+  ASSERT_TRUE(state);
+  const auto rows = state->load_sandboxes();
+  ASSERT_TRUE(rows.ok());
+  ASSERT_EQ(rows->size(), 1u);
+  EXPECT_EQ(rows->front().disk_limit_bytes, 4096u);
+  EXPECT_EQ(rows->front().image, "");
 }
 
 TEST_F(StateTest, ItsMakingMayBeInterrupted) {

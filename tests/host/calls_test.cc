@@ -155,6 +155,7 @@ TEST_F(Calls, SayWhatThePluginLeavesOut) {
                  "the backend cannot make directories");
   expect_refused(host_->file(FileVerb::kMove, "d"), ISOGATE_UNSUPPORTED, "move files");
   expect_refused(host_->file(FileVerb::kRemove, "d"), ISOGATE_UNSUPPORTED, "remove files");
+  expect_refused(host_->file(FileVerb::kWatch, "d"), ISOGATE_UNSUPPORTED, "watch directories");
 }
 
 TEST_F(Calls, ListAnyNumberOfEntries) {

@@ -179,7 +179,8 @@ ipc::Reply HostProcess::file(ipc::FileVerb verb, const std::string& path, std::s
   file.path = path;
   auto pipe = make_pipe();
   if (verb == ipc::FileVerb::kMove) file.path_to = "to";
-  if (verb == ipc::FileVerb::kRead || verb == ipc::FileVerb::kList) file.body = std::move(pipe->write);
+  if (verb == ipc::FileVerb::kRead || verb == ipc::FileVerb::kList || verb == ipc::FileVerb::kWatch)
+    file.body = std::move(pipe->write);
   if (output == nullptr) return call(std::move(file));
   uint64_t id = send(std::move(file));
   pipe->write.reset();

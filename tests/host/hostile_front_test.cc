@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <cstring>
 
 #include "tests/host/host_process.h"
@@ -161,6 +162,19 @@ TEST_F(HostileFront, GetsNothingForDescriptorsOfTheWrongKind) {
   ipc::FileCall extra = stat("x");
   extra.body = Fd(::dup(pipe->write.get()));
   expect(std::move(extra), ISOGATE_INVALID_ARGUMENT, "body that its verb does not use");
+  const auto connect = [](uint32_t port, Fd stream) {
+    ipc::ConnectCall call;
+    call.sandbox_id = kBox;
+    call.port = port;
+    call.stream = std::move(stream);
+    call.ready = std::move(*make_event());
+    return call;
+  };
+  expect(connect(0, {}), ISOGATE_INVALID_ARGUMENT, "not 1 to 65535");
+  expect(connect(65536, {}), ISOGATE_INVALID_ARGUMENT, "not 1 to 65535");
+  expect(connect(80, Fd(::dup(pipe->write.get()))), ISOGATE_INVALID_ARGUMENT, "not a Unix stream socket");
+  expect(connect(80, Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))), ISOGATE_INVALID_ARGUMENT,
+         "not a Unix stream socket");
   expect(ipc::EnumerateCall{}, ISOGATE_INVALID_ARGUMENT, "no descriptor for `out`");
   expect(ipc::OrphansCall{}, ISOGATE_INVALID_ARGUMENT, "no descriptor for `out`");
   ipc::OrphansCall strange;

@@ -41,6 +41,7 @@ inline std::vector<Call> sample_calls() {
                               "tenant",
                               "agent",
                               "handle",
+                              "team/tools:1",
                               {{ISOGATE_LIMIT_MEMORY_BYTES, 1}, {ISOGATE_LIMIT_PIDS, 3}}});
   calls.emplace_back(CloseCall{sample_header(), "isg-id", ISOGATE_CLOSE_PURGE});
   calls.emplace_back(EnumerateCall{sample_header(), event()});
@@ -64,10 +65,11 @@ inline std::vector<Call> sample_calls() {
   exec.std_in = event();
   exec.std_err = event();  // stdout and control are absent
   calls.emplace_back(std::move(exec));
-  for (uint32_t verb = 0; verb <= static_cast<uint32_t>(FileVerb::kRemove); ++verb)
+  for (uint32_t verb = 0; verb <= static_cast<uint32_t>(FileVerb::kWatch); ++verb)
     calls.emplace_back(FileCall{sample_header(), static_cast<FileVerb>(verb), "isg-id", "a/b", "c", "user", 1,
                                 63, 0777, UINT64_MAX, 9, verb % 2 == 0 ? event() : Fd()});
   calls.emplace_back(EvidenceCall{sample_header(), "isg-id", "192.0.2.1", 9090});
+  calls.emplace_back(ConnectCall{sample_header(), "isg-id", 8080, event(), event()});
   return calls;
 }
 

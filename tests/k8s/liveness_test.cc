@@ -30,6 +30,8 @@ class Link : public sdk::RunnerLink {
   void remove(const sdk::Call&, const isogate_file_request&) override {}
   void evidence(const sdk::Call&, const isogate_evidence_request&, isogate_evidence&) override {}
   void disk_use(const sdk::Call&, isogate_disk_use&) override {}
+  void watch(const sdk::Call&, const isogate_file_request&) override {}
+  void connect_to_port(const sdk::Call&, const isogate_connect_request&) override {}
   bool prove(milliseconds) override {
     ++execs;
     return works;

@@ -7,6 +7,7 @@
 
 #include "gateway/base/openapi.h"
 #include "gateway/config/schema.h"
+#include "lib/tar/tar_writer.h"
 #include "tests/eventually.h"
 #include "tests/support/gateway.h"
 #include "tests_dirs.h"
@@ -276,6 +277,53 @@ TEST_F(Answers, RawFiles) {
   check("head", kFile, gateway_->call("HEAD", "/workspace/files/raw/none"), 404);
   check("delete", kFile, gateway_->call("DELETE", "/workspace/files/raw/a%20b"), 200);
   check("get", kFile, gateway_->get("/workspace/files/raw/a%20b"), 404);
+}
+
+TEST_F(Answers, Archives) {
+  const std::string path = "/workspace/archive", url = path + "?agent_id=tar&path=d";
+  std::string tar;
+  TarWriter writer([&tar](std::string_view piece) { tar += piece; });
+  writer.file({"f"}, "content");
+  writer.symlink({"\xff"}, "f");
+  writer.finish();
+  const Json written = check("put", path, gateway_->call("PUT", url, {}, tar), 200);
+  EXPECT_EQ(written.at("skipped").at(0),
+            (Json{{"path", "/w=="}, {"path_encoding", "base64"}, {"reason", "symlink"}}));
+  check("put", path, gateway_->call("PUT", url, {}, tar.substr(0, 600)), 400);
+  check("put", path, gateway_->call("PUT", url + "/f", {}, tar), 404);
+  check("get", path, gateway_->get(url), 200);
+  check("get", path, gateway_->get(url + "/none"), 404);
+  check("get", path, gateway_->get(url + "&agent_id=tar"), 400);
+}
+
+// What is read of its events before it ends with its sandbox.
+TEST_F(Answers, Watch) {
+  constexpr const char* kWatch = "/workspace/watch";
+  HttpConnection connection(gateway_->url());
+  connection.send_request_head("GET", std::string(kWatch) + "?agent_id=watched&recursive=true",
+                               {{"Authorization", "Bearer " + gateway_->key()}});
+  HttpResponse answer = connection.read_head();
+  check("get", kWatch, answer, 200);
+  while (answer.body.find("event: ready") == std::string::npos) answer.body += connection.read_some();
+  post("/workspace/write", R"({"agent_id":"watched","path":"a/b","content":"text"})");
+  post("/workspace/move", R"({"agent_id":"watched","path":"a","to":"c"})");
+  while (answer.body.find("renamed") == std::string::npos) answer.body += connection.read_some();
+  check("delete", "/sandboxes/{agent_id}", gateway_->call("DELETE", "/sandboxes/watched"), 200);
+  for (std::string more = "more"; !more.empty(); answer.body += more) more = connection.read_some();
+  std::set<std::string> names;
+  std::istringstream lines(answer.body);
+  for (std::string event, data, blank; std::getline(lines, event);) {
+    if (event.empty() || event.starts_with(":") || !std::getline(lines, data) || !std::getline(lines, blank))
+      continue;
+    const std::string name = event.substr(std::string("event: ").size());
+    const std::string text =
+        R"({"event":")" + name + R"(","data":)" + data.substr(std::string("data: ").size()) + "}";
+    EXPECT_EQ(fits({{"$ref", "#/components/schemas/WatchEvent"}}, text), "") << text;
+    names.insert(name);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"ready", "change", "end"}));
+  check("get", kWatch, gateway_->get(std::string(kWatch) + "?path=missing"), 404);
+  check("get", kWatch, gateway_->get(std::string(kWatch) + "?recursive=perhaps"), 400);
 }
 
 TEST_F(Answers, SandboxesAndBackends) {

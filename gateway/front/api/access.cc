@@ -77,7 +77,7 @@ std::optional<Principal> by_loopback(const App& app, const Exchange& exchange, c
 }
 
 void only_metrics(const Exchange& exchange) {
-  if (exchange.route->needs != Needs::kKey) return;
+  if (exchange.route->needs != Needs::kKey && exchange.route->needs != Needs::kKeyOfPort) return;
   throw ApiError{.code = Code::kNotFound,
                  .message = "this listener serves /metrics, /livez, /readyz and /healthz alone"};
 }
@@ -108,6 +108,10 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, in
                   const std::string& peer) {
   if (listener.metrics_only) return only_metrics(exchange);
   if (exchange.route->needs == Needs::kNothing) return;
+  if (exchange.route->needs == Needs::kKeyOfPort && exchange.has_header(kKeyHeader)) {
+    exchange.principal = by_key(app, "Bearer " + std::string(exchange.header(kKeyHeader)), peer);
+    return;
+  }
   if (const auto authorization = exchange.header("Authorization"); !authorization.empty()) {
     exchange.principal = by_key(app, authorization, peer);
     return;

@@ -20,7 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::seconds kPingAfter{15};
 constexpr std::chrono::seconds kPassWithin{2};  // what a client that left has sent
 constexpr size_t kPart = 32768;                 // of output, in one message
 constexpr size_t kMostPending = 65536;          // for stdin, before no more is read

@@ -222,11 +222,7 @@ ParsedExec parse_exec(json& body, const ExecConfig& rules, const std::string& sh
   check_names(spec);
   spec.artifact_dir = text_field(body, "artifact_dir");
   spec.backend = text_field(body, "backend");
-  if (const auto floor = text_field(body, "min_isolation")) {
-    spec.min_isolation = parse_isolation(*floor);
-    if (!spec.min_isolation)
-      throw invalid_request("`min_isolation` must be none, namespace, container or vm");
-  }
+  spec.min_isolation = isolation_field(body, "min_isolation");
   parsed.agent_in_body = text_field(body, "agent_id");
   for (const auto& [name, value] : spec.call.env) {
     if (name == "AGENT_ID") parsed.agent_in_env = value;

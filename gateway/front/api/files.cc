@@ -174,6 +174,7 @@ Task<void> handle_write(App& app, Exchange& exchange) {
   set_flag(file, "durable", ISOGATE_FILE_DURABLE);
   set_flag(file, "exclusive", ISOGATE_FILE_EXCLUSIVE);
   set_flag(file, "parents", ISOGATE_FILE_PARENTS, true);
+  set_flag(file, "replace", ISOGATE_FILE_REPLACE);
   file.body = nullptr;
   exchange.memory.hold(text->size());
   const std::string content =
@@ -236,6 +237,7 @@ Task<void> handle_move(App& app, Exchange& exchange) {
   file.target.path_to = *to;
   set_flag(file, "parents", ISOGATE_FILE_PARENTS, true);
   set_flag(file, "exclusive", ISOGATE_FILE_EXCLUSIVE);
+  set_flag(file, "replace", ISOGATE_FILE_REPLACE);
   co_await plain_call(app, exchange, FileVerb::kMove, std::move(file));
   co_await send_json(exchange);
 }
@@ -251,13 +253,13 @@ constexpr std::string_view kReadFields[] = {"agent_id", "encoding", "limit", "of
                                             "path",     "scope",    "user"};
 constexpr std::string_view kWriteFields[] = {"agent_id", "append",    "content", "durable",
                                              "encoding", "exclusive", "mode",    "parents",
-                                             "path",     "scope",     "user"};
+                                             "path",     "replace",   "scope",   "user"};
 constexpr std::string_view kListFields[] = {"agent_id", "limit", "path", "recursive", "scope", "user"};
 constexpr std::string_view kStatFields[] = {"agent_id", "path", "scope", "user"};
 constexpr std::string_view kMkdirFields[] = {"agent_id", "exclusive", "mode", "parents",
                                              "path",     "scope",     "user"};
 constexpr std::string_view kMoveFields[] = {"agent_id", "exclusive", "parents", "path",
-                                            "scope",    "to",        "user"};
+                                            "replace",  "scope",     "to",      "user"};
 constexpr std::string_view kRemoveFields[] = {"agent_id", "path", "recursive", "scope", "user"};
 
 constexpr Route kFileRoutes[] = {
@@ -325,12 +327,8 @@ void check_path(std::string_view name, std::string_view path) {
   if (path.size() > kMaxPath)
     throw invalid_request("`" + std::string(name) + "` is longer than " + std::to_string(kMaxPath) +
                           " bytes");
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      throw invalid_request("`" + std::string(name) + "` holds a control character: " + printable(path, 200));
-    }
-  }
+  if (path.find('\0') != std::string_view::npos)
+    throw invalid_request("`" + std::string(name) + "` holds a NUL byte: " + printable(path, 200));
 }
 
 FileRequest request_for(const Config& config, const Exchange& exchange, FileTarget target,

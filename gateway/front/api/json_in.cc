@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gateway/front/base/api_error.h"
+#include "gateway/front/sandboxes/select.h"
 #include "lib/text.h"
 
 namespace isogate::front {
@@ -153,6 +154,14 @@ std::optional<uint64_t> count_field(const json& body, std::string_view name, uin
   const auto count = value->get<uint64_t>();
   if (count < least || count > most) wrong_type(name, expected);
   return count;
+}
+
+std::optional<uint32_t> isolation_field(const json& body, std::string_view name) {
+  const auto text = text_field(body, name);
+  if (!text) return std::nullopt;
+  const auto level = parse_isolation(*text);
+  if (!level) throw invalid_request("`" + std::string(name) + "` must be none, namespace, container or vm");
+  return level;
 }
 
 std::optional<double> number_field(const json& body, std::string_view name) {

@@ -22,8 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::seconds kPingAfter{15};
-
 std::chrono::nanoseconds seconds_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
@@ -151,7 +149,7 @@ std::array<std::optional<uint64_t>, 2> offsets_of(const Exchange& exchange) {
   return {offset_of(exchange, "stdout_offset"), offset_of(exchange, "stderr_offset")};
 }
 
-Task<void> handle_list(App& app, Exchange& exchange) {
+Task<void> handle_exec_list(App& app, Exchange& exchange) {
   const auto agent = query_parameter(exchange.query, "agent_id");
   JsonAnswer out(exchange);
   out.text = "{\"execs\":[";
@@ -287,7 +285,7 @@ constexpr std::string_view kSignalFields[] = {"signal"};
 constexpr std::string_view kResizeFields[] = {"cols", "rows"};
 
 constexpr Route kLongExecRoutes[] = {
-    {"GET", "/execs", "listExecs", handle_list, {}, kListParameters},
+    {"GET", "/execs", "listExecs", handle_exec_list, {}, kListParameters},
     {"GET", "/execs/{exec_id}", "getExec", handle_get, {}, kGetParameters},
     {"DELETE", "/execs/{exec_id}", "killExec", handle_kill},
     {"GET", "/execs/{exec_id}/output", "readExecOutput", handle_output, {}, kOutputParameters},

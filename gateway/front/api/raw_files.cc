@@ -28,6 +28,7 @@ FileTarget parse_raw_target(const std::string& path, std::string_view query) {
   if (query_flag(query, "append")) target.flags |= ISOGATE_FILE_APPEND;
   if (query_flag(query, "durable")) target.flags |= ISOGATE_FILE_DURABLE;
   if (query_flag(query, "exclusive")) target.flags |= ISOGATE_FILE_EXCLUSIVE;
+  if (query_flag(query, "replace")) target.flags |= ISOGATE_FILE_REPLACE;
   if (query_flag(query, "recursive")) target.flags |= ISOGATE_FILE_RECURSIVE;
   if (query_flag(query, "parents", true)) target.flags |= ISOGATE_FILE_PARENTS;
   return target;
@@ -207,7 +208,7 @@ Task<void> handle_delete(App& app, Exchange& exchange) {
 constexpr std::string_view kRawPath = "/workspace/files/{agent_id}/{path}";
 constexpr std::string_view kDownloadParameters[] = {"scope", "user"};
 constexpr std::string_view kUploadParameters[] = {"append",  "durable", "exclusive", "mode",
-                                                  "parents", "scope",   "user"};
+                                                  "parents", "replace", "scope",     "user"};
 constexpr std::string_view kDeleteParameters[] = {"recursive", "scope", "user"};
 
 constexpr Route kRawFileRoutes[] = {

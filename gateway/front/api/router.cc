@@ -23,10 +23,10 @@ std::optional<Parameters> match(std::string_view pattern, std::string_view path)
       path.remove_prefix(1);
       continue;
     }
-    const bool is_path = pattern.starts_with("{path}");
+    const bool is_path = pattern.starts_with("{path}"), is_port = pattern.starts_with("{port}");
     const size_t end = is_path ? path.size() : std::min(path.find('/'), path.size());
     if (end == 0 && !is_path) return std::nullopt;
-    (is_path ? found.path : found.agent) = path.substr(0, end);
+    (is_path || is_port ? found.path : found.agent) = path.substr(0, end);
     path.remove_prefix(end);
     pattern.remove_prefix(pattern.find('}') + 1);
   }
@@ -51,8 +51,9 @@ std::string listed(std::span<const std::string_view> names) {
 const std::vector<Route>& routes() {
   static const std::vector<Route> all = [] {
     std::vector<Route> made;
-    for (const auto& rows : {exec_routes(), long_exec_routes(), file_routes(), raw_file_routes(),
-                             sandbox_routes(), orphan_routes(), operation_routes()})
+    for (const auto& rows :
+         {exec_routes(), long_exec_routes(), file_routes(), raw_file_routes(), archive_routes(),
+          watch_routes(), sandbox_routes(), port_routes(), orphan_routes(), operation_routes()})
       made.insert(made.end(), rows.begin(), rows.end());
     return made;
   }();
@@ -91,7 +92,7 @@ void route_exchange(Exchange& exchange, std::string_view method, std::string_vie
 
 // A misspelled `purge` must not keep the files. Health checks may add parameters of their own.
 void check_query(const Route& route, std::string_view query) {
-  if (route.needs == Needs::kNothing) return;
+  if (route.needs == Needs::kNothing || route.needs == Needs::kKeyOfPort) return;
   std::set<std::string_view> seen;
   while (!query.empty()) {
     const std::string_view pair = query.substr(0, query.find('&'));

@@ -18,12 +18,14 @@ struct App;
 enum class Needs {
   kKey,            // a principal
   kKeyOrListener,  // a principal, but on `metrics.listen`, where nobody is asked for one
+  kKeyOfPort,      // a principal; X-Isogate-Key may carry the key, and the query is somebody else's
   kNothing,        // served on every listener, with any query string
 };
 
 struct Route {
   std::string_view method;
-  std::string_view path;  // as in docs/openapi.yaml; {path} may hold slashes, other parameters none
+  std::string_view path;  // as in docs/openapi.yaml; {path} may hold slashes, other parameters none. One of
+                          // {path} and {port} at most, and one other
   std::string_view operation_id;
   // Takes the exchange to its answer, or throws ApiError.
   Task<void> (*handle)(App& app, Exchange& exchange);
@@ -40,13 +42,16 @@ std::span<const Route> exec_routes();
 std::span<const Route> long_exec_routes();
 std::span<const Route> file_routes();
 std::span<const Route> raw_file_routes();
+std::span<const Route> archive_routes();
+std::span<const Route> watch_routes();
 std::span<const Route> sandbox_routes();
+std::span<const Route> port_routes();
 std::span<const Route> orphan_routes();
 std::span<const Route> operation_routes();
 
 struct Routed {
   const Route* route = nullptr;
-  std::string agent, path;  // {path}, and any other parameter; decoded exactly once
+  std::string agent, path;  // {path} or {port}, and any other parameter; decoded exactly once
   std::string_view query;
 };
 

@@ -1,6 +1,9 @@
 #include <nlohmann/json.hpp>
 
+#include "gateway/config/images.h"
 #include "gateway/front/api/access.h"
+#include "gateway/front/api/json_body.h"
+#include "gateway/front/api/json_in.h"
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
 #include "gateway/front/http/json_answer.h"
@@ -22,20 +25,43 @@ ordered_json disk_json(const std::optional<ipc::DiskUse>& use) {
           {"exact", (use->flags & ISOGATE_DISK_EXACT) != 0}};
 }
 
+ordered_json sandbox_json(const Sandbox& sandbox) {
+  const SandboxRow& row = sandbox.row;
+  return {{"agent_id", row.agent_id},
+          {"sandbox_id", row.sandbox_id},
+          {"backend", row.backend},
+          {"isolation", isolation_name(row.isolation)},
+          {"image", row.image.empty() ? ordered_json(nullptr) : ordered_json(row.image)},
+          {"state", state_name(row.state)},
+          {"created_ms", row.created_ms},
+          {"last_used_ms", row.last_used_ms},
+          {"running_execs", sandbox.execs},
+          {"disk", disk_json(sandbox.disk)}};
+}
+
+Wanted wanted_sandbox(const App& app, const Exchange& exchange, const nlohmann::json& body) {
+  Wanted wanted{.tenant = exchange.principal.tenant,
+                .agent = agent_of(exchange, app.config.multi_agent, text_field(body, "agent_id")),
+                .backend = text_field(body, "backend"),
+                .min_isolation = isolation_field(body, "min_isolation"),
+                .request_id = exchange.request_id,
+                .image = text_field(body, "image")};
+  if (wanted.image && !is_image_name(*wanted.image))
+    throw invalid_request("`image` must be the name of an image, as python:3.12 or team/tools@sha256:…");
+  return wanted;
+}
+
+Task<void> handle_sandbox_create(App& app, Exchange& exchange) {
+  const auto body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
+  const Lease lease = co_await app.sandboxes.acquire(wanted_sandbox(app, exchange, body));
+  co_await send_json(exchange, sandbox_json(*lease.sandbox));
+}
+
 Task<void> handle_sandbox_list(App& app, Exchange& exchange) {
   co_await app.sandboxes.look_at_disks(exchange.principal.tenant);
   ordered_json list = ordered_json::array();
   for (const Sandbox* sandbox : app.sandboxes.of(exchange.principal.tenant)) {
-    const SandboxRow& row = sandbox->row;
-    list.push_back({{"agent_id", row.agent_id},
-                    {"sandbox_id", row.sandbox_id},
-                    {"backend", row.backend},
-                    {"isolation", isolation_name(row.isolation)},
-                    {"state", state_name(row.state)},
-                    {"created_ms", row.created_ms},
-                    {"last_used_ms", row.last_used_ms},
-                    {"running_execs", sandbox->execs},
-                    {"disk", disk_json(sandbox->disk)}});
+    list.push_back(sandbox_json(*sandbox));
   }
   ordered_json body{{"sandboxes", std::move(list)}};
   co_await send_json(exchange, std::move(body), Claimed::kAll);
@@ -49,9 +75,11 @@ Task<void> handle_sandbox_delete(App& app, Exchange& exchange) {
 }
 
 constexpr std::string_view kSandboxParameters[] = {"purge"};
+constexpr std::string_view kSandboxFields[] = {"agent_id", "backend", "image", "min_isolation"};
 
 constexpr Route kSandboxRoutes[] = {
     {"GET", "/sandboxes", "listSandboxes", handle_sandbox_list},
+    {"POST", "/sandboxes", "createSandbox", handle_sandbox_create, kSandboxFields},
     {"DELETE", "/sandboxes/{agent_id}", "deleteSandbox", handle_sandbox_delete, {}, kSandboxParameters},
 };
 

@@ -40,6 +40,7 @@ constexpr std::array kCodes = {
     CodeRow{"internal", 500, false},
     CodeRow{"unsupported", 501, false},
     CodeRow{"outcome_unknown", 502, false},
+    CodeRow{"port_closed", 502, true},
     CodeRow{"backend_unavailable", 503, true},
     CodeRow{"draining", 503, true},
     CodeRow{"quota_exceeded", 507, false},

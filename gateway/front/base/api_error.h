@@ -36,6 +36,7 @@ enum class Code {
   kInternal,
   kUnsupported,
   kOutcomeUnknown,
+  kPortClosed,
   kBackendUnavailable,
   kDraining,
   kQuotaExceeded,

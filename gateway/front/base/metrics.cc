@@ -30,6 +30,14 @@ struct Metrics::Families {
                                                                 .Name("isogate_exec_duration_seconds")
                                                                 .Help("From the program's start to its end")
                                                                 .Register(registry);
+  prometheus::Family<prometheus::Counter>& ports = prometheus::BuildCounter()
+                                                       .Name("isogate_port_connections_total")
+                                                       .Help("Ended connections to ports of sandboxes")
+                                                       .Register(registry);
+  prometheus::Family<prometheus::Counter>& port_bytes = prometheus::BuildCounter()
+                                                            .Name("isogate_port_bytes_total")
+                                                            .Help("Bytes to and from ports of sandboxes")
+                                                            .Register(registry);
   prometheus::Family<prometheus::Gauge>& now =
       prometheus::BuildGauge().Name("isogate_current").Help("How many there are now").Register(registry);
   std::map<std::pair<std::string_view, unsigned>, prometheus::Counter*> request_counters;
@@ -57,6 +65,14 @@ void Metrics::exec_ended(const std::string& backend, std::string_view outcome, d
   families_->exec_seconds.Add({{"backend", backend}}, kSeconds).Observe(seconds);
 }
 
+void Metrics::port_ended(const std::string& backend, uint64_t bytes_in, uint64_t bytes_out) {
+  families_->ports.Add({{"backend", backend}}).Increment();
+  families_->port_bytes.Add({{"backend", backend}, {"direction", "in"}})
+      .Increment(static_cast<double>(bytes_in));
+  families_->port_bytes.Add({{"backend", backend}, {"direction", "out"}})
+      .Increment(static_cast<double>(bytes_out));
+}
+
 std::string Metrics::text(const Gauges& gauges) {
   const auto set = [this](const char* what, size_t value) {
     families_->now.Add({{"what", what}}).Set(static_cast<double>(value));
@@ -66,6 +82,7 @@ std::string Metrics::text(const Gauges& gauges) {
   set("execs_running", gauges.execs_running);
   set("execs_waiting", gauges.execs_waiting);
   set("held_bytes", gauges.held_bytes);
+  set("port_connections", gauges.port_connections);
   auto families = families_->registry.Collect();
   prometheus::Registry tenants;  // not kept: the next scrape may be another tenant's
   auto& disks = prometheus::BuildGauge()

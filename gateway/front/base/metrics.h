@@ -16,7 +16,8 @@ struct TenantDisk {
 };
 
 struct Gauges {  // read at the time of a scrape
-  size_t connections = 0, sandboxes = 0, execs_running = 0, execs_waiting = 0, held_bytes = 0;
+  size_t connections = 0, sandboxes = 0, execs_running = 0, execs_waiting = 0, held_bytes = 0,
+         port_connections = 0;
   std::vector<TenantDisk> disks;  // of the tenants that whoever scrapes may know
 };
 
@@ -27,6 +28,7 @@ class Metrics {
 
   void request_ended(std::string_view operation, unsigned status, double seconds);
   void exec_ended(const std::string& backend, std::string_view outcome, double seconds);
+  void port_ended(const std::string& backend, uint64_t bytes_in, uint64_t bytes_out);
   std::string text(const Gauges& gauges);  // text exposition format 0.0.4
 
  private:

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <boost/asio/awaitable.hpp>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +18,8 @@
 #include "gateway/front/http/exchange.h"
 
 namespace isogate::front {
+
+inline constexpr std::chrono::seconds kPingAfter{15};  // of silence, to who follows it
 
 class LongExec final : public Output, public std::enable_shared_from_this<LongExec> {
  public:

@@ -13,6 +13,7 @@
 #include <boost/beast/http/error.hpp>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 
 #include "gateway/front/base/names.h"
 #include "gateway/front/http/cors.h"
@@ -77,9 +78,9 @@ void Connection::sweep(Clock::time_point now) {
     if (silent_for(socket_.native_handle()).value_or(std::chrono::milliseconds::zero()) >= kPeerSilence)
       return lose_peer();
   }
-  if (now < deadline_) return;
+  if (now < deadline_ && now < write_deadline_) return;
   timed_out_ = true;
-  deadline_ = Clock::time_point::max();
+  deadline_ = write_deadline_ = Clock::time_point::max();
   boost::system::error_code ignored;
   socket_.socket().cancel(ignored);
 }
@@ -306,6 +307,15 @@ std::string_view Connection::header(std::string_view name) const {
   return found == parser_->get().end() ? std::string_view{} : to_view(found->value());
 }
 
+std::string_view Connection::method() const { return to_view(parser_->get().method_string()); }
+
+std::string_view Connection::target() const { return to_view(parser_->get().target()); }
+
+void Connection::each_header(
+    const std::function<void(std::string_view name, std::string_view value)>& take) const {
+  for (const auto& field : parser_->get()) take(to_view(field.name_string()), to_view(field.value()));
+}
+
 bool Connection::has_header(std::string_view name) const {
   return parser_->get().count(boost::beast::string_view(name.data(), name.size())) > 0;
 }
@@ -345,8 +355,8 @@ void Connection::watch_peer() {
 }
 
 void Connection::lose_peer() {
-  peer_is_gone();
   close();
+  peer_is_gone();
 }
 
 void Connection::peer_is_gone() {
@@ -362,14 +372,29 @@ Task<void> Connection::continue_if_expected() {
   co_await write_raw(asio::const_buffer(asio::buffer(kContinue)));
 }
 
-// At least one byte of the body, or 0 at its complete end.
 Task<size_t> Connection::read_body_some(char* data, size_t size) {
   co_await continue_if_expected();
   while (!body_is_read()) {
     if (const size_t n = take_body(data, size); n > 0) co_return n;
+    if (!chunks_) co_return co_await receive_body(data, std::min<uint64_t>(size, body_left_));
     if (!body_is_read()) co_await more_body();
   }
   co_return 0;
+}
+
+// Of a body with a length, past buffer_, which is empty.
+Task<size_t> Connection::receive_body(char* data, size_t size) {
+  boost::system::error_code error;
+  deadline_ = reading_.wait_until(Clock::now());
+  const size_t n = co_await socket_.async_read_some(asio::buffer(data, size),
+                                                    asio::redirect_error(asio::use_awaitable, error));
+  deadline_ = Clock::time_point::max();
+  reading_.waited(Clock::now());
+  reading_.came(n);
+  if (error || n == 0) body_was_cut();
+  body_left_ -= n;
+  end_.bytes_in += n;
+  co_return n;
 }
 
 // What buffer_ has of the body.
@@ -504,13 +529,13 @@ Task<void> Connection::write_raw(Buffers buffers) {
     const auto now = Clock::now();
     writing_.waited(now);
     writing_.came(so_far - std::exchange(written, so_far));
-    deadline_ = writing_.wait_until(now);
+    write_deadline_ = writing_.wait_until(now);
     return failed ? 0 : kWriteHeld;
   };
   writing_.start(Clock::now());
   const size_t all =
       co_await asio::async_write(socket_, buffers, pace, asio::redirect_error(asio::use_awaitable, error));
-  deadline_ = Clock::time_point::max();
+  write_deadline_ = Clock::time_point::max();
   writing_.waited(Clock::now());
   writing_.came(all - written);
   if (error) {
@@ -519,8 +544,7 @@ Task<void> Connection::write_raw(Buffers buffers) {
   }
 }
 
-std::string Connection::head_of(unsigned status, std::string_view content_type,
-                                std::optional<uint64_t> length, const Headers& headers) {
+AnswerHead Connection::start_answer(unsigned status, std::optional<uint64_t> length) {
   end_.status = status;
   end_.answered = Clock::now();
   begun_ = true;
@@ -530,14 +554,19 @@ std::string Connection::head_of(unsigned status, std::string_view content_type,
   if (!length && http10) must_close_ = true;
   const bool close = must_close_ || server_.draining_ || !parser_->get().keep_alive();
   if (close) must_close_ = true;
-  AnswerHead head{.status = status,
-                  .content_type = content_type,
-                  .length = length,
-                  .chunked = chunked_,
-                  .close = close,
-                  .keep_alive_10 = http10 && !close,
-                  .request_id = request_id,
-                  .cors_origin = cors_origin};
+  return {.status = status,
+          .length = length,
+          .chunked = chunked_,
+          .close = close,
+          .keep_alive_10 = http10 && !close,
+          .request_id = request_id,
+          .cors_origin = cors_origin};
+}
+
+std::string Connection::head_of(unsigned status, std::string_view content_type,
+                                std::optional<uint64_t> length, const Headers& headers) {
+  AnswerHead head = start_answer(status, length);
+  head.content_type = content_type;
   return head.text(headers);
 }
 
@@ -622,6 +651,58 @@ Task<void> Connection::finish() {
   if (chunked_ && !head_only_) co_await write_raw(asio::const_buffer("0\r\n\r\n", 5));
   if (left_to_write_.value_or(0) > 0) throw ClientGone{};
   finished_ = true;
+}
+
+Task<void> Connection::begin_proxied(unsigned status, std::string_view reason, std::optional<uint64_t> length,
+                                     bool bodiless, const Headers& headers) {
+  AnswerHead head = start_answer(status, length);
+  head.proxied = true;
+  head.reason = reason;
+  if (bodiless) chunked_ = head.chunked = false;
+  left_to_write_ = bodiless ? std::optional<uint64_t>(0) : length;
+  const std::string text = head.text(headers);
+  co_await write_raw(asio::const_buffer(asio::buffer(text)));
+}
+
+Task<void> Connection::switch_protocols(const Headers& headers) {
+  if (!body_is_read()) throw invalid_request("a request that switches protocols has no body");
+  AnswerHead head{.status = 101, .request_id = request_id, .proxied = true, .reason = "Switching Protocols"};
+  head.switches = true;
+  begun_ = finished_ = must_close_ = true;
+  chunked_ = false;
+  left_to_write_.reset();
+  end_.status = 101;
+  end_.answered = Clock::now();
+  const std::string text = head.text(headers);
+  co_await write_raw(asio::const_buffer(asio::buffer(text)));
+}
+
+Task<size_t> Connection::read_switched(char* data, size_t size) {
+  size_t n = std::min(buffer_.size(), size);
+  if (n > 0) {
+    std::memcpy(data, buffer_.data().data(), n);
+    buffer_.consume(n);
+  } else {
+    boost::system::error_code error;
+    n = co_await socket_.async_read_some(asio::buffer(data, size),
+                                         asio::redirect_error(asio::use_awaitable, error));
+    if (error && error != asio::error::eof) throw ClientGone{};
+  }
+  end_.bytes_in += n;
+  co_return n;
+}
+
+// Under TLS one direction cannot be ended without the other: both end.
+void Connection::end_writing() {
+  boost::system::error_code ignored;
+  if (socket_.encrypted()) return close();
+  socket_.socket().shutdown(Socket::shutdown_send, ignored);
+}
+
+void Connection::stop_reading() {
+  must_close_ = true;
+  boost::system::error_code ignored;
+  socket_.socket().cancel(ignored);
 }
 
 Task<std::unique_ptr<WebSocket>> Connection::upgrade(size_t most_message) {

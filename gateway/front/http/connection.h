@@ -18,6 +18,7 @@
 #include "gateway/front/http/chunk_decoder.h"
 #include "gateway/front/http/client_stream.h"
 #include "gateway/front/http/exchange.h"
+#include "gateway/front/http/http_text.h"
 #include "gateway/front/http/pace.h"
 #include "gateway/front/http/request_head.h"
 #include "gateway/front/http/server.h"
@@ -41,7 +42,15 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   [[nodiscard]] std::string_view header(std::string_view name) const override;
   [[nodiscard]] bool has_header(std::string_view name) const override;
   [[nodiscard]] bool forwarded() const override;
+  [[nodiscard]] std::string_view method() const override;
+  [[nodiscard]] std::string_view target() const override;
+  void each_header(
+      const std::function<void(std::string_view name, std::string_view value)>& take) const override;
+  [[nodiscard]] BodyFraming body() const override { return framing_; }
   Task<std::string> read_body(uint64_t cap) override;
+  Task<size_t> read_body_some(char* data, size_t size) override;
+  void stop_reading() override;
+  [[nodiscard]] bool closed() const override { return closed_; }
   Task<size_t> read_body_to_pipe(PipeEnd& pipe) override;
   Task<void> send(unsigned status, std::string_view content_type, std::string_view body,
                   const Headers& headers) override;
@@ -52,6 +61,16 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<void> finish() override;
   [[nodiscard]] bool begun() const override { return begun_; }
   Task<std::unique_ptr<WebSocket>> upgrade(size_t most_message) override;
+  Task<void> begin_proxied(unsigned status, std::string_view reason, std::optional<uint64_t> length,
+                           bool bodiless, const Headers& headers) override;
+  Task<void> switch_protocols(const Headers& headers) override;
+  Task<size_t> read_switched(char* data, size_t size) override;
+  void end_writing() override;
+  void abort() override { close(); }
+  void count_bytes(uint64_t from_client, uint64_t to_client) override {
+    end_.bytes_in += from_client;
+    end_.bytes_out += to_client;
+  }
   Killer& watch_client() override;
 
  private:
@@ -67,8 +86,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   std::optional<ApiError> parse_head(size_t size);
   Task<void> one_request();
   Task<void> dispatch();
-  Task<size_t> read_body_some(char* data, size_t size);
   size_t take_body(char* data, size_t size);
+  Task<size_t> receive_body(char* data, size_t size);
   Task<void> more_body();
   Task<size_t> splice_body(PipeEnd& pipe);
   [[noreturn]] void body_was_cut();
@@ -80,6 +99,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<size_t> copy_from_pipe(PipeEnd& pipe, size_t size);
   template <typename Buffers>
   Task<void> write_raw(Buffers buffers);
+  AnswerHead start_answer(unsigned status, std::optional<uint64_t> length);
   std::string head_of(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
                       const Headers& headers);
   void watch_peer();
@@ -96,6 +116,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   Clock::time_point deadline_ = Clock::time_point::max();
+  Clock::time_point write_deadline_ = Clock::time_point::max();  // of write_raw(), beside a read
   Clock::time_point next_silence_check_{};
   bool idle_ = true;
   bool closed_ = false;

@@ -5,6 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "gateway/front/base/killer.h"
 #include "gateway/front/base/memory_budget.h"
 #include "gateway/front/http/auth.h"
+#include "gateway/front/http/request_head.h"
 #include "gateway/front/http/websocket.h"
 
 namespace isogate::front {
@@ -28,6 +30,9 @@ using PipeEnd = boost::asio::posix::stream_descriptor;
 
 struct PipeClosed {};
 
+// A key beside `Authorization`, which is then a program's own: requests to ports of sandboxes alone.
+inline constexpr std::string_view kKeyHeader = "X-Isogate-Key";
+
 using Headers = std::vector<std::pair<std::string_view, std::string>>;
 
 class Exchange {
@@ -40,7 +45,7 @@ class Exchange {
   std::vector<std::string> certificate_names;  // of a verified client certificate: "DNS:…", "URI:…", …
   std::string cors_origin;                     // of a listed page, which may read the answer; else empty
   std::string agent_param;                     // {agent_id} of the path, or {sandbox_id}; decoded
-  std::string path_param;                      // {path}, decoded
+  std::string path_param;                      // {path} or {port}, decoded
   std::string_view query;                      // after '?', raw
   MemoryShare memory;                          // what it keeps of bodies and answers, until it is answered
 
@@ -51,11 +56,23 @@ class Exchange {
   // A proxy sent the request on, by names_a_proxy().
   [[nodiscard]] virtual bool forwarded() const = 0;
 
+  // The request as it came, for whom it is passed on to.
+  [[nodiscard]] virtual std::string_view method() const = 0;
+  [[nodiscard]] virtual std::string_view target() const = 0;
+  virtual void each_header(
+      const std::function<void(std::string_view name, std::string_view value)>& take) const = 0;
+  [[nodiscard]] virtual BodyFraming body() const = 0;
+
   // The whole body, at most `cap` bytes (else ApiError file_too_large), held in `memory`. Once.
   virtual Task<std::string> read_body(uint64_t cap) = 0;
+  // Further bytes of the body, at least one; 0 at the body's complete end. Throws ApiError when the body is
+  // cut short. Also beside an answer that is written meanwhile.
+  virtual Task<size_t> read_body_some(char* data, size_t size) = 0;
   // Further bytes of the body into the pipe; 0 at the body's complete end. Throws ApiError when the body is
   // cut short, and PipeClosed when nobody reads the pipe any more.
   virtual Task<size_t> read_body_to_pipe(PipeEnd& pipe) = 0;
+  // Nothing more is read of it: who waits in read_body_some() gets ClientGone, and the connection closes.
+  virtual void stop_reading() = 0;
 
   // A whole answer. Once, and nothing after it.
   virtual Task<void> send(unsigned status, std::string_view content_type, std::string_view body,
@@ -76,6 +93,22 @@ class Exchange {
   // then. Throws ApiError invalid_request when the request
   // asks for none, and ClientGone.
   virtual Task<std::unique_ptr<WebSocket>> upgrade(size_t most_message) = 0;
+
+  // As begin(), of an answer that is somebody else's: with its reason and headers, none of ours but
+  // X-Request-Id. `bodiless`: there is no body, whatever the headers say.
+  virtual Task<void> begin_proxied(unsigned status, std::string_view reason, std::optional<uint64_t> length,
+                                   bool bodiless, const Headers& headers) = 0;
+  // 101: from here on write() and read_switched() pass bytes without a framing. read_switched(): 0 at the end
+  // of the client's direction. end_writing() ends the other one, abort() both at once.
+  virtual Task<void> switch_protocols(const Headers& headers) = 0;
+  virtual Task<size_t> read_switched(char* data, size_t size) = 0;
+  virtual void end_writing() = 0;
+  virtual void abort() = 0;
+  // Both directions are gone.
+  [[nodiscard]] virtual bool closed() const = 0;
+
+  // Adds to what the access log says of it: bytes of a WebSocket's messages.
+  virtual void count_bytes(uint64_t from_client, uint64_t to_client) = 0;
 
   // Kills once the client has closed its side, which is looked for from here on. The exchange's, until the
   // request is answered.

@@ -13,7 +13,7 @@
 namespace isogate::front {
 namespace {
 
-std::string_view reason(unsigned status) {
+std::string_view reason_of(unsigned status) {
   switch (status) {
     case 200:
       return "OK";
@@ -97,18 +97,20 @@ bool has_policy(const Headers& headers) {
 std::string AnswerHead::text(const Headers& headers) const {
   std::string out;
   out.reserve(640);
-  out.append("HTTP/1.1 ").append(std::to_string(status)).append(" ").append(reason(status));
-  out.append("\r\nDate: ").append(date());
+  out.append("HTTP/1.1 ").append(std::to_string(status)).append(" ");
+  out.append(proxied ? reason : reason_of(status));
+  if (!proxied) out.append("\r\nDate: ").append(date());
   if (!content_type.empty()) out.append("\r\nContent-Type: ").append(content_type);
   if (length && status != 204) out.append("\r\nContent-Length: ").append(std::to_string(*length));
   if (chunked) out.append("\r\nTransfer-Encoding: chunked");
   out.append("\r\nX-Request-Id: ").append(request_id);
-  out.append(kSecurityHeaders);
-  if (!has_policy(headers)) out.append(kContentPolicy);
-  if (!cors_origin.empty()) {
+  if (!proxied) out.append(kSecurityHeaders);
+  if (!proxied && !has_policy(headers)) out.append(kContentPolicy);
+  if (!proxied && !cors_origin.empty()) {
     out.append("\r\nAccess-Control-Allow-Origin: ").append(cors_origin);
     out.append("\r\nVary: Origin\r\nAccess-Control-Expose-Headers: ").append(kExposed);
   }
+  if (switches) out.append("\r\nConnection: Upgrade");
   if (close) out.append("\r\nConnection: close");
   if (keep_alive_10) out.append("\r\nConnection: keep-alive");
   for (const auto& [name, value] : headers) out.append("\r\n").append(name).append(": ").append(value);

@@ -18,6 +18,9 @@ struct AnswerHead {
   bool chunked = false, close = false, keep_alive_10 = false;
   std::string_view request_id;
   std::string_view cors_origin;  // empty: no page of another origin may read the answer
+  bool proxied = false;          // a program's answer: its headers alone, and `reason`
+  bool switches = false;         // to another protocol
+  std::string_view reason;
 
   [[nodiscard]] std::string text(const Headers& headers) const;
 };

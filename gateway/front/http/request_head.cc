@@ -27,6 +27,7 @@ constexpr std::array kSingle = {
     Single{"sec-fetch-site", "decides whether a web page may ask"},
     Single{"transfer-encoding", "decides where the body ends"},
     Single{"x-agent-id", "decides whose sandbox it is"},
+    Single{"x-isogate-key", "decides who asks"},
 };
 
 bool is_token_char(char c) {
@@ -209,6 +210,59 @@ HeadVerdict judge_head(std::string_view head, const HeadLimits& limits) {
   }
   judge.end();
   return std::move(judge.verdict);
+}
+
+namespace {
+
+// "HTTP/1.1 200 OK"; the reason may be empty.
+bool take_status_line(std::string_view line, AnswerVerdict& to) {
+  if (!line.starts_with("HTTP/1.1 ") && !line.starts_with("HTTP/1.0 ")) return false;
+  line.remove_prefix(9);
+  if (line.size() < 3 || !is_digits(line.substr(0, 3)) || (line.size() > 3 && line[3] != ' ')) return false;
+  std::from_chars(line.data(), line.data() + 3, to.status);
+  to.reason = line.substr(std::min<size_t>(line.size(), 4));
+  return to.status >= 100 && to.status < 600;
+}
+
+bool take_answer_length(std::string_view value, AnswerVerdict& to) {
+  if (!is_digits(value) || value.size() > kLengthDigits || to.body.length) return false;
+  uint64_t number = 0;
+  std::from_chars(value.data(), value.data() + value.size(), number);
+  to.body.length = number;
+  return true;
+}
+
+}  // namespace
+
+AnswerVerdict judge_answer(std::string_view head, const HeadLimits& limits) {
+  AnswerVerdict verdict;
+  const auto refused = [](std::string why) {
+    AnswerVerdict none;
+    none.problem = std::move(why);
+    return none;
+  };
+  if (!take_status_line(take_line(head), verdict))
+    return refused("it begins with no status line of HTTP/1.1");
+  for (auto line = take_line(head); !line.empty(); line = take_line(head)) {
+    if (verdict.fields.size() >= limits.fields) return refused("it has too many headers");
+    const size_t colon = line.find(':');
+    const std::string_view name = line.substr(0, std::min(colon, line.size()));
+    if (colon == std::string_view::npos || !is_token(name)) return refused("one of its headers is malformed");
+    const std::string_view value = trimmed(line.substr(colon + 1));
+    if (std::any_of(value.begin(), value.end(), [](char c) { return c != '\t' && is_control(c); }))
+      return refused("one of its headers holds a control character");
+    if (equal_no_case(name, "content-length") && !take_answer_length(value, verdict))
+      return refused("its Content-Length is not one plain number");
+    if (equal_no_case(name, "transfer-encoding")) {
+      if (!equal_no_case(value, "chunked") || verdict.body.chunked)
+        return refused("its Transfer-Encoding is not `chunked` alone");
+      verdict.body.chunked = true;
+    }
+    verdict.fields.emplace_back(name, value);
+  }
+  if (verdict.body.chunked && verdict.body.length)
+    return refused("Content-Length and Transfer-Encoding together leave its length in doubt");
+  return verdict;
 }
 
 }  // namespace isogate::front

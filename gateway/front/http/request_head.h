@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace isogate::front {
 
@@ -49,6 +51,16 @@ struct HeadVerdict {
 
 // `head` is whole: it ends with the empty line.
 HeadVerdict judge_head(std::string_view head, const HeadLimits& limits);
+
+// The head of an answer that a program in a sandbox gives, as strictly.
+struct AnswerVerdict {
+  unsigned status = 0;
+  std::string reason;
+  std::vector<std::pair<std::string, std::string>> fields;
+  BodyFraming body;     // neither chunked nor a length: to the end of the connection
+  std::string problem;  // not empty: there is no telling what it says
+};
+AnswerVerdict judge_answer(std::string_view head, const HeadLimits& limits);
 
 // One line behind a chunked body, without its CRLF: a well-formed field that decides nothing.
 bool may_be_trailer(std::string_view line);

@@ -12,7 +12,8 @@ namespace isogate::front {
 
 class WebSocket {
  public:
-  static constexpr uint16_t kNormal = 1000, kGoingAway = 1001, kBadData = 1007, kPolicy = 1008;
+  static constexpr uint16_t kNormal = 1000, kGoingAway = 1001, kBadData = 1007, kPolicy = 1008,
+                            kFailed = 1011;
 
   struct Message {
     bool text = false;  // else binary

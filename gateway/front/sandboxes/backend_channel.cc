@@ -32,7 +32,7 @@ constexpr size_t kind_of() {
 constexpr size_t kProbe = kind_of<ipc::ProbeCall>(), kOpen = kind_of<ipc::OpenCall>(),
                  kClose = kind_of<ipc::CloseCall>(), kExec = kind_of<ipc::ExecCall>(),
                  kFile = kind_of<ipc::FileCall>(), kEvidence = kind_of<ipc::EvidenceCall>(),
-                 kPing = kind_of<ipc::PingCall>();
+                 kPing = kind_of<ipc::PingCall>(), kConnect = kind_of<ipc::ConnectCall>();
 
 ipc::CallHeader& header_of(ipc::Call& call) {
   return std::visit([](auto& each) -> ipc::CallHeader& { return each.call; }, call);
@@ -248,7 +248,8 @@ void BackendChannel::abandon(uint64_t id) {
       "backend_call_abandoned",
       {{"call", id}, {"probe", kind == kProbe}, {"sent", sent}, {"tenant", found->second->whose.tenant}});
   if (sent) {
-    const bool is_sign = kind == kExec || (kind == kFile && !found->second->durable);  // a disk may be slow
+    const bool is_sign = kind == kExec || kind == kConnect ||
+                         (kind == kFile && !found->second->durable);  // a disk may be slow
     abandoned_.emplace(id, Abandoned{kind, is_sign, std::move(found->second->whose)});
     answer(id, failure(id, ISOGATE_LOST, "the backend did not end the call after its cancellation"));
   } else {
@@ -296,6 +297,8 @@ void BackendChannel::give_up(std::string why) {
 
 void BackendChannel::retire() {
   retired_ = true;
+  if (open_)
+    for (auto* act : std::exchange(on_retire, {})) (*act)();
   close_if_idle();
 }
 

@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "gateway/front/base/cancel.h"
 #include "gateway/front/base/event.h"
@@ -71,6 +72,8 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   // Another host takes its place: the socket is closed, which ends this one, when the last reply is in and
   // nobody holds it. Who does, by the pointer that hold() gives, may call on.
   void retire();
+  // Called when it retires: what has no end of its own ends then, and does not hold up a reload.
+  std::unordered_set<std::function<void()>*> on_retire;
   std::shared_ptr<BackendChannel> hold();
 
   [[nodiscard]] bool open() const { return open_ && !retired_; }

@@ -75,6 +75,10 @@ void Backends::take_limits(Backend& backend) const {
   const ipc::Hello& hello = *backend.hello;
   backend.gate.resize(hello.max_file_calls,
                       static_cast<uint32_t>(limits_.tenant_share(hello.max_file_calls)));
+  backend.gate.resize_watches(hello.max_watches,
+                              static_cast<uint32_t>(limits_.tenant_share(hello.max_watches)));
+  backend.ports.resize(hello.max_connections,
+                       static_cast<uint32_t>(limits_.tenant_share(hello.max_connections)));
   if (backend.channel)
     backend.channel->limit_sandboxes(hello.max_sandboxes, limits_.tenant_share(hello.max_sandboxes));
   // Elsewhere than on this machine starts do not wait for its processors; one tenant shares them with nobody.

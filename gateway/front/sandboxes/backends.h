@@ -41,6 +41,7 @@ struct Backend {
   std::shared_ptr<BackendChannel> channel;  // null unless up
   Breakers breakers;
   CallGate gate;
+  CallGate ports{"connections to ports"};
   std::shared_ptr<StartWindow> starts;
 };
 

@@ -1,7 +1,8 @@
-// How many calls other than execs a backend's host works on: transfers, listings, opens. Each holds one of
+// How many calls other than execs a backend's host works on: transfers, listings, opens; and, by a gate of
+// their own, connections to ports. Each holds one of
 // the host's workers for as long as its client takes, so one tenant may hold its share of them only. Durable
 // writes wait for a disk that may be slow: they never hold more than half of all, and one tenant's no more
-// than an eighth. The front's one thread.
+// than an eighth. Watches have no end: they have places of their own. The front's one thread.
 #pragma once
 
 #include <algorithm>
@@ -16,28 +17,30 @@ namespace isogate::front {
 
 class CallGate {
  public:
+  struct Kind;
+
+  explicit CallGate(std::string what = "file calls") : what_(std::move(what)) {}
+
   class Ticket {  // must not outlive its gate
    public:
-    Ticket(CallGate& gate, std::string tenant, bool durable)
-        : gate_(&gate), tenant_(std::move(tenant)), durable_(durable) {
-      gate.calls_.add(tenant_);
-      if (durable_) gate.durable_.add(tenant_);
+    // Takes a place of `kind`, and of `also` unless that is null.
+    Ticket(Kind& kind, Kind* also, std::string tenant)
+        : kind_(&kind), also_(also), tenant_(std::move(tenant)) {
+      kind.add(tenant_);
+      if (also_ != nullptr) also_->add(tenant_);
     }
     Ticket(Ticket&& other) noexcept
-        : gate_(std::exchange(other.gate_, nullptr)),
-          tenant_(std::move(other.tenant_)),
-          durable_(other.durable_) {}
+        : kind_(std::exchange(other.kind_, nullptr)), also_(other.also_), tenant_(std::move(other.tenant_)) {}
     Ticket& operator=(Ticket&&) = delete;
     ~Ticket() {
-      if (gate_ == nullptr) return;
-      gate_->calls_.remove(tenant_);
-      if (durable_) gate_->durable_.remove(tenant_);
+      if (kind_ == nullptr) return;
+      kind_->remove(tenant_);
+      if (also_ != nullptr) also_->remove(tenant_);
     }
 
    private:
-    CallGate* gate_;
+    Kind *kind_, *also_;
     std::string tenant_;
-    bool durable_;
   };
 
   void resize(uint32_t all, uint32_t per_tenant) {
@@ -46,14 +49,21 @@ class CallGate {
     durable_.most = std::max(all / 2, 1u);
     durable_.most_of_one = std::clamp(all / 8, 1u, std::max(per_tenant, 1u));
   }
-
-  Ticket enter(const std::string& tenant, bool durable = false) {  // throws ApiError
-    calls_.check(tenant, "file calls");
-    if (durable) durable_.check(tenant, "durable writes");
-    return {*this, tenant, durable};
+  void resize_watches(uint32_t all, uint32_t per_tenant) {
+    watches_.most = all;
+    watches_.most_of_one = per_tenant;
   }
 
- private:
+  Ticket enter(const std::string& tenant, bool durable = false) {  // throws ApiError
+    calls_.check(tenant, what_);
+    if (durable) durable_.check(tenant, "durable writes");
+    return {calls_, durable ? &durable_ : nullptr, tenant};
+  }
+  Ticket enter_watch(const std::string& tenant) {  // throws ApiError
+    watches_.check(tenant, "watches");
+    return {watches_, nullptr, tenant};
+  }
+
   struct Kind {
     uint32_t most = 0, most_of_one = 0, all = 0;
     std::unordered_map<std::string, uint32_t> of;
@@ -78,7 +88,10 @@ class CallGate {
                      .retry_after_sec = 1};
     }
   };
-  Kind calls_, durable_;
+
+ private:
+  std::string what_;  // for its refusals
+  Kind calls_, durable_, watches_;
 };
 
 }  // namespace isogate::front

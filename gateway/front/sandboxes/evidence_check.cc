@@ -138,4 +138,20 @@ std::optional<std::string> evidence_mismatch(const isogate_evidence& evidence, c
   return out.text;
 }
 
+std::optional<std::string> ports_obstacle(const isogate_evidence& evidence, uint32_t locality,
+                                          const Namespaces& host) {
+  if ((evidence.flags & ISOGATE_EVIDENCE_MEASURED) == 0 || evidence.ns_net == 0)
+    return "its network was not measured";
+  if ((evidence.flags & ISOGATE_EVIDENCE_REACHED_GATEWAY) != 0)
+    return "it reaches a listener of this gateway, whose network may be its own";
+  if (another_kernel(locality)) {
+    if ((evidence.flags & ISOGATE_EVIDENCE_NETWORK) == 0)
+      return "whether it shares this gateway's network was not tried";
+    return std::nullopt;
+  }
+  if (host.net == 0) return "its network could not be compared with this gateway's";
+  if (evidence.ns_net == host.net) return "it has no network of its own: it shares this gateway's";
+  return std::nullopt;
+}
+
 }  // namespace isogate::front

@@ -47,4 +47,9 @@ struct Claim {
 std::optional<std::string> evidence_mismatch(const isogate_evidence& evidence, const Claim& claim,
                                              const Namespaces& host);
 
+// Why no port of the sandbox may be dialled: what listens on its loopback may be this gateway's, or its
+// host's. nullopt: its network was measured and is another one. What is not known is refused.
+std::optional<std::string> ports_obstacle(const isogate_evidence& evidence, uint32_t locality,
+                                          const Namespaces& host);
+
 }  // namespace isogate::front

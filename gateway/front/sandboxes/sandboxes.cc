@@ -13,6 +13,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "gateway/config/images.h"
 #include "gateway/front/base/event.h"
 #include "gateway/front/base/names.h"
 #include "gateway/front/http/json_answer.h"
@@ -33,6 +34,11 @@ constexpr std::chrono::seconds kDiskPatience{5};
 constexpr size_t kIdleAtOnce = 4;  // per backend, whose host has work for calls meanwhile
 constexpr std::chrono::seconds kCallsEndWithin{Cancel::kReleaseWithin + std::chrono::seconds(1)},
     kAnswersEndWithin{1};
+
+// Before its host is asked to close it, which waits for what runs.
+void end_watches_of(Sandbox& sandbox, WatchEnd why) {
+  for (auto* end : std::exchange(sandbox.watches, {})) (*end)(why);
+}
 
 std::string verdicts_json(const Decision& decision) {
   nlohmann::ordered_json tried = nlohmann::ordered_json::array();
@@ -62,6 +68,14 @@ ApiError refusal_of(const Decision& decision) {
   return error;
 }
 
+namespace {
+
+ApiError no_sandbox(const std::string& agent) {
+  return {.code = Code::kSandboxNotFound, .message = "agent `" + printable(agent, 70) + "` has no sandbox"};
+}
+
+}  // namespace
+
 ApiError is_restarting(const std::string& backend) {
   return {.code = Code::kBackendUnavailable,
           .message = "backend `" + backend + "` is restarting",
@@ -74,6 +88,34 @@ std::shared_ptr<BackendChannel> busy_before(const Sandbox& sandbox, const Backen
       sandbox.runs && sandbox.calls > 0 && before && before.get() != &now && before->connected();
   return busy ? before : nullptr;
 }
+
+namespace {
+
+// Which one it has, or will have.
+const std::string& image_of(const Sandbox& sandbox, const Wanted& wanted) {
+  return sandbox.known || !wanted.image ? sandbox.row.image : *wanted.image;
+}
+
+void check_image_stays(const Sandbox& sandbox, const Wanted& wanted) {
+  if (!sandbox.known || !wanted.image || *wanted.image == sandbox.row.image) return;
+  const auto named = [](const std::string& image) {
+    return image.empty() ? std::string("its backend's own image") : "image `" + image + "`";
+  };
+  throw ApiError{.code = Code::kAlreadyExists,
+                 .message = "the sandbox of agent `" + printable(wanted.agent, 70) + "` has " +
+                            named(sandbox.row.image) + ", not " + named(*wanted.image) +
+                            ": an image is chosen once; end the sandbox with DELETE "
+                            "/sandboxes/{agent_id}?purge=true, or name another agent"};
+}
+
+void check_image_admitted(const std::string& image, const BackendConfig& config) {
+  if (image.empty() || image_admitted(config.images, image)) return;
+  throw ApiError{.code = Code::kPermissionDenied,
+                 .message = "image `" + image + "` is not admitted by `images` of backend `" + config.name +
+                            "`: ask the operator for it, or leave `image` out"};
+}
+
+}  // namespace
 
 Sandboxes::Sandboxes(asio::any_io_executor executor, Backends& backends, State& state, std::string instance,
                      bool started_by_root)
@@ -115,6 +157,7 @@ Decision Sandboxes::decide(const Sandbox& sandbox, const Wanted& wanted) const {
                         .backend = wanted.backend,
                         .min_isolation = wanted.min_isolation,
                         .capabilities = wanted.capabilities};
+  if (!image_of(sandbox, wanted).empty()) request.capabilities |= ISOGATE_CAP_IMAGE;
   if (sandbox.known) {
     const auto backend = backends_.find(sandbox.row.backend);
     request.open = backend && backend->channel &&
@@ -129,11 +172,14 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
   const std::string id = sandbox_id(instance_, wanted.tenant, wanted.agent);
   for (;;) {
     co_await settled_for(id, wanted);
+    if (wanted.existing && !sandboxes_.contains(id)) throw no_sandbox(wanted.agent);
     const auto sandbox = find_or_make(id, wanted);
     if (sandbox->changing) {  // and may be another one afterwards
       (void)co_await change(sandbox);
       continue;
     }
+    if (wanted.existing && !sandbox->known) throw no_sandbox(wanted.agent);
+    check_image_stays(*sandbox, wanted);
     const Decision decision = decide(*sandbox, wanted);
     const auto backend = decision.chosen ? backends_.find(*decision.chosen) : nullptr;
     if (!backend || !backend->channel || !backend->settled) {
@@ -151,6 +197,7 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
       co_return Lease(sandbox, backend, before);
     }
     try {
+      check_image_admitted(image_of(*sandbox, wanted), backend->config);
       const Change changing(sandbox);
       co_await open(*sandbox, *backend, wanted, 0);
     } catch (...) {
@@ -207,17 +254,23 @@ void Sandboxes::lost(const Lease& lease, isogate_status status) {
   Sandbox& sandbox = *lease.sandbox;
   if (status == ISOGATE_SANDBOX_LOST) sandbox.row.state = SandboxRow::State::kLost;
   if (sandbox.open_in != lease.channel) return;  // it has been opened since, elsewhere
+  end_watches_of(sandbox, WatchEnd::kSandboxEnded);
   sandbox.open_in.reset();
 }
 
 asio::awaitable<void> Sandboxes::wait_for_calls(Sandbox& sandbox) {
+  end_watches_of(sandbox, WatchEnd::kSandboxEnded);
   asio::steady_timer pause(executor_);
   const auto begun = std::chrono::steady_clock::now();
   while (sandbox.calls > 0 && std::chrono::steady_clock::now() < begun + kCallsEndWithin) {
     // What is left are answers on their way to slow clients: the backend itself is done with them.
-    if (sandbox.kills.empty() && std::chrono::steady_clock::now() > begun + kAnswersEndWithin) break;
+    if (sandbox.kills.empty() && sandbox.ports.empty() &&
+        std::chrono::steady_clock::now() > begun + kAnswersEndWithin)
+      break;
     const auto kills = sandbox.kills;
     for (auto* kill : kills) (*kill)();
+    const auto ports = sandbox.ports;
+    for (auto* cut : ports) (*cut)("the sandbox was ended", false);
     pause.expires_after(std::chrono::milliseconds(2));
     co_await pause.async_wait(asio::use_awaitable);
   }
@@ -278,8 +331,7 @@ asio::awaitable<std::shared_ptr<Sandbox>> Sandboxes::find_unrecorded(const std::
     forget_if_unknown(id);
   }
   if (unsure) std::rethrow_exception(unsure);
-  throw ApiError{.code = Code::kSandboxNotFound,
-                 .message = "agent `" + printable(wanted.agent, 70) + "` has no sandbox"};
+  throw no_sandbox(wanted.agent);
 }
 
 // From here on only another close may follow, until one succeeds. `mode` is ISOGATE_CLOSE_STOP or _PURGE.
@@ -321,6 +373,7 @@ asio::awaitable<void> Sandboxes::close(Sandbox& sandbox, Backend& backend, uint3
 // Asks the host that has it open. If that host does not have it, `open_in` is null afterwards.
 asio::awaitable<void> Sandboxes::close_in(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
                                           const std::string& request_id) {
+  end_watches_of(sandbox, WatchEnd::kSandboxEnded);
   ipc::CloseCall call;
   call.call.request_id = request_id;
   call.sandbox_id = sandbox.row.sandbox_id;
@@ -343,6 +396,7 @@ asio::awaitable<bool> Sandboxes::attach_to_close(Sandbox& sandbox, Backend& back
   call.tenant = sandbox.row.tenant;
   call.agent_id = sandbox.row.agent_id;
   call.handle = sandbox.row.handle;
+  call.image = sandbox.row.image;
   call.limits = by.config.sandbox_limits;
   const ipc::Reply reply = co_await by.channel->call(std::move(call));
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) co_return false;
@@ -545,7 +599,26 @@ void Sandboxes::kill_all() {
   for (const auto& [id, sandbox] : sandboxes_) {
     const auto kills = sandbox->kills;
     for (auto* kill : kills) (*kill)();
+    const auto ports = sandbox->ports;
+    for (auto* cut : ports) (*cut)("the gateway is shutting down", false);
   }
+}
+
+void Sandboxes::end_watches(WatchEnd why) {
+  for (const auto& [id, sandbox] : sandboxes_) end_watches_of(*sandbox, why);
+}
+
+void Sandboxes::cut_ports(const std::string& why) {
+  for (const auto& [id, sandbox] : sandboxes_) {
+    const auto ports = sandbox->ports;
+    for (auto* cut : ports) (*cut)(why, true);
+  }
+}
+
+size_t Sandboxes::port_connections() const {
+  size_t all = 0;
+  for (const auto& [id, sandbox] : sandboxes_) all += sandbox->ports.size();
+  return all;
 }
 
 Sandboxes::Opener Sandboxes::opener(Backend& backend) {
@@ -566,7 +639,7 @@ asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const 
   std::optional<CallGate::Ticket> ticket;
   if (for_a_call) ticket.emplace(backend.gate.enter(wanted.tenant));
   co_await close_before(sandbox, by);
-  if (!sandbox.known) co_await record_intent(sandbox, by);
+  if (!sandbox.known) co_await record_intent(sandbox, by, wanted);
   const ipc::Opened opened = co_await open_unused(sandbox, backend, by, wanted, how);
   sandbox.runs = (opened.flags & ISOGATE_SANDBOX_RUNS) != 0;
   std::exception_ptr failure;
@@ -593,9 +666,10 @@ asio::awaitable<void> Sandboxes::open(Sandbox& sandbox, Backend& backend, const 
 }
 
 // Before the backend is asked: what a crash leaves half-made is then known at the next start.
-asio::awaitable<void> Sandboxes::record_intent(Sandbox& sandbox, const Opener& by) {
+asio::awaitable<void> Sandboxes::record_intent(Sandbox& sandbox, const Opener& by, const Wanted& wanted) {
   SandboxRow& row = sandbox.row;
   row.backend = by.config.name;
+  row.image = wanted.image.value_or("");
   row.state = SandboxRow::State::kOpening;
   row.created_ms = row.last_used_ms = wall_clock_ms();
   if (const auto recorded = co_await commit(sandbox); !recorded)
@@ -682,6 +756,7 @@ void Sandboxes::forget_intent(Sandbox& sandbox) {
 asio::awaitable<void> Sandboxes::close_before(Sandbox& sandbox, const Opener& by) {
   const auto before = sandbox.open_in;
   if (sandbox.runs && before && before != by.channel && before->connected()) {
+    end_watches_of(sandbox, WatchEnd::kReloaded);
     ipc::CloseCall call;
     call.call.request_id = "hand-over";
     call.sandbox_id = sandbox.row.sandbox_id;
@@ -708,6 +783,7 @@ asio::awaitable<ipc::Opened> Sandboxes::ask_to_open(Sandbox& sandbox, Backend& b
   call.tenant = sandbox.row.tenant;
   call.agent_id = sandbox.row.agent_id;
   call.handle = sandbox.row.handle;
+  call.image = sandbox.row.image;
   call.limits = by.config.sandbox_limits;
   const bool for_a_call = how != ISOGATE_OPEN_RUNNING_ONLY;  // what fails in the background costs no call
   if (for_a_call) backend.breakers.started(wanted.tenant, std::chrono::steady_clock::now());
@@ -759,6 +835,7 @@ asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, const Opener& 
                     .limits = by.config.sandbox_limits,
                     .limits_best_effort = by.config.limits_best_effort,
                     .started_by_root = started_by_root_};
+  sandbox.ports_refused = ports_obstacle(evidence, by.probe.locality, host_namespaces_).value_or("");
   const auto mismatch = evidence_mismatch(evidence, claim, host_namespaces_);
   if (!mismatch) co_return;
   log::error("evidence_mismatch", {{"sandbox_id", sandbox.row.sandbox_id},

@@ -24,6 +24,18 @@
 
 namespace isogate::front {
 
+// Why a watch ends.
+enum class WatchEnd {
+  kRemoved,       // its directory is gone
+  kSandboxEnded,  // or is stopped
+  kReloaded,      // another host takes the place of the one that watches
+  kDraining,
+  kFailed,
+};
+
+// Ends a connection to a port at once; with `lasting_only` not one that carries a single request.
+using PortCut = std::function<void(const std::string& why, bool lasting_only)>;
+
 struct Sandbox {
   SandboxRow row;
   bool known = false;      // in the state store; `row.state`: whether it was ever accepted
@@ -40,6 +52,11 @@ struct Sandbox {
   size_t execs = 0;
   std::optional<ipc::DiskUse> disk;                  // as its backend said last; none: it does not say
   std::unordered_set<std::function<void()>*> kills;  // of running execs
+  // Those that run. They are no calls: they keep it neither from becoming idle nor from being closed.
+  std::unordered_set<std::function<void(WatchEnd)>*> watches;
+  // Why its ports are not dialled; empty: its network was measured, and is its own.
+  std::string ports_refused = "its network was not measured";
+  std::unordered_set<PortCut*> ports;  // of its open connections to ports
 };
 
 // One change of a sandbox at a time: it is `changing` while this lives, and whoever waits comes next, however
@@ -84,6 +101,8 @@ struct Wanted {
   std::optional<uint32_t> min_isolation;
   uint64_t capabilities = 0;
   std::string request_id;
+  std::optional<std::string> image = {};  // that it must have; empty: its backend's own
+  bool existing = false;                  // sandbox_not_found where there is none yet
 };
 
 class Sandboxes {
@@ -145,7 +164,11 @@ class Sandboxes {
   };
   // By tenant, as far as it is known; the same.
   [[nodiscard]] std::map<std::string, DiskTotal> disk_totals(const std::string& tenant) const;
-  void kill_all();  // every running exec
+  void kill_all();                 // every running exec, and connection to a port
+  void end_watches(WatchEnd why);  // all of them
+  // Those connections to ports that end by nothing else; the number of all.
+  void cut_ports(const std::string& why);
+  [[nodiscard]] size_t port_connections() const;
 
  private:
   boost::asio::awaitable<void> ask_for_disks(std::string tenant);
@@ -169,7 +192,7 @@ class Sandboxes {
   boost::asio::awaitable<ipc::Opened> ask_to_open(Sandbox& sandbox, Backend& backend, const Opener& by,
                                                   const Wanted& wanted, uint32_t how);
   boost::asio::awaitable<void> close_before(Sandbox& sandbox, const Opener& by);
-  boost::asio::awaitable<void> record_intent(Sandbox& sandbox, const Opener& by);
+  boost::asio::awaitable<void> record_intent(Sandbox& sandbox, const Opener& by, const Wanted& wanted);
   boost::asio::awaitable<ipc::Opened> open_unused(Sandbox& sandbox, Backend& backend, const Opener& by,
                                                   const Wanted& wanted, uint32_t how);
   boost::asio::awaitable<void> accept(Sandbox& sandbox, const Opener& by, const ipc::Opened& opened,

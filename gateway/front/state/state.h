@@ -35,6 +35,7 @@ struct SandboxRow {
   State state = State::kActive;
   // How much disk it may have, as its backend said when it was opened last. 0: as much as there is.
   std::optional<uint64_t> disk_limit_bytes;
+  std::string image;  // that was asked for; empty: its backend's own
 
   [[nodiscard]] bool was_accepted() const { return state == State::kActive || state == State::kLost; }
 };

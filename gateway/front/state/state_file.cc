@@ -17,7 +17,7 @@ namespace {
 using namespace sql;
 
 constexpr Int64 kApplicationId = 0x69736F67;  // "isog"
-constexpr Int64 kSchemaVersion = 3;
+constexpr Int64 kSchemaVersion = 4;
 constexpr const char* kRemedy =
     "; restore it, or move it and its -wal and -shm away: sandboxes are found again, the journal of execs is "
     "lost";
@@ -27,7 +27,7 @@ constexpr const char* kSandboxesTable =
     "backend TEXT NOT NULL, handle TEXT NOT NULL, uid INTEGER NOT NULL, path TEXT NOT NULL, "
     "isolation INTEGER NOT NULL, created_ms INTEGER NOT NULL, last_used_ms INTEGER NOT NULL, "
     "state TEXT NOT NULL CHECK (state IN ('opening', 'active', 'lost', 'ending')), "
-    "disk_limit_bytes INTEGER) WITHOUT ROWID";
+    "disk_limit_bytes INTEGER, image TEXT NOT NULL) WITHOUT ROWID";
 
 constexpr const char* kExecsTable =
     "CREATE TABLE execs (seq INTEGER PRIMARY KEY, exec_id TEXT NOT NULL, sandbox_id TEXT NOT NULL, "
@@ -51,7 +51,8 @@ constexpr const char* kNotOurs[] = {
     "typeof(isolation) <> 'integer' OR isolation NOT BETWEEN 0 AND 4294967295 OR "
     "typeof(created_ms) <> 'integer' OR created_ms NOT BETWEEN 0 AND 9007199254740991 OR "
     "typeof(last_used_ms) <> 'integer' OR last_used_ms NOT BETWEEN 0 AND 9007199254740991 OR "
-    "typeof(disk_limit_bytes) NOT IN ('integer', 'null') OR disk_limit_bytes < 0",
+    "typeof(disk_limit_bytes) NOT IN ('integer', 'null') OR disk_limit_bytes < 0 OR "
+    "typeof(image) <> 'text'",
     "SELECT count(*) FROM execs WHERE seq NOT BETWEEN 0 AND 9007199254740991 OR typeof(exec_id) <> 'text' OR "
     "typeof(sandbox_id) <> 'text' OR "
     "typeof(tenant) <> 'text' OR typeof(backend) <> 'text' OR typeof(request_id) <> 'text' OR "
@@ -133,13 +134,14 @@ Result<void> create_database(const std::string& path) {
   return publish(fresh, path);
 }
 
-// Version 1 had no states `opening` and `ending`, neither it nor 2 the limit of a disk. A CHECK cannot be
-// changed in place.
-void migrate(Session& session) {
+// Version 1 had no states `opening` and `ending`, neither it nor 2 the limit of a disk, and none before 4 an
+// image. A CHECK cannot be changed in place.
+void migrate(Session& session, Int64 from) {
   run(session, "BEGIN IMMEDIATE");
   run(session, "ALTER TABLE sandboxes RENAME TO sandboxes_before");
   run(session, kSandboxesTable);
-  run(session, "INSERT INTO sandboxes SELECT *, NULL FROM sandboxes_before");
+  run(session, std::string("INSERT INTO sandboxes SELECT *") + (from < 3 ? ", NULL" : "") +
+                   ", '' FROM sandboxes_before");
   run(session, "DROP TABLE sandboxes_before");
   run(session, "PRAGMA user_version = " + std::to_string(kSchemaVersion));
   run(session, "COMMIT");
@@ -179,7 +181,7 @@ Result<void> check_database(Session& session, const std::string& path) {
   };
   if (number(session, "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')") != 0)
     return damaged("it has views or triggers");
-  if (version < kSchemaVersion) migrate(session);
+  if (version < kSchemaVersion) migrate(session, version);
   if (!has_our_schema(session)) return damaged("it has other tables than isogate makes");
   if (!has_our_rows(session)) return damaged("a row in it has values that isogate never writes");
   return {};

@@ -15,7 +15,7 @@
  *            what that covers, and takes the rest as zero. It covers at least what version 1.0 has,
  *            and a field that a later version appends means by zero what the version before did.
  *            isogate_str, isogate_pair, isogate_limit, isogate_shared_dir, isogate_entry_sink,
- *            isogate_record_sink and isogate_control have no struct_size and never change.
+ *            isogate_record_sink, isogate_control and isogate_change have no struct_size and never change.
  *   Arrays   Pointer and count; with a count of 0 the pointer may be NULL.
  *   Flags    Unknown bits in a request are refused with ISOGATE_INVALID_ARGUMENT; unknown bits in
  *            an answer are ignored.
@@ -139,10 +139,14 @@ typedef struct isogate_sandbox_spec {
   const isogate_limit* limits; /* of the whole sandbox */
   uint64_t limit_count;
   const isogate_pair* options; /* settings of this sandbox alone. A key that a backend does not know is
-                                  ISOGATE_UNSUPPORTED. Version 1.0 defines none; "image" and "mounts" are
+                                  ISOGATE_UNSUPPORTED. ISOGATE_OPTION_* are defined; "mounts" is
                                   reserved */
   uint64_t option_count;
 } isogate_sandbox_spec;
+
+/* The image whose files its programs see, in place of the backend's own: given again at every open of that
+ * sandbox. Only to a backend with CAP_IMAGE. */
+#define ISOGATE_OPTION_IMAGE "image"
 
 #define ISOGATE_SANDBOX_ATTACHED (1u << 0) /* its workspace existed already */
 #define ISOGATE_SANDBOX_RUNS (1u << 1)     /* it continues when its host ends. One host at a time has it open:
@@ -243,8 +247,10 @@ typedef struct isogate_control { /* 16 bytes, written whole; unknown types are s
 #define ISOGATE_FILE_DURABLE (1u << 1)    /* write: on disk when it returns */
 #define ISOGATE_FILE_EXCLUSIVE (1u << 2)  /* write, mkdir, move: ISOGATE_ALREADY_EXISTS if there */
 #define ISOGATE_FILE_PARENTS (1u << 3)    /* write, mkdir, move: make missing parent directories */
-#define ISOGATE_FILE_RECURSIVE (1u << 4)  /* list, remove: the whole tree */
+#define ISOGATE_FILE_RECURSIVE (1u << 4)  /* list, remove, watch: the whole tree */
 #define ISOGATE_FILE_MODE_GIVEN (1u << 5) /* write: use mode; else keep the old mode, or 0644 */
+#define ISOGATE_FILE_REPLACE (1u << 6)    /* write, move: also a file that its mode makes read-only to the user;
+                                             without it such a file is ISOGATE_PERMISSION_DENIED */
 
 typedef struct isogate_file_request {
   uint32_t struct_size;
@@ -256,7 +262,7 @@ typedef struct isogate_file_request {
   isogate_str user;    /* as in isogate_exec_request */
   uint64_t offset;     /* read */
   uint64_t limit;      /* read: bytes, UINT64_MAX for all; list: entries, 0 for all */
-  int32_t fd;          /* read: written to; write: read to its end */
+  int32_t fd;          /* read, watch: written to; write: read to its end */
   int32_t complete_fd; /* write: readable once the whole body is in `fd`. If it is not readable when `fd` ends,
                           the sender is gone and nothing is committed. -1: the end of `fd` suffices */
 } isogate_file_request;
@@ -281,6 +287,46 @@ typedef struct isogate_entry_sink { /* the host's; called on the plugin's thread
   void* ctx;
   isogate_status (*add)(void* ctx, const isogate_entry* entry); /* not OK: stop, return it */
 } isogate_entry_sink;
+
+/* ---- changes: what watch() reports ----------------------------------------------------------- */
+
+#define ISOGATE_CHANGE_READY 1u    /* the first record, once: what changes from now on is reported */
+#define ISOGATE_CHANGE_CREATED 2u  /* it is there, or has taken the place of what was; may come twice */
+#define ISOGATE_CHANGE_WRITTEN 3u  /* a file's content; one record may stand for several writes */
+#define ISOGATE_CHANGE_REMOVED 4u  /* or moved out of what is watched */
+#define ISOGATE_CHANGE_RENAMED 5u  /* from `from` to `path`, both within what is watched */
+#define ISOGATE_CHANGE_ATTRIBUTES 6u /* mode, owner, times */
+#define ISOGATE_CHANGE_OVERFLOW 7u /* changes before it were lost: list again */
+
+#define ISOGATE_CHANGE_DIRECTORY (1u << 0) /* `path` is, or was, a directory */
+
+#define ISOGATE_CHANGE_MAX_PATH 4095u
+
+/* One record in the stream of watch(): this struct, `path_length` bytes of the path, `from_length` bytes of the
+ * path before a rename; the next record follows at once. Both paths are relative to the watched directory, of
+ * any bytes but NUL, without empty components, `.` and `..`. READY and OVERFLOW have none. A reader takes the
+ * stream in pieces of any size: a record may come in parts. */
+typedef struct isogate_change { /* 16 bytes */
+  uint32_t size;                /* of the record: 16 + path_length + from_length */
+  uint32_t type;                /* ISOGATE_CHANGE_*; a reader skips what it does not know */
+  uint32_t flags;               /* ISOGATE_CHANGE_DIRECTORY; unknown bits are ignored */
+  uint16_t path_length;         /* at most ISOGATE_CHANGE_MAX_PATH, as the next */
+  uint16_t from_length;         /* 0 but for RENAMED */
+} isogate_change;
+
+/* ---- connections to ports ------------------------------------------------------------------ */
+
+typedef struct isogate_connect_request {
+  uint32_t struct_size;
+  uint32_t flags;    /* 0 */
+  uint32_t port;     /* TCP, 1 to 65535 */
+  int32_t stream_fd; /* a connected stream socket, which may be non-blocking: its bytes go to the port, those of
+                        the port to it. One direction of it ends as that of the connection does, by
+                        shutdown(SHUT_WR), and the other may go on */
+  int32_t ready_fd;  /* an eventfd: the plugin writes 1 to it once the connection is there, and the call goes on.
+                        A call that returns before has not connected */
+  uint32_t reserved; /* 0 */
+} isogate_connect_request;
 
 /* ---- evidence ------------------------------------------------------------------------------ */
 
@@ -391,6 +437,10 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
 /* It counts the disk of a sandbox and refuses file calls beyond the limit, but cannot keep programs from more. */
 #define ISOGATE_CAP_SANDBOX_DISK_ADVISORY (1ull << 18)
 #define ISOGATE_CAP_MERGE_STDERR (1ull << 19) /* ISOGATE_EXEC_MERGE_STDERR */
+#define ISOGATE_CAP_IMAGE (1ull << 22)        /* ISOGATE_OPTION_IMAGE */
+#define ISOGATE_CAP_WATCH (1ull << 20)        /* it has watch() */
+#define ISOGATE_CAP_PORTS (1ull << 21) /* connect(): each sandbox has a network of its own, whose loopback is
+                                          neither the host's nor another sandbox's */
 
 #define ISOGATE_PROBE_AVAILABLE 1u
 #define ISOGATE_PROBE_DEGRADED 2u /* serves with less than its descriptor promises; detail says what */
@@ -448,7 +498,8 @@ typedef struct isogate_backend_api {
                          const isogate_file_request* request, isogate_entry* entry,
                          isogate_error* error);
   /* [box] Replaces the file by what is read from fd, whole or not at all. Nothing is committed unless
-     complete_fd is readable at the end of fd. *written: bytes. */
+     complete_fd is readable at the end of fd. A file that the user may not write, by its permission bits, is
+     ISOGATE_PERMISSION_DENIED without REPLACE. Root counts as the owner of every file. *written: bytes. */
   isogate_status (*write)(isogate_sandbox* sandbox, const isogate_call* call,
                           const isogate_file_request* request, uint64_t* written,
                           isogate_error* error);
@@ -463,7 +514,7 @@ typedef struct isogate_backend_api {
   /* [box] optional. An existing directory is OK unless EXCLUSIVE. */
   isogate_status (*mkdir)(isogate_sandbox* sandbox, const isogate_call* call,
                           const isogate_file_request* request, isogate_error* error);
-  /* [box] optional. path to path_to, atomically; replaces a file unless EXCLUSIVE. */
+  /* [box] optional. path to path_to, atomically; replaces a file unless EXCLUSIVE, as write does. */
   isogate_status (*move)(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_file_request* request, isogate_error* error);
   /* [box] optional. A file, a symlink itself, an empty directory; a tree with RECURSIVE. */
@@ -478,6 +529,24 @@ typedef struct isogate_backend_api {
      ISOGATE_EXEC_EXTENSION is reserved for backends whose execs outlive the gateway (start, list, attach from
      an offset). */
   const void* (*get_extension)(isogate_backend* backend, const char* id);
+  /* [box] optional, with ISOGATE_CAP_WATCH. Writes isogate_change records to fd, a pipe, until the call is
+     cancelled (ISOGATE_CANCELLED) or the directory is removed or moved away (ISOGATE_OK). Reports what is in
+     the directory, with RECURSIVE in the whole tree below it; a directory that appears there later is watched
+     too, and what was in it already is reported as CREATED. Never waits for the reader: without room in the
+     pipe changes are dropped, and OVERFLOW follows once there is. Shows no name that the request's user could
+     not list. Goes through no symlink and into no other mount below the directory.
+     ISOGATE_RESOURCE_EXHAUSTED, at once or later: there are more directories than it can watch. */
+  isogate_status (*watch)(isogate_sandbox* sandbox, const isogate_call* call,
+                          const isogate_file_request* request, isogate_error* error);
+  /* [box] optional, with ISOGATE_CAP_PORTS. Dials 127.0.0.1, then [::1], in the network of the sandbox, never in
+     the host's, and carries bytes both ways until both directions have ended: ISOGATE_OK. Waits for the
+     connection for a few seconds only, and without end once it is there. Keeps no more than it is about to
+     write: who does not read holds up who sends. ISOGATE_NOT_FOUND: nothing accepts connections on that port
+     (os_errno: ECONNREFUSED or ETIMEDOUT); ISOGATE_UNSUPPORTED: this sandbox has no network that may be dialled;
+     ISOGATE_IO: the connection was there and broke off; ISOGATE_CANCELLED: cancel_fd fired, at any time, and
+     the connection is closed. */
+  isogate_status (*connect)(isogate_sandbox* sandbox, const isogate_call* call,
+                            const isogate_connect_request* request, isogate_error* error);
 } isogate_backend_api;
 
 #define ISOGATE_PLUGIN_RUNS_AS_ROOT (1u << 0) /* its host stays uid 0, with linux_capabilities only */

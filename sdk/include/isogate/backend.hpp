@@ -235,6 +235,9 @@ class Sandbox {
     lacks("measure its isolation");
   }
   virtual void disk_use(const Call&, isogate_disk_use&) { lacks("say how much disk it uses"); }  // disk.h
+  // Returns when the directory is gone; throws ISOGATE_CANCELLED when cancelled.
+  virtual void watch(const Call&, const isogate_file_request&) { lacks("watch directories"); }
+  virtual void connect(const Call&, const isogate_connect_request&) { lacks("connect to ports"); }
 
  private:
   [[noreturn]] static void lacks(const char* what) {
@@ -420,6 +423,11 @@ inline isogate_status evidence(isogate_sandbox* sandbox, const isogate_call* cal
   });
 }
 
+inline isogate_status connect(isogate_sandbox* sandbox, const isogate_call* call,
+                              const isogate_connect_request* request, isogate_error* error) noexcept {
+  return guard(error, [&] { of(sandbox)->connect(Call(*call), import_struct(request)); });
+}
+
 inline isogate_status list_orphans(isogate_backend* backend, const isogate_call* call,
                                    const isogate_record_sink* sink, isogate_error* error) noexcept {
   return guard(error, [&] { of(backend)->orphans()->list(Call(*call), RecordSink(*sink)); });
@@ -474,6 +482,8 @@ inline constexpr isogate_backend_api kApi = {
     .remove = &change<&Sandbox::remove>,
     .evidence = &evidence,
     .get_extension = &get_extension,
+    .watch = &change<&Sandbox::watch>,
+    .connect = &connect,
 };
 
 template <typename B>

@@ -103,6 +103,11 @@ class RunnerLink {
   // How much disk the workspace uses, and may use. ISOGATE_UNSUPPORTED with a runner older than protocol 1.5,
   // or one without a limit.
   virtual void disk_use(const Call& call, isogate_disk_use& out) = 0;
+  // ISOGATE_UNSUPPORTED with a runner older than protocol 1.6. When contact is lost after it began it throws
+  // ISOGATE_IO: what changed since is not known, so that it is not begun again in secret.
+  virtual void watch(const Call& call, const isogate_file_request& request) = 0;
+  // connect() of backend.h. ISOGATE_UNSUPPORTED with a runner older than protocol 1.6.
+  virtual void connect_to_port(const Call& call, const isogate_connect_request& request) = 0;
 
   // Whether the runner answers within `patience`. One that cannot start programs may still answer: prove().
   virtual bool ping(std::chrono::milliseconds patience) = 0;

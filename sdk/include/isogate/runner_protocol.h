@@ -19,7 +19,7 @@
 
 #define ISOGATE_RUNNER_MAGIC 0x31525349u /* "ISR1" */
 #define ISOGATE_RUNNER_MAJOR 1u
-#define ISOGATE_RUNNER_MINOR 5u
+#define ISOGATE_RUNNER_MINOR 6u
 
 typedef struct isogate_runner_frame { /* 12 bytes */
   uint32_t size;                      /* of what follows */
@@ -30,7 +30,8 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 
 /* On a Unix socket between processes of one kernel: descriptors came with the first byte of this frame. Of
  * EXEC: those of stdin, stdout, stderr that its flags name, in this order; the program gets these very ones.
- * Of READ, WRITE: one, where the bytes go or come from. Then no DATA or CREDIT belongs to that descriptor, and
+ * Of READ, WRITE, WATCH: one, where the bytes go or come from. Of CONNECT: one, the stream socket whose bytes they
+ * are. Then no DATA or CREDIT belongs to that descriptor, and
  * no END but that of a WRITE: the body is complete once the descriptor has ended and END has come, in either
  * order. CANCEL instead of END: its sender has gone, nothing is committed. */
 #define ISOGATE_RUNNER_WITH_DESCRIPTORS (1u << 0)
@@ -52,6 +53,9 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 #define ISOGATE_RUNNER_PING 7u     /* up to 64 bytes; on stream 0 */
 #define ISOGATE_RUNNER_PROVE 8u    /* nothing; since 1.1: starts a program of the runner's own as EXEC would, and
                                       answers once that is reaped */
+#define ISOGATE_RUNNER_CONNECT 9u  /* isogate_runner_connect; since 1.6: dials 127.0.0.1, then [::1], and carries DATA
+                                      of stdin to that port and DATA of stdout from it. END of each ends that
+                                      direction, and both do before RESULT where that is OK */
 
 /* both ways */
 #define ISOGATE_RUNNER_DATA 16u   /* isogate_runner_channel, bytes */
@@ -63,6 +67,7 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 #define ISOGATE_RUNNER_ENTRIES 33u /* of LIST: isogate_runner_entry and its name, as many whole ones as fit; its
                                       size counts against the credit of channel stdout */
 #define ISOGATE_RUNNER_PONG 34u    /* what PING brought */
+#define ISOGATE_RUNNER_READY 35u   /* of CONNECT, since 1.6: nothing; the connection is there. Before any DATA */
 
 /* A string: uint32_t length, bytes. Strings follow their struct one after the other; none is left over. */
 
@@ -123,11 +128,13 @@ typedef struct isogate_runner_exec { /* 24 bytes; strings: cwd, user, argv…, (
 #define ISOGATE_RUNNER_MOVE 6u
 #define ISOGATE_RUNNER_REMOVE 7u
 #define ISOGATE_RUNNER_DISK_USE 8u /* since 1.5: how much the workspace uses, and may use */
+#define ISOGATE_RUNNER_WATCH 9u    /* since 1.6: answers DATA on channel stdout, isogate_change records (backend.h),
+                                      until it is cancelled or the directory is gone */
 
 typedef struct isogate_runner_file { /* 40 bytes; strings: path, path_to, user */
   uint32_t verb;                     /* ISOGATE_RUNNER_READ … */
   uint32_t scope;                    /* as in isogate_file_request, and so on */
-  uint32_t flags;
+  uint32_t flags;                    /* ISOGATE_FILE_REPLACE since 1.6; before, every file was replaced */
   uint32_t mode;
   uint64_t offset;
   uint64_t limit;
@@ -145,6 +152,11 @@ typedef struct isogate_runner_measure { /* 8 bytes; strings: numeric address, li
   uint32_t gateway_port;
   uint32_t reserved;
 } isogate_runner_measure;
+
+typedef struct isogate_runner_connect { /* 8 bytes */
+  uint32_t port;                        /* TCP, 1 to 65535 */
+  uint32_t reserved;
+} isogate_runner_connect;
 
 #define ISOGATE_RUNNER_STDIN 0u
 #define ISOGATE_RUNNER_STDOUT 1u

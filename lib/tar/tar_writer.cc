@@ -1,21 +1,14 @@
-#include "plugins/docker/client/tar.h"
+#include "lib/tar/tar_writer.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <stdexcept>
 
-namespace isogate::docker {
+#include "lib/tar/tar_header.h"
+
+namespace isogate {
 namespace {
-
-constexpr size_t kBlock = 512;
-
-// The fields of a ustar header (POSIX.1-2001, pax, "ustar Interchange Format").
-struct Header {
-  char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, target[100], magic[6],
-      version[2], user[32], group[32], major[8], minor[8], prefix[155], unused[12];
-};
-static_assert(sizeof(Header) == kBlock);
 
 // Octal digits and a NUL; false when there is no room.
 template <size_t N>
@@ -30,15 +23,7 @@ bool set_bytes(char (&field)[N], std::string_view text) {
   return text.size() <= N;
 }
 
-// "<length> <key>=<value>\n", where the length counts itself.
-std::string pax_record(const std::string& key, const std::string& value) {
-  const std::string rest = " " + key + "=" + value + "\n";
-  size_t size = rest.size();
-  while (std::to_string(size).size() + rest.size() != size) size = std::to_string(size).size() + rest.size();
-  return std::to_string(size) + rest;
-}
-
-void sign(Header& header) {
+void sign(TarHeader& header) {
   std::memset(header.checksum, ' ', sizeof header.checksum);
   const auto* bytes = reinterpret_cast<const unsigned char*>(&header);
   unsigned sum = 0;
@@ -47,14 +32,14 @@ void sign(Header& header) {
   header.checksum[6] = '\0';
 }
 
-std::string_view block_of(const Header& header) {
+std::string_view block_of(const TarHeader& header) {
   return {reinterpret_cast<const char*>(&header), sizeof header};
 }
 
 // What does not fit into the header goes into pax records, and is there in a shortened form.
-Header make_header(const TarEntry& entry, char type, uint64_t size, const std::string& target,
-                   std::string& records) {
-  Header header{};
+TarHeader make_header(const TarEntry& entry, char type, uint64_t size, const std::string& target,
+                      std::string& records) {
+  TarHeader header{};
   header.type = type;
   std::memcpy(header.magic, "ustar", 6);
   std::memcpy(header.version, "00", 2);
@@ -75,10 +60,17 @@ Header make_header(const TarEntry& entry, char type, uint64_t size, const std::s
 
 }  // namespace
 
+std::string pax_record(const std::string& key, const std::string& value) {
+  const std::string rest = " " + key + "=" + value + "\n";
+  size_t size = rest.size();
+  while (std::to_string(size).size() + rest.size() != size) size = std::to_string(size).size() + rest.size();
+  return std::to_string(size) + rest;
+}
+
 void TarWriter::header(const TarEntry& entry, char type, uint64_t size, const std::string& target) {
   if (left_ != 0) throw std::logic_error("a file of the archive is not complete");
-  std::string records;
-  const Header main = make_header(entry, type, size, target, records);
+  std::string records = entry.pax;
+  const TarHeader main = make_header(entry, type, size, target, records);
   if (!records.empty()) {
     std::string more;
     TarEntry pax;
@@ -91,8 +83,8 @@ void TarWriter::header(const TarEntry& entry, char type, uint64_t size, const st
 }
 
 void TarWriter::pad(uint64_t size) {
-  static constexpr std::array<char, kBlock> kZeros{};
-  if (size % kBlock != 0) sink_({kZeros.data(), static_cast<size_t>(kBlock - size % kBlock)});
+  static constexpr std::array<char, kTarBlock> kZeros{};
+  if (size % kTarBlock != 0) sink_({kZeros.data(), static_cast<size_t>(kTarBlock - size % kTarBlock)});
 }
 
 void TarWriter::directory(const TarEntry& entry) {
@@ -109,9 +101,13 @@ void TarWriter::begin_file(const TarEntry& entry, uint64_t size) {
 }
 
 void TarWriter::bytes(std::string_view piece) {
-  if (piece.size() > left_) throw std::logic_error("a file of the archive is longer than it was said to be");
+  passed(piece.size());
   if (!piece.empty()) sink_(piece);
-  left_ -= piece.size();
+}
+
+void TarWriter::passed(uint64_t bytes) {
+  if (bytes > left_) throw std::logic_error("a file of the archive is longer than it was said to be");
+  left_ -= bytes;
 }
 
 void TarWriter::end_file() {
@@ -127,8 +123,8 @@ void TarWriter::file(const TarEntry& entry, std::string_view content) {
 
 void TarWriter::finish() {
   if (left_ != 0) throw std::logic_error("a file of the archive is not complete");
-  static constexpr std::array<char, 2 * kBlock> kEnd{};
+  static constexpr std::array<char, 2 * kTarBlock> kEnd{};
   sink_({kEnd.data(), kEnd.size()});
 }
 
-}  // namespace isogate::docker
+}  // namespace isogate

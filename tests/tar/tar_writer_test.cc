@@ -1,5 +1,5 @@
 // What TarWriter writes is what tar(1) reads.
-#include "plugins/docker/client/tar.h"
+#include "lib/tar/tar_writer.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 
 #include "tests/support/program.h"
 
-namespace isogate::docker {
+namespace isogate {
 namespace {
 
 using test::TemporaryDirectory;
@@ -106,4 +106,4 @@ TEST(TarWriter, AFileHasAsManyBytesAsItWasSaidToHave) {
 }
 
 }  // namespace
-}  // namespace isogate::docker
+}  // namespace isogate

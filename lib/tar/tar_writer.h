@@ -7,14 +7,18 @@
 #include <string>
 #include <string_view>
 
-namespace isogate::docker {
+namespace isogate {
 
 struct TarEntry {
   std::string name;  // relative, UTF-8 or not; of any length
   uint32_t mode = 0644;
   uint64_t uid = 0, gid = 0;
-  int64_t mtime = 0;  // seconds, Unix time
+  int64_t mtime = 0;     // seconds, Unix time
+  std::string pax = {};  // further records of its own, by pax_record()
 };
+
+// "<length> <key>=<value>\n", where the length counts itself. The value may be any bytes but NUL.
+std::string pax_record(const std::string& key, const std::string& value);
 
 class TarWriter {
  public:
@@ -27,6 +31,7 @@ class TarWriter {
   // are not as many.
   void begin_file(const TarEntry& entry, uint64_t size);
   void bytes(std::string_view piece);
+  void passed(uint64_t bytes);  // the same of bytes that went another way, past the sink
   void end_file();
   void file(const TarEntry& entry, std::string_view content);
   // The end of the archive: without it, it is incomplete.
@@ -39,4 +44,4 @@ class TarWriter {
   uint64_t size_ = 0, left_ = 0;  // of the file under way
 };
 
-}  // namespace isogate::docker
+}  // namespace isogate

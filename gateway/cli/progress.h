@@ -1,0 +1,28 @@
+// How far a long copy has come, on a terminal alone: one line of stderr, from its second second on.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace isogate::cli {
+
+class Progress {
+ public:
+  Progress();
+  ~Progress();  // the line is gone
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void moved(uint64_t bytes);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const bool shown_;
+  const Clock::time_point began_ = Clock::now();
+  Clock::time_point next_ = began_ + std::chrono::seconds(1);
+  uint64_t bytes_ = 0;
+  bool drawn_ = false;
+};
+
+}  // namespace isogate::cli

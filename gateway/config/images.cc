@@ -1,0 +1,35 @@
+#include "gateway/config/images.h"
+
+#include <algorithm>
+
+namespace isogate {
+namespace {
+
+constexpr std::string_view kAlphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+}  // namespace
+
+bool is_image_name(std::string_view text) {
+  return !text.empty() && text.size() <= 255 && kAlphanumeric.find(text[0]) != std::string_view::npos &&
+         std::all_of(text.begin(), text.end(), [](char each) {
+           return kAlphanumeric.find(each) != std::string_view::npos ||
+                  std::string_view("._:/@-").find(each) != std::string_view::npos;
+         });
+}
+
+bool is_image_pattern(std::string_view text) {
+  if (text == "*") return true;
+  return is_image_name(text.ends_with('*') ? text.substr(0, text.size() - 1) : text);
+}
+
+bool image_admitted(const std::vector<std::string>& patterns, std::string_view image) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
+    if (!pattern.ends_with('*')) return pattern == image;
+    pattern.remove_suffix(1);
+    // What stands before the first slash may name a registry, which `*` does not complete.
+    const bool whole = pattern.empty() || pattern.find('/') != std::string_view::npos;
+    return image.starts_with(pattern) && (whole || image.find('/') == std::string_view::npos);
+  });
+}
+
+}  // namespace isogate

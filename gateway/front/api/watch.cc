@@ -1,0 +1,179 @@
+// GET /workspace/watch: what changes in a directory, as Server-Sent Events (WHATWG HTML, section 9.2).
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "gateway/front/api/files.h"
+#include "gateway/front/api/router.h"
+#include "gateway/front/sandboxes/watch.h"
+#include "lib/text.h"
+
+namespace isogate::front {
+namespace {
+
+constexpr size_t kMostAtOnce = 32 << 10;           // of events, in one write
+constexpr std::chrono::seconds kCommentAfter{15};  // of silence
+
+std::string_view name_of_change(uint32_t type) {
+  switch (type) {
+    case ISOGATE_CHANGE_CREATED:
+      return "created";
+    case ISOGATE_CHANGE_WRITTEN:
+      return "written";
+    case ISOGATE_CHANGE_REMOVED:
+      return "removed";
+    case ISOGATE_CHANGE_RENAMED:
+      return "renamed";
+    case ISOGATE_CHANGE_ATTRIBUTES:
+      return "attributes";
+    default:
+      return {};
+  }
+}
+
+struct EndText {
+  std::string_view reason, message;
+};
+
+EndText text_of_end(WatchEnd why) {
+  switch (why) {
+    case WatchEnd::kRemoved:
+      return {"removed", "the directory was removed, or moved away"};
+    case WatchEnd::kSandboxEnded:
+      return {"sandbox_ended", "the sandbox was ended, or stopped because nothing was done in it"};
+    case WatchEnd::kReloaded:
+      return {"reloaded", "the gateway was reloaded: watch again"};
+    case WatchEnd::kDraining:
+      return {"draining", "the gateway is ending"};
+    case WatchEnd::kFailed:
+      break;
+  }
+  return {"failed", "the backend could not go on"};
+}
+
+// Where the names in events begin: a workspace path without `/workspace`, or an absolute one; empty, or with
+// a slash at its end.
+std::string prefix_of(const FileTarget& target) {
+  constexpr std::string_view kRoot = "/workspace";
+  const bool workspace = target.scope == ISOGATE_SCOPE_WORKSPACE;
+  std::string_view rest = target.path;
+  if (workspace && (rest == kRoot || rest.starts_with("/workspace/"))) rest.remove_prefix(kRoot.size());
+  std::string prefix = workspace ? "" : "/";
+  while (!rest.empty()) {
+    const std::string_view part = rest.substr(0, rest.find('/'));
+    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+    if (!part.empty() && part != ".") prefix.append(part).append("/");
+  }
+  return prefix;
+}
+
+// A path that is not UTF-8, or mostly control characters, is base64, and says so.
+void append_path(std::string& out, std::string_view key, const std::string& path) {
+  out.append("\"").append(key).append("\":");
+  if (goes_as_text(path)) return append_json_string(out, path);
+  out += '"';
+  append_base64(out, path);
+  out.append("\",\"").append(key).append("_encoding\":\"base64\"");
+}
+
+void append_event(std::string& out, const std::string& prefix, const FileChange& change) {
+  if (change.type == ISOGATE_CHANGE_OVERFLOW) {
+    out += "event: overflow\ndata: {}\n\n";
+    return;
+  }
+  const std::string_view name = name_of_change(change.type);
+  if (name.empty()) return;
+  out += "event: change\ndata: {";
+  append_path(out, "path", prefix + std::string(change.path));
+  out.append(",\"type\":\"").append(name).append("\"");
+  if (change.type == ISOGATE_CHANGE_RENAMED) {
+    out += ',';
+    append_path(out, "from", prefix + std::string(change.from));
+  }
+  out += change.directory ? ",\"directory\":true}\n\n" : ",\"directory\":false}\n\n";
+}
+
+std::string end_event(const Watch& watch) {
+  const EndText text = text_of_end(*watch.over());
+  const bool failed = watch.over() == WatchEnd::kFailed && !watch.message().empty();
+  std::string out = "event: end\ndata: {\"reason\":";
+  append_json_string(out, text.reason);
+  out += ",\"message\":";
+  append_json_string(out, failed ? printable(watch.message(), 1000) : std::string(text.message));
+  return out + "}\n\n";
+}
+
+FileRequest watch_request(const Config& config, const Exchange& exchange) {
+  FileTarget target;
+  target.path = query_parameter(exchange.query, "path").value_or("");
+  check_path("path", target.path);
+  target.scope = parse_scope(query_parameter(exchange.query, "scope").value_or("workspace"));
+  target.user = query_parameter(exchange.query, "user").value_or("");
+  if (query_flag(exchange.query, "recursive")) target.flags |= ISOGATE_FILE_RECURSIVE;
+  FileRequest request =
+      request_for(config, exchange, std::move(target), query_parameter(exchange.query, "agent_id"));
+  request.wanted.capabilities |= ISOGATE_CAP_WATCH;
+  return request;
+}
+
+// Throws what the watch was refused with.
+[[noreturn]] void refuse_watch(App& app, Lease& lease, const Watch& watch) {
+  if (const ipc::Reply* reply = watch.reply()) throw_unless_ok(app, lease, *reply);
+  const WatchEnd why = watch.over().value_or(WatchEnd::kFailed);
+  if (why == WatchEnd::kRemoved)
+    throw ApiError{.code = Code::kFileNotFound, .message = std::string(text_of_end(why).message)};
+  if (why == WatchEnd::kDraining)
+    throw ApiError{.code = Code::kDraining, .message = std::string(text_of_end(why).message)};
+  throw ApiError{.code = Code::kBackendUnavailable,
+                 .message = watch.message().empty() ? std::string(text_of_end(why).message) : watch.message(),
+                 .retry_after_sec = 1};
+}
+
+Task<void> handle_watch(App& app, Exchange& exchange) {
+  FileRequest request = watch_request(app.config, exchange);
+  const std::string prefix = prefix_of(request.target);
+  exchange.memory.hold(kWatchBytes);
+  std::optional<Lease> lease(co_await app.sandboxes.acquire(request.wanted));
+  Watch watch(*lease, std::move(request.target));
+  Killer& client = exchange.watch_client();
+  client.on_kill([&watch] { watch.end(WatchEnd::kFailed); });
+  struct Release {
+    Killer& killer;
+    ~Release() { killer.on_kill({}); }
+  } const release{client};
+  const bool begun = co_await watch.begin();
+  if (app.draining) watch.end(WatchEnd::kDraining);
+  if (client.killed()) throw ClientGone{};
+  if (!begun) refuse_watch(app, *lease, watch);
+  lease.reset();
+  Headers headers;
+  headers.emplace_back("X-Accel-Buffering", "no");
+  co_await exchange.begin(200, "text/event-stream", std::nullopt, headers);
+  std::string events = "event: ready\ndata: {}\n\n";
+  const Watch::Take take = [&](const FileChange& change) {
+    append_event(events, prefix, change);
+    return events.size() < kMostAtOnce;
+  };
+  while (!watch.over()) {
+    if (events.empty()) events = ": nothing has changed\n\n";
+    co_await exchange.write(events);
+    events.clear();
+    co_await watch.read(kCommentAfter, take);
+    if (client.killed()) throw ClientGone{};
+  }
+  events += end_event(watch);
+  co_await exchange.write(events);
+  co_await exchange.finish();
+}
+
+constexpr std::string_view kWatchParameters[] = {"agent_id", "path", "recursive", "scope", "user"};
+
+constexpr Route kWatchRoutes[] = {
+    {"GET", "/workspace/watch", "watchDirectory", handle_watch, {}, kWatchParameters},
+};
+
+}  // namespace
+
+std::span<const Route> watch_routes() { return kWatchRoutes; }
+
+}  // namespace isogate::front

@@ -1,0 +1,33 @@
+// Watches a directory, or a tree, and writes what changes to a pipe: isogate_change records (backend.h).
+//
+// By inotify(7), as the identity: it sees what that could list. The instance is the watch's own, so that one
+// tenant's flood overflows nobody else's. No directory is kept open: one that is would not report its end.
+// Memory is bounded: by kMostWatched directories, and by kMostUnsent bytes for a reader that is slow; beyond
+// these changes are dropped, and OVERFLOW is reported. Events are taken a batch at a time, kBatchPause apart,
+// so that a flood costs little. Any thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "runner/exec/command.h"
+
+namespace isogate {
+
+inline constexpr size_t kMostWatched = 8192;      // directories of one watch
+inline constexpr size_t kMostUnsent = 128 << 10;  // bytes
+inline constexpr std::chrono::milliseconds kBatchPause{10};
+
+struct Watched {
+  // Resolves the directory's path again, as the identity: O_RDONLY, or -errno in the Fd.
+  std::function<Fd()> open;
+  bool recursive = false;
+  Identity identity;
+};
+
+// Returns when the directory is gone, or its path leads elsewhere. ISOGATE_CANCELLED: cancel_fd fired, or the
+// reader has gone. ISOGATE_RESOURCE_EXHAUSTED: there are more directories than kMostWatched, or than the
+// kernel lets one user watch. Any other error is that of open(), with its errno.
+Result<void> watch_directory(const Watched& watched, int out, int cancel_fd);
+
+}  // namespace isogate
