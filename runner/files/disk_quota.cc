@@ -140,6 +140,15 @@ class FileSystemQuota final : public DiskQuota {
 
 }  // namespace
 
+Result<void> DiskHold::cover(int file) {
+  if (quota_ == nullptr) return {};
+  struct stat info {};
+  if (::fstat(file, &info) != 0) return os_error("cannot look at a staged file", errno);
+  taken_.file = FileId{info.st_dev, info.st_ino};
+  quota_->cover(*taken_.file);
+  return {};
+}
+
 Result<void> check_project_quotas(int directory) {
   fs_quota_statv state = {};
   state.qs_version = FS_QSTATV_VERSION1;
@@ -243,13 +252,15 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     return take_as_counted(bytes);
   }
 
-  void give_back(uint64_t bytes) override {
+  void cover(const FileId& file) override {
     const std::lock_guard lock(mutex_);
-    held_ -= std::min(held_, bytes);
+    covered_.insert(file);
   }
 
-  void wrote(int64_t bytes, int64_t files) override {
+  void give_back(const DiskTaken& taken, int64_t bytes, int64_t files) override {
     const std::lock_guard lock(mutex_);
+    held_ -= std::min(held_, taken.bytes);
+    if (taken.file) covered_.erase(*taken.file);
     since_ += bytes;
     use_.used_bytes = plus(use_.used_bytes, bytes);
     use_.used_files = plus(use_.used_files, files);
@@ -314,38 +325,44 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
     return static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(to) + change));
   }
 
-  // What is staged is in the walk, and held: it counts once. Where anything was written meanwhile, it may be
-  // in the walk or not: it is added, so that what is said is rather more, and counted anew.
+  // What is covered is held, and skipped. Where anything was written meanwhile, it may be in the walk or not:
+  // it is added, so that what is said is rather more, and counted anew.
   void walk_and_keep() {
     const auto begun = Clock::now();
-    uint64_t held = 0;
+    bool busy = false;
     {
       const std::lock_guard lock(mutex_);
       asked_ = stale_ = false;
       since_ = 0;
-      held = held_;
+      busy = held_ != 0;
     }
     uint64_t bytes = 0, files = 0;
     uint64_t names = 0;
-    std::set<std::pair<dev_t, ino_t>> linked;
+    std::set<FileId> linked;
     const uint64_t most = std::clamp(use_.limit_files + 1, kMostCounted, kMostOfAny);
     const bool whole = walk(directory_.get(), [&](int, const std::string&, const struct stat& info) {
-      const bool again = info.st_nlink > 1 && !S_ISDIR(info.st_mode) && linked.size() < kMostLinked &&
-                         !linked.emplace(info.st_dev, info.st_ino).second;
+      const FileId file{info.st_dev, info.st_ino};
+      const bool again = is_covered(file) || (info.st_nlink > 1 && !S_ISDIR(info.st_mode) &&
+                                              linked.size() < kMostLinked && !linked.insert(file).second);
       bytes += again ? 0 : static_cast<uint64_t>(info.st_blocks) * 512;
       files += again ? 0 : 1;
       return ++names < most;
     });
     const std::lock_guard lock(mutex_);
-    bytes = plus(bytes - std::min({bytes, held, held_}), std::max<int64_t>(0, since_));
+    bytes = plus(bytes, std::max<int64_t>(0, since_));
     // What was not seen is not gone.
     use_.used_bytes = whole ? bytes : std::max(bytes, use_.used_bytes);
     use_.used_files = whole ? files : std::max(files, use_.used_files);
     use_.exact = whole && linked.size() < kMostLinked;
     counted_ = true;
-    if (held != 0 || held_ != 0 || since_ != 0) stale_ = true;
+    if (busy || held_ != 0 || since_ != 0) stale_ = true;
     begun_ = begun;
     ended_ = Clock::now();
+  }
+
+  bool is_covered(const FileId& file) {
+    const std::lock_guard lock(mutex_);
+    return covered_.contains(file);
   }
 
   void ask() {
@@ -359,6 +376,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
   std::mutex mutex_;
   DiskUse use_;
   uint64_t held_ = 0;
+  std::set<FileId> covered_;
   int64_t since_ = 0;  // written since the count began
   bool counted_, stale_, asked_ = false;
   Clock::time_point begun_, ended_;  // of the last count: no sandbox has the counter to itself

@@ -7,13 +7,18 @@
 // does not fit. A file of several names counts once. Any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <compare>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "lib/fd.h"
 
@@ -29,6 +34,18 @@ struct DiskUse {
   bool exact = true;                         // false: used is not counted to its end, or anew
 };
 
+struct FileId {
+  dev_t device = 0;
+  ino_t inode = 0;
+  auto operator<=>(const FileId&) const = default;
+};
+
+// What one write has taken of a quota, and the file that it fills out of sight.
+struct DiskTaken {
+  uint64_t bytes = 0;
+  std::optional<FileId> file;
+};
+
 class DiskQuota {
  public:
   virtual ~DiskQuota() = default;
@@ -37,36 +54,44 @@ class DiskQuota {
   virtual Result<DiskUse> known() { return use(); }
   // Room for so many bytes more of what the gateway writes, or one file more: EDQUOT where the limit has none
   // and the kernel does not see to it. Before it refuses, it counts again, unless it just did and
-  // nothing was said to have changed; where there are many files it waits some seconds for that. What is taken
-  // is to be given back, also where it was written.
+  // nothing was said to have changed; where there are many files it waits some seconds for that. What is
+  // taken is to be given back, also where it was written.
   virtual Result<void> take(uint64_t) { return {}; }
-  virtual void give_back(uint64_t) {}
-  // The gateway wrote, and what is there is that much larger and so many files more than before.
-  virtual void wrote(int64_t /*bytes*/, int64_t /*files*/) {}
+  // What is taken stands for this file, which is not counted besides.
+  virtual void cover(const FileId&) {}
+  // In one step, the gateway wrote, and what is there is that much larger and so many files more than before.
+  virtual void give_back(const DiskTaken&, int64_t /*bytes*/, int64_t /*files*/) {}
   // A program ran, or something was removed.
   virtual void changed() {}
+  void wrote(int64_t bytes, int64_t files) { give_back({}, bytes, files); }
 };
 
-// What one write has taken of a quota; null: there is none. One thread.
+// What one write has taken of a quota; null: there is none. Outlives the file that it covers. One thread.
 class DiskHold {
  public:
   explicit DiskHold(DiskQuota* quota) : quota_(quota) {}
   ~DiskHold() {
-    if (quota_ != nullptr) quota_->give_back(held_);
+    if (quota_ != nullptr) quota_->give_back(taken_, 0, 0);
   }
   DiskHold(const DiskHold&) = delete;
   DiskHold& operator=(const DiskHold&) = delete;
   // So much in all.
   Result<void> grow_to(uint64_t bytes) {
-    if (quota_ == nullptr || bytes <= held_) return {};
-    if (auto taken = quota_->take(bytes - held_); !taken) return taken;
-    held_ = bytes;
+    if (quota_ == nullptr || bytes <= taken_.bytes) return {};
+    if (auto taken = quota_->take(bytes - taken_.bytes); !taken) return taken;
+    taken_.bytes = bytes;
     return {};
+  }
+  // `file` is empty, and no other was covered.
+  Result<void> cover(int file);
+  // It is done: what was taken is there, as so much more than before.
+  void wrote(int64_t bytes, int64_t files) {
+    if (quota_ != nullptr) quota_->give_back(std::exchange(taken_, {}), bytes, files);
   }
 
  private:
   DiskQuota* quota_;
-  uint64_t held_ = 0;
+  DiskTaken taken_;
 };
 
 // ---- project quotas: quotactl_fd(2), Linux 5.14 ---------------------------------------------

@@ -101,7 +101,7 @@ class WorkspaceImpl final : public Workspace {
   Result<void> receive(StagedFile& staged, const Target& target, int in, int cancel_fd, int complete_fd,
                        uint64_t& bytes, DiskHold& hold) const;
   Result<void> commit(StagedFile& body, uint64_t bytes, const Target& target,
-                      const isogate_file_request& request, int cancel_fd);
+                      const isogate_file_request& request, int cancel_fd, DiskHold& hold);
   Result<void> append(StagedFile& body, uint64_t bytes, const Parent& parent, const Target& target,
                       const isogate_file_request& request, uint32_t mode, int cancel_fd);
   Result<void> place(StagedFile& staged, const Parent& parent, const Target& target,
@@ -606,7 +606,7 @@ Result<void> WorkspaceImpl::mkdir(const isogate_file_request& request) {
   if (!held && ::faccessat(parent->fd.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0)
     return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   if (::mkdirat(parent->fd.get(), name.c_str(), mode) == 0) {
-    if (state_->quota != nullptr) state_->quota->wrote(0, 1);
+    hold.wrote(0, 1);
     const Fd made(resolve_child(parent->fd.get(), name, O_PATH | O_DIRECTORY));  // the umask is not ours
     if (made) chmod_by_fd(made.get(), mode);
     return {};
@@ -855,7 +855,7 @@ Result<std::unique_lock<std::timed_mutex>> WorkspaceImpl::commit_alone(int cance
 }
 
 Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Target& target,
-                                   const isogate_file_request& request, int cancel_fd) {
+                                   const isogate_file_request& request, int cancel_fd, DiskHold& hold) {
   const FsIdentity as_tenant(identity_);
   if (as_tenant.error()) return *as_tenant.error();
   const auto one = commit_alone(cancel_fd);
@@ -878,7 +878,7 @@ Result<void> WorkspaceImpl::commit(StagedFile& body, uint64_t bytes, const Targe
   } else if (done && state_->quota != nullptr) {
     const bool linked = present->has_value() && (*present)->st_nlink > 1;  // its other names keep it
     const int64_t replaced = present->has_value() && !appends && !linked ? (*present)->st_blocks * 512 : 0;
-    state_->quota->wrote(static_cast<int64_t>(bytes) - replaced, present->has_value() && !linked ? 0 : 1);
+    hold.wrote(static_cast<int64_t>(bytes) - replaced, present->has_value() && !linked ? 0 : 1);
     if (!parent->made_in.empty()) state_->quota->changed();
   }
   return done;
@@ -918,8 +918,9 @@ Result<uint64_t> WorkspaceImpl::write(const isogate_file_request& request, int c
   if (!held && !is_there(where.parent.get(), where.name))  // to empty a file is no question of room
     return told_of_quota(prefixed(target->attempt, held.error()), *target, before);
   uint64_t bytes = 0;
-  auto done = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes, hold);
-  if (done) done = commit(*staged, bytes, *target, request, cancel_fd);
+  auto done = hold.cover(staged->fd());
+  if (done) done = receive(*staged, *target, request.fd, cancel_fd, request.complete_fd, bytes, hold);
+  if (done) done = commit(*staged, bytes, *target, request, cancel_fd, hold);
   if (!done) return told_of_quota(done.error(), *target, before);
   return bytes;
 }

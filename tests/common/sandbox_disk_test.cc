@@ -408,6 +408,34 @@ TEST(DiskCounterTest, AWriteIsRefusedByWhatIsThereAndWhatIsUnderWay) {
   EXPECT_TRUE(one.grow_to(kMebibyte + kMebibyte / 2)) << "what the other one held is free again";
 }
 
+// The file of a write is counted once, however much of it is there when all is counted again.
+TEST(DiskCounterTest, WhatIsUnderWayIsNeitherForgottenNorCountedTwice) {
+  const TemporaryDirectory place("/var/tmp");
+  { std::ofstream(place.path() + "/there") << std::string(5 * kMebibyte, 'x'); }
+  const Fd empty(::open((place.path() + "/empty").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const Fd full(::open((place.path() + "/full").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  DiskCounter counter;
+  const auto quota = counter.quota(Fd(::open(place.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+                                   8 * kMebibyte, false);
+  ASSERT_TRUE(quota->known());
+  DiskHold one(quota.get()), two(quota.get()), three(quota.get());
+  ASSERT_TRUE(one.cover(empty.get()));
+  ASSERT_TRUE(two.cover(full.get()));
+  EXPECT_TRUE(one.grow_to(kMebibyte));
+  EXPECT_TRUE(two.grow_to(kMebibyte));
+  ASSERT_EQ(::ftruncate(full.get(), kMebibyte), 0);
+  ASSERT_EQ(::posix_fallocate(full.get(), 0, kMebibyte), 0);
+  for (int counts = 0; counts < 2; ++counts) {
+    quota->changed();
+    EXPECT_EQ(three.grow_to(kMebibyte + 1).error().os_errno, EDQUOT);
+  }
+  EXPECT_TRUE(three.grow_to(kMebibyte - kMebibyte / 4));
+  two.wrote(kMebibyte, 1);
+  quota->changed();
+  EXPECT_EQ(DiskHold(quota.get()).grow_to(kMebibyte).error().os_errno, EDQUOT);
+  EXPECT_TRUE(three.grow_to(kMebibyte - kMebibyte / 8));
+}
+
 TEST(DiskCounterTest, AFileTooManyIsRefused) {
   const TemporaryDirectory place("/var/tmp");
   DiskCounter counter;
