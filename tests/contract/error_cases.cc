@@ -139,7 +139,7 @@ void an_unknown_path_is_404_and_an_unknown_method_405(World& w) {
   for (const auto& [method, path, allow] :
        std::vector<std::tuple<std::string, std::string, std::string>>{{"GET", "/exec", "POST"},
                                                                       {"PUT", "/workspace/read", "POST"},
-                                                                      {"POST", "/sandboxes", "GET"},
+                                                                      {"PUT", "/sandboxes", "GET, POST"},
                                                                       {"GET", "/sandboxes/a", "DELETE"},
                                                                       {"POST", "/healthz", "GET"},
                                                                       {"BREW", "/exec", "POST"}}) {
