@@ -170,12 +170,12 @@ TEST_F(Copy, WhatIsLeftOutIsNamedAndEndsWith1) {
 }
 
 TEST_F(Copy, ALongOneShowsItsProgressOnATerminal) {
-  std::string command = "(printf a; sleep 1.5; printf b) | ";
+  std::string command = "(printf a; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.5; printf b; done) | ";
   for (const auto& [name, value] : gateway_->client_env()) command += name + "='" + value + "' ";
   Terminal terminal({"sh", "-c", command + isogate_binary() + " cp - c:slow; echo ended-$?"});
   EXPECT_TRUE(terminal.shows("MiB/s")) << terminal.screen();
   EXPECT_TRUE(terminal.shows("ended-0")) << terminal.screen();
-  EXPECT_EQ(sh("cat slow").out, "ab");
+  EXPECT_EQ(sh("cat slow").out, "a" + std::string(10, 'b'));
 }
 
 TEST_F(Copy, RefusalsSayWhatToDo) {

@@ -75,10 +75,16 @@ void who_ignores_signals_dies_at_the_timeout(World& w) {
 }
 
 void who_stopped_itself_dies_at_the_timeout(World& w) {
-  const std::string mark = new_mark();
-  const Json result =
-      w.me.run("setsid sleep " + mark + " & sleep 0.1; kill -STOP $! $$", {{"timeout_sec", 0.6}});
-  EXPECT_EQ(result.at("outcome"), "timed_out");
+  std::string mark;
+  const auto stop = [&] {
+    mark = new_mark();
+    return w.me.exec("setsid sleep " + mark + " & sleep 0.1; kill -STOP $! $$", {{"timeout_sec", 0.6}});
+  };
+  Answer answer = stop();
+  // What is late is ended from outside, and a busy engine may be late for that, too.
+  if (answer.status == 502) answer = stop();
+  ASSERT_TRUE(succeeded(answer));
+  EXPECT_EQ(answer.body.at("outcome"), "timed_out");
   EXPECT_TRUE(nothing_left(w, mark));
 }
 

@@ -552,7 +552,7 @@ void deleting_an_exec_kills_all_that_it_started(World& w) {
 
 void a_long_lived_exec_has_a_timeout(World& w) {
   const std::string mark = new_mark();
-  const LongLived exec(w.me, {{"command", "echo part; sleep " + mark}, {"timeout_sec", 1}});
+  const LongLived exec(w.me, {{"command", "echo part; sleep " + mark}, {"timeout_sec", 4}});
   const Json end = exec.ended();
   EXPECT_EQ(end.at("outcome"), "timed_out");
   EXPECT_EQ(end.at("exit_code"), 124);
@@ -868,7 +868,7 @@ void a_long_lived_exec_keeps_its_sandbox_from_being_idle(World& w) {
   const LongLived exec(busy, {{"command", "echo up; cat; exit 3"}, {"stdin_open", true}});
   ASSERT_TRUE(exec.says("up\n"));
   EXPECT_EQ(row_of(busy).value("running_execs", 0), 1);
-  EXPECT_TRUE(eventually(15, [&] { return own->log().find("sandbox_stopped_idle") != std::string::npos; }));
+  EXPECT_TRUE(eventually(60, [&] { return own->log().find("sandbox_stopped_idle") != std::string::npos; }));
   sleep_sec(2);
   EXPECT_EQ(own->log().find("\"agent_id\":\"busy\",\"limit_sec\""), std::string::npos);
   EXPECT_EQ(exec.state().at("state"), "running");
@@ -878,9 +878,9 @@ void a_long_lived_exec_keeps_its_sandbox_from_being_idle(World& w) {
 }
 
 void a_result_is_kept_longer_than_the_output(World& w) {
-  const auto own = w.another("exec: {keep_ended_sec: 1, max_background_sec: 2}");
+  const auto own = w.another("exec: {keep_ended_sec: 1, max_background_sec: 5}");
   const Caller me(*own, w.me.agent());
-  EXPECT_TRUE(refused(me.exec("true", {{"background", true}, {"timeout_sec", 3}}), 400, "invalid_request"));
+  EXPECT_TRUE(refused(me.exec("true", {{"background", true}, {"timeout_sec", 6}}), 400, "invalid_request"));
   const LongLived exec(me, {{"command", "echo out; sleep 300"}});
   EXPECT_EQ(exec.ended().at("outcome"), "timed_out") << "the most is what one gets that names none";
   EXPECT_TRUE(eventually(30, [&] { return exec.output().status == 404; })) << exec.output().text;
@@ -893,12 +893,19 @@ void a_result_is_kept_longer_than_the_output(World& w) {
   EXPECT_EQ(me.get("/execs").body.at("execs"), Json::array());
 }
 
+// It is written a moment after its start.
+bool is_journaled(const Gateway& gateway, const std::string& exec_id) {
+  for (const char* file : {"/front/state.db-wal", "/front/state.db"})
+    if (read_whole(gateway.state_dir() + file).find(exec_id) != std::string::npos) return true;
+  return false;
+}
+
 void an_exec_of_a_gateway_that_died_is_unknown(World& w) {
   const auto first = w.another();
   const Caller before(*first, w.me.agent());
   const LongLived exec(before, {{"command", "echo up; sleep 300"}});
   ASSERT_TRUE(exec.says("up\n"));
-  sleep_sec(0.5);                                   // the journal is written a moment later
+  ASSERT_TRUE(eventually(30, [&] { return is_journaled(*first, exec.id); }));
   ASSERT_EQ(::kill(front_of(*first), SIGKILL), 0);  // before it can say how its exec ended
   first->signal(SIGKILL);
   ASSERT_EQ(first->wait(45), 128 + SIGKILL);

@@ -264,7 +264,7 @@ void a_watched_sandbox_is_idle_all_the_same(World& w) {
   Watched watch(me, "recursive=true");
   ASSERT_TRUE(watch.ready()) << watch.head.body;
   EXPECT_EQ(watch.reason(), "sandbox_ended");
-  EXPECT_TRUE(eventually(10, [&] { return own->log().find("sandbox_stopped_idle") != std::string::npos; }));
+  EXPECT_TRUE(eventually(60, [&] { return own->log().find("sandbox_stopped_idle") != std::string::npos; }));
   Watched again(me);
   EXPECT_TRUE(again.ready()) << "a watch opens what was stopped";
 }
