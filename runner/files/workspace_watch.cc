@@ -236,7 +236,7 @@ Result<void> Watcher::run() {
     const bool works = again_ || now >= read_at_;
     if (now >= read_at_)
       if (auto taken = take_events(); !taken) return taken;
-    expire_halves(now);
+    if (works) expire_halves(now);  // while it rests, the other half may be unread
     if (again_) {
       const auto begun = begin();
       if (!begun && begun.error().os_errno != ENOENT) return begun.error();
@@ -263,7 +263,7 @@ Result<void> Watcher::wait() {
   const bool reads = now >= read_at_;
   auto until = look_at_;
   if (!reads) until = std::min(until, read_at_);
-  for (const Half& half : halves_) until = std::min(until, half.due);
+  for (const Half& half : halves_) until = std::min(until, std::max(half.due, read_at_));
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
   std::array<pollfd, 3> fds{{{cancel_fd_, POLLIN, 0},
                              {out_, static_cast<int16_t>(unsent_.empty() ? 0 : POLLOUT), 0},
