@@ -31,6 +31,7 @@ const std::vector<std::pair<uint64_t, std::string_view>>& capability_table() {
         {ISOGATE_CAP_IMAGE, "image"},
         {ISOGATE_CAP_WATCH, "watch"},
         {ISOGATE_CAP_PORTS, "ports"},
+        {ISOGATE_CAP_KEPT_EXECS, "kept_execs"},
     };
     auto name = limits.begin();
     for (const LimitKind& kind : kLimitKinds)

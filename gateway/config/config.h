@@ -110,6 +110,7 @@ struct ExecConfig {
   double max_timeout_sec = 86400;
   double max_background_sec = 86400;
   double keep_ended_sec = 600;
+  uint32_t survive_sec = 300;
   uint64_t max_output_bytes = 131072;
   uint64_t max_max_output_bytes = 16u << 20;
   std::vector<std::pair<std::string, std::string>> env;  // added to every exec

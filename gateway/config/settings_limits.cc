@@ -169,6 +169,13 @@ const Setting kLimitRows[] = {
      .details = "At most 256 of a tenant are. How it ended is in the journal afterwards.",
      .least = 0,
      .most = kYear},
+    {.path = "exec.survive_sec",
+     .field = FIELD(Config, exec.survive_sec),
+     .brief = "Seconds that a long-lived exec goes on without the gateway, on a backend that can keep it.",
+     .details = "A gateway that is back within them finds it again; then it is killed. 0: it ends with the "
+                "gateway. After an orderly stop that is so only with `on_shutdown: keep`.",
+     .least = 0,
+     .most = 3600},
     {.path = "exec.max_output_bytes",
      .field = FIELD(Config, exec.max_output_bytes),
      .brief = "Bytes of stdout, and of stderr, in an answer whose request names none.",

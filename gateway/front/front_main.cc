@@ -42,7 +42,8 @@ Result<void> give_up_privileges(bool root) {
   return install_front_filter({kControl, violation_record});
 }
 
-Result<std::unique_ptr<State>> open_state(const std::string& state_dir) {
+// `kept`: the execs that may go on.
+Result<std::unique_ptr<State>> open_state(const std::string& state_dir, std::vector<ExecRow>& kept) {
   State::Options options;
   options.on_health = [](const std::optional<Error>& error) {
     if (error) {
@@ -56,6 +57,10 @@ Result<std::unique_ptr<State>> open_state(const std::string& state_dir) {
   const auto open = (*state)->close_open_execs("gateway_crash", wall_clock_ms());
   if (!open) return open.error();
   for (const ExecRow& exec : *open) {
+    if (exec.kept) {
+      kept.push_back(exec);
+      continue;
+    }
     log::warn("exec_outcome_unknown",
               {{"exec_id", exec.exec_id}, {"sandbox_id", exec.sandbox_id}, {"reason", "gateway_crash"}});
   }
@@ -99,8 +104,10 @@ ServerLimits limits_of(const Config& config) {
 // The front's life: from the supervisor's `start` to `drained`.
 class Front {
  public:
-  Front(StartOrder order, std::unique_ptr<State> state, Authenticator authenticator, bool root)
+  Front(StartOrder order, std::unique_ptr<State> state, std::vector<ExecRow> kept,
+        Authenticator authenticator, bool root)
       : order_(std::move(order)),
+        kept_(std::move(kept)),
         app_(io_.get_executor(), order_.config, std::move(state), std::move(authenticator), root),
         control_(io_.get_executor(), kControl, hooks()) {
     app_.long_execs = std::make_shared<LongExecs>(io_.get_executor());
@@ -121,6 +128,7 @@ class Front {
     app_.backends.on_stuck(
         [this](const std::string& name, uint64_t generation) { control_.send_stuck(name, generation); });
     set_limits();
+    rejoin_kept();
     for (const std::string& listener : order_.listeners) {
       if (listener.starts_with("unix:")) continue;
       const BoundAddress bound = bound_address(listener);
@@ -141,6 +149,27 @@ class Front {
   }
 
  private:
+  void rejoin_kept() {
+    for (const ExecRow& row : kept_) {
+      const Sandbox* sandbox = app_.sandboxes.known(row.sandbox_id);
+      try {
+        if (sandbox == nullptr)
+          throw ApiError{.code = Code::kSandboxNotFound, .message = "its sandbox is gone"};
+        const auto exec = rejoined_exec(app_, row, sandbox->row);
+        asio::co_spawn(io_, exec->run(), asio::detached);
+        const auto keep = std::chrono::duration<double>(app_.config.exec.keep_ended_sec);
+        app_.long_execs->add(exec, std::chrono::duration_cast<std::chrono::nanoseconds>(keep));
+        log::info("exec_looked_for", {{"exec_id", row.exec_id}, {"sandbox_id", row.sandbox_id}});
+      } catch (const ApiError& error) {
+        ExecAnswer answer;
+        answer.exec_id = row.exec_id;
+        answer.backend = row.backend;
+        give_up_exec(app_, answer, error.message);
+      }
+    }
+    kept_.clear();
+  }
+
   ControlHooks hooks() {
     return {.host_up = [this](const std::string& name, HostIdentity identity,
                               Fd socket) { app_.backends.host_up(name, identity, std::move(socket)); },
@@ -303,7 +332,7 @@ class Front {
     if (server_) server_->drain();
     app_.sandboxes.end_watches(WatchEnd::kDraining);
     app_.sandboxes.cut_ports("the gateway is shutting down");
-    app_.long_execs->ask_all_to_end();
+    app_.long_execs->ask_all_to_end(app_.config.keep_on_shutdown);
     auto until = std::chrono::steady_clock::now() + deadline;
     // A sandbox that is not re-attached is not removed either.
     const auto waited_for = [this] {
@@ -331,6 +360,7 @@ class Front {
 
   asio::io_context io_{1};
   StartOrder order_;
+  std::vector<ExecRow> kept_;  // of the gateway before this one, until they are rejoined
   App app_;
   Control control_;
   std::optional<Server> server_;
@@ -354,12 +384,13 @@ int front_main() {
   if (auto started = log::start("front", order->config.log.level, order->config.log.file); !started)
     return fatal(started.error().message);
   if (auto dropped = give_up_privileges(root); !dropped) return fatal(dropped.error().message);
-  auto state = open_state(order->state_dir);
+  std::vector<ExecRow> kept;
+  auto state = open_state(order->state_dir, kept);
   if (!state) return fatal(state.error().message);
   auto authenticator =
       Authenticator::make(authenticator_options(order->config, order->local_key_sha256, order->peer_uids));
   if (!authenticator) return fatal(authenticator.error().message);
-  Front front(std::move(*order), std::move(*state), std::move(*authenticator), root);
+  Front front(std::move(*order), std::move(*state), std::move(kept), std::move(*authenticator), root);
   const int code = front.run();
   log::flush();
   std::_Exit(code);  // what still waits in coroutines is not unwound: it would look for what is gone already

@@ -7,6 +7,7 @@
 #include "gateway/host/requests.h"
 #include "gateway/host/text.h"
 #include "isogate/disk.h"
+#include "isogate/kept_exec.h"
 #include "isogate/orphans.h"
 
 namespace isogate {
@@ -240,9 +241,30 @@ Result<Value> Calls::exec(const ipc::ExecCall& call, isogate_sandbox* sandbox) {
   isogate_exec_request request = request_of(call, arguments);
   isogate_exec_result result{};
   result.struct_size = sizeof result;
-  isogate_status status = instance_.api().exec(sandbox, &abi.call, &request, &result, &abi.error);
-  if (auto ended = taken(status, abi); !ended) return ended.error();
+  const auto status = run(call, sandbox, abi, request, result);
+  if (!status) return status.error();
+  if (auto ended = taken(*status, abi); !ended) return ended.error();
   return take_result(result);
+}
+
+Result<isogate_status> Calls::run(const ipc::ExecCall& call, isogate_sandbox* sandbox, AbiCall& abi,
+                                  const isogate_exec_request& request, isogate_exec_result& result) {
+  if (call.keep == ipc::Keep::kNot)
+    return instance_.api().exec(sandbox, &abi.call, &request, &result, &abi.error);
+  const auto get = instance_.api().get_extension;
+  const auto* kept = static_cast<const isogate_kept_execs*>(
+      get == nullptr ? nullptr : get(instance_.get(), ISOGATE_EXEC_EXTENSION));
+  if (kept == nullptr) return left_out(instance_.description(), "keep execs");
+  if (kept->struct_size < sizeof *kept || kept->start == nullptr || kept->rejoin == nullptr)
+    return plugin_defect("its isogate_kept_execs lacks a function");
+  isogate_kept_exec how{};
+  how.struct_size = sizeof how;
+  how.grace_sec = call.grace_sec;
+  how.detach_fd = call.detach.get();
+  how.input_end_fd = call.input_end.get();
+  how.state_fd = call.state.get();
+  const auto verb = call.keep == ipc::Keep::kStart ? kept->start : kept->rejoin;
+  return verb(sandbox, &abi.call, &request, &how, &result, &abi.error);
 }
 
 Result<Value> Calls::connect(const ipc::ConnectCall& call, isogate_sandbox* sandbox) {

@@ -34,6 +34,8 @@ class Calls {
   template <typename Verb>
   Result<Value> in_sandbox(const std::string& sandbox_id, Verb verb);
   Result<Value> exec(const ipc::ExecCall& call, isogate_sandbox* sandbox);
+  Result<isogate_status> run(const ipc::ExecCall& call, isogate_sandbox* sandbox, AbiCall& abi,
+                             const isogate_exec_request& request, isogate_exec_result& result);
   Result<Value> evidence(const ipc::EvidenceCall& call, isogate_sandbox* sandbox);
   Result<Value> connect(const ipc::ConnectCall& call, isogate_sandbox* sandbox);
   Result<Value> file(const ipc::FileCall& call, isogate_sandbox* sandbox);

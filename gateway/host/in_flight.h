@@ -7,7 +7,7 @@ namespace isogate {
 
 class InFlight {
  public:
-  // Registered for as long as it lives; `cancel_fd` stays open that long.
+  // Registered for as long as it lives; `cancel_fd`, or what else ends the call, stays open that long.
   class Call {
    public:
     Call(InFlight& owner, int cancel_fd);

@@ -135,6 +135,19 @@ Result<void> header_fits(const ipc::CallHeader& header) {
   return kind_of_event(header.cancel.get(), false, "cancel");
 }
 
+Result<void> keep_fits(const ipc::ExecCall& call) {
+  if (call.keep == ipc::Keep::kNot)
+    return call.detach || call.input_end || call.state
+               ? invalid("a record has descriptors of an exec that is kept, and keeps none")
+               : Result<void>();
+  const bool starts = call.keep == ipc::Keep::kStart;
+  if (starts && call.grace_sec == 0) return invalid("a record keeps an exec for no time");
+  if (starts && call.state) return invalid("a record has a `state` that its exec does not use");
+  return all([&] { return kind_of_event(call.detach.get(), true, "detach"); },
+             [&] { return kind_of_event(call.input_end.get(), true, "input_end"); },
+             [&] { return kind_of_stream(call.state.get(), Direction::kWrite, !starts, "state"); });
+}
+
 Result<void> argv_fits(const std::vector<std::string>& argv) {
   if (argv.empty() || argv[0].empty()) return invalid("`argv` is empty");
   if (std::any_of(argv.begin(), argv.end(), has_nul)) return invalid("an argument has a NUL byte in it");
@@ -205,8 +218,9 @@ Result<void> check(const ipc::ExecCall& call, const BackendConfig& settings) {
                return flags_known(call.flags,
                                   ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR);
              },
-             [&] { return text_fits(call.cwd, "cwd"); }, [&] { return argv_fits(call.argv); },
-             [&] { return env_fits(call.env); },
+             [&] { return text_fits(call.cwd, "cwd"); },
+             [&] { return call.keep == ipc::Keep::kRejoin ? Result<void>() : argv_fits(call.argv); },
+             [&] { return env_fits(call.env); }, [&] { return keep_fits(call); },
              [&] { return kind_of_stream(call.std_in.get(), Direction::kRead, false, "stdin"); },
              [&] { return kind_of_stream(call.std_out.get(), Direction::kWrite, false, "stdout"); },
              [&] { return kind_of_stream(call.std_err.get(), Direction::kWrite, false, "stderr"); },

@@ -15,6 +15,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// What is signalled when this host ends: a program that is kept goes on.
+int end_of(const ipc::Call& call, int cancel_fd) {
+  const auto* exec = std::get_if<ipc::ExecCall>(&call);
+  return exec != nullptr && exec->keep != ipc::Keep::kNot && exec->detach ? exec->detach.get() : cancel_fd;
+}
+
 ipc::CallHeader& header_of(ipc::Call& call) {
   return std::visit([](auto& message) -> ipc::CallHeader& { return message.call; }, call);
 }
@@ -80,7 +86,7 @@ ipc::Reply Server::answer(ipc::Call call) {
     if (!own) return refusal(header.id, std::move(own.error()));
     header.cancel = std::move(*own);
   }
-  InFlight::Call registered(in_flight_, header.cancel.get());
+  InFlight::Call registered(in_flight_, end_of(call, header.cancel.get()));
   if (!registered.admitted())
     return refusal(header.id, {ISOGATE_UNAVAILABLE, 0, "this backend host is ending"});
   return calls_.run(call);

@@ -231,6 +231,12 @@ void fields(Wire& wire, M& exec) {
   strings(wire, exec.argv);
   pairs(wire, exec.env);
   fields_of_limits(wire, exec.limits);
+  auto keep = static_cast<uint32_t>(exec.keep);
+  numbers(wire, keep, exec.grace_sec);
+  if (keep > static_cast<uint32_t>(Keep::kRejoin)) {
+    if constexpr (std::is_same_v<Wire, Reader>) wire.refuse("an unknown way to keep it");
+  }
+  if constexpr (std::is_same_v<Wire, Reader>) exec.keep = static_cast<Keep>(keep);
 }
 
 template <typename Wire, Is<FileCall> M>
@@ -331,7 +337,9 @@ Slots slots(OpenCall& m) { return {&m.call.cancel}; }
 Slots slots(CloseCall& m) { return {&m.call.cancel}; }
 Slots slots(EnumerateCall& m) { return {&m.call.cancel, &m.out}; }
 Slots slots(OrphansCall& m) { return {&m.call.cancel, &m.out}; }
-Slots slots(ExecCall& m) { return {&m.call.cancel, &m.std_in, &m.std_out, &m.std_err, &m.control}; }
+Slots slots(ExecCall& m) {
+  return {&m.call.cancel, &m.std_in, &m.std_out, &m.std_err, &m.control, &m.detach, &m.input_end, &m.state};
+}
 Slots slots(FileCall& m) { return {&m.call.cancel, &m.body, &m.complete}; }
 Slots slots(EvidenceCall& m) { return {&m.call.cancel}; }
 Slots slots(ConnectCall& m) { return {&m.call.cancel, &m.stream, &m.ready}; }

@@ -14,7 +14,7 @@
 namespace isogate::ipc {
 
 inline constexpr size_t kMaxRecordBytes = 8u << 20;  // of one encoded record
-inline constexpr size_t kMaxRecordFds = 5;
+inline constexpr size_t kMaxRecordFds = 8;
 inline constexpr size_t kMaxItems = 1u << 17;  // arguments, and variables, of one exec
 inline constexpr size_t kMaxNameBytes = 4096;  // ids, users, tenants, handles, addresses
 inline constexpr size_t kMaxPathBytes = 64u << 10;

@@ -70,6 +70,9 @@ struct OrphansCall {
   Fd out;                  // descriptor 2, of a listing: Found records, each encoded with encode_item()
 };
 
+// isogate/kept_exec.h
+enum class Keep : uint32_t { kNot, kStart, kRejoin };
+
 struct ExecCall {
   CallHeader call;
   std::string sandbox_id, exec_id, cwd, user;
@@ -78,7 +81,10 @@ struct ExecCall {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> env;
   Limits limits;
+  Keep keep = Keep::kNot;
+  uint32_t grace_sec = 0;                // kStart
   Fd std_in, std_out, std_err, control;  // descriptors 2 to 5
+  Fd detach, input_end, state;           // descriptors 6 to 8, with keep; state with kRejoin
 };
 
 enum class FileVerb : uint32_t { kRead, kWrite, kList, kStat, kMkdir, kMove, kRemove, kDiskUse, kWatch };

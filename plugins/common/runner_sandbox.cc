@@ -6,6 +6,18 @@ namespace isogate {
 
 void RunnerSandbox::run(sdk::RunnerLink& link, const sdk::Call& call, const isogate_exec_request& request,
                         isogate_exec_result& result) const {
+  with_surroundings(request, [&](const isogate_exec_request& whole) { link.exec(call, whole, result); });
+}
+
+void RunnerSandbox::run_kept(sdk::RunnerLink& link, const sdk::Call& call,
+                             const isogate_exec_request& request, const isogate_kept_exec& kept,
+                             isogate_exec_result& result) const {
+  with_surroundings(request,
+                    [&](const isogate_exec_request& whole) { link.start_kept(call, whole, kept, result); });
+}
+
+void RunnerSandbox::with_surroundings(const isogate_exec_request& request,
+                                      const std::function<void(const isogate_exec_request&)>& work) const {
   std::vector<isogate_pair> env(request.env, request.env + request.envc);
   for (const auto& [key, value] : surroundings_) {
     const auto is_it = [&key = key](const isogate_pair& each) { return sdk::view(each.key) == key; };
@@ -14,7 +26,7 @@ void RunnerSandbox::run(sdk::RunnerLink& link, const sdk::Call& call, const isog
   isogate_exec_request whole = request;
   whole.env = env.data();
   whole.envc = env.size();
-  link.exec(call, whole, result);
+  work(whole);
 }
 
 // What nobody uses now is not woken for it.

@@ -20,6 +20,14 @@ class RunnerSandbox : public sdk::Sandbox {
             isogate_exec_result& result) override {
     with_runner(call, [&](sdk::RunnerLink& link) { run(link, call, request, result); });
   }
+  void start_kept(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+                  isogate_exec_result& result) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { run_kept(link, call, request, kept, result); });
+  }
+  void rejoin(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+              isogate_exec_result& result) override {
+    with_runner(call, [&](sdk::RunnerLink& link) { link.rejoin(call, request, kept, result); });
+  }
   void read(const sdk::Call& call, const isogate_file_request& request, isogate_entry& entry) override {
     with_runner(call, [&](sdk::RunnerLink& link) { link.read(call, request, entry); });
   }
@@ -62,11 +70,16 @@ class RunnerSandbox : public sdk::Sandbox {
   virtual void with_runner(const sdk::Call& call, const Verb& verb) = 0;
   // Its runner, if that can be reached without further ado; null: not now.
   virtual std::shared_ptr<sdk::RunnerLink> runner_at_hand() = 0;
-  // exec() with the surroundings.
+  // exec() and start_kept() with the surroundings.
   void run(sdk::RunnerLink& link, const sdk::Call& call, const isogate_exec_request& request,
            isogate_exec_result& result) const;
 
+  void run_kept(sdk::RunnerLink& link, const sdk::Call& call, const isogate_exec_request& request,
+                const isogate_kept_exec& kept, isogate_exec_result& result) const;
+
  private:
+  void with_surroundings(const isogate_exec_request& request,
+                         const std::function<void(const isogate_exec_request&)>& work) const;
   const Surroundings& surroundings_;
 };
 

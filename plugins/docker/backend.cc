@@ -538,8 +538,8 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_DAEMON;
   out.capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_PORTS |
-                     ISOGATE_CAP_IMAGE | ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_PERSISTENT |
-                     ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits;
+                     ISOGATE_CAP_KEPT_EXECS | ISOGATE_CAP_IMAGE | ISOGATE_CAP_SCOPE_SANDBOX |
+                     ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE | sdk::kSampledLimits;
   if (!config_.network || config_.internal) out.capabilities |= ISOGATE_CAP_EGRESS_DENY;
   if (as_root_) out.capabilities |= ISOGATE_CAP_UID_PER_SANDBOX;
   out.verdict = ISOGATE_PROBE_UNAVAILABLE;
@@ -547,6 +547,10 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   try {
     const std::string why = examine(call, detail);
     if (why.empty()) out.verdict = ISOGATE_PROBE_AVAILABLE;
+    const RunnerTransport how =
+        config_.transport != RunnerTransport::kAuto ? config_.transport : services().transport();
+    if (how == RunnerTransport::kStream || how == RunnerTransport::kExec)  // its runner ends with this host
+      out.capabilities &= ~ISOGATE_CAP_KEPT_EXECS;
     const std::lock_guard lock(mutex_);
     examined_ = {why.empty() ? detail : "", std::chrono::steady_clock::now()};
     if (!why.empty()) detail = why;

@@ -46,10 +46,10 @@ void Sandbox::with_runner(const sdk::Call& call, const Verb& verb) {
   }
 }
 
-void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
+void Sandbox::ending(const sdk::Call& call, isogate_exec_result& result, const std::function<void()>& run) {
   const auto begin = std::chrono::steady_clock::now();
   try {
-    RunnerSandbox::exec(call, request, result);
+    run();
   } catch (const LostContact& lost) {
     if (!lost.ended || !call.cancelled()) throw;
     result = isogate_exec_result{};

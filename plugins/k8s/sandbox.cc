@@ -26,9 +26,18 @@ void Sandbox::with_runner(const sdk::Call& call, const Verb& verb) {
 }
 
 void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
+  start(call, [&](sdk::RunnerLink& link) { run(link, call, request, result); });
+}
+
+void Sandbox::start_kept(const sdk::Call& call, const isogate_exec_request& request,
+                         const isogate_kept_exec& kept, isogate_exec_result& result) {
+  start(call, [&](sdk::RunnerLink& link) { run_kept(link, call, request, kept, result); });
+}
+
+void Sandbox::start(const sdk::Call& call, const Verb& verb) {
   with_runner(call, [&](sdk::RunnerLink& link) {
     try {
-      run(link, call, request, result);
+      verb(link);
     } catch (const sdk::Error& error) {
       if (error.status() == ISOGATE_RESOURCE_EXHAUSTED && link.alive() && pod_->is_alone())
         pod_->distrust("its runner lacks what it needs to start a program, and nothing runs in it", false);

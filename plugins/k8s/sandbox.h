@@ -19,6 +19,8 @@ class Sandbox : public RunnerSandbox {
 
   void close(const sdk::Call& call, uint32_t mode) override;
   void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
+  void start_kept(const sdk::Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+                  isogate_exec_result& result) override;
   void watch(const sdk::Call& call, const isogate_file_request& request) override;
   void connect(const sdk::Call& call, const isogate_connect_request& request) override;
   void evidence(const sdk::Call& call, const isogate_evidence_request& request,
@@ -27,6 +29,7 @@ class Sandbox : public RunnerSandbox {
   }
 
  private:
+  void start(const sdk::Call& call, const Verb& verb);
   void with_runner(const sdk::Call& call, const Verb& verb) override;
   void beside_programs(const sdk::Call& call, const Verb& verb);
   std::shared_ptr<sdk::RunnerLink> runner_at_hand() override { return pod_->at_hand(); }

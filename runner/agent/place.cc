@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 
+#include "runner/agent/kept_exec.h"
 #include "runner/agent/leftovers.h"
 #include "runner/cgroup/cgroup_detect.h"
 #include "runner/exec/reaper.h"
@@ -75,6 +76,9 @@ bool is_bound(int workspace, const Options& options) {
 }
 
 }  // namespace
+
+Place::Place() : kept_(std::make_unique<KeptExecs>()) {}
+Place::~Place() = default;
 
 Result<void> Place::open_disk(const Options& options) {
   if (options.disk_limit == 0) return {};

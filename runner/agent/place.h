@@ -14,14 +14,19 @@
 
 namespace isogate::agent {
 
+class KeptExecs;
+
 class Place {  // any thread, once open() has returned
  public:
+  Place();
+  ~Place();  // kills what outlived its session
   Result<void> open(const Options& options);
 
   [[nodiscard]] Runner& runner() const { return *runner_; }
   [[nodiscard]] Workspace& workspace() const { return *workspace_; }
   [[nodiscard]] const Surroundings& surroundings() const { return surroundings_; }
   Orphans& orphans() { return orphans_; }
+  KeptExecs& kept() { return *kept_; }
   // A call whose first descriptor has at least this number is refused.
   [[nodiscard]] int most_descriptors() const { return most_descriptors_; }
 
@@ -55,6 +60,7 @@ class Place {  // any thread, once open() has returned
   std::string scratch_;
   Fd root_, memory_events_;
   int most_descriptors_ = 0;
+  std::unique_ptr<KeptExecs> kept_;  // last: it runs on the rest
 };
 
 // The name that a passwd file has for a uid; "agent" where it has none. Pure.

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "lib/abi.h"
+#include "runner/agent/kept_call.h"
 
 namespace isogate::agent {
 namespace {
@@ -224,13 +225,14 @@ T head_of(const link::Frame& frame) {
 
 bool is_request(uint16_t type) {
   return type == ISOGATE_RUNNER_EXEC || type == ISOGATE_RUNNER_FILE || type == ISOGATE_RUNNER_EVIDENCE ||
-         type == ISOGATE_RUNNER_PROVE || type == ISOGATE_RUNNER_CONNECT;
+         type == ISOGATE_RUNNER_PROVE || type == ISOGATE_RUNNER_CONNECT || type == ISOGATE_RUNNER_REJOIN;
 }
 
 std::unique_ptr<Call> make_call(Place& place, Wire wire, const link::Frame& frame) {
   if (frame.head.type == ISOGATE_RUNNER_EXEC) return make_exec(place, wire, frame);
   if (frame.head.type == ISOGATE_RUNNER_FILE) return make_file(place, wire, frame);
   if (frame.head.type == ISOGATE_RUNNER_CONNECT) return make_connect(place, wire, frame);
+  if (frame.head.type == ISOGATE_RUNNER_REJOIN) return make_rejoin(place, wire, frame);
   if (frame.head.type == ISOGATE_RUNNER_PROVE) return make_prove(place, wire, frame);
   return make_measure(place, wire, frame);
 }

@@ -20,6 +20,7 @@ ClientCall::ClientCall(Connection& connection, const Call& call, const Plan& pla
   pending_.lists = plan_.entries != nullptr;
   pending_.feeds = plan_.feed_fd >= 0;
   pending_.connects = plan_.ready_fd >= 0;
+  pending_.rejoins = plan_.rejoins;
 }
 
 void ClientCall::not_sent() {
@@ -64,6 +65,7 @@ void ClientCall::wait() {
   set(kBody, goes_on ? plan_.body_fd : -1, 0);
   set(kOut, outlets_[0].wants(), POLLOUT);
   set(kErr, outlets_[1].wants(), POLLOUT);
+  set(kDetach, goes_on ? plan_.detach_fd : -1, POLLIN);
   connection_.wait(pending_, Awaits::kUpdate, watched_, std::min({patience_ends_, grace_ends_, plan_.until}));
   handle_watched();
   check_deadlines();
@@ -72,9 +74,19 @@ void ClientCall::wait() {
 void ClientCall::handle_watched() {
   if (watched_[kOut].revents != 0 || watched_[kErr].revents != 0) push();
   if (watched_[kCancel].revents != 0) return cancel();
+  if (watched_[kDetach].revents != 0 && plan_.detach_cancels) return cancel();
+  if (watched_[kDetach].revents != 0) detach();
   if (watched_[kControl].revents != 0) forward_control();
   if (watched_[kFeed].revents != 0) feed();
   if (watched_[kComplete].revents != 0 || watched_[kBody].revents != 0) check_body();
+}
+
+// What has come is delivered as far as it is taken at once: the rest is there for who rejoins.
+void ClientCall::detach() {
+  detached_ = true;
+  connection_.abandon(pending_);
+  connection_.leave(pending_);
+  throw Error(ISOGATE_LOST, "it was left alone, and goes on");
 }
 
 void ClientCall::check_deadlines() {
@@ -171,6 +183,7 @@ void ClientCall::feed() {
 void ClientCall::end_feed() {
   plan_.feed_fd = -1;
   if (plan_.has_body) return end_body(plan_.complete_fd < 0 || is_readable(plan_.complete_fd));
+  if (plan_.is_kept && !is_readable(plan_.input_end_fd)) return;
   post_channel(ISOGATE_RUNNER_END, ISOGATE_RUNNER_STDIN, 0);
 }
 
@@ -210,9 +223,22 @@ void ClientCall::take_received() {
     return take_entries();
   }
   push();
-  while (collect()) push();
+  while (collect()) {
+    pass_state_on();
+    push();
+  }
+  pass_state_on();
   pass_marks_on();
   give_credit();
+}
+
+void ClientCall::pass_state_on() {
+  if (!rejoined_ || plan_.state_fd < 0) return;
+  isogate_kept_state state{};
+  state.stdout_offset = pending_.state.stdout_offset;
+  state.stderr_offset = pending_.state.stderr_offset;
+  if ((pending_.state.flags & ISOGATE_RUNNER_REJOINED_STDIN) != 0) state.flags |= ISOGATE_KEPT_STDIN_OPEN;
+  [[maybe_unused]] const ssize_t size = ::write(std::exchange(plan_.state_fd, -1), &state, sizeof state);
 }
 
 // READY, and the end of the bytes that have been passed on.
@@ -229,6 +255,7 @@ bool ClientCall::collect() {
   answered_ = pending_.answered;
   has_credit_ = pending_.credit.left() > 0;
   ready_ = pending_.ready;
+  rejoined_ = pending_.rejoined;
   if (plan_.entries != nullptr) {
     listing_.clear();
     listing_.swap(pending_.in[0].arrived);

@@ -30,8 +30,14 @@ struct Plan {
   int complete_fd = -1;
   Clock::time_point until = kForEver;  // then it is abandoned
   // CONNECT
-  int ready_fd = -1;  // an eventfd, for READY
-  int ends_fd = -1;   // a socket, where out_fds[0] is one: END of stdout is its shutdown
+  int ready_fd = -1;            // an eventfd, for READY
+  int ends_fd = -1;             // a socket, where out_fds[0] is one: END of stdout is its shutdown
+  bool is_kept = false;         // an exec that goes on without this call
+  int detach_fd = -1;           // readable: it is left alone
+  bool detach_cancels = false;  // it cannot be, and is cancelled
+  bool rejoins = false;
+  int state_fd = -1;      // a pipe, for REJOINED
+  int input_end_fd = -1;  // readable: the end of the feed is that of the program's input
   // LIST
   const EntrySink* entries = nullptr;
   uint64_t most_entries = UINT64_MAX;
@@ -48,8 +54,10 @@ class ClientCall {
   // what went wrong, here or there.
   template <typename Fill>
   const isogate_runner_result& run(std::span<const int> fds, Fill fill) {
-    call_.check();
-    const bool sent = connection_.send(pending_, {.cancel_fd = call_.cancel_fd(), .until = plan_.until}, fds,
+    // REJOIN goes out in any case, so that CANCEL can follow it.
+    if (!plan_.rejoins) call_.check();
+    const int cancel_fd = plan_.rejoins ? -1 : call_.cancel_fd();
+    const bool sent = connection_.send(pending_, {.cancel_fd = cancel_fd, .until = plan_.until}, fds,
                                        [&](std::string& out) { fill(out, connection_.begin(pending_)); });
     if (!sent) not_sent();
     return await_result();
@@ -63,6 +71,8 @@ class ClientCall {
   // After run(): CANCEL was sent; output was dropped that was not taken after the cancellation.
   [[nodiscard]] bool was_cancelled() const { return cancelled_; }
   [[nodiscard]] bool was_cut() const { return cut_; }
+  // It was left alone.
+  [[nodiscard]] bool was_detached() const { return detached_; }
   // READY came.
   [[nodiscard]] bool was_ready() const { return ready_; }
   // Bytes of stdout that came, and of the feed that went.
@@ -70,7 +80,7 @@ class ClientCall {
   [[nodiscard]] uint64_t sent() const { return fed_; }
 
  private:
-  enum Watched : size_t { kCancel, kFeed, kControl, kComplete, kBody, kOut, kErr, kWatched };
+  enum Watched : size_t { kCancel, kFeed, kControl, kComplete, kBody, kOut, kErr, kDetach, kWatched };
 
   [[noreturn]] void not_sent();
   [[noreturn]] void lost(const std::string& why);
@@ -85,6 +95,8 @@ class ClientCall {
   bool collect();
   void take_entries();
   void pass_marks_on();
+  void pass_state_on();
+  [[noreturn]] void detach();
   void push();
   void give_credit();
   void deliver_last(Clock::time_point until);
@@ -106,7 +118,8 @@ class ClientCall {
   Pending pending_;
   std::array<pollfd, kWatched> watched_{};
 
-  bool ready_ = false, out_ended_ = false;
+  bool ready_ = false, out_ended_ = false, rejoined_ = false;
+  bool detached_ = false;
   bool answered_ = false, cancelled_ = false, cut_ = false, was_away_ = false;
   Clock::time_point patience_ends_ = kForEver, grace_ends_ = kForEver;
   bool body_ended_ = false;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <functional>
 
 #include "client_call.h"
 #include "requests.h"
@@ -49,6 +50,10 @@ class Link final : public RunnerLink {
   }
 
   void exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
+  void start_kept(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+                  isogate_exec_result& result) override;
+  void rejoin(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+              isogate_exec_result& result) override;
   void read(const Call& call, const isogate_file_request& request, isogate_entry& entry) override;
   uint64_t write(const Call& call, const isogate_file_request& request) override;
   void list(const Call& call, const isogate_file_request& request, const EntrySink& sink) override;
@@ -103,8 +108,13 @@ class Link final : public RunnerLink {
 
   const int64_t user_;  // of programs; -1: not known
   mutable Connection connection_;
-  isogate_runner_result run_exec(ClientCall& client_call, const isogate_exec_request& request,
-                                 std::span<const int> passed);
+  using Fill = std::function<void(std::string&, uint32_t)>;
+  isogate_runner_result run_exec(ClientCall& client_call, std::span<const int> passed, const Fill& fill);
+  void exec_until_detached(const Call& call, const isogate_exec_request& request,
+                           const isogate_kept_exec& kept, isogate_exec_result& result);
+  void check_exec(const isogate_exec_request& request) const;
+  void take_end(const ClientCall& client_call, const isogate_runner_result& answer,
+                isogate_exec_result& result);
 
   [[nodiscard]] LimitForm limit_form() const {
     return minor_ >= 4 ? LimitForm::kList : minor_ >= 3 ? LimitForm::kFixed : LimitForm::kNone;
@@ -116,15 +126,12 @@ class Link final : public RunnerLink {
   Peer peer_;
 };
 
-isogate_runner_result Link::run_exec(ClientCall& client_call, const isogate_exec_request& request,
-                                     std::span<const int> passed) {
-  const uint16_t flags = passed.empty() ? 0 : ISOGATE_RUNNER_WITH_DESCRIPTORS;
+isogate_runner_result Link::run_exec(ClientCall& client_call, std::span<const int> passed, const Fill& fill) {
   try {
-    return client_call.run(passed, [&](std::string& out, uint32_t stream) {
-      append(out, stream, flags, request, limit_form());
-    });
+    return client_call.run(passed, fill);
   } catch (const Error& error) {
-    const bool lost = error.status() == ISOGATE_LOST && !client_call.was_answered();
+    const bool lost =
+        error.status() == ISOGATE_LOST && !client_call.was_answered() && !client_call.was_detached();
     if (lost || (client_call.result().exec_flags & ISOGATE_RESULT_LEFT_BEHIND) != 0) spent_ = true;
     throw;
   }
@@ -144,10 +151,14 @@ bool Link::prove(std::chrono::milliseconds patience) {
   return true;
 }
 
-void Link::exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
+void Link::check_exec(const isogate_exec_request& request) const {
   check(request, peer_.has_pty, limit_form());
   if ((request.flags & ISOGATE_EXEC_MERGE_STDERR) != 0 && minor_ < 5)
     throw Error(ISOGATE_UNSUPPORTED, "the runner of this sandbox cannot merge stderr: it is an older one");
+}
+
+void Link::exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
+  check_exec(request);
   const std::array<int, 3> streams = streams_of(request);
   std::array<int, 3> passed{};
   size_t count = 0;
@@ -160,7 +171,75 @@ void Link::exec(const Call& call, const isogate_exec_request& request, isogate_e
     plan.out_fds = {streams[1], streams[2]};
   }
   ClientCall client_call(connection_, call, plan);
-  const isogate_runner_result answer = run_exec(client_call, request, {passed.data(), count});
+  const uint16_t flags = count == 0 ? 0 : ISOGATE_RUNNER_WITH_DESCRIPTORS;
+  const isogate_runner_result answer = run_exec(
+      client_call, {passed.data(), count},
+      [&](std::string& out, uint32_t stream) { append(out, stream, flags, request, limit_form(), nullptr); });
+  take_end(client_call, answer, result);
+}
+
+// An older runner ends it with its connection: it is left by being cancelled.
+void Link::exec_until_detached(const Call& call, const isogate_exec_request& request,
+                               const isogate_kept_exec& kept, isogate_exec_result& result) {
+  check_exec(request);
+  const std::array<int, 3> streams = streams_of(request);
+  ClientCall client_call(connection_, call,
+                         {.kind = Kind::kRuns,
+                          .feed_fd = streams[0],
+                          .out_fds = {streams[1], streams[2]},
+                          .control_fd = request.control_fd,
+                          .detach_fd = kept.detach_fd,
+                          .detach_cancels = true});
+  const isogate_runner_result answer = run_exec(client_call, {}, [&](std::string& out, uint32_t stream) {
+    append(out, stream, 0, request, limit_form(), nullptr);
+  });
+  take_end(client_call, answer, result);
+}
+
+// Its bytes go in frames, which the runner keeps: the program outlives every descriptor of this process.
+void Link::start_kept(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+                      isogate_exec_result& result) {
+  if (minor_ < 7) return exec_until_detached(call, request, kept, result);
+  check_exec(request);
+  check(request, kept, true);
+  const std::array<int, 3> streams = streams_of(request);
+  ClientCall client_call(connection_, call,
+                         {.kind = Kind::kRuns,
+                          .feed_fd = streams[0],
+                          .out_fds = {streams[1], streams[2]},
+                          .control_fd = request.control_fd,
+                          .is_kept = true,
+                          .detach_fd = kept.detach_fd,
+                          .input_end_fd = kept.input_end_fd});
+  const isogate_runner_result answer = run_exec(client_call, {}, [&](std::string& out, uint32_t stream) {
+    append(out, stream, 0, request, limit_form(), &kept);
+  });
+  take_end(client_call, answer, result);
+}
+
+void Link::rejoin(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+                  isogate_exec_result& result) {
+  if (minor_ < 7)
+    throw Error(ISOGATE_NOT_FOUND, "the runner of this sandbox keeps no execs: it is an older one");
+  check(request, kept, false);
+  const std::array<int, 3> streams = streams_of(request);
+  ClientCall client_call(connection_, call,
+                         {.kind = Kind::kRuns,
+                          .feed_fd = streams[0],
+                          .out_fds = {streams[1], streams[2]},
+                          .control_fd = request.control_fd,
+                          .is_kept = true,
+                          .detach_fd = kept.detach_fd,
+                          .rejoins = true,
+                          .state_fd = kept.state_fd,
+                          .input_end_fd = kept.input_end_fd});
+  const isogate_runner_result answer = run_exec(
+      client_call, {}, [&](std::string& out, uint32_t stream) { append_rejoin(out, stream, request); });
+  take_end(client_call, answer, result);
+}
+
+void Link::take_end(const ClientCall& client_call, const isogate_runner_result& answer,
+                    isogate_exec_result& result) {
   if (answer.exit_code < 0 || answer.exit_code > 255 || answer.term_signal < 0 || answer.term_signal > 64) {
     spent_ = true;
     connection_.fail("the runner reported an end that no program has");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "isogate/backend.hpp"
 
@@ -59,6 +60,15 @@ Fault Pending::accept(const Frame& frame) {
       if (!connects || ready) return "a connection that was not requested";
       ready = true;
       return nullptr;
+    case ISOGATE_RUNNER_REJOINED:
+      if (!rejoins || rejoined) return "a state that was not requested";
+      std::memcpy(&state, frame.payload.data(), sizeof state);
+      if ((state.flags & ~ISOGATE_RUNNER_REJOINED_STDIN) != 0 || state.reserved != 0)
+        return "a state with reserved bits";
+      if (state.stdout_offset > INT64_MAX / 2 || state.stderr_offset > INT64_MAX / 2)
+        return "an offset that no stream has";
+      rejoined = true;
+      return nullptr;
     case ISOGATE_RUNNER_ENTRIES:
       if (!lists) return "entries that were not requested";
       if (const Fault fault = check_entries(frame.payload)) return fault;
@@ -78,6 +88,7 @@ Fault Pending::accept_bytes(const Frame& frame) {
     return "bytes on an unknown channel";
   if (frame.head.type == ISOGATE_RUNNER_END) return accept_end(channel);
   if (lists) return "bytes in place of entries";
+  if (rejoins && !rejoined) return "bytes before a state";
   return keep(in[channel.channel - ISOGATE_RUNNER_STDOUT], payload);
 }
 

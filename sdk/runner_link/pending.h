@@ -27,12 +27,15 @@ struct Pending {
   bool lists = false;         // ENTRIES come on `in[0]`
   bool feeds = false;         // DATA goes out, CREDIT comes
   bool connects = false;      // READY comes
+  bool rejoins = false;       // REJOINED comes, before any DATA
   std::array<Inbound, 2> in;  // stdout, stderr
   uint32_t stream = 0;        // given when the request is sent
 
   // What came.
   SendCredit credit;  // for DATA
   bool ready = false;
+  bool rejoined = false;
+  isogate_runner_rejoined state{};
   bool answered = false;
   isogate_runner_result result{};
   std::string message;

@@ -37,7 +37,7 @@ class Strings {
 constexpr uint32_t kExecFlags = ISOGATE_RUNNER_EXEC_PTY | ISOGATE_RUNNER_EXEC_STDIN |
                                 ISOGATE_RUNNER_EXEC_STDOUT | ISOGATE_RUNNER_EXEC_STDERR |
                                 ISOGATE_RUNNER_EXEC_LIMITS_1_3 | ISOGATE_RUNNER_EXEC_LIMITS |
-                                ISOGATE_RUNNER_EXEC_MERGE_STDERR;
+                                ISOGATE_RUNNER_EXEC_MERGE_STDERR | ISOGATE_RUNNER_EXEC_KEEP;
 constexpr uint32_t kRequestFlags = ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR;
 
 bool parse_limits(std::string_view& payload, ExecOrder& order) {
@@ -79,6 +79,18 @@ class Room {
   const char* too_long_;
 };
 
+// False: it is not 32 lower-case hex digits.
+bool read_id(std::string_view digits, uint8_t (&id)[16]) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  if (digits.size() != 2 * sizeof id) return false;
+  for (size_t i = 0; i < sizeof id; ++i) {
+    const size_t high = kDigits.find(digits[2 * i]), low = kDigits.find(digits[2 * i + 1]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return false;
+    id[i] = static_cast<uint8_t>(high << 4 | low);
+  }
+  return true;
+}
+
 constexpr uint64_t kMostLimits = 256;
 
 uint64_t fixed(const isogate_exec_request& request, uint32_t id) { return limit_of(limits_of(request), id); }
@@ -111,7 +123,7 @@ void check(const isogate_exec_request& request, bool has_pty, LimitForm limits) 
   if ((request.flags & ISOGATE_EXEC_PTY) != 0 && !has_pty)
     throw Error(ISOGATE_UNSUPPORTED, "the runner of this sandbox cannot give a terminal");
   Room room(ISOGATE_RUNNER_MAX_REQUEST - sizeof(isogate_runner_exec) - sizeof(isogate_runner_limits) -
-                kMostLimits * sizeof(isogate_runner_limit),
+                kMostLimits * sizeof(isogate_runner_limit) - sizeof(isogate_runner_keep),
             "the arguments and the environment are too long (4 MiB in all)");
   room.add("cwd", request.cwd);
   room.add("user", request.user);
@@ -144,14 +156,21 @@ void check(const isogate_connect_request& request) {
   if (request.port == 0 || request.port > UINT16_MAX) invalid("the port must be 1 to 65535");
 }
 
+void check(const isogate_exec_request& request, const isogate_kept_exec& kept, bool starts) {
+  if (starts && kept.grace_sec == 0) invalid("an exec is kept for no time");
+  uint8_t id[16];
+  if (!read_id(view(request.exec_id), id)) invalid("the exec_id is not 32 hex digits");
+}
+
 std::array<int, 3> streams_of(const isogate_exec_request& request) {
   const bool one = (request.flags & (ISOGATE_EXEC_PTY | ISOGATE_EXEC_MERGE_STDERR)) != 0;
   return {request.stdin_fd, request.stdout_fd, one ? -1 : request.stderr_fd};
 }
 
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request,
-            LimitForm limits) {
+            LimitForm limits, const isogate_kept_exec* kept) {
   isogate_runner_exec head{};
+  if (kept != nullptr) head.flags |= ISOGATE_RUNNER_EXEC_KEEP;
   if ((request.flags & ISOGATE_EXEC_PTY) != 0) head.flags |= ISOGATE_RUNNER_EXEC_PTY;
   if ((request.flags & ISOGATE_EXEC_MERGE_STDERR) != 0) head.flags |= ISOGATE_RUNNER_EXEC_MERGE_STDERR;
   const std::array<int, 3> streams = streams_of(request);
@@ -173,10 +192,25 @@ void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isoga
     for (const isogate_limit& limit : limits_of(request))
       frame.add(isogate_runner_limit{limit.id, 0, limit.value});
   }
+  if (kept != nullptr) {
+    isogate_runner_keep keep{};
+    read_id(view(request.exec_id), keep.id);
+    keep.grace_sec = kept->grace_sec;
+    frame.add(keep);
+  }
   frame.text(view(request.cwd)).text(view(request.user));
   for (uint64_t i = 0; i < request.argc; ++i) frame.text(view(request.argv[i]));
   for (uint64_t i = 0; i < request.envc; ++i)
     frame.text(view(request.env[i].key)).text(view(request.env[i].value));
+}
+
+void append_rejoin(std::string& out, uint32_t stream, const isogate_exec_request& request) {
+  isogate_runner_rejoin head{};
+  read_id(view(request.exec_id), head.id);
+  const std::array<int, 3> streams = streams_of(request);
+  for (size_t i = 0; i < streams.size(); ++i)
+    if (streams[i] >= 0) head.flags |= kStreamFlags[i];
+  FrameWriter(out, ISOGATE_RUNNER_REJOIN, stream).add(head);
 }
 
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, uint32_t verb,
@@ -204,6 +238,9 @@ bool parse(std::string_view payload, ExecOrder& order) {
   if (is_list && !parse_limits(payload, order)) return false;
   const bool merged = (order.head.flags & ISOGATE_RUNNER_EXEC_MERGE_STDERR) != 0;
   if (merged && (order.head.flags & ISOGATE_RUNNER_EXEC_STDERR) != 0) return false;
+  if ((order.head.flags & ISOGATE_RUNNER_EXEC_KEEP) != 0 &&
+      (!take(payload, order.keep) || order.keep.grace_sec == 0 || order.keep.reserved != 0))
+    return false;
   Strings strings(payload);
   order.cwd = strings.next();
   order.user = strings.next();
@@ -233,6 +270,15 @@ bool parse(std::string_view payload, MeasureOrder& order) {
   order.gateway_address = strings.next();
   if (!strings.complete()) order.listeners = strings.next();
   return strings.complete() && order.head.gateway_port <= 0xffff;
+}
+
+std::optional<isogate_runner_rejoin> parse_rejoin(std::string_view payload) {
+  isogate_runner_rejoin head{};
+  constexpr uint32_t kStreams =
+      ISOGATE_RUNNER_EXEC_STDIN | ISOGATE_RUNNER_EXEC_STDOUT | ISOGATE_RUNNER_EXEC_STDERR;
+  if (!take(payload, head) || !payload.empty() || (head.flags & ~kStreams) != 0 || head.reserved != 0)
+    return std::nullopt;
+  return head;
 }
 
 std::optional<uint16_t> parse_connect(std::string_view payload) {

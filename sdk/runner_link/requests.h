@@ -22,12 +22,15 @@ void check(const isogate_exec_request& request, bool has_pty, LimitForm limits);
 void check(const isogate_file_request& request);
 void check(const isogate_evidence_request& request);
 void check(const isogate_connect_request& request);
+void check(const isogate_exec_request& request, const isogate_kept_exec& kept, bool starts);
 
 // stdin, stdout, stderr as its program gets them; -1: none. A terminal has no stderr of its own.
 std::array<int, 3> streams_of(const isogate_exec_request& request);
 
+// `kept`: with EXEC_KEEP; may be null.
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, const isogate_exec_request& request,
-            LimitForm limits);
+            LimitForm limits, const isogate_kept_exec* kept);
+void append_rejoin(std::string& out, uint32_t stream, const isogate_exec_request& request);
 void append(std::string& out, uint32_t stream, uint16_t frame_flags, uint32_t verb,
             const isogate_file_request& request);
 // `listeners`: whether the runner takes them (1.1).
@@ -41,6 +44,7 @@ constexpr uint64_t kMaxStrings = 300'000;
 
 struct ExecOrder {
   isogate_runner_exec head{};
+  isogate_runner_keep keep{};         // with EXEC_KEEP
   std::vector<isogate_limit> limits;  // as sent
   bool limits_sampled = false;
   std::string cwd, user;
@@ -62,6 +66,8 @@ struct MeasureOrder {
   std::string listeners;  // as in isogate_evidence_request; empty from a client older than 1.1
 };
 bool parse(std::string_view payload, MeasureOrder& order);
+
+std::optional<isogate_runner_rejoin> parse_rejoin(std::string_view payload);
 
 // The port of a CONNECT.
 std::optional<uint16_t> parse_connect(std::string_view payload);

@@ -47,6 +47,10 @@ constexpr Rule kRules[] = {
     {ISOGATE_RUNNER_ENTRIES, kRunner, false, false, sizeof(isogate_runner_entry), ISOGATE_RUNNER_MAX_FRAME},
     {ISOGATE_RUNNER_PONG, kRunner, true, false, 8, 8},
     {ISOGATE_RUNNER_READY, kRunner, false, false, 0, 0},
+    {ISOGATE_RUNNER_REJOIN, kClient, false, false, sizeof(isogate_runner_rejoin),
+     sizeof(isogate_runner_rejoin)},
+    {ISOGATE_RUNNER_REJOINED, kRunner, false, false, sizeof(isogate_runner_rejoined),
+     sizeof(isogate_runner_rejoined)},
 };
 
 // One character from the front; 0 where there is none that is valid.

@@ -267,6 +267,7 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"exec.max_timeout_sec", "60"},
     {"exec.max_background_sec", "7200"},
     {"exec.keep_ended_sec", "5"},
+    {"exec.survive_sec", "60"},
     {"exec.max_output_bytes", "10"},
     {"exec.max_max_output_bytes", "262144"},
     {"exec.env", "A=1,B=x=y"},

@@ -57,6 +57,8 @@ class LongLived {
     started = me_.post("/exec", std::move(request));
     if (started.body.is_object()) id = started.body.value("exec_id", "");
   }
+  // One that is there.
+  LongLived(const Caller& me, std::string exec_id) : id(std::move(exec_id)), me_(me) {}
   LongLived(const LongLived&) = delete;
   LongLived& operator=(const LongLived&) = delete;
   ~LongLived() {
@@ -893,6 +895,8 @@ void a_result_is_kept_longer_than_the_output(World& w) {
   EXPECT_EQ(me.get("/execs").body.at("execs"), Json::array());
 }
 
+bool finds_execs_again(World& w) { return w.can("kept_execs"); }
+
 // It is written a moment after its start.
 bool is_journaled(const Gateway& gateway, const std::string& exec_id) {
   for (const char* file : {"/front/state.db-wal", "/front/state.db"})
@@ -900,15 +904,21 @@ bool is_journaled(const Gateway& gateway, const std::string& exec_id) {
   return false;
 }
 
+// Before it can say how its execs ended; the last of them is given.
+void let_die(Gateway& gateway, const std::string& exec_id) {
+  ASSERT_TRUE(eventually(30, [&] { return is_journaled(gateway, exec_id); }));
+  ASSERT_EQ(::kill(front_of(gateway), SIGKILL), 0);
+  gateway.signal(SIGKILL);
+  ASSERT_EQ(gateway.wait(45), 128 + SIGKILL);
+}
+
 void an_exec_of_a_gateway_that_died_is_unknown(World& w) {
+  if (finds_execs_again(w)) GTEST_SKIP() << "it is found again";
   const auto first = w.another();
   const Caller before(*first, w.me.agent());
   const LongLived exec(before, {{"command", "echo up; sleep 300"}});
   ASSERT_TRUE(exec.says("up\n"));
-  ASSERT_TRUE(eventually(30, [&] { return is_journaled(*first, exec.id); }));
-  ASSERT_EQ(::kill(front_of(*first), SIGKILL), 0);  // before it can say how its exec ended
-  first->signal(SIGKILL);
-  ASSERT_EQ(first->wait(45), 128 + SIGKILL);
+  let_die(*first, exec.id);
   const auto second = w.another({}, first->state_dir());
   const Caller after(*second, w.me.agent());
   const Answer answer = after.get(exec.url());
@@ -917,6 +927,119 @@ void an_exec_of_a_gateway_that_died_is_unknown(World& w) {
   EXPECT_EQ(answer.body.at("outcome"), "unknown");
   EXPECT_TRUE(answer.body.at("exit_code").is_null());
   second->stop();
+}
+
+const char* const kTalk =
+    "echo up; read line; echo got $line; echo oops >&2; read more; echo over $more; exit 3";
+
+void an_exec_of_a_gateway_that_died_is_found_again(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto first = w.another();
+  const Caller before(*first, w.me.agent());
+  const LongLived exec(before, {{"command", kTalk}, {"stdin_open", true}});
+  ASSERT_TRUE(exec.says("up\n"));
+  ASSERT_TRUE(succeeded(exec.type("one\n")));
+  ASSERT_TRUE(exec.says("got one\n"));
+  let_die(*first, exec.id);
+  const auto second = w.another({}, first->state_dir());
+  const LongLived again(Caller(*second, w.me.agent()), exec.id);
+  EXPECT_EQ(again.state().at("state"), "running");
+  EXPECT_TRUE(again.says("up\ngot one\n"));
+  EXPECT_EQ(again.state().at("isolation"), exec.started.body.at("isolation"));
+  EXPECT_EQ(again.state().at("started_ms"), exec.started.body.at("started_ms"));
+  ASSERT_TRUE(succeeded(again.type("two\n")));
+  const Json end = again.ended();
+  EXPECT_EQ(end.at("outcome"), "exited") << end;
+  EXPECT_EQ(end.at("exit_code"), 3);
+  EXPECT_EQ(end.at("stdout_bytes"), 20);
+  EXPECT_EQ(again.heard().out, "up\ngot one\nover two\n");
+  EXPECT_EQ(again.heard().error, "oops\n");
+  second->stop();
+}
+
+void an_exec_that_ended_while_no_gateway_was_there_has_its_result(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto first = w.another();
+  const Caller before(*first, w.me.agent());
+  const LongLived exec(before, {{"command", "echo up; sleep 1.5; echo late; exit 4"}});
+  ASSERT_TRUE(exec.says("up\n"));
+  let_die(*first, exec.id);
+  sleep_sec(1.5);
+  const auto second = w.another({}, first->state_dir());
+  const LongLived again(Caller(*second, w.me.agent()), exec.id);
+  const Json end = again.ended();
+  EXPECT_EQ(end.at("outcome"), "exited") << end;
+  EXPECT_EQ(end.at("exit_code"), 4);
+  EXPECT_EQ(again.heard().out, "up\nlate\n");
+  second->stop();
+}
+
+void an_exec_that_was_found_again_keeps_its_deadline_and_can_be_killed(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto first = w.another();
+  const Caller before(*first, w.me.agent());
+  const std::string mark = new_mark();
+  const LongLived late(before, {{"command", "echo up; sleep 300"}, {"timeout_sec", 8}});
+  const LongLived long_one(before, {{"command", "echo up; setsid -f sleep " + mark + "; sleep " + mark},
+                                    {"pty", {{"cols", 80}, {"rows", 24}}}});
+  ASSERT_TRUE(late.says("up\n"));
+  ASSERT_TRUE(long_one.says("up\r\n"));
+  let_die(*first, long_one.id);
+  const auto second = w.another({}, first->state_dir());
+  const Caller after(*second, w.me.agent());
+  const LongLived again(after, long_one.id);
+  EXPECT_TRUE(again.says("up\r\n"));
+  EXPECT_EQ(again.state().at("pty"), true);
+  EXPECT_TRUE(succeeded(again.control("resize", {{"cols", 90}, {"rows", 30}})));
+  EXPECT_EQ(LongLived(after, late.id).ended().at("outcome"), "timed_out");
+  const Answer killed = again.kill();
+  EXPECT_EQ(killed.body.at("outcome"), "killed") << killed.text;
+  if (w.shares_processes()) {
+    EXPECT_TRUE(gone_within(1, mark));
+  }
+  second->stop();
+}
+
+void an_orderly_stop_leaves_execs_where_it_keeps_sandboxes(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto first = w.another("on_shutdown: keep");
+  const Caller before(*first, w.me.agent());
+  const LongLived exec(before, {{"command", kTalk}, {"stdin_open", true}});
+  ASSERT_TRUE(exec.says("up\n"));
+  Follower follower(exec);
+  ASSERT_TRUE(follower.hears("up\n"));
+  first->stop();
+  follower.rest();
+  EXPECT_TRUE(follower.heard.exit.is_null()) << follower.heard.exit;
+  const auto second = w.another({}, first->state_dir());
+  const LongLived again(Caller(*second, w.me.agent()), exec.id);
+  ASSERT_TRUE(again.says("up\n"));
+  ASSERT_TRUE(succeeded(again.type("one\ntwo\n")));
+  EXPECT_EQ(again.ended().at("exit_code"), 3);
+  EXPECT_EQ(again.heard().out, "up\ngot one\nover two\n");
+  second->stop();
+}
+
+// Its front goes on, and has what came before.
+void an_exec_outlives_its_backend_host(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another();
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(
+      me, {{"command", "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo $i; [ -e go ] || sleep 0.02; done"}});
+  ASSERT_TRUE(exec.says("5\n"));
+  Follower follower(exec);
+  ASSERT_TRUE(follower.hears("8\n"));
+  const pid_t host = host_of(*own, w.backend);
+  ASSERT_GT(host, 0);
+  ASSERT_EQ(::kill(host, SIGKILL), 0);
+  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
+  const Json end = exec.ended();
+  EXPECT_EQ(end.at("outcome"), "exited") << end;
+  follower.rest();
+  EXPECT_EQ(follower.heard.out, numbers_to(2000));
+  EXPECT_EQ(end.at("stdout_bytes"), numbers_to(2000).size());
+  own->stop();
 }
 
 const Case kLongExecCases[] = {
@@ -968,6 +1091,14 @@ const Case kLongExecCases[] = {
      a_long_lived_exec_keeps_its_sandbox_from_being_idle},
     {"a_result_is_kept_longer_than_the_output", 3, a_result_is_kept_longer_than_the_output},
     {"an_exec_of_a_gateway_that_died_is_unknown", 3, an_exec_of_a_gateway_that_died_is_unknown},
+    {"an_exec_of_a_gateway_that_died_is_found_again", 3, an_exec_of_a_gateway_that_died_is_found_again},
+    {"an_exec_that_ended_while_no_gateway_was_there_has_its_result", 3,
+     an_exec_that_ended_while_no_gateway_was_there_has_its_result},
+    {"an_exec_that_was_found_again_keeps_its_deadline_and_can_be_killed", 1,
+     an_exec_that_was_found_again_keeps_its_deadline_and_can_be_killed},
+    {"an_orderly_stop_leaves_execs_where_it_keeps_sandboxes", 9,
+     an_orderly_stop_leaves_execs_where_it_keeps_sandboxes},
+    {"an_exec_outlives_its_backend_host", 3, an_exec_outlives_its_backend_host},
 };
 
 }  // namespace

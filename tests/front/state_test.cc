@@ -370,8 +370,8 @@ TEST_F(StateTest, AMissingDatabaseWithALogIsRefused) {
 TEST_F(StateTest, ANewerOrForeignDatabaseIsRefused) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
-  sql("PRAGMA user_version = 5");
-  EXPECT_NE(refusal().find("version 5"), std::string::npos);
+  sql("PRAGMA user_version = 6");
+  EXPECT_NE(refusal().find("version 6"), std::string::npos);
   sql("PRAGMA user_version = 0");
   EXPECT_NE(refusal().find("version 0"), std::string::npos);
   sql("PRAGMA user_version = 1; PRAGMA application_id = 7");
@@ -401,6 +401,8 @@ TEST_F(StateTest, ADatabaseWithWhatIsogateNeverWritesIsRefused) {
        "'', "
        "0, 0, 0)",
        "DELETE FROM execs"},
+      {"INSERT INTO kept_execs VALUES (1, 'soon', 0)", "DELETE FROM kept_execs"},
+      {"INSERT INTO kept_execs VALUES (1, 5, 4)", "DELETE FROM kept_execs"},
       {"DELETE FROM written", "INSERT INTO written VALUES (1, 0)"},
   };
   open(path).reset();
@@ -415,7 +417,8 @@ TEST_F(StateTest, ADatabaseWithWhatIsogateNeverWritesIsRefused) {
 TEST_F(StateTest, ADatabaseOfVersion1IsTakenOver) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
-  sql("DROP TABLE sandboxes; CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, "
+  sql("DROP TABLE kept_execs; DROP TABLE sandboxes; CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, "
+      "tenant TEXT NOT NULL, "
       "agent_id TEXT NOT NULL, backend TEXT NOT NULL, handle TEXT NOT NULL, uid INTEGER NOT NULL, "
       "path TEXT NOT NULL, isolation INTEGER NOT NULL, created_ms INTEGER NOT NULL, "
       "last_used_ms INTEGER NOT NULL, state TEXT NOT NULL CHECK (state IN ('active', 'lost'))) "
@@ -440,11 +443,51 @@ TEST_F(StateTest, ADatabaseOfVersion1IsTakenOver) {
   EXPECT_EQ(state->load_sandboxes()->front().image, "team/tools:1");
 }
 
+// Version 4 had no execs that are kept.
+TEST_F(StateTest, ADatabaseOfVersion4IsTakenOver) {
+  if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
+  open(path).reset();
+  sql("DROP TABLE kept_execs; PRAGMA user_version = 4");
+  EXPECT_TRUE(open(path));
+  EXPECT_TRUE(open(path));
+}
+
+TEST_F(StateTest, WhatItsBackendKeepsStaysOpen) {
+  ExecRow kept = exec("kept"), other = exec("other"), over = exec("over");
+  kept.kept = KeptTerms{kStart + 5000, true, false};
+  over.kept = KeptTerms{kStart + 5000, false, true};
+  {
+    auto state = open(path);
+    for (const ExecRow& each : {kept, other, over}) state->exec_opened(each);
+    ASSERT_TRUE(state->flush().ok());
+    state->exec_closed("over", ExecOutcome{.ended_ms = kStart + 1, .outcome = Outcome::kExited});
+    ASSERT_TRUE(state->flush().ok());
+  }
+  for (int starts = 0; starts < 2; ++starts) {
+    auto state = open(path);
+    const auto left = state->close_open_execs("gateway_crash", kStart + 10);
+    ASSERT_TRUE(left.ok());
+    ASSERT_EQ(left->size(), starts == 0 ? 2u : 1u);
+    const ExecRow& first = left->front();
+    EXPECT_EQ(first.exec_id, "kept");
+    EXPECT_FALSE(first.ended);
+    ASSERT_TRUE(first.kept);
+    EXPECT_EQ(first.kept->deadline_ms, kStart + 5000);
+    EXPECT_TRUE(first.kept->stdin_open);
+    EXPECT_FALSE(first.kept->pty);
+  }
+  auto state = open(path);
+  state->exec_closed("kept", ExecOutcome{.ended_ms = kStart + 20, .outcome = Outcome::kExited});
+  ASSERT_TRUE(state->flush().ok());
+  EXPECT_TRUE(state->close_open_execs("gateway_crash", kStart + 30)->empty());
+}
+
 TEST_F(StateTest, ADatabaseOfVersion3IsTakenOver) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
-  sql("DROP TABLE sandboxes; CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, "
-      "agent_id TEXT NOT NULL, backend TEXT NOT NULL, handle TEXT NOT NULL, uid INTEGER NOT NULL, "
+  sql("DROP TABLE kept_execs; DROP TABLE sandboxes; CREATE TABLE sandboxes (sandbox_id TEXT PRIMARY KEY, "
+      "tenant TEXT NOT NULL, agent_id TEXT NOT NULL, backend TEXT NOT NULL, handle TEXT NOT NULL, uid "
+      "INTEGER NOT NULL, "
       "path TEXT NOT NULL, isolation INTEGER NOT NULL, created_ms INTEGER NOT NULL, "
       "last_used_ms INTEGER NOT NULL, state TEXT NOT NULL CHECK (state IN ('opening', 'active', 'lost', "
       "'ending')), disk_limit_bytes INTEGER) WITHOUT ROWID; INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', "

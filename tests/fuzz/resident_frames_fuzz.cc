@@ -33,6 +33,7 @@ void look_at(const Frame& frame) {
     for (const auto& argument : order.argv) bytes += argument.size();
     require(bytes <= payload.size());
     require(order.too_many || (order.argv.size() == order.head.argc && order.env.size() == order.head.envc));
+    require((order.head.flags & ISOGATE_RUNNER_EXEC_KEEP) == 0 || order.keep.grace_sec != 0);
     require(order.argv.size() + 2 * order.env.size() <= kMaxStrings);
   } else if (frame.head.type == ISOGATE_RUNNER_FILE) {
     FileOrder order;
@@ -42,6 +43,10 @@ void look_at(const Frame& frame) {
   } else if (frame.head.type == ISOGATE_RUNNER_EVIDENCE) {
     MeasureOrder order;
     if (parse(payload, order)) require(order.head.gateway_port <= 0xffff);
+  } else if (frame.head.type == ISOGATE_RUNNER_REJOIN) {
+    if (const auto asked = parse_rejoin(payload)) require(asked->reserved == 0);
+  } else if (frame.head.type == ISOGATE_RUNNER_CONNECT) {
+    if (const auto port = parse_connect(payload)) require(*port != 0);
   }
 }
 

@@ -19,10 +19,11 @@ namespace sdk = isogate::sdk;
 // Always ready; brings a hello, then the input in pieces of a size that the input chooses, then the end.
 class Scripted final : public sdk::RunnerStream {
  public:
-  Scripted(std::string_view bytes, size_t piece) : bytes_(bytes), piece_(piece) {
+  Scripted(std::string_view bytes, size_t piece, uint16_t minor) : bytes_(bytes), piece_(piece) {
     isogate_runner_hello hello{};
     hello.magic = ISOGATE_RUNNER_MAGIC;
     hello.major = ISOGATE_RUNNER_MAJOR;
+    hello.minor = minor;
     hello.flags = ISOGATE_RUNNER_HAS_PTY;
     const isogate_runner_frame head{sizeof hello, ISOGATE_RUNNER_HELLO, 0, 0};
     hello_.append(reinterpret_cast<const char*>(&head), sizeof head);
@@ -62,7 +63,9 @@ isogate_status take(void* count, const isogate_entry* entry) {
   return ++*static_cast<int*>(count) > 1000 ? ISOGATE_RESOURCE_EXHAUSTED : ISOGATE_OK;
 }
 
-void exec(sdk::RunnerLink& link, const sdk::Call& call, int null) {
+enum class Way { kExec, kStart, kRejoin };
+
+void exec(sdk::RunnerLink& link, const sdk::Call& call, int null, Way way) {
   const isogate_str argv[] = {sdk::str("true")};
   isogate_exec_request request{};
   request.argv = argv;
@@ -70,8 +73,12 @@ void exec(sdk::RunnerLink& link, const sdk::Call& call, int null) {
   request.stdin_fd = -1;
   request.stdout_fd = request.stderr_fd = null;
   request.control_fd = -1;
+  request.exec_id = sdk::str("0123456789abcdef0123456789abcdef");
   isogate_exec_result result{};
-  link.exec(call, request, result);
+  const isogate_kept_exec kept{sizeof kept, 1, -1, -1, way == Way::kRejoin ? null : -1};
+  if (way == Way::kExec) link.exec(call, request, result);
+  if (way == Way::kStart) link.start_kept(call, request, kept, result);
+  if (way == Way::kRejoin) link.rejoin(call, request, kept, result);
   require(result.exit_code >= 0 && result.exit_code <= 255 && result.term_signal >= 0 &&
           result.term_signal <= 64);
 }
@@ -85,9 +92,18 @@ void call_one(sdk::RunnerLink& link, const sdk::Call& call, unsigned kind, int n
   isogate_evidence evidence{};
   int count = 0;
   const isogate_entry_sink sink{&count, take};
-  switch (kind % 6) {
+  isogate_disk_use use{};
+  switch (kind % 10) {
     case 0:
-      return exec(link, call, null);
+      return exec(link, call, null, Way::kExec);
+    case 6:
+      return exec(link, call, null, Way::kStart);
+    case 7:
+      return exec(link, call, null, Way::kRejoin);
+    case 8:
+      return link.disk_use(call, use);
+    case 9:
+      return link.watch(call, request);
     case 1:
       return link.list(call, request, sdk::EntrySink(sink));
     case 2:
@@ -110,7 +126,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const isogate_call abi{sizeof abi, -1, INT64_MAX, {nullptr, 0}};
   const sdk::Call call(abi);
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  auto stream = std::make_unique<Scripted>(bytes, size_t{1} << (data[0] % 17));
+  auto stream = std::make_unique<Scripted>(bytes, size_t{1} << (data[0] % 17),
+                                           data[0] < 128 ? ISOGATE_RUNNER_MINOR : 0);
   const auto link = sdk::RunnerLink::connect(std::move(stream), std::chrono::seconds(5), call);
   for (unsigned kind = data[1]; link->alive(); ++kind) {
     try {

@@ -8,6 +8,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <cerrno>
 #include <chrono>
@@ -28,7 +29,8 @@ namespace {
 constexpr size_t kChunk = 65536;
 constexpr int kTimeoutExit = 124;
 constexpr int kKilledExit = 137;
-constexpr std::chrono::seconds kListWithin{5};  // of artifacts, after the deadline
+constexpr std::chrono::seconds kStateWithin{1};  // of a rejoined exec, after its reply
+constexpr std::chrono::seconds kListWithin{5};   // of artifacts, after the deadline
 
 // Takes at most `most` bytes of what a non-blocking pipe holds, and copies none of them. As read(2).
 ssize_t discard_from_pipe(int pipe, size_t most) {
@@ -95,10 +97,23 @@ struct Stream {
 };
 
 // Until all of it is taken, or the pipe closed: whoever was handed the other end gets no more of it.
-asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::shared_ptr<const std::string> bytes) {
+asio::awaitable<void> feed(std::shared_ptr<PipeEnd> pipe, std::shared_ptr<const std::string> bytes,
+                           std::shared_ptr<KeptEnds> kept) {
   boost::system::error_code ignored;
   co_await asio::async_write(*pipe, asio::buffer(*bytes), asio::redirect_error(asio::use_awaitable, ignored));
+  if (kept && !ignored) signal_event(kept->input_end.get());
   pipe->close(ignored);
+}
+
+// What a rejoined exec says of itself; nothing: it was not there.
+asio::awaitable<std::optional<isogate_kept_state>> read_state(std::shared_ptr<PipeEnd> pipe) {
+  isogate_kept_state state{};
+  boost::system::error_code error;
+  co_await asio::async_read(*pipe, asio::buffer(&state, sizeof state),
+                            asio::redirect_error(asio::use_awaitable, error));
+  constexpr uint64_t kMost = INT64_MAX / 2;
+  if (error || state.stdout_offset > kMost || state.stderr_offset > kMost) co_return std::nullopt;
+  co_return state;
 }
 
 ApiError waited_too_long(uint32_t seconds) {
@@ -187,9 +202,9 @@ class Flight {
         lease_(lease),
         memory_(memory),
         cancel_(or_throw(Cancel::make(app.executor))) {
-    answer_.exec_id = new_exec_id();
+    answer_.exec_id = spec.rejoin ? spec.rejoin->exec_id : new_exec_id();
     answer_.backend = lease.backend->config.name;
-    answer_.started_ms = wall_clock_ms();
+    answer_.started_ms = spec.rejoin ? spec.rejoin->started_ms : wall_clock_ms();
     answer_.isolation = lease.sandbox->row.isolation;
     lease_.sandbox->kills.insert(&kill_);
     ++lease_.sandbox->execs;
@@ -210,6 +225,11 @@ class Flight {
 
  private:
   void complete_call();
+  [[nodiscard]] bool can_keep() const;
+  void keep();
+  [[nodiscard]] bool goes_on(const ipc::Reply& reply) const;
+  asio::awaitable<void> pass_on(std::shared_ptr<Stream> stream);
+  asio::awaitable<void> take_state(std::shared_ptr<PipeEnd> pipe);
   void arm_timer();
   asio::awaitable<void> list_artifacts(ArtifactWatch& artifacts);
   void conclude(const ipc::Reply& reply);
@@ -232,7 +252,9 @@ class Flight {
   Alarm timer_{app_.executor};
   std::chrono::steady_clock::time_point deadline_;
   std::shared_ptr<PipeEnd> input_;
-  Killer listing_;  // of artifacts
+  std::array<uint64_t, 2> offsets_{};  // of a rejoined one, where its output began
+  Event stated_{app_.executor};        // these are known
+  Killer listing_;                     // of artifacts
   bool timed_out_ = false;
   std::function<void()> kill_ = [this] { kill(); };
   ExecAnswer answer_;
@@ -242,6 +264,24 @@ bool Flight::may_be_sampled() const {
   const Backend& backend = *lease_.backend;
   return spec_.needed_limits() != 0 && backend.config.exec_limits_sampled && backend.probe &&
          (backend.probe->capabilities & kSampledLimits) != 0;
+}
+
+bool Flight::can_keep() const {
+  const Backend& backend = *lease_.backend;
+  const bool may_lose_input = spec_.stdin_bytes && !spec_.terms.stdin_open;  // and take a part for the whole
+  return spec_.kept && !spec_.artifact_dir && !may_lose_input && app_.config.exec.survive_sec > 0 &&
+         backend.hello && (backend.hello->capabilities & ISOGATE_CAP_KEPT_EXECS) != 0 && backend.probe &&
+         (backend.probe->capabilities & ISOGATE_CAP_KEPT_EXECS) != 0;
+}
+
+void Flight::keep() {
+  ipc::ExecCall& call = spec_.call;
+  if (!spec_.rejoin && !can_keep()) return;
+  spec_.kept->kept = true;
+  call.keep = spec_.rejoin ? ipc::Keep::kRejoin : ipc::Keep::kStart;
+  call.grace_sec = std::max(app_.config.exec.survive_sec, 1u);
+  call.detach = duplicate(spec_.kept->detach);
+  call.input_end = duplicate(spec_.kept->input_end);
 }
 
 void Flight::complete_call() {
@@ -254,11 +294,40 @@ void Flight::complete_call() {
   call.sandbox_id = lease_.sandbox->row.sandbox_id;
   call.exec_id = answer_.exec_id;
   if (may_be_sampled()) call.flags |= ISOGATE_EXEC_LIMITS_SAMPLED;
+  keep();
+}
+
+asio::awaitable<void> Flight::take_state(std::shared_ptr<PipeEnd> pipe) {
+  if (const auto state = co_await read_state(std::move(pipe))) {
+    offsets_ = {state->stdout_offset, state->stderr_offset};
+    answer_.found = true;
+    output_.rejoined(*state);
+  }
+  stated_.set();
+}
+
+asio::awaitable<void> Flight::pass_on(std::shared_ptr<Stream> stream) {
+  if (spec_.rejoin) co_await stated_.wait();
+  co_await stream->drain(output_, kill_);
+}
+
+bool Flight::goes_on(const ipc::Reply& reply) const {
+  if (!spec_.kept || !spec_.kept->kept) return false;
+  // It was not asked for: the next attempt does.
+  if (spec_.rejoin && !answer_.found &&
+      (reply.status == ISOGATE_UNAVAILABLE || reply.status == ISOGATE_RESOURCE_EXHAUSTED ||
+       reply.status == ISOGATE_CANCELLED))
+    return true;
+  if (reply.status != ISOGATE_LOST) return false;
+  // Contact was lost: one look whether it is there all the same, and to kill it where that was to be done.
+  return spec_.kept->detached || !lease_.channel->connected() || !spec_.rejoin;
 }
 
 void Flight::arm_timer() {
-  const auto timeout =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(spec_.timeout_sec));
+  const double left = spec_.rejoin ? static_cast<double>(spec_.rejoin->deadline_ms - wall_clock_ms()) / 1000
+                                   : spec_.timeout_sec;
+  const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(std::max(left, 0.0)));
   deadline_ = std::chrono::steady_clock::now() + timeout;
   timer_.set(timeout, [this] {
     timed_out_ = !cancel_->fired();
@@ -285,6 +354,12 @@ asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
 }
 
 void Flight::journal_start() {
+  if (spec_.rejoin) return;
+  std::optional<KeptTerms> kept;
+  if (spec_.kept && spec_.kept->kept) {
+    kept = spec_.terms;
+    kept->deadline_ms = answer_.started_ms + static_cast<int64_t>(spec_.timeout_sec * 1000);
+  }
   app_.state->exec_opened({.exec_id = answer_.exec_id,
                            .sandbox_id = lease_.sandbox->row.sandbox_id,
                            .tenant = spec_.tenant,
@@ -292,7 +367,8 @@ void Flight::journal_start() {
                            .request_id = spec_.call.call.request_id,
                            .command = spec_.shown,
                            .started_ms = answer_.started_ms,
-                           .ended = std::nullopt});
+                           .ended = std::nullopt,
+                           .kept = kept});
 }
 
 void Flight::journal_end() {
@@ -337,7 +413,7 @@ std::string Flight::where_it_ran(const ipc::ExecEnd& end) {
 }
 
 void Flight::conclude(const ipc::Reply& reply) {
-  if (reply.status == ISOGATE_CANCELLED) {  // before the program started
+  if (reply.status == ISOGATE_CANCELLED && !spec_.rejoin) {  // before the program started
     answer_.outcome = timed_out_ ? Outcome::kTimedOut : Outcome::kKilled;
     answer_.exit_code = timed_out_ ? kTimeoutExit : kKilledExit;
     return;
@@ -389,7 +465,9 @@ asio::awaitable<ExecAnswer> Flight::run() {
     call.std_in = std::move(in.read);
     input_ = std::make_shared<PipeEnd>(app_.executor, in.write.release());
     input_->native_non_blocking(true);
-    asio::co_spawn(app_.executor, feed(input_, spec_.stdin_bytes), asio::detached);
+    asio::co_spawn(app_.executor,
+                   feed(input_, spec_.stdin_bytes, call.keep == ipc::Keep::kNot ? nullptr : spec_.kept),
+                   asio::detached);
   }
   const auto standard_out = std::make_shared<Stream>(app_.executor, std::move(out.read), false);
   const auto standard_err = std::make_shared<Stream>(app_.executor, std::move(err.read), true);
@@ -398,13 +476,20 @@ asio::awaitable<ExecAnswer> Flight::run() {
   if (spec_.artifact_dir) co_await artifacts.before(listing_);
   co_await output_.started(answer_);
   journal_start();
+  std::shared_ptr<PipeEnd> state_in;
+  if (spec_.rejoin) {
+    Pipe state = or_throw(make_pipe());
+    call.state = std::move(state.write);
+    state_in = std::make_shared<PipeEnd>(app_.executor, state.read.release());
+    asio::co_spawn(app_.executor, take_state(state_in), asio::detached);
+  }
   for (const auto& stream : {standard_out, standard_err}) {
-    asio::co_spawn(app_.executor, stream->drain(output_, kill_),
+    asio::co_spawn(app_.executor, pass_on(stream),
                    [stream](const std::exception_ptr&) { stream->done.set(); });
   }
   const auto begun = std::chrono::steady_clock::now();
   ipc::Reply reply;
-  if (cancel_->fired()) {
+  if (cancel_->fired() && !spec_.rejoin) {
     reply.status = ISOGATE_CANCELLED;  // while its artifacts were listed: nothing is started any more
     call = ipc::ExecCall();
   } else {
@@ -417,20 +502,24 @@ asio::awaitable<ExecAnswer> Flight::run() {
   boost::system::error_code ignored;
   if (input_) input_->close(ignored);
   app_.backends.judge(*lease_.backend, lease_.sandbox->row, reply);
-  output_.program_ended();
+  if (state_in && !co_await stated_.wait_for(kStateWithin)) state_in->close(ignored);
+  if (state_in) co_await stated_.wait();
+  answer_.goes_on = goes_on(reply);
+  if (!answer_.goes_on) output_.program_ended();
   standard_out->program_ended();
   standard_err->program_ended();
   co_await standard_out->done.wait();
   co_await standard_err->done.wait();
-  answer_.stdout_bytes = standard_out->total;
-  answer_.stderr_bytes = standard_err->total;
+  answer_.stdout_bytes = offsets_[0] + standard_out->total;
+  answer_.stderr_bytes = offsets_[1] + standard_err->total;
   conclude(reply);
-  const bool never_started =
-      reply.status != ISOGATE_OK && reply.status != ISOGATE_LOST && reply.status != ISOGATE_CANCELLED;
+  const bool never_started = !spec_.rejoin && reply.status != ISOGATE_OK && reply.status != ISOGATE_LOST &&
+                             reply.status != ISOGATE_CANCELLED;
   if (never_started) answer_.outcome = Outcome::kNotStarted;
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
-      reply.status == ISOGATE_LOST)
+      (reply.status == ISOGATE_LOST && !(spec_.kept && spec_.kept->detached)))
     app_.sandboxes.lost(lease_, reply.status);
+  if (answer_.goes_on) co_return answer_;
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) {
     answer_.with_artifacts = true;
     co_await list_artifacts(artifacts);
@@ -470,9 +559,11 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
                       .backend = spec.backend,
                       .min_isolation = spec.min_isolation,
                       .capabilities = needed,
-                      .request_id = spec.call.call.request_id};
+                      .request_id = spec.call.call.request_id,
+                      .existing = spec.rejoin.has_value(),
+                      .running = spec.rejoin.has_value()};
   std::optional<Lease> held(co_await app.sandboxes.acquire(wanted));
-  if (killer.killed()) throw ClientGone{};
+  if (killer.killed() && !spec.rejoin) throw ClientGone{};
   Admission::Ticket ticket = co_await admitted(app, *held->sandbox, killer);
   StartWindow::Slot start = co_await start_slot(app, *held, killer);
   // While it waited the policy may have changed, and its sandbox.
@@ -494,6 +585,18 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
     killer.on_kill({});
     throw;
   }
+}
+
+void give_up_exec(App& app, ExecAnswer& answer, const std::string& why) {
+  answer.outcome = Outcome::kUnknown;
+  answer.message = why;
+  answer.goes_on = false;
+  app.state->exec_closed(answer.exec_id, {.ended_ms = wall_clock_ms(),
+                                          .outcome = answer.outcome,
+                                          .reason = why,
+                                          .stdout_bytes = answer.stdout_bytes,
+                                          .stderr_bytes = answer.stderr_bytes});
+  app.metrics.exec_ended(answer.backend, outcome_name(answer.outcome), answer.duration_ms / 1000);
 }
 
 std::string signal_name(int signal) {

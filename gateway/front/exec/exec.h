@@ -17,10 +17,25 @@
 #include "gateway/front/base/memory_budget.h"
 #include "gateway/front/state/state.h"
 #include "gateway/ipc/messages.h"
+#include "isogate/kept_exec.h"
 
 namespace isogate::front {
 
 struct App;
+
+// The ends of an exec that its backend may keep (isogate/kept_exec.h).
+struct KeptEnds {
+  Fd detach, input_end;  // eventfds
+  bool kept = false;     // it is
+  bool detached = false;
+};
+
+// One that was started before, and goes on.
+struct Rejoin {
+  std::string exec_id;
+  int64_t started_ms = 0, deadline_ms = 0;
+  uint32_t isolation = 0;  // of its sandbox
+};
 
 struct ExecSpec {
   std::string tenant, agent;
@@ -30,6 +45,9 @@ struct ExecSpec {
   double timeout_sec = 0;
   std::optional<std::string> artifact_dir, backend;
   std::optional<uint32_t> min_isolation;
+  std::shared_ptr<KeptEnds> kept;  // null: it ends with the gateway
+  std::optional<Rejoin> rejoin;
+  KeptTerms terms;  // with `kept`, but for its deadline
 
   [[nodiscard]] uint64_t bytes() const;          // of what it has from the request
   [[nodiscard]] uint64_t needed_limits() const;  // ISOGATE_CAP_LIMIT_*
@@ -56,6 +74,8 @@ struct ExecAnswer {
   std::vector<Artifact> artifacts;
   std::string artifact_prefix;  // + name = path; once, since a directory's name may be 4,095 bytes
   std::string message;          // why, when unknown; what is missing of the artifacts
+  bool found = false;           // a rejoined one was there
+  bool goes_on = false;         // contact was lost, and its backend keeps it: it may be rejoined
 };
 
 // Where the bytes go. Both calls may wait: the program is then held by its full pipe.
@@ -72,6 +92,8 @@ class Output {
   virtual void killed() {}
   // It has ended by itself: what it wrote is still to come, and should wait for nobody either.
   virtual void program_ended() {}
+  // It is a rejoined one, and the next bytes have these offsets.
+  virtual void rejoined(const isogate_kept_state&) {}
   // True: further bytes of this stream are only counted; they are drained without being looked at.
   [[nodiscard]] virtual bool full(bool error) const = 0;
 };
@@ -80,6 +102,9 @@ class Output {
 // used up. Listings of artifacts are held in `memory`.
 boost::asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
                                             MemoryShare& memory);
+
+// Closes the journal of one that cannot be rejoined. `answer` becomes an unknown one.
+void give_up_exec(App& app, ExecAnswer& answer, const std::string& why);
 
 // "SIGKILL" and so on; "SIG42" for the nameless.
 std::string signal_name(int signal);

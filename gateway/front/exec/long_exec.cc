@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <cerrno>
 #include <utility>
@@ -19,6 +20,16 @@ namespace asio = boost::asio;
 namespace {
 
 ApiError exec_ended(const std::string& why) { return {.code = Code::kExecEnded, .message = why}; }
+
+constexpr std::chrono::milliseconds kRejoinPause{500};
+constexpr uint64_t kKeptByRunner = 256 << 10;  // of each stream
+
+std::shared_ptr<KeptEnds> make_ends() {
+  auto ends = std::make_shared<KeptEnds>();
+  ends->detach = or_throw(make_event());
+  ends->input_end = or_throw(make_event());
+  return ends;
+}
 
 ApiError no_input() { return exec_ended("the exec takes no input: its stdin is closed"); }
 
@@ -34,12 +45,30 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, MemoryShare memory)
       command_(spec_.shown),
       changes_(app.executor),
       out_(terms.kept_bytes),
-      error_(terms.pty ? 0 : terms.kept_bytes) {
+      error_(terms.pty ? 0 : terms.kept_bytes),
+      ends_(make_ends()) {
+  spec_.kept = ends_;
+  spec_.terms = {.deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty};
+  open_ends();
+  if (!spec_.rejoin) return;
+  ends_->kept = true;
+  answer_.exec_id = spec_.rejoin->exec_id;
+  answer_.started_ms = spec_.rejoin->started_ms;
+  answer_.isolation = spec_.rejoin->isolation;
+  answer_.backend = spec_.backend.value_or("");
+}
+
+void LongExec::open_ends() {
+  // A host that ended has signalled its own copy of the one before.
+  if (!ends_->detached) ends_->detach = or_throw(make_event());
   Pipe orders = or_throw(make_pipe());
   spec_.call.control = std::move(orders.read);
   control_ = std::move(orders.write);
   ::fcntl(control_.get(), F_SETFL, O_NONBLOCK);
-  if (!terms_.stdin_open) return;
+  if (!terms_.stdin_open || input_closed_) {
+    input_.reset();
+    return;
+  }
   Pipe in = or_throw(make_pipe());
   spec_.call.std_in = std::move(in.read);
   input_ = std::make_shared<PipeEnd>(app_.executor, in.write.release());
@@ -47,6 +76,22 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, MemoryShare memory)
 }
 
 LongExec::~LongExec() = default;
+
+std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const SandboxRow& sandbox) {
+  ExecSpec spec;
+  spec.tenant = row.tenant;
+  spec.agent = sandbox.agent_id;
+  spec.call.call.request_id = row.request_id;
+  spec.shown = row.command;
+  spec.backend = row.backend;
+  spec.rejoin = Rejoin{row.exec_id, row.started_ms, row.kept->deadline_ms, sandbox.isolation};
+  return std::make_shared<LongExec>(
+      app, std::move(spec),
+      LongExec::Terms{.kept_bytes = std::max(app.config.exec.max_output_bytes, kKeptByRunner),
+                      .stdin_open = row.kept->stdin_open,
+                      .pty = row.kept->pty},
+      MemoryShare(app.memory, row.tenant));
+}
 
 Task<void> LongExec::run() {
   const auto self = shared_from_this();
@@ -56,7 +101,7 @@ Task<void> LongExec::run() {
     asio::co_spawn(app_.executor, feed_first(), asio::detached);
   }
   try {
-    answer_ = co_await run_exec(app_, spec_, *this, killer_, memory_);
+    answer_ = co_await run_and_rejoin();
   } catch (const ApiError& error) {
     refusal_ = error;
   } catch (const ClientGone&) {
@@ -68,7 +113,7 @@ Task<void> LongExec::run() {
   }
   if (refusal_) answer_.outcome = Outcome::kNotStarted;
   end();
-  if (!taken()) co_return;
+  if (!taken() || detached()) co_return;
   log::info("exec_ended", {{"request_id", request_id},
                            {"exec_id", answer_.exec_id},
                            {"tenant", tenant_},
@@ -77,6 +122,84 @@ Task<void> LongExec::run() {
                            {"outcome", outcome_name(answer_.outcome)},
                            {"exit_code", answer_.exit_code.value_or(-1)},
                            {"ms", answer_.duration_ms}});
+}
+
+Task<ExecAnswer> LongExec::run_and_rejoin() {
+  ExecAnswer answer;
+  if (spec_.rejoin) {
+    answer = answer_;
+    answer.goes_on = true;
+  } else {
+    const double timeout_sec = spec_.timeout_sec;
+    answer = co_await run_exec(app_, spec_, *this, killer_, memory_);
+    spec_.rejoin = Rejoin{answer.exec_id, answer.started_ms,
+                          answer.started_ms + static_cast<int64_t>(timeout_sec * 1000), answer.isolation};
+  }
+  while (answer.goes_on && !detached()) answer = co_await rejoin(std::move(answer));
+  co_return answer;
+}
+
+// Its backend host, or the gateway, was away. It is looked for as long as it may be there.
+Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::seconds(std::max(app_.config.exec.survive_sec, 10u));
+  for (std::string why;;) {
+    if (!why.empty() && std::chrono::steady_clock::now() > until) {
+      give_up_exec(app_, before, why);
+      co_return before;
+    }
+    ExecSpec spec;
+    spec.tenant = tenant_;
+    spec.agent = agent_;
+    spec.call.call.request_id = spec_.call.call.request_id;
+    spec.shown = command_;
+    spec.rejoin = spec_.rejoin;
+    spec.kept = ends_;
+    spec.terms = spec_.terms;
+    if (terms_.pty) spec.call.flags |= ISOGATE_EXEC_PTY;
+    spec_ = std::move(spec);
+    try {
+      open_ends();
+      ExecAnswer answer = co_await run_exec(app_, spec_, *this, killer_, memory_);
+      if (!answer.goes_on || answer.found || detached()) co_return answer;
+      why = "its backend could not be asked for it: " + answer.message;
+    } catch (const ClientGone&) {
+      why = "it was killed before its backend could be asked for it";
+    } catch (const ApiError& error) {
+      why = "its backend could not be asked for it: " + error.message;
+      if (error.code == Code::kSandboxNotFound || error.code == Code::kSandboxLost || error.permanent) {
+        give_up_exec(app_, before, why);
+        co_return before;
+      }
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    if (detached()) co_return before;
+    asio::steady_timer pause(app_.executor, kRejoinPause);
+    co_await pause.async_wait(asio::use_awaitable);
+  }
+}
+
+bool LongExec::detach() {
+  if (ended_ || !ends_->kept) return false;
+  ends_->detached = true;
+  signal_event(ends_->detach.get());
+  return true;
+}
+
+void LongExec::rejoined(const isogate_kept_state& state) {
+  const std::array<uint64_t, 2> from = {state.stdout_offset, state.stderr_offset};
+  for (const bool error : {false, true}) {
+    Spool& spool = error ? error_ : out_;
+    const size_t i = error ? 1 : 0;
+    known_[i] = spool.next() > from[i] ? spool.next() - from[i] : 0;
+    if (from[i] > spool.next()) spool.skip_to(from[i]);
+  }
+  if ((state.flags & ISOGATE_KEPT_STDIN_OPEN) == 0 && input_) {
+    boost::system::error_code ignored;
+    input_->close(ignored);
+  }
+  changes_.notify();
 }
 
 // What it keeps of its request goes; of what was claimed for its output stays what there is of it.
@@ -138,7 +261,7 @@ void LongExec::resize(uint16_t rows, uint16_t cols) {
 }
 
 Task<void> LongExec::started(const ExecAnswer& so_far) {
-  memory_.add(out_.most() + error_.most() + 2 * kAtATime);
+  if (!std::exchange(claimed_, true)) memory_.add(out_.most() + error_.most() + 2 * kAtATime);
   answer_ = so_far;
   changes_.notify();
   co_return;
@@ -154,6 +277,9 @@ size_t LongExec::room(bool error) const {
 
 Task<void> LongExec::bytes(bool error, std::string_view data) {
   Spool& spool = error ? error_ : out_;
+  const auto here = static_cast<size_t>(std::min<uint64_t>(known_[error ? 1 : 0], data.size()));
+  known_[error ? 1 : 0] -= here;
+  data.remove_prefix(here);
   std::string rest;
   for (;;) {
     const std::string_view part = data.substr(0, room(error));
@@ -193,7 +319,7 @@ Task<void> LongExec::Writer::write(std::string_view bytes) {
     bytes.remove_prefix(co_await pipe_->async_write_some(asio::buffer(bytes.data(), bytes.size()),
                                                          asio::redirect_error(asio::use_awaitable, error)));
   if (bytes.empty()) co_return;
-  if (!cancelled_) close();
+  if (!cancelled_) give_up();
   throw no_input();
 }
 
@@ -210,7 +336,7 @@ Task<void> LongExec::Writer::write_body(Exchange& exchange) {
   } catch (const PipeClosed&) {
     client.on_kill({});
     if (gone) throw ClientGone{};
-    close();
+    give_up();
     throw no_input();
   }
   client.on_kill({});
@@ -218,6 +344,15 @@ Task<void> LongExec::Writer::write_body(Exchange& exchange) {
 }
 
 void LongExec::Writer::close() {
+  to_->input_closed_ = true;
+  signal_event(to_->ends_->input_end.get());
+  drop();
+}
+
+// Of one that is kept the pipe alone is gone, with its host.
+void LongExec::Writer::give_up() { to_->ends_->kept ? drop() : close(); }
+
+void LongExec::Writer::drop() {
   boost::system::error_code ignored;
   pipe_->close(ignored);
   to_->changes_.notify();

@@ -14,8 +14,8 @@
 
 #include "gateway/front/base/changes.h"
 #include "gateway/front/exec/exec.h"
-#include "gateway/front/exec/spool.h"
 #include "gateway/front/http/exchange.h"
+#include "lib/spool.h"
 
 namespace isogate::front {
 
@@ -29,7 +29,8 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     bool pty = false;
   };
 
-  // `memory` is its own. Throws ApiError when there are no descriptors.
+  // `memory` is its own. With `spec.rejoin` it is taken() already. Throws ApiError when there are no
+  // descriptors.
   LongExec(App& app, ExecSpec spec, Terms terms, MemoryShare memory);
   ~LongExec() override;
 
@@ -54,6 +55,11 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   // It was taken, has output, has ended, lost its stdin.
   Changes& changes() { return changes_; }
 
+  // Leaves it to its backend, where that keeps it, for the next gateway: it has ended here, and not in truth.
+  // False: it cannot be left.
+  bool detach();
+  [[nodiscard]] bool detached() const { return ends_->detached; }
+
   // SIGKILL to all that it started.
   void kill() { killer_.kill(); }
   // Throw ApiError exec_ended. The signal goes to its process group.
@@ -76,6 +82,8 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     void cancel();  // write() throws, now and from now on
 
    private:
+    void give_up();
+    void drop();
     bool cancelled_ = false;
     std::shared_ptr<LongExec> to_;
     std::shared_ptr<PipeEnd> pipe_;
@@ -108,12 +116,16 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] bool full(bool) const override { return false; }
   void killed() override;
   void program_ended() override;
+  void rejoined(const isogate_kept_state& state) override;
 
  private:
   static constexpr size_t kAtATime = 32768;
 
   [[nodiscard]] size_t room(bool error) const;
   [[nodiscard]] ApiError dropped() const;
+  Task<ExecAnswer> run_and_rejoin();
+  Task<ExecAnswer> rejoin(ExecAnswer before);
+  void open_ends();
   void end();
   void narrow();
   void control(uint32_t type, uint32_t a, uint32_t b);
@@ -129,11 +141,18 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   Spool out_, error_;
   std::shared_ptr<PipeEnd> input_;  // null: it has no stdin
   Fd control_;
-  bool writing_ = false;  // a Writer is there
+  const std::shared_ptr<KeptEnds> ends_;
+  std::array<uint64_t, 2> known_{};  // bytes of a rejoined one that are here already
+  bool input_closed_ = false;        // by a client, for good
+  bool claimed_ = false;             // what its output takes
+  bool writing_ = false;             // a Writer is there
   bool killed_ = false, program_ended_ = false, ended_ = false;
   std::optional<ApiError> refusal_;
   ExecAnswer answer_;
   std::set<const Reader*> readers_;
 };
+
+// One that a gateway before this one started. Throws ApiError when there are no descriptors.
+std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const SandboxRow& sandbox);
 
 }  // namespace isogate::front

@@ -67,11 +67,12 @@ std::vector<std::shared_ptr<LongExec>> LongExecs::of(const std::string& tenant) 
   return all;
 }
 
-void LongExecs::ask_all_to_end() const {
+void LongExecs::ask_all_to_end(bool leave) const {
   for (const auto& tenant : tenants_) {
     for (const auto& each : tenant.second) {
       try {
-        if (!each.second.exec->ended()) each.second.exec->send_signal(SIGTERM);
+        if (!each.second.exec->ended() && !(leave && each.second.exec->detach()))
+          each.second.exec->send_signal(SIGTERM);
       } catch (const ApiError&) {  // its control pipe is full: it is killed at the deadline
       }
     }

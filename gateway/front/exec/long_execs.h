@@ -30,8 +30,8 @@ class LongExecs {
   // Forgets the one that ended first, of all or of one tenant, if those that have ended hold so many bytes
   // between them. False: they do not.
   bool forget_oldest(const std::string& tenant, uint64_t bytes);
-  // SIGTERM to all that run.
-  void ask_all_to_end() const;
+  // SIGTERM to all that run; with `leave` not to those that their backends keep, which are detached.
+  void ask_all_to_end(bool leave) const;
 
  private:
   struct Kept {

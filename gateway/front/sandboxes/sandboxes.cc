@@ -199,7 +199,7 @@ asio::awaitable<Lease> Sandboxes::acquire(const Wanted& wanted) {
     try {
       check_image_admitted(image_of(*sandbox, wanted), backend->config);
       const Change changing(sandbox);
-      co_await open(*sandbox, *backend, wanted, 0);
+      co_await open(*sandbox, *backend, wanted, wanted.running ? ISOGATE_OPEN_RUNNING_ONLY : 0);
     } catch (...) {
       forget_if_unknown(id);
       throw;

@@ -103,6 +103,7 @@ struct Wanted {
   std::string request_id;
   std::optional<std::string> image = {};  // that it must have; empty: its backend's own
   bool existing = false;                  // sandbox_not_found where there is none yet
+  bool running = false;                   // not opened where nothing of it runs: an error that is permanent
 };
 
 class Sandboxes {

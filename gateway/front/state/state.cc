@@ -122,6 +122,7 @@ class State::Writer {
     if (!rows) return rows;
     StateBatch batch;
     for (ExecRow& row : *rows) {
+      if (row.kept) continue;
       std::optional<int64_t> seq = seq_of(row.exec_id);
       row.ended.emplace();
       row.ended->ended_ms = at_ms;

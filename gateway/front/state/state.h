@@ -59,11 +59,18 @@ struct ExecOutcome {
   uint64_t stdout_bytes = 0, stderr_bytes = 0, duration_ms = 0;
 };
 
+// Of one that its backend keeps while the gateway is away (isogate/kept_exec.h).
+struct KeptTerms {
+  int64_t deadline_ms = 0;
+  bool stdin_open = false, pty = false;
+};
+
 struct ExecRow {
   std::string exec_id, sandbox_id, tenant, backend, request_id;
   std::string command;  // short and printable, redacted; never env or stdin
   int64_t started_ms = 0;
-  std::optional<ExecOutcome> ended;  // none: it is open
+  std::optional<ExecOutcome> ended;    // none: it is open
+  std::optional<KeptTerms> kept = {};  // while it is open
 };
 
 class State {
@@ -87,7 +94,8 @@ class State {
 
   Result<std::vector<SandboxRow>> load_sandboxes();
 
-  // What was open when the last process ended: closed as outcome `unknown` with this reason.
+  // What was open when the last process ended. What is not kept is closed as outcome `unknown` with this
+  // reason.
   Result<std::vector<ExecRow>> close_open_execs(const std::string& reason, int64_t now_ms);
 
   // Inserts or replaces. `done` (may be empty) runs after the commit, or with the reason why nothing was

@@ -22,6 +22,7 @@ using Numbers = std::vector<Int64>;
 using Optionals = std::vector<Poco::Nullable<Int64>>;
 
 constexpr uint32_t kBatchesATopUp = 64;
+constexpr Int64 kStdinOpen = 1, kPty = 2;  // flags of kept_execs
 
 struct StateName {
   SandboxRow::State state;
@@ -84,6 +85,7 @@ struct ExecColumns {
   Numbers seq, started;
   Strings exec_id, sandbox_id, tenant, backend, request_id, command;
   OutcomeColumns end;
+  Optionals kept_until, kept_flags;  // when selected
 
   void push(const NewExec& exec) {
     const ExecRow& row = exec.row;
@@ -98,9 +100,12 @@ struct ExecColumns {
     end.push(row.ended.value_or(ExecOutcome()), !row.ended);
   }
   ExecRow at(size_t i) const {
-    ExecRow row{exec_id[i],    sandbox_id[i], tenant[i],  backend[i],
-                request_id[i], command[i],    started[i], std::nullopt};
+    ExecRow row{exec_id[i], sandbox_id[i], tenant[i],    backend[i],  request_id[i],
+                command[i], started[i],    std::nullopt, std::nullopt};
     if (!end.ended[i].isNull()) row.ended = end.at(i);
+    if (!kept_until[i].isNull())
+      row.kept = {kept_until[i].value(), (kept_flags[i].value() & kStdinOpen) != 0,
+                  (kept_flags[i].value() & kPty) != 0};
     return row;
   }
 };
@@ -135,12 +140,15 @@ std::vector<ExecRow> select_execs(Session& session, const std::string& where,
                                   const std::function<void(Statement&)>& bind = {}) {
   ExecColumns c;
   Statement statement(session);
-  statement << "SELECT exec_id, sandbox_id, tenant, backend, request_id, command, started_ms, ended_ms, "
-               "outcome, exit_code, signal, reason, stdout_bytes, stderr_bytes, duration_ms FROM execs " +
-                   where,
+  statement
+      << "SELECT exec_id, sandbox_id, tenant, backend, request_id, command, started_ms, ended_ms, "
+         "outcome, exit_code, signal, reason, stdout_bytes, stderr_bytes, duration_ms, deadline_ms, flags "
+         "FROM execs LEFT JOIN kept_execs USING (seq) " +
+             where,
       into(c.exec_id), into(c.sandbox_id), into(c.tenant), into(c.backend), into(c.request_id),
       into(c.command), into(c.started), into(c.end.ended), into(c.end.outcome), into(c.end.exit_code),
-      into(c.end.signal), into(c.end.reason), into(c.end.out), into(c.end.err), into(c.end.duration);
+      into(c.end.signal), into(c.end.reason), into(c.end.out), into(c.end.err), into(c.end.duration),
+      into(c.kept_until), into(c.kept_flags);
   if (bind) bind(statement);
   statement.execute();
   std::vector<ExecRow> rows;
@@ -183,6 +191,7 @@ struct StateDb::Impl {
   std::optional<CloseExecs> close;
   bool sync_sandboxes;
   bool durable = false;
+  bool keeps = true;  // kept_execs may have rows
 
   // A sandbox change is synced at once; the journal of execs may lose its end with the power.
   void set_durable(bool wanted) {
@@ -200,6 +209,23 @@ struct StateDb::Impl {
     else
       insert.emplace(session, std::move(columns));
     insert->statement.execute();
+    for (const NewExec& exec : opened)
+      if (exec.row.kept && !exec.row.ended) write_kept(exec);
+  }
+
+  void write_kept(const NewExec& exec) {
+    Int64 seq = exec.seq, deadline = exec.row.kept->deadline_ms;
+    Int64 flags = (exec.row.kept->stdin_open ? kStdinOpen : 0) | (exec.row.kept->pty ? kPty : 0);
+    keeps = true;
+    session << "INSERT INTO kept_execs VALUES (?, ?, ?)", use(seq), use(deadline), use(flags), now;
+  }
+
+  void forget_kept(const std::vector<ClosedExec>& closed) {
+    if (!keeps) return;
+    Numbers seq;
+    for (const ClosedExec& exec : closed) seq.push_back(exec.seq);
+    session << "DELETE FROM kept_execs WHERE seq = ?", use(seq), now;
+    keeps = number(session, "SELECT count(*) FROM kept_execs") != 0;
   }
 
   void write_closed(const std::vector<ClosedExec>& closed) {
@@ -217,6 +243,7 @@ struct StateDb::Impl {
       close.emplace(session, std::move(seq), std::move(end));
     }
     close->statement.execute();
+    forget_kept(closed);
   }
 
   void write_touches(const std::vector<Touch>& touches) {
@@ -243,6 +270,7 @@ struct StateDb::Impl {
 
   // Statements that failed half-way are not used again. SQLite may have rolled back by itself.
   void give_up() {
+    keeps = true;
     insert.reset();
     close.reset();
     try {

@@ -17,7 +17,7 @@ namespace {
 using namespace sql;
 
 constexpr Int64 kApplicationId = 0x69736F67;  // "isog"
-constexpr Int64 kSchemaVersion = 4;
+constexpr Int64 kSchemaVersion = 5;
 constexpr const char* kRemedy =
     "; restore it, or move it and its -wal and -shm away: sandboxes are found again, the journal of execs is "
     "lost";
@@ -36,10 +36,14 @@ constexpr const char* kExecsTable =
     "signal INTEGER NOT NULL, reason TEXT NOT NULL, stdout_bytes INTEGER NOT NULL, "
     "stderr_bytes INTEGER NOT NULL, duration_ms INTEGER NOT NULL)";
 
+// Of the open ones that their backends keep. flags: 1 stdin is open to clients, 2 a terminal.
+constexpr const char* kKeptTable =
+    "CREATE TABLE kept_execs (seq INTEGER PRIMARY KEY, deadline_ms INTEGER NOT NULL, flags INTEGER NOT NULL)";
+
 constexpr const char* kWrittenTable =
     "CREATE TABLE written (one INTEGER PRIMARY KEY CHECK (one = 1), count INTEGER NOT NULL)";
 
-constexpr const char* kSchema[] = {kSandboxesTable, kExecsTable, kWrittenTable,
+constexpr const char* kSchema[] = {kSandboxesTable, kExecsTable, kKeptTable, kWrittenTable,
                                    "INSERT INTO written VALUES (1, 0)"};
 
 // What SQLite takes for sound although nothing here writes it: a column's type binds nobody, and a text that
@@ -64,6 +68,9 @@ constexpr const char* kNotOurs[] = {
     "typeof(reason) <> 'text' OR typeof(stdout_bytes) <> 'integer' OR stdout_bytes < 0 OR "
     "typeof(stderr_bytes) <> 'integer' OR stderr_bytes < 0 OR typeof(duration_ms) <> 'integer' OR "
     "duration_ms < 0",
+    "SELECT count(*) FROM kept_execs WHERE typeof(deadline_ms) <> 'integer' OR "
+    "deadline_ms NOT BETWEEN 0 AND 9007199254740991 OR typeof(flags) <> 'integer' OR "
+    "flags NOT BETWEEN 0 AND 3",
     "SELECT count(*) <> 1 FROM written WHERE typeof(count) = 'integer'",
 };
 
@@ -134,20 +141,26 @@ Result<void> create_database(const std::string& path) {
   return publish(fresh, path);
 }
 
-// Version 1 had no states `opening` and `ending`, neither it nor 2 the limit of a disk, and none before 4 an
-// image. A CHECK cannot be changed in place.
-void migrate(Session& session, Int64 from) {
-  run(session, "BEGIN IMMEDIATE");
+// A CHECK cannot be changed in place.
+void migrate_sandboxes(Session& session, Int64 from) {
   run(session, "ALTER TABLE sandboxes RENAME TO sandboxes_before");
   run(session, kSandboxesTable);
   run(session, std::string("INSERT INTO sandboxes SELECT *") + (from < 3 ? ", NULL" : "") +
                    ", '' FROM sandboxes_before");
   run(session, "DROP TABLE sandboxes_before");
+}
+
+// Version 1 had no states `opening` and `ending`, neither it nor 2 the limit of a disk, none before 4 an
+// image, and none before 5 execs that are kept.
+void migrate(Session& session, Int64 from) {
+  run(session, "BEGIN IMMEDIATE");
+  if (from < 4) migrate_sandboxes(session, from);
+  run(session, kKeptTable);
   run(session, "PRAGMA user_version = " + std::to_string(kSchemaVersion));
   run(session, "COMMIT");
 }
 
-// Its three tables as they were made, and nothing that would run by itself.
+// Its tables as they were made, and nothing that would run by itself.
 bool has_our_schema(Session& session) {
   const auto same = [&](const char* table) {
     std::string sql = table;
@@ -155,8 +168,8 @@ bool has_our_schema(Session& session) {
     session << "SELECT count(*) FROM sqlite_master WHERE sql = ?", use(sql), into(found), now;
     return found == 1;
   };
-  return same(kSandboxesTable) && same(kExecsTable) && same(kWrittenTable) &&
-         number(session, "SELECT count(*) FROM sqlite_master WHERE sql IS NOT NULL") == 3;
+  return same(kSandboxesTable) && same(kExecsTable) && same(kKeptTable) && same(kWrittenTable) &&
+         number(session, "SELECT count(*) FROM sqlite_master WHERE sql IS NOT NULL") == 4;
 }
 
 bool has_our_rows(Session& session) {

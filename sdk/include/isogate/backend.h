@@ -438,6 +438,7 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
 #define ISOGATE_CAP_SANDBOX_DISK_ADVISORY (1ull << 18)
 #define ISOGATE_CAP_MERGE_STDERR (1ull << 19) /* ISOGATE_EXEC_MERGE_STDERR */
 #define ISOGATE_CAP_IMAGE (1ull << 22)        /* ISOGATE_OPTION_IMAGE */
+#define ISOGATE_CAP_KEPT_EXECS (1ull << 23)   /* it has isogate_kept_execs (kept_exec.h) */
 #define ISOGATE_CAP_WATCH (1ull << 20)        /* it has watch() */
 #define ISOGATE_CAP_PORTS (1ull << 21) /* connect(): each sandbox has a network of its own, whose loopback is
                                           neither the host's nor another sandbox's */
@@ -458,7 +459,7 @@ typedef struct isogate_probe { /* the truth on this host, now */
 typedef struct isogate_backend isogate_backend; /* the plugin's, opaque */
 typedef struct isogate_sandbox isogate_sandbox; /* the plugin's, opaque */
 
-#define ISOGATE_EXEC_EXTENSION "isogate.exec/1" /* reserved */
+#define ISOGATE_EXEC_EXTENSION "isogate.exec/1" /* kept_exec.h */
 
 /* NULL is allowed where it says "optional": the host then answers ISOGATE_UNSUPPORTED. */
 typedef struct isogate_backend_api {
@@ -525,9 +526,7 @@ typedef struct isogate_backend_api {
   isogate_status (*evidence)(isogate_sandbox* sandbox, const isogate_call* call,
                              const isogate_evidence_request* request, isogate_evidence* out,
                              isogate_error* error);
-  /* [any] optional. A struct declared in the extension's own header, such as orphans.h, or NULL.
-     ISOGATE_EXEC_EXTENSION is reserved for backends whose execs outlive the gateway (start, list, attach from
-     an offset). */
+  /* [any] optional. A struct declared in the extension's own header, such as orphans.h, or NULL. */
   const void* (*get_extension)(isogate_backend* backend, const char* id);
   /* [box] optional, with ISOGATE_CAP_WATCH. Writes isogate_change records to fd, a pipe, until the call is
      cancelled (ISOGATE_CANCELLED) or the directory is removed or moved away (ISOGATE_OK). Reports what is in

@@ -24,6 +24,7 @@
 
 #include "isogate/backend.h"
 #include "isogate/disk.h"
+#include "isogate/kept_exec.h"
 #include "isogate/orphans.h"
 
 namespace isogate::sdk {
@@ -238,6 +239,15 @@ class Sandbox {
   // Returns when the directory is gone; throws ISOGATE_CANCELLED when cancelled.
   virtual void watch(const Call&, const isogate_file_request&) { lacks("watch directories"); }
   virtual void connect(const Call&, const isogate_connect_request&) { lacks("connect to ports"); }
+  // kept_exec.h, for a backend with CAP_KEPT_EXECS.
+  virtual void start_kept(const Call&, const isogate_exec_request&, const isogate_kept_exec&,
+                          isogate_exec_result&) {
+    lacks("keep execs");
+  }
+  virtual void rejoin(const Call&, const isogate_exec_request&, const isogate_kept_exec&,
+                      isogate_exec_result&) {
+    lacks("keep execs");
+  }
 
  private:
   [[noreturn]] static void lacks(const char* what) {
@@ -456,8 +466,28 @@ inline isogate_status disk_use(isogate_sandbox* sandbox, const isogate_call* cal
 
 inline constexpr isogate_disk kDisk = {.struct_size = sizeof(isogate_disk), .reserved = 0, .use = &disk_use};
 
+template <void (Sandbox::*Verb)(const Call&, const isogate_exec_request&, const isogate_kept_exec&,
+                                isogate_exec_result&)>
+isogate_status kept_exec(isogate_sandbox* sandbox, const isogate_call* call,
+                         const isogate_exec_request* request, const isogate_kept_exec* kept,
+                         isogate_exec_result* result, isogate_error* error) noexcept {
+  return guard(error, [&] {
+    isogate_exec_result own = import_struct(result);
+    (of(sandbox)->*Verb)(Call(*call), import_struct(request), import_struct(kept), own);
+    export_struct(own, result);
+  });
+}
+
+inline constexpr isogate_kept_execs kKeptExecs = {
+    .struct_size = sizeof(isogate_kept_execs),
+    .reserved = 0,
+    .start = &kept_exec<&Sandbox::start_kept>,
+    .rejoin = &kept_exec<&Sandbox::rejoin>,
+};
+
 inline const void* get_extension(isogate_backend* backend, const char* id) noexcept {
   if (std::string_view(id) == ISOGATE_DISK_EXTENSION) return &kDisk;
+  if (std::string_view(id) == ISOGATE_EXEC_EXTENSION) return &kKeptExecs;
   const bool orphans = std::string_view(id) == ISOGATE_ORPHANS_EXTENSION;
   return orphans && of(backend)->orphans() != nullptr ? &kOrphans : nullptr;
 }

@@ -106,6 +106,12 @@ class RunnerLink {
   // ISOGATE_UNSUPPORTED with a runner older than protocol 1.6. When contact is lost after it began it throws
   // ISOGATE_IO: what changed since is not known, so that it is not begun again in secret.
   virtual void watch(const Call& call, const isogate_file_request& request) = 0;
+  // start() and rejoin() of kept_exec.h. With a runner older than protocol 1.7 start_kept() is an exec(), which
+  // ends with this connection, and rejoin() ISOGATE_NOT_FOUND.
+  virtual void start_kept(const Call& call, const isogate_exec_request& request,
+                          const isogate_kept_exec& kept, isogate_exec_result& result) = 0;
+  virtual void rejoin(const Call& call, const isogate_exec_request& request, const isogate_kept_exec& kept,
+                      isogate_exec_result& result) = 0;
   // connect() of backend.h. ISOGATE_UNSUPPORTED with a runner older than protocol 1.6.
   virtual void connect_to_port(const Call& call, const isogate_connect_request& request) = 0;
 

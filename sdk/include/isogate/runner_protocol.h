@@ -19,7 +19,7 @@
 
 #define ISOGATE_RUNNER_MAGIC 0x31525349u /* "ISR1" */
 #define ISOGATE_RUNNER_MAJOR 1u
-#define ISOGATE_RUNNER_MINOR 6u
+#define ISOGATE_RUNNER_MINOR 7u
 
 typedef struct isogate_runner_frame { /* 12 bytes */
   uint32_t size;                      /* of what follows */
@@ -56,6 +56,8 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 #define ISOGATE_RUNNER_CONNECT 9u  /* isogate_runner_connect; since 1.6: dials 127.0.0.1, then [::1], and carries DATA
                                       of stdin to that port and DATA of stdout from it. END of each ends that
                                       direction, and both do before RESULT where that is OK */
+#define ISOGATE_RUNNER_REJOIN 10u /* isogate_runner_rejoin; since 1.7: the rest of an EXEC with EXEC_KEEP, after
+                                     REJOINED. NOT_FOUND: there is none. Another stream that has it ends, LOST */
 
 /* both ways */
 #define ISOGATE_RUNNER_DATA 16u   /* isogate_runner_channel, bytes */
@@ -68,6 +70,8 @@ typedef struct isogate_runner_frame { /* 12 bytes */
                                       size counts against the credit of channel stdout */
 #define ISOGATE_RUNNER_PONG 34u    /* what PING brought */
 #define ISOGATE_RUNNER_READY 35u   /* of CONNECT, since 1.6: nothing; the connection is there. Before any DATA */
+
+#define ISOGATE_RUNNER_REJOINED 36u /* of REJOIN, since 1.7: isogate_runner_rejoined. Before any DATA */
 
 /* A string: uint32_t length, bytes. Strings follow their struct one after the other; none is left over. */
 
@@ -94,6 +98,29 @@ typedef struct isogate_runner_hello { /* 64 bytes */
 #define ISOGATE_RUNNER_EXEC_LIMITS (1u << 5)     /* since 1.4, instead: isogate_runner_limits follows, and then
                                                     `count` times isogate_runner_limit */
 #define ISOGATE_RUNNER_EXEC_MERGE_STDERR (1u << 6) /* since 1.5: stderr is stdout; without EXEC_STDERR */
+
+#define ISOGATE_RUNNER_EXEC_KEEP (1u << 7) /* since 1.7, without descriptors: isogate_runner_keep follows the struct
+                                              and its limits. When the session ends it goes on, for REJOIN */
+
+typedef struct isogate_runner_keep { /* 24 bytes */
+  uint8_t id[16];                    /* unique */
+  uint32_t grace_sec;                /* so long without a session it is killed; at least 1 */
+  uint32_t reserved;                 /* 0 */
+} isogate_runner_keep;
+
+typedef struct isogate_runner_rejoin { /* 24 bytes */
+  uint8_t id[16];
+  uint32_t flags;    /* ISOGATE_RUNNER_EXEC_STDIN, STDOUT, STDERR: which it will take */
+  uint32_t reserved; /* 0 */
+} isogate_runner_rejoin;
+
+#define ISOGATE_RUNNER_REJOINED_STDIN (1u << 0) /* its input is open */
+
+typedef struct isogate_runner_rejoined { /* 24 bytes */
+  uint64_t stdout_offset, stderr_offset; /* of the first byte that follows */
+  uint32_t flags;
+  uint32_t reserved;
+} isogate_runner_rejoined;
 
 typedef struct isogate_runner_limit { /* 16 bytes, as isogate_limit in backend.h. What is unknown is refused. */
   uint32_t id;
