@@ -32,6 +32,10 @@ class Link : public sdk::RunnerLink {
   void disk_use(const sdk::Call&, isogate_disk_use&) override {}
   void watch(const sdk::Call&, const isogate_file_request&) override {}
   void connect_to_port(const sdk::Call&, const isogate_connect_request&) override {}
+  void start_kept(const sdk::Call&, const isogate_exec_request&, const isogate_kept_exec&,
+                  isogate_exec_result&) override {}
+  void rejoin(const sdk::Call&, const isogate_exec_request&, const isogate_kept_exec&,
+              isogate_exec_result&) override {}
   bool prove(milliseconds) override {
     ++execs;
     return works;
