@@ -77,10 +77,14 @@ bool alive(pid_t pid) {
 }
 
 bool stands_still(pid_t pid) {
-  const auto tasks = std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task");
-  return std::all_of(begin(tasks), end(tasks), [](const auto& task) {
-    return read_whole(task.path().string() + "/stat").find(") T ") != std::string::npos;
-  });
+  std::error_code gone;
+  std::filesystem::directory_iterator tasks("/proc/" + std::to_string(pid) + "/task", gone);
+  for (; !gone && tasks != std::filesystem::directory_iterator(); tasks.increment(gone)) {
+    const std::string stat = read_whole(tasks->path().string() + "/stat");
+    if (!stat.empty() && stat.find(") T ") == std::string::npos && stat.find(") Z ") == std::string::npos)
+      return false;
+  }
+  return true;
 }
 
 std::vector<pid_t> children_of(pid_t pid) {

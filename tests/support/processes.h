@@ -11,8 +11,9 @@
 
 namespace isogate::test {
 
-bool alive(pid_t pid);         // false for a zombie, too
-bool stands_still(pid_t pid);  // all its threads: SIGSTOP is sent before the last one has stopped
+bool alive(pid_t pid);  // false for a zombie, too
+// All its threads: SIGSTOP is sent before the last one has stopped. Also of one that has ended.
+bool stands_still(pid_t pid);
 std::vector<pid_t> children_of(pid_t pid);
 std::vector<pid_t> descendants_of(pid_t pid);
 std::string command_line(pid_t pid);                           // spaces between; empty: no such process
