@@ -39,6 +39,7 @@ build "$preset" -DISOGATE_BENCH=OFF
 said= cluster_build= sanitizer_build= failed=0 unserved=
 engines=$(mktemp -d /var/tmp/isogate-engines.XXXXXX)
 chmod 0711 "$engines"
+export ISOGATE_TEST_ENGINES=$engines
 stop_engines() {
   local build
   for build in $cluster_build $sanitizer_build; do
