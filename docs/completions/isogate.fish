@@ -95,6 +95,7 @@ complete -c isogate -n '__isogate_at "serve"' -l exec-timeout-sec -x -d 'Seconds
 complete -c isogate -n '__isogate_at "serve"' -l exec-max-timeout-sec -x -d 'The most seconds a request may ask for.'
 complete -c isogate -n '__isogate_at "serve"' -l exec-max-background-sec -x -d 'The most seconds of a long-lived exec, and of one whose request names none.'
 complete -c isogate -n '__isogate_at "serve"' -l exec-keep-ended-sec -x -d 'Seconds that a long-lived exec which has ended is kept with its output.'
+complete -c isogate -n '__isogate_at "serve"' -l exec-survive-sec -x -d 'Seconds that a long-lived exec goes on without the gateway, on a backend that can keep it.'
 complete -c isogate -n '__isogate_at "serve"' -l exec-max-output-bytes -x -d 'Bytes of stdout, and of stderr, in an answer whose request names none.'
 complete -c isogate -n '__isogate_at "serve"' -l exec-max-max-output-bytes -x -d 'The most bytes a request may ask for.'
 complete -c isogate -n '__isogate_at "serve"' -l exec-env -x -d 'Variables added to every exec.'

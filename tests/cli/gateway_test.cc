@@ -173,8 +173,8 @@ TEST_F(RealGateway, AShellIsAnInteractiveOneOnThisTerminal) {
   EXPECT_TRUE(terminal.shows("50 200")) << terminal.everything();
   EXPECT_TRUE(terminal.shows("42-xterm-256color")) << terminal.everything();
   terminal.resize(90, 30);
-  // Not a subshell: between its echo and its exec it would forget the signal.
-  terminal.type("PS1=a''b; sh -c 'echo c\"\"d; sleep 60'\r");
+  // Not a shell's echo: between it and its exec a shell forgets the signal.
+  terminal.type("PS1=a''b; echo c\"\"d > f; tail -f f\r");
   EXPECT_TRUE(terminal.shows("cd")) << terminal.everything();
   terminal.type("\x03");
   EXPECT_TRUE(terminal.shows("ab")) << terminal.everything();
