@@ -110,7 +110,10 @@ void a_body_that_is_too_large_is_413(World& w) {
   const Answer announced = w.me.call(
       "POST", "/exec", {{"Content-Type", "application/json"}, {"Content-Length", "100000000"}}, "{");
   EXPECT_TRUE(refused(announced, 413, "file_too_large")) << "before it is buffered";
-  EXPECT_TRUE(refused(w.me.write("x", std::string(110 << 20, 'x')), 413, "file_too_large"));
+  const std::string head = R"({"agent_id":")" + w.me.agent() + R"(","path":"x","content":")";
+  EXPECT_TRUE(refused(w.me.call("POST", "/workspace/write", {{"Content-Type", "application/json"}},
+                                head + std::string(110 << 20, 'x') + "\"}"),
+                      413, "file_too_large"));
 }
 
 void a_body_has_to_be_declared_as_json(World& w) {

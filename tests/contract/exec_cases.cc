@@ -171,11 +171,18 @@ void artifacts_that_cannot_be_listed_are_not_none(World& w) {
 }
 
 void artifacts_beyond_the_limit_are_said_to_be_missing(World& w) {
-  const Json result = w.me.run("mkdir many; cd many; seq 100001 | xargs touch",
-                               {{"artifact_dir", "many"}, {"timeout_sec", 110}});
-  EXPECT_EQ(result.at("exit_code"), 0);
-  EXPECT_EQ(result.at("artifacts").size(), 100000u);
-  EXPECT_NE(result.value("reason", "").find("not all of its artifacts are listed"), std::string::npos);
+  HttpConnection connection(w.gateway.url());
+  const Json body = {{"command", "mkdir many; cd many; seq 100001 | xargs touch"},
+                     {"agent_id", w.me.agent()},
+                     {"artifact_dir", "many"},
+                     {"timeout_sec", 110}};
+  // Not parsed: that would take longer than all else.
+  const std::string answer = connection.request("POST", "/exec", w.me.headers(), body.dump()).body;
+  size_t artifacts = 0;
+  for (size_t at = 0; (at = answer.find("\"path\":", at)) != std::string::npos; ++at) ++artifacts;
+  EXPECT_EQ(artifacts, 100000u);
+  EXPECT_NE(answer.find("\"exit_code\":0"), std::string::npos) << answer.substr(0, 1000);
+  EXPECT_NE(answer.find("not all of its artifacts are listed"), std::string::npos);
 }
 
 void an_artifact_directory_outside_is_never_listed(World& w) {

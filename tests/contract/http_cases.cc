@@ -51,7 +51,7 @@ void a_connection_serves_a_thousand_requests(World& w) {
     const bool exec = i % (1000 / execs) == 0;
     const HttpResponse response =
         exec ? connection.request("POST", "/exec", headers, exec_body(w, "echo " + std::to_string(i)))
-             : connection.request("GET", "/sandboxes", headers);
+             : connection.request("GET", "/execs", headers);
     ASSERT_EQ(response.status, 200) << response.body;
     if (!exec) continue;
     ASSERT_EQ(answer_of(response).body.at("stdout"), std::to_string(i) + "\n");
