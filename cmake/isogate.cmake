@@ -42,7 +42,8 @@ endif()
 target_compile_options(isogate_flags INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
 
 # isogate_groups(target sources…): what to compile for them: files that include up to 64 KiB of sources each (four times as
-# much under a sanitizer, where no source is worked on), so that what many of them include is read once. Relative to the tree, so that the compiler's cache serves every clone.
+# much under a sanitizer, where no source is worked on), so that what many of them include is read once. Relative to the
+# tree, so that the compiler's cache serves every clone.
 function(isogate_groups target)
   if(NOT ISOGATE_GROUPS)
     set(grouped ${ARGN} PARENT_SCOPE)
