@@ -41,17 +41,12 @@ endif()
 # A class with a member from an unnamed namespace is fine in a source, and a source is an included file in a group.
 target_compile_options(isogate_flags INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
 
-# isogate_groups(target sources…): what to compile for them: files that include up to 64 KiB of sources each (four times as
-# much under a sanitizer, where no source is worked on), so that what many of them include is read once. Relative to the
-# tree, so that the compiler's cache serves every clone.
+# isogate_groups(target sources…): what to compile for them: files that include up to 64 KiB of sources each, so that what
+# many of them include is read once. Relative to the tree, so that the compiler's cache serves every clone.
 function(isogate_groups target)
   if(NOT ISOGATE_GROUPS)
     set(grouped ${ARGN} PARENT_SCOPE)
     return()
-  endif()
-  set(most 65536)
-  if(ISOGATE_SANITIZE)
-    set(most 262144)
   endif()
   set(result)
   set(text)
@@ -66,7 +61,7 @@ function(isogate_groups target)
       file(SIZE ${path} size)
     endif()
     math(EXPR together "${bytes} + ${size}")
-    if(text AND (NOT source OR together GREATER ${most}))
+    if(text AND (NOT source OR together GREATER 65536))
       set(file ${CMAKE_BINARY_DIR}/groups/${target}_${count}.cc)
       file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
       list(APPEND result ${file})
