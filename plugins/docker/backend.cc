@@ -534,6 +534,18 @@ bool Backend::is_busy(const sdk::Call& call, std::string& detail) {
   }
 }
 
+// Whether its runners do, as far as that is known by now: those that are not reached over a socket
+// (Container::choose).
+bool Backend::ends_with_this_host(const Services& services) const {
+  const RunnerTransport how =
+      config_.transport != RunnerTransport::kAuto ? config_.transport : services.transport();
+  const Place place = config_.workspace != Place::kAuto ? config_.workspace : services.place();
+  const bool in_volumes =
+      place == Place::kVolume || (place == Place::kAuto && services.engine.address().unix_path.empty());
+  return how == RunnerTransport::kStream || how == RunnerTransport::kExec ||
+         (how == RunnerTransport::kAuto && in_volumes);
+}
+
 void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   out.isolation = ISOGATE_ISOLATION_CONTAINER;
   out.locality = ISOGATE_LOCALITY_DAEMON;
@@ -547,10 +559,7 @@ void Backend::probe(const sdk::Call& call, isogate_probe& out) {
   try {
     const std::string why = examine(call, detail);
     if (why.empty()) out.verdict = ISOGATE_PROBE_AVAILABLE;
-    const RunnerTransport how =
-        config_.transport != RunnerTransport::kAuto ? config_.transport : services().transport();
-    if (how == RunnerTransport::kStream || how == RunnerTransport::kExec)  // its runner ends with this host
-      out.capabilities &= ~ISOGATE_CAP_KEPT_EXECS;
+    if (ends_with_this_host(services())) out.capabilities &= ~ISOGATE_CAP_KEPT_EXECS;
     const std::lock_guard lock(mutex_);
     examined_ = {why.empty() ? detail : "", std::chrono::steady_clock::now()};
     if (!why.empty()) detail = why;

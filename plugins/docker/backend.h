@@ -35,6 +35,7 @@ class Backend : public sdk::Backend {
   std::string detail_of(const EngineInfo& info, Services& services) const;
   // Why this Engine cannot be used; empty: it can. `detail` describes it. Throws as Engine::info().
   std::string examine(const sdk::Call& call, std::string& detail);
+  [[nodiscard]] bool ends_with_this_host(const Services& services) const;
   SandboxDisks::Means look_at_disks(const Services& services) const;
   bool is_busy(const sdk::Call& call, std::string& detail);
   void check_asked(const isogate_sandbox_spec& spec) const;

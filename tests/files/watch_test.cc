@@ -225,8 +225,9 @@ TEST_F(Watches, AWatchEndsWithItsDirectory) {
   ASSERT_EQ(::rmdir(inside("removed").c_str()), 0);
   rename("moved", "elsewhere");
   rename("above", "beside");
+  directory("another");  // whole, before it is there
   rename("swapped", "away");
-  directory("swapped");
+  rename("another", "swapped");
   for (Watching* each : {&removed, &moved, &below, &swapped}) {
     const auto ended = each->ended();
     ASSERT_TRUE(ended);
