@@ -32,6 +32,7 @@ const std::map<std::string, std::string> kOnThisHost = {
     {"plugins/local/sandbox.cc", "that is what `local` is"},
     {"runner/exec/command.cc", "the trial of a cgroup2 leaf, in which no program runs"},
     {"runner/agent/exec_call.cc", "its host is a container or a pod"},
+    {"runner/agent/exec_job.cc", "its host is a container or a pod"},
     {"runner/agent/measure_call.cc", "its host is a container or a pod"},
 };
 
