@@ -141,16 +141,18 @@ function(isogate_run name)
     endforeach()
   endif()
   set(halves 2)
+  set(cost ${ARG_TIMEOUT})  # the longest first
   if(ARG_WAITS)
     set(halves 1)
   elseif(ARG_HEAVY)
     set(halves 4)
+    math(EXPR cost "${cost} + 10000")  # later there is hardly ever room for it, before all others have ended
   endif()
   set(index 0)
   foreach(part ${parts})
     add_test(NAME ${part} COMMAND ${alone} ${program} ${ARG_COMMAND})
     # A directory of its own for the reports: who starts beside another would give its file the same name.
-    set_tests_properties(${part} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} PROCESSORS ${halves}  # the longest first
+    set_tests_properties(${part} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${cost} PROCESSORS ${halves}
       ENVIRONMENT_MODIFICATION "GTEST_OUTPUT=string_append:${part}/")
     set(environment ${ARG_ENVIRONMENT})
     if(ARG_SHARDS)
