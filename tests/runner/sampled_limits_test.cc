@@ -128,7 +128,7 @@ TEST(SampledLimits, ATreeThatCannotBeLookedAtIsEndedAndItsEndNotKnown) {
   ::getrlimit(RLIMIT_NOFILE, &before);
   const rlimit none{3, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &none);
-  std::this_thread::sleep_for(std::chrono::seconds(1));  // a hundred looks; ten in a row are one too many
+  std::this_thread::sleep_for(std::chrono::seconds(3));  // hundreds of looks; ten in a row are one too many
   ::setrlimit(RLIMIT_NOFILE, &before);
   run.join();
   ASSERT_FALSE(output.ending.ok());
