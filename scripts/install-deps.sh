@@ -24,6 +24,7 @@ ninja-build          | the build
 nlohmann-json3-dev   | JSON
 pkg-config           | finds libseccomp
 prometheus-cpp-dev   | metrics
+zlib1g-dev           | uploads that come packed
 "
 
 test_packages="

@@ -404,7 +404,9 @@ void declare_key(CLI::App& app, Parsed& parsed) {
   key->require_subcommand(1);
   CLI::App* make = key->add_subcommand("new", "Print a new key, once, and its hash for the configuration");
   make->add_flag("--json", parsed.key_json, "Print JSON");
-  make->callback([&parsed] { parsed.run = [&parsed] { return run_key_new(parsed.key_json); }; });
+  make->add_flag("--e2b", parsed.key_e2b, "A key of the form that E2B's SDKs take");
+  make->callback(
+      [&parsed] { parsed.run = [&parsed] { return run_key_new(parsed.key_json, parsed.key_e2b); }; });
   CLI::App* hash = key->add_subcommand("hash", "Hash a key from stdin, or asked for on the terminal");
   hash->add_flag("--json", parsed.key_json, "Print JSON");
   hash->callback([&parsed] { parsed.run = [&parsed] { return run_key_hash(parsed.key_json); }; });

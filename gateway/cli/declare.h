@@ -29,7 +29,7 @@ struct Parsed {
   ProbeOptions probe;
   PluginOptions plugin;
   ConfigOptions serve, config;
-  bool key_json = false;
+  bool key_json = false, key_e2b = false;
   std::string completion_shell;
   std::function<int()> run;  // what was asked for, once the words are parsed
 };

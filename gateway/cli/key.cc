@@ -49,8 +49,9 @@ Result<std::string> ask_without_echo() {
 
 }  // namespace
 
-int run_key_new(bool json) {
-  std::string key = "isg_" + base32_lower(random_bytes(32));
+int run_key_new(bool json, bool e2b) {
+  // E2B's SDKs know their keys by their form; the digits are 256 random bits.
+  std::string key = e2b ? "e2b_" + sha256_hex(random_bytes(32)) : "isg_" + base32_lower(random_bytes(32));
   std::string hash = sha256_hex(key);
   if (json) {
     print("{\"key\":\"" + key + "\",\"sha256\":\"" + hash + "\"}\n");

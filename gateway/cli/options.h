@@ -157,7 +157,7 @@ int run_config_check(const ConfigOptions& options);
 int run_config_show(const ConfigOptions& options);
 int run_config_schema();
 int run_config_docs();
-int run_key_new(bool json);
+int run_key_new(bool json, bool e2b);
 int run_key_hash(bool json);
 
 }  // namespace isogate::cli

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "gateway/config/grammar.h"
+#include "gateway/config/images.h"
 #include "gateway/config/load.h"
 
 namespace isogate {
@@ -90,6 +91,23 @@ void check_metrics(const Config& config, Problems& problems) {
   if (address.port != 0 &&
       std::find(config.listen.begin(), config.listen.end(), listen) != config.listen.end())
     problems.at("metrics.listen", "`" + listen + "` is in `listen`, too; choose another port");
+}
+
+void check_e2b(const Config& config, Problems& problems) {
+  for (size_t i = 0; i < config.e2b.listen.size(); ++i) {
+    const std::string &listen = config.e2b.listen[i], path = "e2b.listen[" + std::to_string(i) + "]";
+    ListenAddress address;
+    if (!parse_listen_address(listen, address) || address.is_unix)
+      problems.at(path, "expected HOST:PORT with a literal address or localhost, got `" + listen + "`");
+    else if (address.port != 0 &&
+             (std::ranges::count(config.listen, listen) > 0 || listen == config.metrics.listen))
+      problems.at(path, "`" + listen + "` is in `listen` or `metrics.listen`, too; choose another port");
+  }
+  for (const auto& [name, image] : config.e2b.templates)
+    if (!image.empty() && !is_image_name(image))
+      problems.at("e2b.templates." + name, "expected the name of an image, got `" + image + "`");
+  if (config.e2b.timeout_sec > config.e2b.max_timeout_sec)
+    problems.at("e2b.timeout_sec", "more than `e2b.max_timeout_sec`");
 }
 
 void check_amounts(const Config& config, Problems& problems) {
@@ -195,6 +213,7 @@ void check_together(const Config& config, Problems& problems) {
   check_keys(config, problems);
   check_tls(config, problems);
   check_metrics(config, problems);
+  check_e2b(config, problems);
   check_amounts(config, problems);
   check_prefixes(config, problems);
   check_backends(config, problems);

@@ -62,6 +62,18 @@ struct MetricsConfig {
   std::string listen;  // empty: no listener of its own
 };
 
+// What a listener serves.
+enum class Door : uint32_t { kNative, kMetrics, kE2b };
+
+// The door for E2B's SDKs (docs/e2b.md).
+struct E2bConfig {
+  std::vector<std::string> listen;                             // empty: there is none
+  std::string domain;                                          // what an SDK is told; empty: nothing
+  std::vector<std::pair<std::string, std::string>> templates;  // names of templates, and their images
+  uint32_t timeout_sec = 300;                                  // of a sandbox, when a request names none
+  uint32_t max_timeout_sec = 86400;
+};
+
 struct LogConfig {
   std::string level = "info";  // debug, info, warn, error
   std::string file;            // empty: stderr
@@ -146,6 +158,7 @@ struct Config {
   LimitsConfig limits;
   ExecConfig exec;
   PortsConfig ports;
+  E2bConfig e2b;
   std::vector<BackendConfig> backends;  // in the operator's order of preference
 
   // Somebody may be let in over the network; without, the gateway makes local.key and stays on this machine.

@@ -194,6 +194,8 @@ const Grammar kPrefix = {"a relative prefix like `shared/docs`: no `/` at its en
                          "^[A-Za-z0-9._-][A-Za-z0-9._/-]{0,254}$", prefix};
 const Grammar kVariableName = {"a variable's name: letters, digits and `_`, no digit first",
                                "^[A-Za-z_][A-Za-z0-9_]*$", variable_name};
+const Grammar kTemplateName = {"a name of 1 to 255 letters, digits and `._:/@-`, a letter or digit first",
+                               "^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$", is_image_name};
 const Grammar kOrigin = {"an origin like `https://console.example.org` or `http://localhost:3000`",
                          "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#@*]+$", origin,
                          "scheme, host and port alone: no path, no `*`"};

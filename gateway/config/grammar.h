@@ -16,7 +16,8 @@ struct Grammar {
 };
 
 extern const Grammar kName, kTenant, kAbsolutePath, kSearchPath, kListenAddress, kHostName, kHostPort,
-    kKeyHash, kSha256, kUserName, kRequestUser, kImagePattern, kPluginName, kPrefix, kVariableName, kOrigin, kSan;
+    kKeyHash, kSha256, kUserName, kRequestUser, kImagePattern, kPluginName, kPrefix, kVariableName,
+    kTemplateName, kOrigin, kSan;
 
 struct ListenAddress {
   std::string host;  // literal address or "localhost"; of a Unix socket its path

@@ -7,8 +7,8 @@
 
 namespace isogate {
 
-// At most 255 of [A-Za-z0-9._:/@-], the first a letter or digit: repository:tag, registry:port/repository:tag,
-// repository@sha256:…
+// At most 255 of [A-Za-z0-9._:/@-], the first a letter or digit: repository:tag,
+// registry:port/repository:tag, repository@sha256:…
 bool is_image_name(std::string_view text);
 
 // A name, one that ends in `*` and stands for all that begin so, or `*` for any. Before the first slash `*`

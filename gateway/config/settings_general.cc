@@ -185,6 +185,41 @@ const Setting kGeneralRows[] = {
                 "relaxation. On the other listeners /metrics needs a key.",
      .grammar = &kListenAddress,
      .may_be_empty = true},
+    {.path = "e2b.listen",
+     .field = FIELD(Config, e2b.listen),
+     .brief = "Listeners of their own, HOST:PORT, for the SDKs of E2B; empty: none.",
+     .details =
+         "Each serves E2B's control plane and its sandboxes: E2B_API_URL and E2B_SANDBOX_URL may name the "
+         "same one. They ask for keys as `listen` does; with `tls` they speak TLS.",
+     .grammar = &kListenAddress},
+    {.path = "e2b.domain",
+     .field = FIELD(Config, e2b.domain),
+     .brief =
+         "Requests at `e2b.listen` whose Host is PORT-SANDBOX.DOMAIN go to that sandbox; empty: none do.",
+     .details =
+         "For SDKs without E2B_SANDBOX_URL, and for the ports of sandboxes. DNS has to lead the names below "
+         "DOMAIN to this gateway, and a certificate to cover them.",
+     .grammar = &kHostName,
+     .may_be_empty = true},
+    {.path = "e2b.templates",
+     .field = FIELD(Config, e2b.templates),
+     .brief = "Names of templates, and the image of each.",
+     .details = "An empty image is the backend's own. `base` is always there, with that, unless it is named "
+                "here. An "
+                "image has to be admitted by `images` of the backend.",
+     .grammar = &kTemplateName},
+    {.path = "e2b.timeout_sec",
+     .field = FIELD(Config, e2b.timeout_sec),
+     .brief = "Seconds until a sandbox made over `e2b.listen` is ended, when the request names none.",
+     .details = "",
+     .least = 1,
+     .most = kYear},
+    {.path = "e2b.max_timeout_sec",
+     .field = FIELD(Config, e2b.max_timeout_sec),
+     .brief = "The most seconds that a request may name.",
+     .details = "",
+     .least = 1,
+     .most = kYear},
     {.path = "probe_interval_sec",
      .field = FIELD(Config, probe_interval_sec),
      .brief = "Seconds between two probes of a backend.",

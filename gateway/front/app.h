@@ -20,6 +20,9 @@
 namespace isogate::front {
 
 class LongExecs;
+namespace e2b {
+struct Door;
+}
 
 struct App {
   App(boost::asio::any_io_executor executor_, Config config_, std::unique_ptr<State> state_,
@@ -46,6 +49,7 @@ struct App {
   Sandboxes sandboxes;
   Admission admission;
   std::shared_ptr<LongExecs> long_execs;  // set once; never null while requests are served
+  std::shared_ptr<e2b::Door> e2b;         // the same
   MemoryBudget memory;
   Metrics metrics;
   std::function<size_t()> connections;

@@ -21,7 +21,7 @@ struct StartOrder {
   std::string local_key_sha256, state_dir;
   std::vector<uint32_t> peer_uids;
   std::vector<std::string> listeners;
-  std::string metrics_listener;  // one of them, or empty
+  std::vector<Door> doors;  // one for each
   TlsMaterial tls;
   std::vector<Fd> sockets;  // one per listener
 };

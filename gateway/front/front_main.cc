@@ -18,6 +18,7 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
 #include "gateway/front/control.h"
+#include "gateway/front/e2b/door.h"
 #include "gateway/front/exec/long_execs.h"
 #include "gateway/front/http/access_log.h"
 #include "gateway/front/http/cors.h"
@@ -111,6 +112,7 @@ class Front {
         app_(io_.get_executor(), order_.config, std::move(state), std::move(authenticator), root),
         control_(io_.get_executor(), kControl, hooks()) {
     app_.long_execs = std::make_shared<LongExecs>(io_.get_executor());
+    app_.e2b = std::make_shared<e2b::Door>();
     app_.memory.set_reclaim([this](const std::string& tenant, uint64_t bytes) {
       return app_.long_execs->forget_oldest(tenant, bytes);
     });
@@ -136,6 +138,7 @@ class Front {
     }
     asio::co_spawn(io_, control_.run(), asio::detached);
     asio::co_spawn(io_, app_.backends.probe_loop(), asio::detached);
+    asio::co_spawn(io_, app_.sandboxes.end_expired(), asio::detached);
     asio::co_spawn(io_, app_.sandboxes.stop_idle([this] {
       return std::chrono::seconds(app_.config.sandbox_idle_timeout_sec);
     }),
@@ -211,12 +214,15 @@ class Front {
             .look_at_origin =
                 [this](Exchange& exchange) { look_at_origin(exchange, app_.config.cors.origins); },
             .route =
-                [this](Exchange& exchange, std::string_view method, std::string_view target) {
+                [this](Exchange& exchange, const ListenerInfo& listener, std::string_view method,
+                       std::string_view target) {
+                  if (listener.door == Door::kE2b) return e2b::route(app_, exchange, method, target);
                   if (!route_to_port(exchange, app_.config.ports.domain))
                     route_exchange(exchange, method, target);
                 },
             .authenticate =
                 [this](Exchange& exchange, const ListenerInfo& listener, int uid, const std::string& peer) {
+                  if (listener.door == Door::kE2b) return e2b::authenticate(app_, exchange, listener, peer);
                   authenticate(app_, exchange, listener, uid, peer);
                 },
             .handle =
@@ -224,6 +230,11 @@ class Front {
                   check_query(*exchange.route, exchange.query);
                   exchange.memory = MemoryShare(app_.memory, exchange.principal.tenant);
                   return exchange.route->handle(app_, exchange);
+                },
+            .refusal =
+                [](const Exchange& exchange, const ListenerInfo& listener, const ApiError& error) {
+                  if (listener.door == Door::kE2b) return e2b::refusal(exchange, error);
+                  return std::pair(error.http_status(), error.body(exchange.request_id));
                 },
             .finished = [this](const Exchange& exchange, const std::string& peer,
                                const RequestEnd& end) { finished(exchange, peer, end); },
@@ -240,8 +251,7 @@ class Front {
     }
     for (size_t i = 0; i < order_.listeners.size(); ++i) {
       const std::string& address = order_.listeners[i];
-      server_->listen(std::move(order_.sockets[i]),
-                      {address, address.starts_with("unix:"), address == order_.metrics_listener});
+      server_->listen(std::move(order_.sockets[i]), {address, address.starts_with("unix:"), order_.doors[i]});
     }
     co_await app_.backends.settled(kSettleWithin);
     control_.send("ready");

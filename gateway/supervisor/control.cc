@@ -65,6 +65,7 @@ std::string host_document(const Config& config, const BackendConfig& backend) {
   part.tls = defaults.tls;
   part.cors = defaults.cors;
   part.metrics = defaults.metrics;
+  part.e2b = defaults.e2b;
   part.listen = defaults.listen;
   part.backends = {backend};
   return config_to_json(part);
@@ -76,7 +77,7 @@ std::string front_start_message(const FrontStart& start) {
                   {"local_key_sha256", start.local_key_sha256},
                   {"peer_uids", start.peer_uids},
                   {"listeners", start.listeners},
-                  {"metrics_listener", start.metrics_listener},
+                  {"doors", start.doors},
                   {"tls", tls_of(*start.tls)},
                   {"backends", names_of(*start.config)},
                   {"state_dir", start.state_dir}});

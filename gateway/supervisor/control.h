@@ -38,7 +38,7 @@ struct FrontStart {
   std::string local_key_sha256, state_dir;
   std::vector<unsigned> peer_uids;
   std::vector<std::string> listeners;
-  std::string metrics_listener;  // the one of them that serves metrics alone; empty: none
+  std::vector<Door> doors;  // one for each
   const TlsMaterial* tls;
 };
 std::string front_start_message(const FrontStart& start);
@@ -84,7 +84,8 @@ class ControlChannel {
   Result<std::optional<FromChild>> receive();
 
   [[nodiscard]] int fd() const { return socket_.get(); }
-  // The child has closed its end, or does so within 50 ms: it is about to be dead. Also true once closed here.
+  // The child has closed its end, or does so within 50 ms: it is about to be dead. Also true once closed
+  // here.
   [[nodiscard]] bool hung_up() const;
   void close();
 

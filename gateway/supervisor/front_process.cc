@@ -37,7 +37,7 @@ void FrontProcess::start() {
   std::vector<int> sockets;
   for (const Listener& listener : listeners_) {
     message.listeners.push_back(listener.address);
-    if (listener.metrics) message.metrics_listener = listener.address;
+    message.doors.push_back(listener.door);
     sockets.push_back(listener.socket.get());
   }
   control_.send(front_start_message(message), std::move(sockets));

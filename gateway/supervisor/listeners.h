@@ -14,14 +14,14 @@ struct Listener {
   std::string address;  // as it really is: port 0 is replaced by the kernel's choice
   std::string path;     // of a Unix socket; empty: TCP
   bool loopback = true;
-  bool metrics = false;  // metrics.listen
-  Fd socket;             // listening, non-blocking, close-on-exec
+  Door door = Door::kNative;
+  Fd socket;  // listening, non-blocking, close-on-exec
 };
 
-// Every address of `listen`, <state-dir>/isogate.sock (0600) when none of them is a Unix socket, and
-// `metrics.listen`. `localhost` is 127.0.0.1. Beyond loopback without configured keys or client certificates
-// is refused (metrics excepted), judged by getsockname(2). A stale socket file is removed when it is this
-// user's and nobody answers behind it.
+// Every address of `listen`, <state-dir>/isogate.sock (0600) when none of them is a Unix socket, `e2b.listen`
+// and `metrics.listen`. `localhost` is 127.0.0.1. Beyond loopback without configured keys or client
+// certificates is refused (metrics excepted), judged by getsockname(2). A stale socket file is removed when
+// it is this user's and nobody answers behind it.
 Result<std::vector<Listener>> open_listeners(const Config& config, const std::string& state_path);
 
 // The reason why these listeners must not be served with this configuration.

@@ -90,6 +90,7 @@ Config with_fixed_settings(Config config, const Config& running) {
   keep("listen", config.listen, running.listen);
   keep("state_dir", config.state_dir, running.state_dir);
   keep("workdir", config.workdir, running.workdir);
+  keep("e2b.listen", config.e2b.listen, running.e2b.listen);
   keep("metrics.listen", config.metrics.listen, running.metrics.listen);
   keep("instance", config.instance, running.instance);
   keep("log.file", config.log.file, running.log.file);

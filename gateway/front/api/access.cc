@@ -20,11 +20,15 @@ std::optional<std::string_view> optional_header(const Exchange& exchange, std::s
 
 bool is_loopback_text(std::string_view ip) { return ip.starts_with("127.") || ip == "::1"; }
 
-Principal by_key(App& app, std::string_view authorization, const std::string& peer) {
-  const auto token = bearer_token(authorization);
-  if (token) {
-    if (auto principal = app.authenticator.by_key(*token)) return std::move(*principal);
-  }
+}  // namespace
+
+Principal by_key(App& app, std::string_view key, const std::string& peer) {
+  if (!key.empty() && key.size() <= kMaxTokenBytes)
+    if (auto principal = app.authenticator.by_key(key)) return std::move(*principal);
+  refuse_key(app, peer, "this key is not known; send `Authorization: Bearer KEY`");
+}
+
+void refuse_key(App& app, const std::string& peer, const std::string& message) {
   const auto wait = app.wrong_keys.wrong(peer, std::chrono::steady_clock::now());
   if (app.peer_lines.admit(peer, "key_refused", std::chrono::steady_clock::now()))
     log::warn("key_refused", {{"peer", peer}});
@@ -33,8 +37,13 @@ Principal by_key(App& app, std::string_view authorization, const std::string& pe
                    .message = "too many wrong keys from this address",
                    .retry_after_sec = static_cast<unsigned>(wait->count())};
   }
-  throw ApiError{.code = Code::kUnauthenticated,
-                 .message = "this key is not known; send `Authorization: Bearer KEY`"};
+  throw ApiError{.code = Code::kUnauthenticated, .message = message};
+}
+
+namespace {
+
+Principal by_authorization(App& app, std::string_view authorization, const std::string& peer) {
+  return by_key(app, bearer_token(authorization).value_or(""), peer);
 }
 
 // A browser sends its client certificate with whatever a page asks for, so the page has to be a listed one.
@@ -106,14 +115,14 @@ Authenticator::Options authenticator_options(const Config& config, const std::st
 
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
                   const std::string& peer) {
-  if (listener.metrics_only) return only_metrics(exchange);
+  if (listener.door == Door::kMetrics) return only_metrics(exchange);
   if (exchange.route->needs == Needs::kNothing) return;
   if (exchange.route->needs == Needs::kKeyOfPort && exchange.has_header(kKeyHeader)) {
-    exchange.principal = by_key(app, "Bearer " + std::string(exchange.header(kKeyHeader)), peer);
+    exchange.principal = by_authorization(app, "Bearer " + std::string(exchange.header(kKeyHeader)), peer);
     return;
   }
   if (const auto authorization = exchange.header("Authorization"); !authorization.empty()) {
-    exchange.principal = by_key(app, authorization, peer);
+    exchange.principal = by_authorization(app, authorization, peer);
     return;
   }
   std::optional<Principal> principal;

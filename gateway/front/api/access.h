@@ -22,6 +22,11 @@ BoundAddress bound_address(std::string_view listener);
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
                   const std::string& peer);
 
+// Whose key it is. Throws ApiError.
+Principal by_key(App& app, std::string_view key, const std::string& peer);
+// Throws ApiError: unauthenticated, or rate_limited after many wrong ones of this peer.
+[[noreturn]] void refuse_key(App& app, const std::string& peer, const std::string& message);
+
 // The agent of a request: what body and path name, X-Agent-Id and env.AGENT_ID agree, or invalid_request.
 // Where none names one it is `default`, but not under `multi_agent`.
 std::string agent_of(const Exchange& exchange, bool multi_agent,

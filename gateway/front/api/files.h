@@ -28,6 +28,9 @@ struct FileRequest {
 FileRequest request_for(const Config& config, const Exchange& exchange, FileTarget target,
                         const std::optional<std::string>& agent_in_body = std::nullopt);
 
+// The whole file, or the range that the request names, as the answer (raw_files.cc).
+Task<void> download(App& app, Exchange& exchange, FileRequest request);
+
 // A call without a body of a file: its reply, which is a success. A client that leaves cancels it.
 Task<ipc::Reply> plain_call(App& app, Exchange& exchange, ipc::FileVerb verb, FileRequest request);
 

@@ -106,6 +106,7 @@ json parse_body(std::string_view body, std::span<const std::string_view> known_f
   if (!parsed.is_object()) throw invalid_request("the body must be a JSON object");
   for (const auto& item : parsed.items()) {
     if (std::find(known_fields.begin(), known_fields.end(), item.key()) != known_fields.end()) continue;
+    if (known_fields.size() == 1 && known_fields.front() == "*") break;
     std::string known;
     for (const auto field : known_fields) known.append(known.empty() ? "" : ", ").append(field);
     throw invalid_request("unknown field `" + printable(item.key(), 100) + "`; this call knows " + known);

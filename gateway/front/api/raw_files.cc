@@ -165,9 +165,9 @@ class Download {
   Killer& killer_ = exchange_.watch_client();
 };
 
-// GET and HEAD.
-Task<void> handle_download(App& app, Exchange& exchange) {
-  FileRequest request = raw_request(app.config, exchange);
+}  // namespace
+
+Task<void> download(App& app, Exchange& exchange, FileRequest request) {
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
   Download download(app, exchange, lease, std::move(request.target));
   for (int i = 0; i < kMostTries; ++i)
@@ -175,6 +175,13 @@ Task<void> handle_download(App& app, Exchange& exchange) {
   throw ApiError{.code = Code::kFileBusy,
                  .message = "the file is changed all the time; copy it with an exec and read the copy",
                  .retry_after_sec = 1};
+}
+
+namespace {
+
+// GET and HEAD.
+Task<void> handle_download(App& app, Exchange& exchange) {
+  co_await download(app, exchange, raw_request(app.config, exchange));
 }
 
 Task<void> handle_upload(App& app, Exchange& exchange) {

@@ -60,13 +60,13 @@ const std::vector<Route>& routes() {
   return all;
 }
 
-Routed route_target(std::string_view method, std::string_view target) {
+Routed route_target(std::string_view method, std::string_view target, const std::vector<Route>& table) {
   if (target.empty() || target.front() != '/' || target.find('#') != std::string_view::npos)
     throw invalid_request("the request target must be a path that starts with /");
   const size_t mark = target.find('?');
   const std::string_view path = target.substr(0, mark);
   std::string allow;
-  for (const Route& row : routes()) {
+  for (const Route& row : table) {
     const auto found = match(row.path, path);
     if (!found) continue;
     if (row.method == method) {
@@ -82,8 +82,9 @@ Routed route_target(std::string_view method, std::string_view target) {
                  .message = "no such call: " + printable(path, 200) + "; GET /openapi.json lists them"};
 }
 
-void route_exchange(Exchange& exchange, std::string_view method, std::string_view target) {
-  Routed found = route_target(method, target);
+void route_exchange(Exchange& exchange, std::string_view method, std::string_view target,
+                    const std::vector<Route>& table) {
+  Routed found = route_target(method, target, table);
   exchange.route = found.route;
   exchange.agent_param = std::move(found.agent);
   exchange.path_param = std::move(found.path);
@@ -92,7 +93,7 @@ void route_exchange(Exchange& exchange, std::string_view method, std::string_vie
 
 // A misspelled `purge` must not keep the files. Health checks may add parameters of their own.
 void check_query(const Route& route, std::string_view query) {
-  if (route.needs == Needs::kNothing || route.needs == Needs::kKeyOfPort) return;
+  if (route.needs == Needs::kNothing || route.needs == Needs::kKeyOfPort || route.any_query) return;
   std::set<std::string_view> seen;
   while (!query.empty()) {
     const std::string_view pair = query.substr(0, query.find('&'));

@@ -19,8 +19,12 @@ enum class Needs {
   kKey,            // a principal
   kKeyOrListener,  // a principal, but on `metrics.listen`, where nobody is asked for one
   kKeyOfPort,      // a principal; X-Isogate-Key may carry the key, and the query is somebody else's
+  kSandboxToken,   // the token of the sandbox that it is for: requests of E2B's SDKs
   kNothing,        // served on every listener, with any query string
 };
+
+// As the fields of a route: any.
+inline constexpr std::string_view kAnyField[] = {"*"};
 
 struct Route {
   std::string_view method;
@@ -32,6 +36,7 @@ struct Route {
   std::span<const std::string_view> fields = {};      // of the JSON body; empty: no JSON body
   std::span<const std::string_view> parameters = {};  // of the query string
   Needs needs = Needs::kKey;
+  bool any_query = false;  // of clients that are not ours
 };
 
 // All of them; they live as long as the process.
@@ -56,10 +61,12 @@ struct Routed {
 };
 
 // Throws ApiError: not_found, method_not_allowed with Allow, invalid_request.
-Routed route_target(std::string_view method, std::string_view target);
+Routed route_target(std::string_view method, std::string_view target,
+                    const std::vector<Route>& table = routes());
 
 // Fills in the exchange's route, and what its target holds. Throws the same.
-void route_exchange(Exchange& exchange, std::string_view method, std::string_view target);
+void route_exchange(Exchange& exchange, std::string_view method, std::string_view target,
+                    const std::vector<Route>& table = routes());
 
 // Throws ApiError invalid_request for a parameter that this call does not know, or that is there twice. Calls
 // that need nothing take any.

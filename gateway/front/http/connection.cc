@@ -297,7 +297,8 @@ Task<void> Connection::dispatch() {
     throw invalid_request("unknown Expect header");
   if (parser_->get().method() == http::verb::options && is_preflight(*this))
     co_return co_await answer_preflight(*this);
-  server_.hooks_.route(*this, to_view(parser_->get().method_string()), to_view(parser_->get().target()));
+  server_.hooks_.route(*this, listener_, to_view(parser_->get().method_string()),
+                       to_view(parser_->get().target()));
   server_.hooks_.authenticate(*this, listener_, peer_uid_, peer_);
   co_await server_.hooks_.handle(*this);
 }
@@ -725,7 +726,8 @@ Task<void> Connection::answer_error(const ApiError& error) {
   if (!error.allow.empty()) headers.emplace_back("Allow", error.allow);
   if (error.code == Code::kUnauthenticated)
     headers.emplace_back("WWW-Authenticate", "Bearer realm=\"isogate\"");
-  co_await send(error.http_status(), "application/json", error.body(request_id), headers);
+  const auto [status, body] = server_.hooks_.refusal(*this, listener_, error);
+  co_await send(status, "application/json", body, headers);
 }
 
 }  // namespace isogate::front

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "gateway/base/tls_context.h"
+#include "gateway/config/config.h"
+#include "gateway/front/base/api_error.h"
 #include "gateway/front/http/exchange.h"
 #include "gateway/front/http/refusal_pace.h"
 #include "lib/fd.h"
@@ -25,7 +27,7 @@ class Connection;
 struct ListenerInfo {
   std::string address;  // as configured: HOST:PORT or unix:/PATH
   bool unix_socket = false;
-  bool metrics_only = false;  // `metrics.listen`
+  Door door = Door::kNative;
 };
 
 // How a request went, for the log and the metrics.
@@ -44,10 +46,13 @@ struct ServerHooks {
   // Sets exchange.cors_origin, before anything is answered.
   std::function<void(Exchange&)> look_at_origin;
   // Fills in exchange.route and what the target holds, or throws ApiError.
-  std::function<void(Exchange&, std::string_view method, std::string_view target)> route;
+  std::function<void(Exchange&, const ListenerInfo&, std::string_view method, std::string_view target)> route;
   // Fills exchange.principal or throws ApiError.
   std::function<void(Exchange&, const ListenerInfo&, int peer_uid, const std::string& peer)> authenticate;
   std::function<Task<void>(Exchange&)> handle;
+  // The status and the JSON of a refusal, as the listener's door has it.
+  std::function<std::pair<unsigned, std::string>(const Exchange&, const ListenerInfo&, const ApiError&)>
+      refusal;
   // One line of the log and the metrics, after the answer.
   std::function<void(const Exchange&, const std::string& peer, const RequestEnd&)> finished;
   // Whether a line that a peer provoked is written to the log.

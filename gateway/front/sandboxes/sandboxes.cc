@@ -32,6 +32,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kDiskPatience{5};
 constexpr size_t kIdleAtOnce = 4;  // per backend, whose host has work for calls meanwhile
+constexpr size_t kExpiredAtOnce = 16;
 constexpr std::chrono::seconds kCallsEndWithin{Cancel::kReleaseWithin + std::chrono::seconds(1)},
     kAnswersEndWithin{1};
 
@@ -138,6 +139,7 @@ Result<void> Sandboxes::load() {
     if (sandbox->row.state == SandboxRow::State::kEnding) sandbox->closing = ISOGATE_CLOSE_PURGE;
     sandbox->left_over = !sandbox->row.was_accepted();
     ++per_tenant_[sandbox->row.tenant];
+    if (!sandbox->row.door.empty()) of_doors_[sandbox->row.agent_id] = sandbox->row.sandbox_id;
     sandboxes_.emplace(sandbox->row.sandbox_id, std::move(sandbox));
   }
   return {};
@@ -240,6 +242,7 @@ void Sandboxes::forget(const std::string& id) {
   if (found == sandboxes_.end()) return;
   const auto own = per_tenant_.find(found->second->row.tenant);
   if (own != per_tenant_.end() && --own->second == 0) per_tenant_.erase(own);
+  if (!found->second->row.door.empty()) of_doors_.erase(found->second->row.agent_id);
   sandboxes_.erase(found);
 }
 
@@ -670,6 +673,9 @@ asio::awaitable<void> Sandboxes::record_intent(Sandbox& sandbox, const Opener& b
   SandboxRow& row = sandbox.row;
   row.backend = by.config.name;
   row.image = wanted.image.value_or("");
+  row.expires_ms = wanted.expires_ms;
+  row.door = wanted.door;
+  if (!row.door.empty()) of_doors_[row.agent_id] = row.sandbox_id;
   row.state = SandboxRow::State::kOpening;
   row.created_ms = row.last_used_ms = wall_clock_ms();
   if (const auto recorded = co_await commit(sandbox); !recorded)
@@ -1082,6 +1088,60 @@ struct Sandboxes::IdleRound {
   std::vector<std::shared_ptr<Sandbox>> idle;
   size_t next = 0, working = 0;
 };
+
+asio::awaitable<void> Sandboxes::end_expired() {
+  asio::steady_timer timer(executor_);
+  std::set<std::string> ending;  // sandbox ids
+  for (;;) {
+    timer.expires_after(seconds(1));
+    co_await timer.async_wait(asio::use_awaitable);
+    const int64_t now = wall_clock_ms();
+    for (const auto& [id, sandbox] : sandboxes_) {
+      const SandboxRow& row = sandbox->row;
+      if (row.expires_ms == 0 || row.expires_ms > now || !sandbox->known || ending.contains(id)) continue;
+      if (ending.size() >= kExpiredAtOnce) break;
+      ending.insert(id);
+      asio::co_spawn(executor_, end(row.tenant, row.agent_id, true, "expired"),
+                     [&ending, id = id](const std::exception_ptr& failure) {
+                       ending.erase(id);
+                       if (failure)
+                         log::warn("sandbox_not_ended", {{"sandbox_id", id}, {"reason", "expired"}});
+                     });
+    }
+  }
+}
+
+std::shared_ptr<Sandbox> Sandboxes::find_of_door(const std::string& agent) const {
+  const auto found = of_doors_.find(agent);
+  if (found == of_doors_.end()) return nullptr;
+  const auto sandbox = sandboxes_.find(found->second);
+  return sandbox == sandboxes_.end() || !sandbox->second->known ? nullptr : sandbox->second;
+}
+
+std::vector<std::shared_ptr<Sandbox>> Sandboxes::of_doors() const {
+  std::vector<std::shared_ptr<Sandbox>> all;
+  for (const auto& [agent, id] : of_doors_)
+    if (auto sandbox = find_of_door(agent)) all.push_back(std::move(sandbox));
+  return all;
+}
+
+asio::awaitable<void> Sandboxes::set_door(std::shared_ptr<Sandbox> sandbox, int64_t expires_ms,
+                                          std::string door) {
+  const SandboxRow before = sandbox->row;
+  sandbox->row.expires_ms = expires_ms;
+  sandbox->row.door = std::move(door);
+  if (const auto recorded = co_await commit(*sandbox); !recorded) {
+    sandbox->row.expires_ms = before.expires_ms;
+    sandbox->row.door = before.door;
+    throw ApiError{.code = Code::kQuotaExceeded,
+                   .message = "the sandbox cannot be recorded: " + recorded.error().message};
+  }
+}
+
+std::shared_ptr<Sandbox> Sandboxes::find(const std::string& tenant, const std::string& agent) const {
+  const auto found = sandboxes_.find(sandbox_id(instance_, tenant, agent));
+  return found == sandboxes_.end() || !found->second->known ? nullptr : found->second;
+}
 
 asio::awaitable<void> Sandboxes::stop_idle(std::function<seconds()> limit) {
   asio::steady_timer timer(executor_);

@@ -102,6 +102,8 @@ struct Wanted {
   uint64_t capabilities = 0;
   std::string request_id;
   std::optional<std::string> image = {};  // that it must have; empty: its backend's own
+  int64_t expires_ms = 0;                 // of a new one: SandboxRow's
+  std::string door = {};                  // the same
   bool existing = false;                  // sandbox_not_found where there is none yet
   bool running = false;                   // not opened where nothing of it runs: an error that is permanent
 };
@@ -112,6 +114,17 @@ class Sandboxes {
             bool started_by_root);
 
   Result<void> load();
+
+  // Ends and purges what has expired, for ever. What cannot be ended now is tried again.
+  boost::asio::awaitable<void> end_expired();
+  // From now on it expires then, and its door keeps this of it. Throws ApiError: it is not recorded.
+  boost::asio::awaitable<void> set_door(std::shared_ptr<Sandbox> sandbox, int64_t expires_ms,
+                                        std::string door);
+  // Null: there is none.
+  [[nodiscard]] std::shared_ptr<Sandbox> find(const std::string& tenant, const std::string& agent) const;
+  // Of any tenant, among those that a door made. The names of their agents are the doors' own, and unique.
+  [[nodiscard]] std::shared_ptr<Sandbox> find_of_door(const std::string& agent) const;
+  [[nodiscard]] std::vector<std::shared_ptr<Sandbox>> of_doors() const;
 
   // What a sandbox tries to reach when it is measured: every TCP listener of this gateway.
   void add_listener(const std::string& address, uint32_t port);
@@ -246,6 +259,7 @@ class Sandboxes {
   uint64_t most_disk_per_tenant_ = 0;
   std::unordered_map<std::string, std::shared_ptr<Sandbox>> sandboxes_;  // by sandbox_id
   std::unordered_map<std::string, size_t> per_tenant_;
+  std::unordered_map<std::string, std::string> of_doors_;  // by agent: sandbox_id
 };
 
 // Turns a decision that chose nothing into its error.

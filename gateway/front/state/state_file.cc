@@ -17,7 +17,7 @@ namespace {
 using namespace sql;
 
 constexpr Int64 kApplicationId = 0x69736F67;  // "isog"
-constexpr Int64 kSchemaVersion = 5;
+constexpr Int64 kSchemaVersion = 6;
 constexpr const char* kRemedy =
     "; restore it, or move it and its -wal and -shm away: sandboxes are found again, the journal of execs is "
     "lost";
@@ -27,7 +27,8 @@ constexpr const char* kSandboxesTable =
     "backend TEXT NOT NULL, handle TEXT NOT NULL, uid INTEGER NOT NULL, path TEXT NOT NULL, "
     "isolation INTEGER NOT NULL, created_ms INTEGER NOT NULL, last_used_ms INTEGER NOT NULL, "
     "state TEXT NOT NULL CHECK (state IN ('opening', 'active', 'lost', 'ending')), "
-    "disk_limit_bytes INTEGER, image TEXT NOT NULL) WITHOUT ROWID";
+    "disk_limit_bytes INTEGER, image TEXT NOT NULL, expires_ms INTEGER NOT NULL, door TEXT NOT NULL) "
+    "WITHOUT ROWID";
 
 constexpr const char* kExecsTable =
     "CREATE TABLE execs (seq INTEGER PRIMARY KEY, exec_id TEXT NOT NULL, sandbox_id TEXT NOT NULL, "
@@ -56,7 +57,8 @@ constexpr const char* kNotOurs[] = {
     "typeof(created_ms) <> 'integer' OR created_ms NOT BETWEEN 0 AND 9007199254740991 OR "
     "typeof(last_used_ms) <> 'integer' OR last_used_ms NOT BETWEEN 0 AND 9007199254740991 OR "
     "typeof(disk_limit_bytes) NOT IN ('integer', 'null') OR disk_limit_bytes < 0 OR "
-    "typeof(image) <> 'text'",
+    "typeof(image) <> 'text' OR typeof(expires_ms) <> 'integer' OR "
+    "expires_ms NOT BETWEEN 0 AND 9007199254740991 OR typeof(door) <> 'text'",
     "SELECT count(*) FROM execs WHERE seq NOT BETWEEN 0 AND 9007199254740991 OR typeof(exec_id) <> 'text' OR "
     "typeof(sandbox_id) <> 'text' OR "
     "typeof(tenant) <> 'text' OR typeof(backend) <> 'text' OR typeof(request_id) <> 'text' OR "
@@ -146,16 +148,16 @@ void migrate_sandboxes(Session& session, Int64 from) {
   run(session, "ALTER TABLE sandboxes RENAME TO sandboxes_before");
   run(session, kSandboxesTable);
   run(session, std::string("INSERT INTO sandboxes SELECT *") + (from < 3 ? ", NULL" : "") +
-                   ", '' FROM sandboxes_before");
+                   (from < 4 ? ", ''" : "") + ", 0, '' FROM sandboxes_before");
   run(session, "DROP TABLE sandboxes_before");
 }
 
 // Version 1 had no states `opening` and `ending`, neither it nor 2 the limit of a disk, none before 4 an
-// image, and none before 5 execs that are kept.
+// image, none before 5 execs that are kept, and none before 6 doors.
 void migrate(Session& session, Int64 from) {
   run(session, "BEGIN IMMEDIATE");
-  if (from < 4) migrate_sandboxes(session, from);
-  run(session, kKeptTable);
+  migrate_sandboxes(session, from);
+  if (from < 5) run(session, kKeptTable);
   run(session, "PRAGMA user_version = " + std::to_string(kSchemaVersion));
   run(session, "COMMIT");
 }

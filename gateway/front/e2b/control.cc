@@ -1,0 +1,428 @@
+// The part of E2B's control plane that its SDKs use.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "gateway/front/api/execs.h"
+#include "gateway/front/api/json_body.h"
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/e2b/door.h"
+#include "gateway/front/e2b/routes.h"
+#include "gateway/front/e2b/sandbox.h"
+#include "gateway/front/exec/exec.h"
+#include "gateway/front/http/json_answer.h"
+#include "lib/clock.h"
+#include "lib/hash.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+namespace isogate::front::e2b {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr size_t kMostPairs = 256;
+constexpr uint64_t kMostListed = 100;
+constexpr std::chrono::seconds kFirstExecWithin{30};
+
+// What a program says of where it is: HOME, and whether E2B's name for it leads there.
+constexpr const char* kWhereIsHome =
+    "if cd /home/user 2>/dev/null && [ \"$(pwd -P)\" = \"$(cd \"$HOME\" && pwd -P)\" ]; then echo "
+    "/home/user; "
+    "else echo \"$HOME\"; fi";
+
+ApiError not_supported(const std::string& what) { return {.code = Code::kUnsupported, .message = what}; }
+
+std::string date(int64_t ms) {
+  const std::time_t seconds = ms / 1000;
+  std::tm time{};
+  ::gmtime_r(&seconds, &time);
+  char text[64];
+  const size_t size = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &time);
+  const std::string rest = std::to_string(1000 + ms % 1000).substr(1);
+  return std::string(text, size) + "." + rest + "Z";
+}
+
+uint64_t limit_of(const App& app, const SandboxRow& row, uint32_t id) {
+  for (const BackendConfig& backend : app.config.backends)
+    if (backend.name == row.backend) return backend.sandbox_limits.get(id);
+  return 0;
+}
+
+uint64_t cpus_of(const App& app, const SandboxRow& row) {
+  return (limit_of(app, row, ISOGATE_LIMIT_CPU_MILLIS) + 999) / 1000;
+}
+
+// What it may have; 0 where there is no limit.
+void add_size(const App& app, const SandboxRow& row, ordered_json& to) {
+  to["cpuCount"] = cpus_of(app, row);
+  to["memoryMB"] = limit_of(app, row, ISOGATE_LIMIT_MEMORY_BYTES) >> 20;
+  to["diskSizeMB"] = row.disk_limit_bytes.value_or(0) >> 20;
+}
+
+ordered_json metadata_json(const Record& record) {
+  ordered_json metadata = ordered_json::object();
+  for (const auto& [name, value] : record.metadata) metadata[name] = value;
+  return metadata;
+}
+
+ordered_json created_json(const App& app, const Found& found) {
+  ordered_json body = {{"templateID", found.record.template_id},
+                       {"sandboxID", found.sandbox->row.agent_id},
+                       {"clientID", "isogate"},
+                       {"envdVersion", kEnvdVersion},
+                       {"envdAccessToken", found.record.token},
+                       {"trafficAccessToken", found.record.token},
+                       {"domain", nullptr}};
+  if (!app.config.e2b.domain.empty()) body["domain"] = app.config.e2b.domain;
+  return body;
+}
+
+ordered_json listed_json(const App& app, const Found& found) {
+  const SandboxRow& row = found.sandbox->row;
+  ordered_json body = {{"templateID", found.record.template_id},
+                       {"alias", found.record.template_id},
+                       {"sandboxID", row.agent_id},
+                       {"clientID", "isogate"},
+                       {"startedAt", date(found.record.started_ms)},
+                       {"endAt", date(row.expires_ms)},
+                       {"state", "running"},
+                       {"envdVersion", kEnvdVersion},
+                       {"metadata", metadata_json(found.record)}};
+  add_size(app, row, body);
+  return body;
+}
+
+Pairs pairs_in(const json& body, std::string_view name) {
+  const auto found = body.find(name);
+  if (found == body.end() || found->is_null()) return {};
+  if (!found->is_object()) throw invalid_request("`" + std::string(name) + "` must be an object of strings");
+  if (found->size() > kMostPairs)
+    throw invalid_request("`" + std::string(name) + "` has over " + std::to_string(kMostPairs) + " members");
+  Pairs pairs;
+  for (const auto& item : found->items()) {
+    if (!item.value().is_string())
+      throw invalid_request("`" + std::string(name) + "` must be an object of strings");
+    pairs.emplace_back(item.key(), item.value().get<std::string>());
+  }
+  return pairs;
+}
+
+// Seconds.
+uint64_t timeout_in(const App& app, const json& body, std::string_view name) {
+  const auto given = number_field(body, name);
+  if (!given) return app.config.e2b.timeout_sec;
+  if (!std::isfinite(*given) || *given < 0 || *given > app.config.e2b.max_timeout_sec)
+    throw invalid_request("`" + std::string(name) + "` must be 0 to " +
+                          std::to_string(app.config.e2b.max_timeout_sec) + " seconds (e2b.max_timeout_sec)");
+  return static_cast<uint64_t>(std::ceil(*given));
+}
+
+int64_t from_now(uint64_t seconds) { return wall_clock_ms() + static_cast<int64_t>(seconds * 1000); }
+
+std::string image_of_template(const App& app, const std::string& name) {
+  for (const auto& [known, image] : app.config.e2b.templates)
+    if (known == name) return image;
+  if (name == "base") return {};
+  throw ApiError{.code = Code::kNotFound,
+                 .message = "there is no template `" + printable(name, 80) +
+                            "`: the operator names them in `e2b.templates`"};
+}
+
+bool is_given(const json& body, std::string_view name) {
+  const auto found = body.find(name);
+  return found != body.end() && !found->is_null() && *found != false &&
+         !(found->is_structured() && found->empty());
+}
+
+void refuse_what_is_not_there(const json& body) {
+  const auto resume = body.find("autoResume");
+  const bool resumes = resume != body.end() && resume->is_object() && is_given(*resume, "enabled");
+  if (is_given(body, "autoPause") || resumes)
+    throw not_supported("sandboxes cannot be paused: leave `autoPause` and `autoResume` out");
+  for (const char* name : {"mcp", "volumeMounts"})
+    if (is_given(body, name)) throw not_supported("`" + std::string(name) + "` is not supported");
+  if (const auto network = body.find("network"); network != body.end() && network->is_object())
+    for (const auto& item : network->items())
+      if (item.key() != "allowPublicTraffic" && is_given(*network, item.key()))
+        throw not_supported("`network." + printable(item.key(), 80) +
+                            "` is not supported: the operator decides with `egress` what sandboxes reach");
+}
+
+// Of a short exec.
+class Said : public Output {
+ public:
+  Task<void> started(const ExecAnswer&) override { co_return; }
+  Task<void> bytes(bool error, std::string_view data) override {
+    std::string& to = error ? error_ : out_;
+    to.append(data.substr(0, kMost - to.size()));
+    co_return;
+  }
+  [[nodiscard]] bool full(bool error) const override { return (error ? error_ : out_).size() >= kMost; }
+
+  std::string out_, error_;
+
+ private:
+  static constexpr size_t kMost = 4096;
+};
+
+// The first exec proves that it works, too.
+Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& agent) {
+  ExecSpec spec;
+  spec.tenant = exchange.principal.tenant;
+  spec.agent = agent;
+  spec.call.call.request_id = exchange.request_id;
+  spec.call.argv = {app.config.shell, "-c", kWhereIsHome};
+  spec.call.env.assign(app.config.exec.env.begin(), app.config.exec.env.end());
+  spec.shown = "where is HOME";
+  spec.timeout_sec = static_cast<double>(kFirstExecWithin.count());
+  Said said;
+  const ExecAnswer answer = co_await run_exec(app, spec, said, exchange.watch_client(), exchange.memory);
+  while (said.out_.ends_with('\n')) said.out_.pop_back();
+  if (answer.outcome != Outcome::kExited || answer.exit_code != 0 || !said.out_.starts_with('/'))
+    throw ApiError{.code = Code::kBackendUnavailable,
+                   .message = "the sandbox was made, but its shell says not where its home is: " +
+                              printable(said.error_ + answer.message, 300)};
+  co_return said.out_;
+}
+
+void check_internet(const json& body, const Lease& lease) {
+  const bool denied = lease.backend->config.egress == ISOGATE_EGRESS_DENY;
+  if (bool_field(body, "allow_internet_access").value_or(true) || denied) return;
+  throw not_supported(
+      "backend `" + lease.backend->config.name +
+      "` does not keep sandboxes from the network, and `allow_internet_access` is false: the operator sets "
+      "`egress: deny`");
+}
+
+Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
+  const json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
+  refuse_what_is_not_there(body);
+  Record record{.template_id = text_field(body, "templateID").value_or("base"),
+                .token = "",
+                .home = "",
+                .metadata = pairs_in(body, "metadata"),
+                .env = pairs_in(body, "envVars"),
+                .started_ms = wall_clock_ms()};
+  const uint64_t seconds = std::max<uint64_t>(timeout_in(app, body, "timeout"), 1);
+  const std::string id = "i" + base32_lower(random_bytes(12));
+  record.token = new_token(id);
+  Wanted wanted{.tenant = exchange.principal.tenant,
+                .agent = id,
+                .request_id = exchange.request_id,
+                .image = image_of_template(app, record.template_id),
+                .expires_ms = from_now(seconds),
+                .door = record_text(record)};
+  if (wanted.image->empty()) wanted.image.reset();
+  std::exception_ptr failure;
+  Found found;
+  try {
+    const Lease lease = co_await app.sandboxes.acquire(wanted);
+    check_internet(body, lease);
+    record.home = co_await ask_for_home(app, exchange, id);
+    co_await app.sandboxes.set_door(lease.sandbox, from_now(seconds), record_text(record));
+    found = {lease.sandbox, record};
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    if (app.sandboxes.find(exchange.principal.tenant, id))
+      co_await app.sandboxes.end(exchange.principal.tenant, id, true, exchange.request_id);
+    std::rethrow_exception(failure);
+  }
+  co_await exchange.send(201, "application/json", json_text(created_json(app, found)));
+}
+
+Found found_for(App& app, const Exchange& exchange) {
+  return find_sandbox(app, exchange.principal.tenant, exchange.agent_param);
+}
+
+Task<void> handle_get_sandbox(App& app, Exchange& exchange) {
+  const Found found = found_for(app, exchange);
+  ordered_json body = listed_json(app, found);
+  body["envdAccessToken"] = found.record.token;
+  body["domain"] = created_json(app, found)["domain"];
+  co_await send_json(exchange, std::move(body));
+}
+
+Task<void> handle_kill(App& app, Exchange& exchange) {
+  (void)found_for(app, exchange);
+  co_await app.sandboxes.end(exchange.principal.tenant, exchange.agent_param, true, exchange.request_id);
+  co_await exchange.send(204, "application/json", "");
+}
+
+Task<void> set_end(App& app, const Found& found, int64_t expires_ms) {
+  co_await app.sandboxes.set_door(found.sandbox, expires_ms, found.sandbox->row.door);
+}
+
+Task<void> handle_timeout(App& app, Exchange& exchange) {
+  const json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
+  const Found found = found_for(app, exchange);
+  co_await set_end(app, found, from_now(timeout_in(app, body, "timeout")));
+  co_await exchange.send(204, "application/json", "");
+}
+
+Task<void> handle_refresh(App& app, Exchange& exchange) {
+  const json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
+  const Found found = found_for(app, exchange);
+  co_await set_end(app, found,
+                   std::max(found.sandbox->row.expires_ms, from_now(timeout_in(app, body, "duration"))));
+  co_await exchange.send(204, "application/json", "");
+}
+
+// It runs already; its time is never made shorter.
+Task<void> handle_connect_sandbox(App& app, Exchange& exchange) {
+  const json body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
+  const Found found = found_for(app, exchange);
+  co_await set_end(app, found,
+                   std::max(found.sandbox->row.expires_ms, from_now(timeout_in(app, body, "timeout"))));
+  co_await exchange.send(200, "application/json", json_text(created_json(app, found)));
+}
+
+// `metadata` is a query string of its own, and SDKs escape it once more.
+bool fits(const Record& record, const std::string& parameter) {
+  const std::string query = percent_decode(parameter).value_or(parameter);
+  std::string_view metadata = query;
+  while (!metadata.empty()) {
+    const std::string_view pair = metadata.substr(0, metadata.find('&'));
+    metadata.remove_prefix(std::min(metadata.size(), pair.size() + 1));
+    const size_t equals = std::min(pair.find('='), pair.size());
+    const auto name = percent_decode(pair.substr(0, equals));
+    const auto value = percent_decode(pair.substr(std::min(pair.size(), equals + 1)));
+    const auto same = [&](const auto& each) { return each.first == name && each.second == value; };
+    if (std::ranges::none_of(record.metadata, same)) return false;
+  }
+  return true;
+}
+
+std::vector<Found> sandboxes_of(const App& app, const Exchange& exchange) {
+  std::vector<Found> all;
+  for (const Sandbox* each : app.sandboxes.of(exchange.principal.tenant)) {
+    if (each->row.door.empty()) continue;
+    try {
+      all.push_back(find_sandbox(app, exchange.principal.tenant, each->row.agent_id));
+    } catch (const ApiError&) {  // it has expired
+    }
+  }
+  std::ranges::sort(all, [](const Found& a, const Found& b) {
+    return std::pair(a.record.started_ms, a.sandbox->row.agent_id) >
+           std::pair(b.record.started_ms, b.sandbox->row.agent_id);
+  });
+  return all;
+}
+
+uint64_t number_parameter(std::string_view query, std::string_view name, uint64_t otherwise, uint64_t most) {
+  const auto text = query_parameter(query, name);
+  if (!text) return otherwise;
+  char* end = nullptr;
+  const uint64_t value = std::strtoull(text->c_str(), &end, 10);
+  if (text->empty() || *end != '\0' || value == 0 || value > most)
+    throw invalid_request("the query parameter `" + std::string(name) + "` must be 1 to " +
+                          std::to_string(most));
+  return value;
+}
+
+// What a list is asked to leave out. Throws ApiError.
+class Filter {
+ public:
+  explicit Filter(std::string_view query)
+      : metadata_(query_parameter(query, "metadata").value_or("")),
+        state_(query_parameter(query, "state").value_or("running")),
+        template_(query_parameter(query, "template")),
+        started_after_(query_parameter(query, "startedAfter").value_or("")) {}
+
+  [[nodiscard]] bool lets_through(const Found& found) const {
+    const Record& record = found.record;
+    return state_.find("running") != std::string::npos && (!template_ || record.template_id == *template_) &&
+           fits(record, metadata_) && (started_after_.empty() || date(record.started_ms) >= started_after_);
+  }
+
+ private:
+  std::string metadata_, state_;
+  std::optional<std::string> template_;
+  std::string started_after_;  // RFC 3339, UTC: as text it is ordered like the time
+};
+
+// The newest first, or last. `nextToken` is the id of the last one of the page before.
+Task<void> handle_sandboxes(App& app, Exchange& exchange) {
+  const uint64_t limit = number_parameter(exchange.query, "limit", kMostListed, kMostListed);
+  const auto after = query_parameter(exchange.query, "nextToken");
+  const Filter filter(exchange.query);
+  std::vector<Found> all = sandboxes_of(app, exchange);
+  if (query_parameter(exchange.query, "order") == "asc") std::ranges::reverse(all);
+  ordered_json list = ordered_json::array();
+  bool begun = !after || after->empty();
+  std::string next;
+  for (const Found& found : all) {
+    const bool shown = begun && filter.lets_through(found);
+    if (!begun && found.sandbox->row.agent_id == *after) begun = true;
+    if (!shown) continue;
+    if (list.size() == limit) {
+      next = list.back()["sandboxID"];
+      break;
+    }
+    list.push_back(listed_json(app, found));
+  }
+  const std::string text = json_text(list);
+  exchange.memory.add(text.size());
+  Headers headers;
+  if (!next.empty()) headers.emplace_back("X-Next-Token", next);
+  co_await exchange.send(200, "application/json", text, headers);
+}
+
+ordered_json metrics_json(const App& app, const Found& found) {
+  const SandboxRow& row = found.sandbox->row;
+  ordered_json sample = {{"timestamp", date(wall_clock_ms())}, {"timestampUnix", wall_clock_ms() / 1000}};
+  sample["cpuCount"] = std::max<uint64_t>(cpus_of(app, row), 1);
+  sample["cpuUsedPct"] = 0;
+  sample["memUsed"] = 0;
+  sample["memTotal"] = limit_of(app, row, ISOGATE_LIMIT_MEMORY_BYTES);
+  sample["memCache"] = 0;
+  sample["diskUsed"] = found.sandbox->disk ? found.sandbox->disk->used_bytes : 0;
+  sample["diskTotal"] = found.sandbox->disk ? found.sandbox->disk->limit_bytes : 0;
+  return sample;
+}
+
+Task<void> handle_metrics(App& app, Exchange& exchange) {
+  co_await app.sandboxes.look_at_disks(exchange.principal.tenant);
+  ordered_json samples = ordered_json::array();
+  samples.push_back(metrics_json(app, found_for(app, exchange)));
+  co_await send_json(exchange, std::move(samples));
+}
+
+Task<void> handle_what_is_not_there(App& app, Exchange& exchange) {
+  if (!exchange.agent_param.empty()) (void)found_for(app, exchange);
+  throw not_supported("isogate has no pause, snapshots, forks, volumes or builds of templates");
+}
+
+constexpr Route kControlRoutes[] = {
+    {"POST", "/sandboxes", "e2bCreate", handle_create_sandbox, kAnyField},
+    {"POST", "/v2/sandboxes", "e2bCreateV2", handle_create_sandbox, kAnyField},
+    {"GET", "/sandboxes", "e2bListSandboxes", handle_sandboxes},
+    {"GET", "/v2/sandboxes", "e2bListSandboxesV2", handle_sandboxes},
+    {"GET", "/sandboxes/{sandbox_id}", "e2bGet", handle_get_sandbox},
+    {"DELETE", "/sandboxes/{sandbox_id}", "e2bKill", handle_kill},
+    {"POST", "/sandboxes/{sandbox_id}/timeout", "e2bTimeout", handle_timeout, kAnyField},
+    {"POST", "/sandboxes/{sandbox_id}/refreshes", "e2bRefresh", handle_refresh, kAnyField},
+    {"POST", "/sandboxes/{sandbox_id}/connect", "e2bConnectSandbox", handle_connect_sandbox, kAnyField},
+    {"POST", "/v2/sandboxes/{sandbox_id}/connect", "e2bConnectSandboxV2", handle_connect_sandbox, kAnyField},
+    {"POST", "/sandboxes/{sandbox_id}/resume", "e2bResume", handle_connect_sandbox, kAnyField},
+    {"GET", "/sandboxes/{sandbox_id}/metrics", "e2bMetrics", handle_metrics},
+    {"POST", "/sandboxes/{sandbox_id}/pause", "e2bPause", handle_what_is_not_there},
+    {"POST", "/sandboxes/{sandbox_id}/fork", "e2bFork", handle_what_is_not_there},
+    {"POST", "/sandboxes/{sandbox_id}/snapshots", "e2bSnapshot", handle_what_is_not_there},
+    {"GET", "/snapshots", "e2bSnapshots", handle_what_is_not_there},
+    {"GET", "/volumes", "e2bVolumes", handle_what_is_not_there},
+    {"POST", "/volumes", "e2bCreateVolume", handle_what_is_not_there},
+    {"POST", "/v3/templates", "e2bBuildTemplate", handle_what_is_not_there},
+};
+
+}  // namespace
+
+std::span<const Route> control_routes() { return kControlRoutes; }
+
+}  // namespace isogate::front::e2b

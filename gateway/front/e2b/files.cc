@@ -1,0 +1,168 @@
+// GET and POST /files of E2B's envd, and what else it answers by HTTP.
+#include <sys/stat.h>
+
+#include <boost/asio/write.hpp>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "gateway/front/api/router.h"
+#include "gateway/front/e2b/door.h"
+#include "gateway/front/e2b/entries.h"
+#include "gateway/front/e2b/multipart.h"
+#include "gateway/front/e2b/routes.h"
+#include "gateway/front/e2b/sandbox.h"
+#include "gateway/front/e2b/user.h"
+#include "gateway/front/http/http_text.h"
+#include "gateway/front/http/json_answer.h"
+#include "lib/clock.h"
+#include "lib/hash.h"
+#include "lib/text.h"
+
+namespace isogate::front::e2b {
+namespace asio = boost::asio;
+namespace {
+
+using ipc::FileVerb;
+using nlohmann::ordered_json;
+using Next = std::function<Task<std::string_view>()>;
+
+constexpr size_t kPiece = 65536;
+
+std::string user_in_query(const Exchange& exchange) {
+  const auto name = query_parameter(exchange.query, "username");
+  return name ? user_named(*name) : user_of(exchange);
+}
+
+std::string path_in_query(const Exchange& exchange) {
+  auto path = query_parameter(exchange.query, "path");
+  if (!path || path->empty()) throw invalid_request("the query parameter `path` is missing");
+  return std::move(*path);
+}
+
+// A file of what `next` gives, until it gives nothing.
+Task<void> write_file(App& app, Target target, const Next& next) {
+  FileRequest request = std::move(target.request);
+  request.target.flags |= ISOGATE_FILE_PARENTS;
+  Lease lease = co_await app.sandboxes.acquire(request.wanted);
+  Transfer transfer(lease, FileVerb::kWrite, std::move(request.target));
+  uint64_t bytes = 0;
+  boost::system::error_code error;
+  for (std::string_view piece = co_await next(); !piece.empty(); piece = co_await next()) {
+    if (error) continue;  // the backend refused early, and its reply has the reason
+    const size_t done = co_await asio::async_write(transfer.pipe, asio::buffer(piece.data(), piece.size()),
+                                                   asio::redirect_error(asio::use_awaitable, error));
+    transfer.moved(done);
+    bytes += done;
+  }
+  if (error) {
+    transfer.cancel();
+  } else {
+    transfer.complete();
+  }
+  const ipc::Reply reply = co_await transfer.reply();
+  co_await throw_unless_written(app, lease, reply, bytes);
+}
+
+ordered_json written_json(const Target& target) {
+  return {{"name", target.place.shown.substr(target.place.shown.rfind('/') + 1)},
+          {"type", "file"},
+          {"path", target.place.shown}};
+}
+
+Task<void> handle_download(App& app, Exchange& exchange) {
+  Target target = target_of(app, exchange, path_in_query(exchange), user_in_query(exchange));
+  co_await download(app, exchange, std::move(target.request));
+}
+
+Task<void> write_parts(App& app, Exchange& exchange, const std::string& boundary, const ReadBody& read,
+                       ordered_json& written) {
+  exchange.memory.add(2 * kPiece);
+  Multipart body(boundary, read);
+  std::set<std::string> names;
+  const auto path = query_parameter(exchange.query, "path");
+  while (auto part = co_await body.next()) {
+    if (part->name != "file") continue;
+    if (path && !path->empty() && !written.empty())
+      throw invalid_request("the body has several files, and the query one `path`");
+    const std::string name = path && !path->empty() ? *path : part->filename.value_or("");
+    if (name.empty()) throw invalid_request("a file of the body has no name, and the query no `path`");
+    const Target target = target_of(app, exchange, name, user_in_query(exchange));
+    if (!names.insert(target.place.shown).second)
+      throw invalid_request("the body has the file " + printable(target.place.shown, 200) + " twice");
+    co_await write_file(app, target, [&] { return body.read(); });
+    written.push_back(written_json(target));
+  }
+  if (written.empty()) throw invalid_request("the body has no part `file`");
+}
+
+Task<void> handle_upload(App& app, Exchange& exchange) {
+  ordered_json written = ordered_json::array();
+  ReadBody read = [&](char* data, size_t size) { return exchange.read_body_some(data, size); };
+  std::optional<Gunzip> packed;
+  if (const auto encoding = exchange.header("Content-Encoding"); equal_no_case(encoding, "gzip")) {
+    packed.emplace(read);
+    read = [&](char* data, size_t size) { return packed->read(data, size); };
+  } else if (!encoding.empty() && !equal_no_case(encoding, "identity")) {
+    throw ApiError{.code = Code::kUnsupportedMediaType,
+                   .message = "a body may be packed with gzip, and nothing else"};
+  }
+  if (const auto boundary = boundary_of(exchange.header("Content-Type"))) {
+    co_await write_parts(app, exchange, *boundary, read, written);
+  } else {
+    const Target target = target_of(app, exchange, path_in_query(exchange), user_in_query(exchange));
+    exchange.memory.add(kPiece);
+    std::string piece(kPiece, '\0');
+    co_await write_file(app, target, [&]() -> Task<std::string_view> {
+      const size_t n = co_await read(piece.data(), piece.size());
+      co_return std::string_view(piece).substr(0, n);
+    });
+    written.push_back(written_json(target));
+  }
+  co_await send_json(exchange, std::move(written));
+}
+
+Task<void> handle_health(App& app, Exchange& exchange) {
+  (void)find_sandbox(app, exchange.principal.tenant, exchange.agent_param);
+  co_await exchange.send(204, "application/json", "");
+}
+
+Task<void> handle_envs(App& app, Exchange& exchange) {
+  const Found found = find_sandbox(app, exchange.principal.tenant, exchange.agent_param);
+  ordered_json env = ordered_json::object();
+  for (const auto& [name, value] : found.record.env) env[name] = value;
+  co_await send_json(exchange, std::move(env));
+}
+
+constexpr Route kEnvdFileRoutes[] = {
+    {"GET", "/files", "e2bDownload", handle_download, {}, {}, Needs::kSandboxToken},
+    {"HEAD", "/files", "e2bHead", handle_download, {}, {}, Needs::kSandboxToken},
+    {"POST", "/files", "e2bUpload", handle_upload, {}, {}, Needs::kSandboxToken},
+    {"GET", "/health", "e2bHealth", handle_health, {}, {}, Needs::kSandboxToken},
+    {"GET", "/envs", "e2bEnvs", handle_envs, {}, {}, Needs::kSandboxToken},
+};
+
+}  // namespace
+
+// "v1_" and the hash of what it is for, as SDKs make it for a URL that carries no header.
+bool is_signed(const Exchange& exchange, const Record& record) {
+  const auto signature = query_parameter(exchange.query, "signature");
+  if (!signature || exchange.route->path != "/files") return false;
+  const auto expiration = query_parameter(exchange.query, "signature_expiration");
+  std::string text = query_parameter(exchange.query, "path").value_or("");
+  text += exchange.route->method == "POST" ? ":write:" : ":read:";
+  text += query_parameter(exchange.query, "username").value_or("") + ":" + record.token;
+  if (expiration) text += ":" + *expiration;
+  std::string expected = base64_encode(sha256(text));
+  while (expected.ends_with('=')) expected.pop_back();
+  return sha256(*signature) == sha256("v1_" + expected);
+}
+
+void check_expiration(const Exchange& exchange) {
+  const auto expiration = query_parameter(exchange.query, "signature_expiration");
+  if (expiration && std::strtoll(expiration->c_str(), nullptr, 10) * 1000 <= wall_clock_ms())
+    throw ApiError{.code = Code::kUnauthenticated, .message = "signature is already expired"};
+}
+
+std::span<const Route> file_routes() { return kEnvdFileRoutes; }
+
+}  // namespace isogate::front::e2b

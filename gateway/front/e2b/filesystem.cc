@@ -1,0 +1,225 @@
+// filesystem.Filesystem of E2B's envd.
+#include <nlohmann/json.hpp>
+
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/e2b/door.h"
+#include "gateway/front/e2b/entries.h"
+#include "gateway/front/e2b/routes.h"
+#include "gateway/front/e2b/rpc.h"
+#include "gateway/front/e2b/user.h"
+#include "gateway/front/http/json_answer.h"
+#include "lib/text.h"
+
+namespace isogate::front::e2b {
+namespace {
+
+using ipc::FileVerb;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+Target target_in(App& app, const Exchange& exchange, const json& body, std::string_view field) {
+  const auto path = text_field(body, field);
+  if (!path) throw invalid_request("`" + std::string(field) + "` is missing");
+  return target_of(app, exchange, *path, user_of(exchange));
+}
+
+Task<void> send_entry(Exchange& exchange, const ipc::Entry& entry, const std::string& shown) {
+  const ordered_json answer = {{"entry", entry_json(entry, shown)}};
+  co_await send_message(exchange, answer);
+}
+
+Task<void> handle_stat(App& app, Exchange& exchange) {
+  const Target target = target_in(app, exchange, co_await read_message(app, exchange), "path");
+  co_await send_entry(exchange, co_await stat_of(app, exchange, target), target.place.shown);
+}
+
+Task<void> handle_mkdir(App& app, Exchange& exchange) {
+  const Target target = target_in(app, exchange, co_await read_message(app, exchange), "path");
+  Target made = target;
+  made.request.target.flags |= ISOGATE_FILE_PARENTS | ISOGATE_FILE_EXCLUSIVE;
+  made.request.target.mode = 0755;
+  co_await file_call_on(app, exchange, FileVerb::kMkdir, std::move(made));
+  co_await send_entry(exchange, co_await stat_of(app, exchange, target), target.place.shown);
+}
+
+Task<void> handle_move(App& app, Exchange& exchange) {
+  const json body = co_await read_message(app, exchange);
+  Target from = target_in(app, exchange, body, "source");
+  const Target to = target_in(app, exchange, body, "destination");
+  if (from.place.scope != to.place.scope)
+    throw ApiError{.code = Code::kUnsupported,
+                   .message = "a file is not moved into the home directory or out of it: run mv"};
+  from.request.target.path_to = to.place.path;
+  from.request.target.flags |= ISOGATE_FILE_PARENTS;
+  co_await file_call_on(app, exchange, FileVerb::kMove, std::move(from));
+  co_await send_entry(exchange, co_await stat_of(app, exchange, to), to.place.shown);
+}
+
+Task<void> handle_remove(App& app, Exchange& exchange) {
+  Target target = target_in(app, exchange, co_await read_message(app, exchange), "path");
+  target.request.target.flags |= ISOGATE_FILE_RECURSIVE;
+  try {
+    co_await file_call_on(app, exchange, FileVerb::kRemove, std::move(target));
+  } catch (const ApiError& error) {
+    if (error.code != Code::kFileNotFound) throw;
+  }
+  co_await send_message(exchange, ordered_json::object());
+}
+
+// A directory before its members, and those in the order of their bytes.
+bool comes_before(const ipc::Entry& a, const ipc::Entry& b) {
+  return std::ranges::lexicographical_compare(a.name, b.name, [](char x, char y) {
+    const auto rank = [](char each) { return each == '/' ? 0 : static_cast<unsigned char>(each) + 1; };
+    return rank(x) < rank(y);
+  });
+}
+
+// Names below the directory, at most so many levels down; those that are not UTF-8 cannot be told.
+void append_entries(ordered_json& entries, const Listing& listing, const std::string& shown, uint64_t depth) {
+  for (const ipc::Entry& entry : listing.entries) {
+    const auto slashes = static_cast<uint64_t>(std::ranges::count(entry.name, '/'));
+    if (slashes + 1 > depth || !is_utf8(entry.name)) continue;
+    entries.push_back(entry_json(entry, below(shown, entry.name)));
+  }
+}
+
+Task<void> handle_list_dir(App& app, Exchange& exchange) {
+  const json body = co_await read_message(app, exchange);
+  const uint64_t depth = std::max<uint64_t>(count_field(body, "depth", 0, UINT32_MAX).value_or(1), 1);
+  Target target = target_in(app, exchange, body, "path");
+  ListRequest request{
+      .target = target.request.target, .recursive = depth > 1, .limit = app.config.limits.list_max_entries};
+  Lease lease = co_await app.sandboxes.acquire(target.request.wanted);
+  Killer& killer = exchange.watch_client();
+  Listing listing = co_await list_files(lease, std::move(request), exchange.memory, killer);
+  if (killer.killed()) throw ClientGone{};
+  if (listing.error.status != ISOGATE_OK && !listing.truncated) throw from_backend(listing.error);
+  if (listing.truncated)
+    throw ApiError{.code = Code::kFileTooLarge,
+                   .message = target.place.shown + ": there are too many entries to list"};
+  std::ranges::sort(listing.entries, comes_before);
+  ordered_json entries = ordered_json::array();
+  append_entries(entries, listing, target.place.shown, depth);
+  const ordered_json answer = {{"entries", std::move(entries)}};
+  co_await send_message(exchange, answer);
+}
+
+ordered_json event_json(const FileEvent& event) { return {{"name", event.name}, {"type", event.type}}; }
+
+Target watched(App& app, const Exchange& exchange, const json& body) {
+  Target target = target_in(app, exchange, body, "path");
+  if (bool_field(body, "recursive").value_or(false)) target.request.target.flags |= ISOGATE_FILE_RECURSIVE;
+  return target;
+}
+
+Task<void> follow_watch(Exchange& exchange, Watch& watch) {
+  const auto interval = keepalive_interval(exchange);
+  const auto timeout = rpc_timeout(exchange);
+  const auto until = std::chrono::steady_clock::now() + timeout.value_or(std::chrono::hours(24 * 365));
+  Killer& client = exchange.watch_client();
+  client.on_kill([&watch] { watch.end(WatchEnd::kFailed); });
+  struct Release {
+    Killer& killer;
+    ~Release() { killer.on_kill({}); }
+  } const release{client};
+  MessageStream stream(exchange);
+  co_await stream.begin();
+  co_await stream.write(R"({"start":{}})");
+  std::deque<FileEvent> events;
+  const Watch::Take take = [&](const FileChange& change) {
+    append_events(change, events);
+    return events.size() < 256;
+  };
+  while (!watch.over()) {
+    const auto left = until - std::chrono::steady_clock::now();
+    if (left <= left.zero())
+      co_return co_await stream.fail(
+          {.code = Code::kRequestTimeout, .message = "the time of the watch is over"});
+    co_await watch.read(std::min<std::chrono::nanoseconds>(interval, left), take);
+    if (client.killed()) throw ClientGone{};
+    if (events.empty() && !watch.over()) co_await stream.write(R"({"keepalive":{}})");
+    for (const FileEvent& event : events) {
+      const ordered_json message = {{"filesystem", event_json(event)}};
+      co_await stream.write(json_text(message));
+    }
+    events.clear();
+  }
+  if (watch.over() == WatchEnd::kSandboxEnded) co_return co_await stream.fail(sandbox_is_gone());
+  co_await stream.end();
+}
+
+Task<void> handle_watch(App& app, Exchange& exchange) {
+  std::unique_ptr<Watch> watch;
+  std::optional<ApiError> refusal;
+  try {
+    const json body = co_await read_first_message(app, exchange);
+    exchange.memory.add(kWatchBytes);
+    watch = co_await begin_watch(app, watched(app, exchange, body));
+  } catch (const ApiError& error) {
+    refusal = error;
+  }
+  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
+  co_await follow_watch(exchange, *watch);
+}
+
+Task<void> handle_watcher_create(App& app, Exchange& exchange) {
+  const json body = co_await read_message(app, exchange);
+  const std::string id = co_await app.e2b->watchers.add(app, exchange, watched(app, exchange, body));
+  const ordered_json answer = {{"watcherId", id}};
+  co_await send_message(exchange, answer);
+}
+
+std::string watcher_in(const json& body) {
+  const auto id = text_field(body, "watcherId");
+  return id ? *id : text_field(body, "watcher_id").value_or("");
+}
+
+Task<void> handle_watcher_events(App& app, Exchange& exchange) {
+  const std::string id = watcher_in(co_await read_message(app, exchange));
+  ordered_json events = ordered_json::array();
+  for (const FileEvent& event : co_await app.e2b->watchers.take(exchange, id))
+    events.push_back(event_json(event));
+  const ordered_json answer = {{"events", std::move(events)}};
+  co_await send_message(exchange, answer);
+}
+
+Task<void> handle_watcher_remove(App& app, Exchange& exchange) {
+  app.e2b->watchers.remove(exchange, watcher_in(co_await read_message(app, exchange)));
+  co_await send_message(exchange, ordered_json::object());
+}
+
+constexpr Route kFilesystemRoutes[] = {
+    {"POST", "/filesystem.Filesystem/Stat", "e2bStat", handle_stat, {}, {}, Needs::kSandboxToken},
+    {"POST", "/filesystem.Filesystem/MakeDir", "e2bMakeDir", handle_mkdir, {}, {}, Needs::kSandboxToken},
+    {"POST", "/filesystem.Filesystem/Move", "e2bMove", handle_move, {}, {}, Needs::kSandboxToken},
+    {"POST", "/filesystem.Filesystem/ListDir", "e2bListDir", handle_list_dir, {}, {}, Needs::kSandboxToken},
+    {"POST", "/filesystem.Filesystem/Remove", "e2bRemove", handle_remove, {}, {}, Needs::kSandboxToken},
+    {"POST", "/filesystem.Filesystem/WatchDir", "e2bWatch", handle_watch, {}, {}, Needs::kSandboxToken},
+    {"POST",
+     "/filesystem.Filesystem/CreateWatcher",
+     "e2bWatcher",
+     handle_watcher_create,
+     {},
+     {},
+     Needs::kSandboxToken},
+    {"POST",
+     "/filesystem.Filesystem/GetWatcherEvents",
+     "e2bWatcherEvents",
+     handle_watcher_events,
+     {},
+     {},
+     Needs::kSandboxToken},
+    {"POST",
+     "/filesystem.Filesystem/RemoveWatcher",
+     "e2bWatcherRemove",
+     handle_watcher_remove,
+     {},
+     {},
+     Needs::kSandboxToken},
+};
+
+}  // namespace
+
+std::span<const Route> filesystem_routes() { return kFilesystemRoutes; }
+
+}  // namespace isogate::front::e2b

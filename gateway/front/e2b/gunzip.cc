@@ -1,0 +1,50 @@
+#include "gateway/front/e2b/gunzip.h"
+
+#include <zlib.h>
+
+#include <array>
+#include <new>
+
+#include "gateway/front/base/api_error.h"
+
+namespace isogate::front::e2b {
+namespace {
+
+constexpr int kGzip = 15 + 16;  // the largest window, and gzip's header
+
+}  // namespace
+
+struct Gunzip::Stream {
+  z_stream z{};
+  std::array<char, 32768> in{};
+  bool at_end = false;
+};
+
+Gunzip::Gunzip(ReadBody packed) : packed_(std::move(packed)), stream_(std::make_unique<Stream>()) {
+  if (::inflateInit2(&stream_->z, kGzip) != Z_OK) throw std::bad_alloc();
+}
+
+Gunzip::~Gunzip() { ::inflateEnd(&stream_->z); }
+
+boost::asio::awaitable<size_t> Gunzip::read(char* data, size_t size) {
+  z_stream& z = stream_->z;
+  z.next_out = reinterpret_cast<Bytef*>(data);
+  z.avail_out = static_cast<uInt>(size);
+  while (z.avail_out == size && !stream_->at_end) {
+    if (z.avail_in == 0) {
+      z.next_in = reinterpret_cast<Bytef*>(stream_->in.data());
+      z.avail_in = static_cast<uInt>(co_await packed_(stream_->in.data(), stream_->in.size()));
+      if (z.avail_in == 0) throw invalid_request("the body's gzip ends in the middle");
+    }
+    const int result = ::inflate(&z, Z_NO_FLUSH);
+    if (result != Z_OK && result != Z_STREAM_END) throw invalid_request("the body is no gzip");
+    stream_->at_end = result == Z_STREAM_END;
+  }
+  // Nothing may stand behind it, and the body is read to its end.
+  if (stream_->at_end && z.avail_out == size &&
+      (z.avail_in != 0 || co_await packed_(stream_->in.data(), stream_->in.size()) != 0))
+    throw invalid_request("something stands behind the body's gzip");
+  co_return size - z.avail_out;
+}
+
+}  // namespace isogate::front::e2b

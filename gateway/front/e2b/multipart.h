@@ -1,0 +1,47 @@
+// multipart/form-data (RFC 7578), read as it comes: what is kept is bounded, whatever the body is. One
+// thread.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gateway/front/e2b/gunzip.h"
+
+namespace isogate::front::e2b {
+
+// Of a Content-Type; nullopt: it is no multipart/form-data with a boundary of 1 to 70 characters.
+std::optional<std::string> boundary_of(std::string_view content_type);
+
+class Multipart {
+ public:
+  struct Part {
+    std::string name;
+    std::optional<std::string> filename;
+  };
+
+  Multipart(const std::string& boundary, ReadBody read);
+
+  // The next part; what is left of the one before is skipped. nullopt: there are no more, and the body is at
+  // its end. Throws ApiError invalid_request: the body is no such thing, or ends in the middle.
+  boost::asio::awaitable<std::optional<Part>> next();
+  // Further bytes of the part, valid until the next call; empty at its end. Throws the same.
+  boost::asio::awaitable<std::string_view> read();
+
+ private:
+  static constexpr size_t kRead = 65536, kMostHead = 8192, kMostParts = 10000;
+
+  boost::asio::awaitable<bool> more();
+  boost::asio::awaitable<std::string> take_line();
+
+  const std::string delimiter_;  // in front of the boundary, too
+  const ReadBody read_;
+  std::string kept_;
+  size_t taken_ = 0;  // of `kept_`, by the caller
+  size_t parts_ = 0;
+  bool in_part_ = false, over_ = false;
+};
+
+}  // namespace isogate::front::e2b

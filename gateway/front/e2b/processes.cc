@@ -1,0 +1,440 @@
+// process.Process of E2B's envd: programs of a sandbox. Each is a long-lived exec, with a pid made from its
+// exec_id.
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "gateway/front/api/execs.h"
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/e2b/door.h"
+#include "gateway/front/e2b/paths.h"
+#include "gateway/front/e2b/routes.h"
+#include "gateway/front/e2b/rpc.h"
+#include "gateway/front/e2b/sandbox.h"
+#include "gateway/front/e2b/user.h"
+#include "gateway/front/exec/long_execs.h"
+#include "gateway/front/http/json_answer.h"
+#include "lib/text.h"
+
+namespace isogate::front::e2b {
+namespace asio = boost::asio;
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+using LongExecPtr = std::shared_ptr<LongExec>;
+
+constexpr size_t kPart = 32768;  // of output, in one message
+constexpr std::chrono::seconds kWriterWait{10};
+
+// The same after a restart of the gateway. Of an id's 128 random bits 31, never 0.
+uint32_t pid_of(const LongExec& exec) {
+  uint32_t pid = 0;
+  for (const char digit : exec.answer().exec_id.substr(0, 8))
+    pid = pid << 4 | static_cast<uint32_t>(hex_value(digit));
+  return (pid & 0x7FFFFFFF) | 1;
+}
+
+ApiError no_process(const std::string& which) {
+  return {.code = Code::kExecNotFound, .message = "there is no process " + which};
+}
+
+const json& object_in(const json& body, std::string_view name) {
+  static const json none = json::object();
+  const auto found = body.find(name);
+  if (found == body.end() || found->is_null()) return none;
+  if (!found->is_object()) throw invalid_request("`" + std::string(name) + "` must be an object");
+  return *found;
+}
+
+const ProcessInfo* info_of(const App& app, const LongExec& exec) {
+  const auto found = app.e2b->processes.find(exec.answer().exec_id);
+  return found == app.e2b->processes.end() ? nullptr : &found->second;
+}
+
+bool is_of(const LongExec& exec, const Exchange& exchange) {
+  return exec.taken() && exec.agent() == exchange.agent_param;
+}
+
+// The one that started last, of those that fit.
+LongExecPtr process_of(const App& app, const Exchange& exchange, const json& body, bool also_ended = false) {
+  const json& selector = object_in(body, "process");
+  const auto pid = count_field(selector, "pid", 0, UINT32_MAX);
+  const auto tag = text_field(selector, "tag");
+  if (pid.has_value() == tag.has_value()) throw invalid_request("`process` must have either `pid` or `tag`");
+  LongExecPtr chosen;
+  for (const LongExecPtr& exec : app.long_execs->of(exchange.principal.tenant)) {
+    if (!is_of(*exec, exchange) || (exec->ended() && !also_ended)) continue;
+    const ProcessInfo* info = info_of(app, *exec);
+    if (pid ? pid_of(*exec) != *pid : info == nullptr || info->tag != *tag) continue;
+    if (!chosen || chosen->answer().started_ms <= exec->answer().started_ms) chosen = exec;
+  }
+  if (!chosen)
+    throw no_process(pid ? "with pid " + std::to_string(*pid) : "with tag `" + printable(*tag, 80) + "`");
+  return chosen;
+}
+
+void forget_processes(App& app, const std::string& tenant) {
+  std::erase_if(app.e2b->processes, [&](const auto& each) {
+    return each.second.tenant == tenant && !app.long_execs->find(tenant, each.first);
+  });
+}
+
+std::string_view kill_text(const ExecAnswer& answer) {
+  return answer.outcome == Outcome::kOomKilled ? " (out of memory)" : "";
+}
+
+// As Go's os/exec words it, which is what SDKs pass on.
+ordered_json end_event(const ExecAnswer& answer) {
+  const int code = answer.exit_code.value_or(-1);
+  const bool exited = answer.outcome == Outcome::kExited;
+  std::string status = "exit status " + std::to_string(code);
+  if (!exited) {
+    const int signal = answer.signal != 0 ? answer.signal : SIGKILL;
+    status = std::string("signal: ") +
+             (signal == SIGKILL   ? "killed"
+              : signal == SIGTERM ? "terminated"
+                                  : signal_name(signal)) +
+             std::string(kill_text(answer));
+  }
+  ordered_json end = {{"exitCode", exited ? code : -1}, {"exited", exited}, {"status", status}};
+  if (!exited || code != 0) end["error"] = status;
+  return {{"event", {{"end", std::move(end)}}}};
+}
+
+std::string data_event(const LongExec& exec, bool error, std::string_view bytes) {
+  std::string text = R"({"event":{"data":{")";
+  text.append(exec.pty() ? "pty" : error ? "stderr" : "stdout").append("\":\"");
+  append_base64(text, bytes);
+  return text.append("\"}}}");
+}
+
+ApiError outcome_error(const LongExec& exec) {
+  if (exec.refusal()) return *exec.refusal();
+  if (exec.answer().outcome == Outcome::kTimedOut)
+    return {.code = Code::kRequestTimeout, .message = "the process was killed: its time was over"};
+  return {.code = Code::kOutcomeUnknown,
+          .message = "how the process ended is not known: " + exec.answer().message};
+}
+
+bool has_ending(const LongExec& exec) {
+  const Outcome outcome = exec.answer().outcome;
+  return !exec.refusal() && outcome != Outcome::kTimedOut && outcome != Outcome::kUnknown &&
+         outcome != Outcome::kNotStarted;
+}
+
+// Its sandbox was, or is just being, ended under it.
+bool ended_with_sandbox(const App& app, const LongExec& exec) {
+  const auto sandbox = app.sandboxes.find(exec.tenant(), exec.agent());
+  return !sandbox || sandbox->closing || (sandbox->changing && exec.answer().outcome == Outcome::kKilled);
+}
+
+// Until it ends, or its client leaves, which it outlives.
+Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
+                  const std::array<std::optional<uint64_t>, 2>& from) {
+  const auto interval = keepalive_interval(exchange);
+  bool gone = false;
+  Killer& client = exchange.watch_client();
+  client.on_kill([&gone, exec] {
+    gone = true;
+    exec->changes().notify();
+  });
+  struct Release {
+    Killer& killer;
+    ~Release() { killer.on_kill({}); }
+  } const release{client};
+  MessageStream stream(exchange);
+  LongExec::Reader reader(exec, from);
+  co_await stream.begin();
+  co_await stream.write(R"({"event":{"start":{"pid":)" + std::to_string(pid_of(*exec)) + "}}}");
+  std::optional<ApiError> failure;
+  try {
+    for (;;) {
+      bool sent = false;
+      for (const bool error : {false, true}) {
+        const std::string_view part = reader.next(error).substr(0, kPart);
+        if (part.empty()) continue;
+        const std::string event = data_event(*exec, error, part);
+        const size_t size = part.size();
+        co_await stream.write(event);
+        reader.took(error, size);
+        sent = true;
+      }
+      if (sent) continue;
+      if (exec->ended()) break;
+      const bool came = co_await exec->changes().until([&] { return reader.ready() || gone; }, interval);
+      if (gone) throw ClientGone{};
+      if (!came) co_await stream.write(R"({"event":{"keepalive":{}}})");
+    }
+    if (ended_with_sandbox(app, *exec)) {
+      failure = sandbox_is_gone();
+    } else if (!has_ending(*exec)) {
+      failure = outcome_error(*exec);
+    }
+  } catch (const ApiError& error) {
+    failure = error;
+  }
+  if (failure) co_return co_await stream.fail(*failure);
+  co_await stream.write(json_text(end_event(exec->answer())));
+  co_await stream.end();
+}
+
+// The request as POST /exec has it, for its checks.
+json exec_body(const App& app, const Exchange& exchange, const json& body, const Record& record,
+               ProcessInfo& info) {
+  const json& process = object_in(body, "process");
+  info.cmd = text_field(process, "cmd").value_or("");
+  if (info.cmd.empty()) throw invalid_request("`process.cmd` is missing");
+  json argv = json::array({info.cmd});
+  if (const auto args = process.find("args"); args != process.end() && !args->is_null()) {
+    if (!args->is_array()) throw invalid_request("`process.args` must be an array of strings");
+    for (const json& each : *args) {
+      if (!each.is_string()) throw invalid_request("`process.args` must be an array of strings");
+      info.args.push_back(each.get<std::string>());
+      argv.push_back(each);
+    }
+  }
+  json env = json::object();
+  for (const auto& [name, value] : record.env) env[name] = value;
+  for (const auto& item : object_in(process, "envs").items()) {
+    if (!item.value().is_string()) throw invalid_request("`process.envs` must be an object of strings");
+    info.env.emplace_back(item.key(), item.value().get<std::string>());
+    env[item.key()] = item.value();
+  }
+  info.cwd = text_field(process, "cwd").value_or("");
+  info.tag = text_field(body, "tag").value_or("");
+  info.tenant = exchange.principal.tenant;
+  json request = {{"argv", std::move(argv)}, {"env", std::move(env)}, {"background", true}};
+  if (!info.cwd.empty()) {
+    const Place place = place_of(info.cwd, record.home);
+    request["cwd"] = place.path;
+  }
+  if (const std::string user = user_of(exchange); !user.empty()) request["user"] = user;
+  request["stdin_open"] = bool_field(body, "stdin").value_or(true);
+  if (const json& size = object_in(object_in(body, "pty"), "size"); body.contains("pty"))
+    request["pty"] = {{"cols", count_field(size, "cols", 1, kMostCells).value_or(80)},
+                      {"rows", count_field(size, "rows", 1, kMostCells).value_or(24)}};
+  const double most = app.config.exec.max_background_sec;
+  const auto timeout = rpc_timeout(exchange);
+  if (timeout && timeout->count() > 0)
+    request["timeout_sec"] = std::min(most, static_cast<double>(timeout->count()) / 1000);
+  return request;
+}
+
+Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
+  const json body = co_await read_first_message(app, exchange);
+  const Found found = find_sandbox(app, exchange.principal.tenant, exchange.agent_param);
+  ProcessInfo info;
+  json request = exec_body(app, exchange, body, found.record, info);
+  ParsedExec parsed = parse_exec(request, app.config.exec, app.config.shell);
+  parsed.spec.tenant = exchange.principal.tenant;
+  parsed.spec.agent = exchange.agent_param;
+  parsed.spec.call.call.request_id = exchange.request_id;
+  MemoryShare memory(app.memory, exchange.principal.tenant);
+  memory.hold(parsed.spec.bytes());
+  const auto exec = std::make_shared<LongExec>(
+      app, std::move(parsed.spec),
+      LongExec::Terms{
+          .kept_bytes = app.config.exec.max_output_bytes, .stdin_open = parsed.stdin_open, .pty = parsed.pty},
+      std::move(memory));
+  asio::co_spawn(app.executor, exec->run(), asio::detached);
+  bool gone = false;
+  Killer& client = exchange.watch_client();
+  client.on_kill([&gone, exec] {
+    gone = true;
+    if (!exec->taken()) exec->kill();
+    exec->changes().notify();
+  });
+  co_await exec->changes().until([&] { return exec->taken() || exec->ended(); });
+  client.on_kill({});
+  if (exec->taken()) {
+    app.long_execs->add(exec, std::chrono::seconds(static_cast<int64_t>(app.config.exec.keep_ended_sec)));
+    forget_processes(app, exchange.principal.tenant);
+    app.e2b->processes.insert_or_assign(exec->answer().exec_id, std::move(info));
+  }
+  if (gone) throw ClientGone{};
+  if (exec->refusal()) throw *exec->refusal();
+  co_return exec;
+}
+
+Task<void> handle_start(App& app, Exchange& exchange) {
+  LongExecPtr exec;
+  std::optional<ApiError> refusal;
+  try {
+    exec = co_await start_process(app, exchange);
+  } catch (const ApiError& error) {
+    refusal = error;
+  }
+  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
+  co_await follow(app, exchange, std::move(exec), {});
+}
+
+// Of one that runs, what comes from now on; of one that has ended, how.
+Task<void> handle_connect_process(App& app, Exchange& exchange) {
+  LongExecPtr exec;
+  std::optional<ApiError> refusal;
+  try {
+    exec = process_of(app, exchange, co_await read_first_message(app, exchange), true);
+  } catch (const ApiError& error) {
+    refusal = error;
+  }
+  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
+  const std::array<std::optional<uint64_t>, 2> from = {exec->output(false).next(), exec->output(true).next()};
+  co_await follow(app, exchange, std::move(exec), from);
+}
+
+ordered_json process_json(const App& app, const LongExec& exec) {
+  ordered_json config = {{"cmd", exec.command()}, {"args", json::array()}, {"envs", json::object()}};
+  ordered_json process = {{"pid", pid_of(exec)}};
+  if (const ProcessInfo* info = info_of(app, exec)) {
+    config["cmd"] = info->cmd;
+    config["args"] = info->args;
+    for (const auto& [name, value] : info->env) config["envs"][name] = value;
+    if (!info->cwd.empty()) config["cwd"] = info->cwd;
+    if (!info->tag.empty()) process["tag"] = info->tag;
+  }
+  process["config"] = std::move(config);
+  return process;
+}
+
+Task<void> handle_processes(App& app, Exchange& exchange) {
+  (void)co_await read_message(app, exchange);
+  ordered_json processes = ordered_json::array();
+  for (const LongExecPtr& exec : app.long_execs->of(exchange.principal.tenant))
+    if (is_of(*exec, exchange) && !exec->ended()) processes.push_back(process_json(app, *exec));
+  const ordered_json answer = {{"processes", std::move(processes)}};
+  co_await send_message(exchange, answer);
+}
+
+// Another client may be writing.
+Task<std::unique_ptr<LongExec::Writer>> writer_to(LongExecPtr exec) {
+  std::unique_ptr<LongExec::Writer> writer;
+  std::optional<ApiError> busy;
+  const auto attempt = [&] {
+    try {
+      writer = std::make_unique<LongExec::Writer>(exec);
+      return true;
+    } catch (const ApiError& error) {
+      if (error.code != Code::kAlreadyAttached) throw;
+      busy = error;
+      return false;
+    }
+  };
+  if (!co_await exec->changes().until(attempt, kWriterWait)) throw *busy;
+  co_return writer;
+}
+
+std::string input_in(const LongExec& exec, const json& input) {
+  const auto text = text_field(input, exec.pty() ? "pty" : "stdin");
+  if (!text)
+    throw invalid_request(exec.pty() ? "the process has a terminal: send `input.pty`" : "send `input.stdin`");
+  auto bytes = base64_decode(*text);
+  if (!bytes) throw invalid_request("`input` is not valid base64");
+  return std::move(*bytes);
+}
+
+Task<void> handle_input(App& app, Exchange& exchange) {
+  const json body = co_await read_message(app, exchange);
+  const LongExecPtr exec = process_of(app, exchange, body);
+  const std::string bytes = input_in(*exec, object_in(body, "input"));
+  const auto writer = co_await writer_to(exec);
+  co_await writer->write(bytes);
+  co_await send_message(exchange, ordered_json::object());
+}
+
+// Its end leaves stdin open.
+Task<void> pass_stream(App& app, Exchange& exchange) {
+  MessageReader messages(app, exchange);
+  LongExecPtr exec;
+  while (const auto message = co_await messages.next()) {
+    if (const json& start = object_in(*message, "start"); !start.empty())
+      exec = process_of(app, exchange, start);
+    const json& data = object_in(*message, "data");
+    if (data.empty()) continue;
+    if (!exec) throw invalid_request("the stream's first message must have `start`");
+    const std::string bytes = input_in(*exec, object_in(data, "input"));
+    const auto writer = co_await writer_to(exec);
+    co_await writer->write(bytes);
+  }
+}
+
+Task<void> handle_stream_input(App& app, Exchange& exchange) {
+  std::optional<ApiError> refusal;
+  try {
+    co_await pass_stream(app, exchange);
+  } catch (const ApiError& error) {
+    refusal = error;
+  }
+  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
+  MessageStream stream(exchange);
+  co_await stream.begin();
+  co_await stream.write("{}");
+  co_await stream.end();
+}
+
+Task<void> handle_close_stdin(App& app, Exchange& exchange) {
+  const LongExecPtr exec = process_of(app, exchange, co_await read_message(app, exchange));
+  if (exec->input_open()) (co_await writer_to(exec))->close();
+  co_await send_message(exchange, ordered_json::object());
+}
+
+int signal_of(const json& body) {
+  const auto found = body.find("signal");
+  if (found != body.end() && (*found == "SIGNAL_SIGKILL" || *found == SIGKILL)) return SIGKILL;
+  if (found != body.end() && (*found == "SIGNAL_SIGTERM" || *found == SIGTERM)) return SIGTERM;
+  throw invalid_request("`signal` must be SIGNAL_SIGTERM or SIGNAL_SIGKILL");
+}
+
+Task<void> handle_signal(App& app, Exchange& exchange) {
+  const json body = co_await read_message(app, exchange);
+  const LongExecPtr exec = process_of(app, exchange, body);
+  if (signal_of(body) == SIGKILL) {
+    exec->kill();
+  } else {
+    exec->send_signal(SIGTERM);
+  }
+  co_await send_message(exchange, ordered_json::object());
+}
+
+Task<void> handle_update(App& app, Exchange& exchange) {
+  const json body = co_await read_message(app, exchange);
+  const LongExecPtr exec = process_of(app, exchange, body);
+  if (body.contains("pty")) {
+    const json& size = object_in(object_in(body, "pty"), "size");
+    const auto rows = count_field(size, "rows", 1, kMostCells),
+               cols = count_field(size, "cols", 1, kMostCells);
+    if (!rows || !cols) throw invalid_request("`pty.size` must have `rows` and `cols`");
+    exec->resize(static_cast<uint16_t>(*rows), static_cast<uint16_t>(*cols));
+  }
+  co_await send_message(exchange, ordered_json::object());
+}
+
+constexpr Route kProcessRoutes[] = {
+    {"POST", "/process.Process/Start", "e2bStart", handle_start, {}, {}, Needs::kSandboxToken},
+    {"POST", "/process.Process/Connect", "e2bConnect", handle_connect_process, {}, {}, Needs::kSandboxToken},
+    {"POST", "/process.Process/List", "e2bList", handle_processes, {}, {}, Needs::kSandboxToken},
+    {"POST", "/process.Process/SendInput", "e2bSendInput", handle_input, {}, {}, Needs::kSandboxToken},
+    {"POST",
+     "/process.Process/StreamInput",
+     "e2bStreamInput",
+     handle_stream_input,
+     {},
+     {},
+     Needs::kSandboxToken},
+    {"POST",
+     "/process.Process/CloseStdin",
+     "e2bCloseStdin",
+     handle_close_stdin,
+     {},
+     {},
+     Needs::kSandboxToken},
+    {"POST", "/process.Process/SendSignal", "e2bSendSignal", handle_signal, {}, {}, Needs::kSandboxToken},
+    {"POST", "/process.Process/Update", "e2bUpdate", handle_update, {}, {}, Needs::kSandboxToken},
+};
+
+}  // namespace
+
+std::span<const Route> process_routes() { return kProcessRoutes; }
+
+}  // namespace isogate::front::e2b

@@ -1,0 +1,51 @@
+#include "gateway/front/e2b/record.h"
+
+#include <nlohmann/json.hpp>
+
+namespace isogate::front::e2b {
+namespace {
+
+using nlohmann::json;
+
+json pairs_json(const Pairs& pairs) {
+  json object = json::object();
+  for (const auto& [name, value] : pairs) object[name] = value;
+  return object;
+}
+
+Pairs pairs_of(const json& object) {
+  Pairs pairs;
+  for (const auto& item : object.items()) pairs.emplace_back(item.key(), item.value().get<std::string>());
+  return pairs;
+}
+
+}  // namespace
+
+std::string record_text(const Record& record) {
+  const json text = {{"door", "e2b"},
+                     {"template", record.template_id},
+                     {"token", record.token},
+                     {"home", record.home},
+                     {"metadata", pairs_json(record.metadata)},
+                     {"env", pairs_json(record.env)},
+                     {"started_ms", record.started_ms}};
+  return text.dump();
+}
+
+std::optional<Record> record_in(const std::string& door) {
+  if (door.empty()) return std::nullopt;
+  try {
+    const json text = json::parse(door);
+    if (text.at("door") != "e2b") return std::nullopt;
+    return Record{.template_id = text.at("template"),
+                  .token = text.at("token"),
+                  .home = text.at("home"),
+                  .metadata = pairs_of(text.at("metadata")),
+                  .env = pairs_of(text.at("env")),
+                  .started_ms = text.at("started_ms")};
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace isogate::front::e2b

@@ -1,0 +1,71 @@
+// The Connect protocol (connectrpc.com/docs/protocol) over HTTP/1.1 with JSON, as E2B's SDKs speak it to a
+// sandbox: one message, or one message that is answered by a stream of them. The front's one thread.
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gateway/front/api/router.h"
+#include "gateway/front/app.h"
+#include "gateway/front/http/exchange.h"
+
+namespace isogate::front::e2b {
+
+struct RpcCode {
+  std::string_view text;
+  unsigned status = 500;  // of the answer to a single message
+};
+RpcCode rpc_code(const ApiError& error);
+bool is_rpc(const Route& route);
+
+// Why a stream of a sandbox ends with it, in words that SDKs look for.
+ApiError sandbox_is_gone();
+
+// The one message of a request. Members that are not known are left alone, as JSON of protobuf asks. Throws
+// ApiError.
+Task<nlohmann::json> read_message(App& app, Exchange& exchange);
+// The same, in the envelope of a stream.
+Task<nlohmann::json> read_first_message(App& app, Exchange& exchange);
+
+// The messages of a request's stream, one after the other.
+class MessageReader {
+ public:
+  MessageReader(App& app, Exchange& exchange);  // throws ApiError
+  // nullopt: there are no more. Throws ApiError.
+  Task<std::optional<nlohmann::json>> next();
+
+ private:
+  Task<bool> has(size_t bytes);
+
+  Exchange& exchange_;
+  const uint64_t most_;
+  std::string kept_;
+};
+
+Task<void> send_message(Exchange& exchange, const nlohmann::ordered_json& message);
+
+// What it asks to be done within; none: it does not say.
+std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange);
+// After how much silence a stream is to say that it goes on.
+std::chrono::seconds keepalive_interval(const Exchange& exchange);
+
+// The answer of a stream.
+class MessageStream {
+ public:
+  explicit MessageStream(Exchange& exchange) : exchange_(exchange) {}
+  Task<void> begin();
+  Task<void> write(std::string_view message);  // JSON
+  Task<void> end();
+  // Instead of end().
+  Task<void> fail(const ApiError& error);
+  // A refusal of a stream is its last message: of another status SDKs do not read the reason.
+  static Task<void> refuse(Exchange& exchange, const ApiError& error);
+
+ private:
+  Exchange& exchange_;
+};
+
+}  // namespace isogate::front::e2b

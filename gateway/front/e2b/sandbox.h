@@ -1,0 +1,39 @@
+// The sandboxes of the door for E2B's SDKs: found by their id alone, which is their agent's name, and who may
+// call them. The front's one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "gateway/front/app.h"
+#include "gateway/front/e2b/record.h"
+#include "gateway/front/http/exchange.h"
+
+namespace isogate::front::e2b {
+
+struct Found {
+  std::shared_ptr<Sandbox> sandbox;
+  Record record;
+};
+
+// Of the tenant. Throws ApiError sandbox_not_found: there is none, it has expired, or this door has not made
+// it.
+Found find_sandbox(const App& app, const std::string& tenant, const std::string& id);
+// Of any tenant; the same.
+Found find_sandbox(const App& app, const std::string& id);
+
+// Each begins with the sandbox that it is of: there are calls that name it by nothing else.
+std::string new_token(const std::string& id);
+std::string sandbox_of_token(std::string_view token);
+
+// What a Host below `e2b.domain` names: PORT-SANDBOX. Empty where it is no such name.
+struct HostName {
+  std::string port, sandbox;
+};
+HostName host_name(const App& app, const Exchange& exchange);
+
+// Which one a request is for that names it by its header or its Host. Throws ApiError.
+std::string sandbox_named(const App& app, const Exchange& exchange);
+
+}  // namespace isogate::front::e2b

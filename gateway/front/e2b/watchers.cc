@@ -1,0 +1,133 @@
+#include "gateway/front/e2b/watchers.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include "gateway/front/base/names.h"
+#include "lib/text.h"
+
+namespace isogate::front::e2b {
+namespace asio = boost::asio;
+namespace {
+
+using std::chrono::steady_clock;
+
+// Who asks has just written a file: its event is on the way.
+constexpr std::chrono::milliseconds kSettle{100};
+
+}  // namespace
+
+void append_events(const FileChange& change, std::deque<FileEvent>& events) {
+  const auto add = [&](std::string_view name, std::string_view type) {
+    if (is_utf8(name)) events.push_back({std::string(name), type});
+  };
+  switch (change.type) {
+    case ISOGATE_CHANGE_CREATED:
+      return add(change.path, "EVENT_TYPE_CREATE");
+    case ISOGATE_CHANGE_WRITTEN:
+      return add(change.path, "EVENT_TYPE_WRITE");
+    case ISOGATE_CHANGE_REMOVED:
+      return add(change.path, "EVENT_TYPE_REMOVE");
+    case ISOGATE_CHANGE_ATTRIBUTES:
+      return add(change.path, "EVENT_TYPE_CHMOD");
+    case ISOGATE_CHANGE_RENAMED:
+      add(change.from, "EVENT_TYPE_RENAME");
+      return add(change.path, "EVENT_TYPE_CREATE");
+    default:
+      return;
+  }
+}
+
+struct Watchers::Watcher {
+  std::string tenant, sandbox;
+  std::unique_ptr<Watch> watch;
+  std::unique_ptr<Changes> changes;
+  std::deque<FileEvent> events;
+  bool missed = false, over = false, removed = false;
+  steady_clock::time_point asked = steady_clock::now();
+  MemoryShare memory;
+};
+
+Task<std::unique_ptr<Watch>> begin_watch(App& app, Target target) {
+  target.request.wanted.capabilities |= ISOGATE_CAP_WATCH;
+  Lease lease = co_await app.sandboxes.acquire(target.request.wanted);
+  auto watch = std::make_unique<Watch>(lease, std::move(target.request.target));
+  if (co_await watch->begin()) co_return watch;
+  if (const ipc::Reply* reply = watch->reply()) throw_unless_ok(app, lease, *reply);
+  throw ApiError{
+      .code = Code::kBackendUnavailable,
+      .message = watch->message().empty() ? "the directory cannot be watched now" : watch->message(),
+      .retry_after_sec = 1};
+}
+
+Task<std::string> Watchers::add(App& app, Exchange& exchange, Target target) {
+  forget_old();
+  auto watcher = std::make_shared<Watcher>();
+  watcher->tenant = exchange.principal.tenant;
+  watcher->sandbox = exchange.agent_param;
+  watcher->memory = MemoryShare(app.memory, watcher->tenant);
+  watcher->memory.hold(kWatchBytes);
+  watcher->changes = std::make_unique<Changes>(app.executor);
+  watcher->watch = co_await begin_watch(app, std::move(target));
+  const std::string id = new_exec_id();
+  all_.emplace(id, watcher);
+  asio::co_spawn(app.executor, follow(watcher), asio::detached);
+  co_return id;
+}
+
+Task<void> Watchers::follow(std::shared_ptr<Watcher> watcher) {
+  const Watch::Take take = [&](const FileChange& change) {
+    if (change.type == ISOGATE_CHANGE_OVERFLOW || watcher->events.size() >= kMostEvents) {
+      watcher->missed = true;
+    } else {
+      append_events(change, watcher->events);
+    }
+    return true;
+  };
+  while (!watcher->watch->over() && !watcher->removed) {
+    co_await watcher->watch->read(std::chrono::seconds(15), take);
+    watcher->changes->notify();
+  }
+  watcher->over = true;
+  watcher->changes->notify();
+}
+
+Task<std::deque<FileEvent>> Watchers::take(const Exchange& exchange, const std::string& id) {
+  const auto watcher = find(exchange, id);
+  watcher->asked = steady_clock::now();
+  co_await watcher->changes->until([&] { return !watcher->events.empty() || watcher->over; }, kSettle);
+  if (std::exchange(watcher->missed, false)) {
+    watcher->events.clear();
+    throw ApiError{.code = Code::kOutputDropped,
+                   .message = "events were lost, since nobody asked for them in time: list the directory"};
+  }
+  co_return std::exchange(watcher->events, {});
+}
+
+void Watchers::remove(const Exchange& exchange, const std::string& id) {
+  const auto watcher = find(exchange, id);
+  watcher->removed = true;
+  watcher->watch->end(WatchEnd::kFailed);
+  all_.erase(id);
+}
+
+std::shared_ptr<Watchers::Watcher> Watchers::find(const Exchange& exchange, const std::string& id) const {
+  const auto found = all_.find(id);
+  if (found == all_.end() || found->second->tenant != exchange.principal.tenant ||
+      found->second->sandbox != exchange.agent_param)
+    throw ApiError{.code = Code::kExecNotFound, .message = "there is no watcher `" + printable(id, 80) + "`"};
+  return found->second;
+}
+
+void Watchers::forget_old() {
+  const auto before = steady_clock::now() - kForgetAfter;
+  std::erase_if(all_, [&](const auto& each) {
+    const auto& watcher = each.second;
+    if (watcher->asked >= before && !watcher->over) return false;
+    watcher->removed = true;
+    watcher->watch->end(WatchEnd::kFailed);
+    return true;
+  });
+}
+
+}  // namespace isogate::front::e2b

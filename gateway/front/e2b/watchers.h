@@ -1,0 +1,48 @@
+// Watches that an SDK asks for their events now and then, rather than following them. The front's one thread.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "gateway/front/app.h"
+#include "gateway/front/e2b/entries.h"
+#include "gateway/front/sandboxes/watch.h"
+
+namespace isogate::front::e2b {
+
+struct FileEvent {
+  std::string name;       // below the directory
+  std::string_view type;  // EVENT_TYPE_*
+};
+
+// What a change is called there; a rename is two events.
+void append_events(const FileChange& change, std::deque<FileEvent>& events);
+
+class Watchers {
+ public:
+  static constexpr size_t kMostEvents = 10000;  // that nobody has asked for yet
+  static constexpr std::chrono::minutes kForgetAfter{30};
+
+  // Begins one; its id. Throws ApiError.
+  Task<std::string> add(App& app, Exchange& exchange, Target target);
+  // What has come since it was asked last. Throws ApiError: there is none of that id in the sandbox, or it
+  // lost some.
+  Task<std::deque<FileEvent>> take(const Exchange& exchange, const std::string& id);
+  void remove(const Exchange& exchange, const std::string& id);
+
+ private:
+  struct Watcher;
+  static Task<void> follow(std::shared_ptr<Watcher> watcher);
+  std::shared_ptr<Watcher> find(const Exchange& exchange, const std::string& id) const;
+  void forget_old();
+
+  std::map<std::string, std::shared_ptr<Watcher>> all_;
+};
+
+// Begins to watch; throws what refuses it.
+Task<std::unique_ptr<Watch>> begin_watch(App& app, Target target);
+
+}  // namespace isogate::front::e2b
