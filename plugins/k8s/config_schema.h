@@ -90,7 +90,7 @@ inline constexpr const char* kConfigSchema = R"({
     "busy_timeout_sec": {"type": "integer", "minimum": 0, "maximum": 7200, "default": 20,
       "description": "how much of it a call waits for another gateway that is at work on the same sandbox, before it is refused with who that is"},
     "ready_timeout_sec": {"type": "integer", "minimum": 1, "maximum": 3600, "default": 120,
-      "description": "until a new pod runs; what cannot come right, as a missing image, is reported at once"},
+      "description": "until a new pod runs and its runner answers; what cannot come right, as a missing image, is reported at once"},
     "node_timeout_sec": {"type": "integer", "minimum": 1, "maximum": 3600, "default": 10,
       "description": "how much of it the scheduler may find no node; more where nodes are added on demand"},
     "orphaned_after_sec": {"type": "integer", "minimum": 0, "maximum": 31536000, "default": 600,

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kGone{100'000}, kPause{200}, kAppear{30'000}, kAsk{3'000};
+constexpr milliseconds kGone{100'000}, kPause{200}, kAppear{30'000}, kAsk{3'000}, kHello{10'000};
 
 const std::string& made_of(const Record& record) {
   return record.object.empty() ? record.pod : record.object;
@@ -231,7 +231,7 @@ void SandboxPod::try_make(const sdk::Call& call) {
   }
   const PodState state = run(pod, call);
   tie_->set({}, {});  // that was of the one before
-  link_ = connect(call);
+  link_ = connect(call, std::max(kHello, std::chrono::ceil<milliseconds>(starts_until_ - Clock::now())));
   remember_likeness(call);
   prove_machine(services_, *link_, state, call);
   prove_no_way_out(services_, *link_, state, call);
@@ -613,8 +613,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kHello{10'000}, kKilled{3'000}, kConnect{15'000}, kLate{1'000}, kNow{3'000},
-    kTold{5'000};
+constexpr milliseconds kKilled{3'000}, kConnect{15'000}, kLate{1'000}, kNow{3'000}, kTold{5'000};
 constexpr std::chrono::seconds kGrace{60};
 
 // `check` throws where what was dialled is another container than the one before: it is looked at once the
@@ -663,7 +662,7 @@ void SandboxPod::Tie::check(Services& services, const Budget& budget) {
 
 // By one exec for each of its streams, which are dialled again when they are lost: each to this very pod. Or
 // by one for a single call.
-std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call) {
+std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call, milliseconds patience) {
   const bool stays = services_.config.transport == RunnerTransport::kStream;
   std::vector<std::string> single = stdio_command(parts_);
   for (std::string& option : disk_options(services_.config, limits_)) single.push_back(std::move(option));
@@ -673,10 +672,10 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call) {
       const auto check = [&services = services_, tie = tie_](const Budget& budget) {
         tie->check(services, budget);
       };
-      return sdk::RunnerLink::connect(resumed(services_, request, check, call), kHello, call, kKilled);
+      return sdk::RunnerLink::connect(resumed(services_, request, check, call), patience, call, kKilled);
     }
-    return sdk::RunnerLink::connect(ExecChannel::open(services_.api, request, Budget(call, kConnect)), kHello,
-                                    call, kKilled);
+    return sdk::RunnerLink::connect(ExecChannel::open(services_.api, request, Budget(call, kConnect)),
+                                    patience, call, kKilled);
   } catch (const ApiError&) {
     throw;
   } catch (const sdk::Error& error) {
@@ -691,7 +690,7 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
   tie();
   for (int tries = 0;; ++tries) {
     try {
-      return connect(call);
+      return connect(call, kHello);
     } catch (const ApiError& error) {
       if (error.status() == ISOGATE_NOT_FOUND) return nullptr;
       if (error.status() == ISOGATE_CANCELLED || error.http_status() == 0 || tries > 0) throw;

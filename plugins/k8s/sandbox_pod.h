@@ -149,7 +149,7 @@ class SandboxPod {
   void discard_now() noexcept;
   void give_up() noexcept;
   void remove_all(const sdk::Call& call, Patience patience = Patience::kUntilGone);
-  std::shared_ptr<sdk::RunnerLink> connect(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> connect(const sdk::Call& call, std::chrono::milliseconds patience);
   std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
   bool make_anew(const std::string& why, const sdk::Call& call);
   void prove_again(const sdk::Call& call);
