@@ -3,10 +3,13 @@
 set -eu
 
 # Each sandbox has a uid of its own, and a gateway of an ordinary user that user's: all of them are `agent`. The lowest
-# comes first, and is what `agent` means. What is added to the image makes its own users with `useradd --system`.
+# comes first, and is what `agent` means. `user` and its home are the names that SDKs of E2B know. What is added to the
+# image makes its own users with `useradd --system`.
 seq 1000 69999 | sed 's|.*|agent:x:&:&:agent:/workspace:/bin/bash|' >> /etc/passwd
 seq 1000 69999 | sed 's|.*|agent:x:&:|' >> /etc/group
+echo 'user:x:1000:1000:agent:/home/user:/bin/bash' >> /etc/passwd
 mkdir -p /workspace
+ln -s /workspace /home/user
 
 # `pip install` puts things below HOME, the workspace: there is no system's Python that it could break, since that is
 # read-only.

@@ -52,9 +52,10 @@ Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
 Result<void> write_identity(const Fd& directory, const Identity& identity) {
   const std::string uid = std::to_string(identity.change ? identity.uid : ::geteuid());
   const std::string gid = std::to_string(identity.change ? identity.gid : ::getegid());
+  const std::string ids = ":x:" + uid + ":" + gid;
   const std::pair<const char*, std::string> files[] = {
-      {"passwd", "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:" + uid + ":" + gid +
-                     ":agent:/workspace:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
+      {"passwd", "root:x:0:0:root:/:/usr/sbin/nologin\nagent" + ids + ":agent:/workspace:/bin/bash\nuser" +
+                     ids + ":agent:/home/user:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
       {"group", "root:x:0:\ntty:x:5:\nagent:x:" + gid + ":\nnogroup:x:65534:\n"}};
   for (const auto& [name, text] : files) {
     const Fd file(

@@ -216,6 +216,13 @@ Result<void> add_proc(int root) {
   return attach(*cover, root, "proc", "the cover of /proc");
 }
 
+// A home by the name that programs made for other sandboxes expect, unless the operator has one there.
+Result<void> add_home(int root) {
+  if (::symlinkat("../workspace", root, "home/user") != 0 && errno != EEXIST)
+    return os_error("cannot make the sandbox's /home/user", errno);
+  return {};
+}
+
 Result<void> fill_root(int root, const BaseOptions& options, const std::vector<Brought>& mounts) {
   for (const char* name : kDirectories) {
     if (auto made = make_directory(root, name); !made) return made;
@@ -234,7 +241,8 @@ Result<void> fill_root(int root, const BaseOptions& options, const std::vector<B
   if (options.rootless) {
     if (auto added = add_proc(root); !added) return added;
   }
-  return add_operators(root, mounts);
+  if (auto added = add_operators(root, mounts); !added) return added;
+  return add_home(root);
 }
 
 // The root of the process becomes `root`, a mount point; the host's mounts go from this namespace.

@@ -210,6 +210,7 @@ class Agent(unittest.TestCase):
         self.assertEqual(self.out("python --version"), self.out("python3 --version"))
 
     def test_home_is_the_workspace_and_nothing_else_but_tmp_can_be_written(self):
+        self.assertEqual(self.out("cd ~user && pwd -P"), f"{HOME}\n")
         self.assertEqual(self.out("echo ~ $HOME; touch ~/file && ls $WORKSPACE"), f"{HOME} {HOME}\nfile\n")
         self.assertIn("Read-only file system", self.exec("stat -c %a /var/tmp; touch /var/tmp/file")[1])
         self.assertEqual(self.out("touch /tmp/file && echo written"), "written\n")

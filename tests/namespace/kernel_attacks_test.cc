@@ -202,6 +202,7 @@ TEST_F(KernelAttack, I90_TheGatewaysSecretsAreNowhere) {
 
 TEST_F(KernelAttack, I91_TheHostIsNotToBeSeen) {
   EXPECT_EQ(x().out("uname -n; hostname; cat /etc/hostname"), "sandbox\nsandbox\nsandbox\n");
+  EXPECT_EQ(x().out("ls -A /home; cd ~user && pwd -P"), "user\n/workspace\n") << "a name of the workspace";
   EXPECT_NE(x().run("cat /etc/machine-id").at("exit_code"), 0);
   EXPECT_NE(x().run("dmesg").at("exit_code"), 0);
   EXPECT_NE(x().run("ls /sys/class/net").at("exit_code"), 0);
@@ -209,9 +210,9 @@ TEST_F(KernelAttack, I91_TheHostIsNotToBeSeen) {
   EXPECT_EQ(x().out("set -- /proc/[0-9]*; echo $#; who | wc -l"), "1\n0\n") << "more than this bash";
   EXPECT_EQ(x().out("cut -d: -f3 /proc/self/cgroup | grep -vE '^/(e[0-9]+)?$'; true"), "")
       << "where it is in the groups of this host; /e<n> is a group within the sandbox's own";
-  EXPECT_EQ(x().out("cut -d: -f1 /etc/passwd | tr '\\n' ' '; id -un"), "root agent nobody agent\n");
+  EXPECT_EQ(x().out("cut -d: -f1 /etc/passwd | tr '\\n' ' '; id -un"), "root agent user nobody agent\n");
   for (const char* path :
-       {"/root", "/boot", "/etc/shadow", "/etc/ssh", "/var/lib", "/var/log", "/home/*", "/run/*", "/srv"})
+       {"/root", "/boot", "/etc/shadow", "/etc/ssh", "/var/lib", "/var/log", "/home/[!u]*", "/run/*", "/srv"})
     EXPECT_EQ(x().run(std::string("ls -d ") + path).at("stdout"), "") << path;
   // Of the gateway's places nothing but the opaque names in the mounts' own lines.
   y().run("true");
