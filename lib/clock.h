@@ -13,4 +13,12 @@ inline int64_t wall_clock_ms() {
       .count();
 }
 
+// The same as this process began with it, and no jump since: for what ends at a date that is kept on disk.
+inline int64_t steady_date_ms() {
+  using std::chrono::steady_clock;
+  static const auto began = steady_clock::now();
+  static const int64_t date = wall_clock_ms();
+  return date + std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - began).count();
+}
+
 }  // namespace isogate

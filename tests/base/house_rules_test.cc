@@ -77,6 +77,7 @@ const std::map<std::string, std::string> kTimesOfDay = {
     {"lib/clock.h", "the one who asks"},
     {"lib/log_line.cc", "a line's date"},
     {"gateway/cli/ps.cc", "the age of an exec, for people"},
+    {"gateway/front/e2b/files.cc", "the end of a signed URL, which its client dates"},
     {"gateway/front/exec/exec.cc", "the journal's dates"},
     {"gateway/front/front_main.cc", "the journal's dates"},
     {"gateway/front/http/http_text.cc", "the header Date"},

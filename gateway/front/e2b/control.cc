@@ -122,7 +122,7 @@ uint64_t timeout_in(const App& app, const json& body, std::string_view name) {
   return static_cast<uint64_t>(std::ceil(*given));
 }
 
-int64_t from_now(uint64_t seconds) { return wall_clock_ms() + static_cast<int64_t>(seconds * 1000); }
+int64_t from_now(uint64_t seconds) { return steady_date_ms() + static_cast<int64_t>(seconds * 1000); }
 
 std::string image_of_template(const App& app, const std::string& name) {
   for (const auto& [known, image] : app.config.e2b.templates)
@@ -207,7 +207,7 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
                 .home = "",
                 .metadata = pairs_in(body, "metadata"),
                 .env = pairs_in(body, "envVars"),
-                .started_ms = wall_clock_ms()};
+                .started_ms = steady_date_ms()};
   const uint64_t seconds = std::max<uint64_t>(timeout_in(app, body, "timeout"), 1);
   const std::string id = "i" + base32_lower(random_bytes(12));
   record.token = new_token(id);
@@ -376,7 +376,7 @@ Task<void> handle_sandboxes(App& app, Exchange& exchange) {
 
 ordered_json metrics_json(const App& app, const Found& found) {
   const SandboxRow& row = found.sandbox->row;
-  ordered_json sample = {{"timestamp", date(wall_clock_ms())}, {"timestampUnix", wall_clock_ms() / 1000}};
+  ordered_json sample = {{"timestamp", date(steady_date_ms())}, {"timestampUnix", steady_date_ms() / 1000}};
   sample["cpuCount"] = std::max<uint64_t>(cpus_of(app, row), 1);
   sample["cpuUsedPct"] = 0;
   sample["memUsed"] = 0;

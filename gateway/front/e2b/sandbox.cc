@@ -19,7 +19,7 @@ Found found_in(std::shared_ptr<Sandbox> sandbox, const std::string& id) {
   if (!sandbox || !sandbox->row.was_accepted()) throw not_there(id);
   const SandboxRow& row = sandbox->row;
   auto record = record_in(row.door);
-  if (!record || (row.expires_ms != 0 && row.expires_ms <= wall_clock_ms())) throw not_there(id);
+  if (!record || (row.expires_ms != 0 && row.expires_ms <= steady_date_ms())) throw not_there(id);
   return {std::move(sandbox), std::move(*record)};
 }
 

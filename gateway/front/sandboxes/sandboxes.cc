@@ -33,6 +33,7 @@ using std::chrono::steady_clock;
 constexpr std::chrono::seconds kDiskPatience{5};
 constexpr size_t kIdleAtOnce = 4;  // per backend, whose host has work for calls meanwhile
 constexpr size_t kExpiredAtOnce = 16;
+constexpr seconds kExpiredAgain{30};  // what could not be ended
 constexpr std::chrono::seconds kCallsEndWithin{Cancel::kReleaseWithin + std::chrono::seconds(1)},
     kAnswersEndWithin{1};
 
@@ -1091,19 +1092,24 @@ struct Sandboxes::IdleRound {
 
 asio::awaitable<void> Sandboxes::end_expired() {
   asio::steady_timer timer(executor_);
-  std::set<std::string> ending;  // sandbox ids
+  std::map<std::string, steady_clock::time_point> again;  // by sandbox_id: not ended before
+  size_t ending = 0;
   for (;;) {
     timer.expires_after(seconds(1));
     co_await timer.async_wait(asio::use_awaitable);
-    const int64_t now = wall_clock_ms();
+    std::erase_if(again, [&](const auto& one) { return !sandboxes_.contains(one.first); });
+    const int64_t now = steady_date_ms();
     for (const auto& [id, sandbox] : sandboxes_) {
       const SandboxRow& row = sandbox->row;
-      if (row.expires_ms == 0 || row.expires_ms > now || !sandbox->known || ending.contains(id)) continue;
-      if (ending.size() >= kExpiredAtOnce) break;
-      ending.insert(id);
+      if (row.expires_ms == 0 || row.expires_ms > now || !sandbox->known) continue;
+      steady_clock::time_point& next = again[id];
+      if (next > steady_clock::now() || ending >= kExpiredAtOnce) continue;
+      next = steady_clock::time_point::max();
+      ++ending;
       asio::co_spawn(executor_, end(row.tenant, row.agent_id, true, "expired"),
-                     [&ending, id = id](const std::exception_ptr& failure) {
-                       ending.erase(id);
+                     [&, id = id](const std::exception_ptr& failure) {
+                       --ending;
+                       again[id] = steady_clock::now() + kExpiredAgain;
                        if (failure)
                          log::warn("sandbox_not_ended", {{"sandbox_id", id}, {"reason", "expired"}});
                      });

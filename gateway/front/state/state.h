@@ -36,7 +36,7 @@ struct SandboxRow {
   // How much disk it may have, as its backend said when it was opened last. 0: as much as there is.
   std::optional<uint64_t> disk_limit_bytes;
   std::string image;       // that was asked for; empty: its backend's own
-  int64_t expires_ms = 0;  // when it is ended and purged; 0: never
+  int64_t expires_ms = 0;  // when it is ended and purged, as of steady_date_ms(); 0: never
   std::string door;        // what the door that made it keeps of it, JSON; empty: it was none
 
   [[nodiscard]] bool was_accepted() const { return state == State::kActive || state == State::kLost; }
