@@ -273,6 +273,11 @@ const std::vector<std::pair<std::string, std::string>> kTexts = {
     {"exec.env", "A=1,B=x=y"},
     {"ports.domain", "sandboxes.example.org"},
     {"ports.max_per_sandbox", "3"},
+    {"e2b.listen", "127.0.0.1:9092"},
+    {"e2b.domain", "e2b.example.org"},
+    {"e2b.templates", "tools=team/tools:1"},
+    {"e2b.timeout_sec", "60"},
+    {"e2b.max_timeout_sec", "7200"},
     {"backends", "local"}};
 
 // What must be there for a setting to be accepted.

@@ -370,8 +370,8 @@ TEST_F(StateTest, AMissingDatabaseWithALogIsRefused) {
 TEST_F(StateTest, ANewerOrForeignDatabaseIsRefused) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
-  sql("PRAGMA user_version = 6");
-  EXPECT_NE(refusal().find("version 6"), std::string::npos);
+  sql("PRAGMA user_version = 7");
+  EXPECT_NE(refusal().find("version 7"), std::string::npos);
   sql("PRAGMA user_version = 0");
   EXPECT_NE(refusal().find("version 0"), std::string::npos);
   sql("PRAGMA user_version = 1; PRAGMA application_id = 7");
@@ -386,16 +386,22 @@ TEST_F(StateTest, ADatabaseWithWhatIsogateNeverWritesIsRefused) {
       {"CREATE TRIGGER more AFTER INSERT ON execs BEGIN DELETE FROM sandboxes; END", "DROP TRIGGER more"},
       {"CREATE TABLE more (x)", "DROP TABLE more"},
       {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 'root', 'p', 20, 1, 2, 'active', "
-       "NULL, '')",
+       "NULL, '', 0, '')",
        "DELETE FROM sandboxes"},
       {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 4294967296, 'p', 20, 1, 2, 'active', "
-       "NULL, '')",
+       "NULL, '', 0, '')",
        "DELETE FROM sandboxes"},
       {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 7, 'p', 20, 1, 2, 'active', 'much', "
-       "'')",
+       "'', 0, '')",
        "DELETE FROM sandboxes"},
       {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 7, 'p', 20, 1, 2, 'active', NULL, "
-       "x'00')",
+       "x'00', 0, '')",
+       "DELETE FROM sandboxes"},
+      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 7, 'p', 20, 1, 2, 'active', NULL, "
+       "'', -1, '')",
+       "DELETE FROM sandboxes"},
+      {"INSERT INTO sandboxes VALUES ('isg-1', 't', 'a', 'docker', 'h', 7, 'p', 20, 1, 2, 'active', NULL, "
+       "'', 0, x'00')",
        "DELETE FROM sandboxes"},
       {"INSERT INTO execs VALUES (9223372036854775807, 'e', 's', 't', 'b', 'r', 'c', 1, NULL, '', NULL, 0, "
        "'', "
@@ -447,9 +453,34 @@ TEST_F(StateTest, ADatabaseOfVersion1IsTakenOver) {
 TEST_F(StateTest, ADatabaseOfVersion4IsTakenOver) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
-  sql("DROP TABLE kept_execs; PRAGMA user_version = 4");
+  sql("DROP TABLE kept_execs; ALTER TABLE sandboxes DROP COLUMN door; "
+      "ALTER TABLE sandboxes DROP COLUMN expires_ms; PRAGMA user_version = 4");
   EXPECT_TRUE(open(path));
   EXPECT_TRUE(open(path));
+}
+
+// Version 5 had no sandboxes that end by themselves.
+TEST_F(StateTest, ADatabaseOfVersion5IsTakenOver) {
+  if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
+  {
+    auto state = open(path);
+    SandboxRow row = sandbox("a");
+    row.image = "team/tools:1";
+    ASSERT_TRUE(put(*state, row).ok());
+  }
+  sql("ALTER TABLE sandboxes DROP COLUMN door; ALTER TABLE sandboxes DROP COLUMN expires_ms; "
+      "PRAGMA user_version = 5");
+  for (const bool again : {false, true}) {
+    auto state = open(path);
+    ASSERT_TRUE(state);
+    SandboxRow row = state->load_sandboxes()->front();
+    EXPECT_EQ(row.image, "team/tools:1");
+    EXPECT_EQ(row.expires_ms, again ? kStart : 0);
+    EXPECT_EQ(row.door, again ? R"({"a":1})" : "");
+    row.expires_ms = kStart;
+    row.door = R"({"a":1})";
+    ASSERT_TRUE(put(*state, row).ok());
+  }
 }
 
 TEST_F(StateTest, WhatItsBackendKeepsStaysOpen) {

@@ -68,8 +68,13 @@ struct Front {
   Server server{io,
                 {1000, 1000, 2048, 20, 50, 0, std::chrono::seconds(10), std::chrono::seconds(10),
                  std::chrono::seconds(10), std::chrono::seconds(10)},
-                {[](Exchange&) {}, route_exchange,
+                {[](Exchange&) {},
+                 [](Exchange& exchange, const ListenerInfo&, std::string_view method,
+                    std::string_view target) { route_exchange(exchange, method, target); },
                  [](Exchange&, const ListenerInfo&, int, const std::string&) {}, handle,
+                 [](const Exchange& exchange, const ListenerInfo&, const ApiError& error) {
+                   return std::pair(error.http_status(), error.body(exchange.request_id));
+                 },
                  [](const Exchange&, const std::string&, const RequestEnd& end) {
                    ++run_now.ended;
                    if (!std::exchange(run_now.asked, false)) run_now.handled.emplace_back();
@@ -86,7 +91,7 @@ std::string converse(std::string_view bytes) {
   {
     Connection::Socket socket(front->io, asio::generic::stream_protocol(AF_UNIX, 0), ends[1]);
     auto connection = std::make_shared<Connection>(front->server, std::move(socket),
-                                                   ListenerInfo{"unix:/x", true, false}, "uid 0");
+                                                   ListenerInfo{"unix:/x", true}, "uid 0");
     asio::co_spawn(front->io, connection->run(), [connection](const std::exception_ptr&) {});
   }
   std::string said;
