@@ -36,6 +36,11 @@ _isogate() {
     'serve --tls-handshake-timeout-sec') COMPREPLY=(); return ;;
     'serve --cors-origins') COMPREPLY=(); return ;;
     'serve --metrics-listen') COMPREPLY=(); return ;;
+    'serve --e2b-listen') COMPREPLY=(); return ;;
+    'serve --e2b-domain') COMPREPLY=(); return ;;
+    'serve --e2b-templates') COMPREPLY=(); return ;;
+    'serve --e2b-timeout-sec') COMPREPLY=(); return ;;
+    'serve --e2b-max-timeout-sec') COMPREPLY=(); return ;;
     'serve --probe-interval-sec') COMPREPLY=(); return ;;
     'serve --sandbox-idle-timeout-sec') COMPREPLY=(); return ;;
     'serve --drain-timeout-sec') COMPREPLY=(); return ;;
@@ -203,7 +208,7 @@ _isogate() {
   esac
   case "$path" in
     '') options='--version -h --help'; plain='serve exec shell ps logs attach kill read write cp ls rm watch sandbox port-forward probe plugin config key completion'; files='' ;;
-    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-background-sec --exec-keep-ended-sec --exec-survive-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --ports-domain --ports-max-per-sandbox --backends'; plain=''; files='' ;;
+    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --e2b-listen --e2b-domain --e2b-templates --e2b-timeout-sec --e2b-max-timeout-sec --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-background-sec --exec-keep-ended-sec --exec-survive-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --ports-domain --ports-max-per-sandbox --backends'; plain=''; files='' ;;
     'exec') options='-h --help --url --ca-file --state-dir --key-file --json -c --command --agent --stdin -i --interactive -t --tty -d --background --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
     'shell') options='-h --help --url --ca-file --state-dir --key-file --rm --image --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation'; plain=''; files='' ;;
     'ps') options='-h --help --url --ca-file --state-dir --key-file --json --agent'; plain=''; files='' ;;
@@ -231,7 +236,7 @@ _isogate() {
     'config schema') options='-h --help'; plain=''; files='' ;;
     'config docs') options='-h --help'; plain=''; files='' ;;
     'key') options='-h --help'; plain='new hash'; files='' ;;
-    'key new') options='-h --help --json'; plain=''; files='' ;;
+    'key new') options='-h --help --json --e2b'; plain=''; files='' ;;
     'key hash') options='-h --help --json'; plain=''; files='' ;;
     'completion') options='-h --help'; plain='bash zsh fish'; files='' ;;
   esac
