@@ -26,12 +26,15 @@ struct Param {
 void PrintTo(const Param& param, std::ostream* to) { *to << param.backend; }
 
 // With ISOGATE_TEST_CASES=sandbox those alone that another kind of sandbox could break: what the gateway
-// decides by itself is left out. With `files` those that another kind of workspace could break.
+// decides by itself is left out. With `files` those that another kind of workspace could break, with
+// `transport` those that another way to the same runner could.
 std::vector<const Case*> all_cases() {
   const char* given = std::getenv("ISOGATE_TEST_CASES");
   const std::string which = given == nullptr ? "" : given;
-  std::vector<std::span<const Case>> groups = {file_cases(),    file_path_cases(), raw_file_cases(),
-                                               archive_cases(), watch_cases(),     sandbox_cases()};
+  std::vector<std::span<const Case>> groups = {sandbox_cases()};
+  if (which != "transport")
+    groups.insert(groups.begin(),
+                  {file_cases(), file_path_cases(), raw_file_cases(), archive_cases(), watch_cases()});
   if (which != "files")
     groups.insert(groups.begin(), {exec_cases(), ending_cases(), output_cases(), stream_cases(),
                                    long_exec_cases(), port_cases(), port_proxy_cases()});
