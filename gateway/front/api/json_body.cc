@@ -31,8 +31,12 @@ void require_json(const Exchange& exchange) {
 
 Task<nlohmann::json> read_json_body(Elsewhere& elsewhere, Exchange& exchange, uint64_t cap) {
   require_json(exchange);
-  std::string text = co_await exchange.read_body(cap);
-  const auto fields = exchange.route->fields;
+  co_return co_await parse_text(elsewhere, exchange, co_await exchange.read_body(cap),
+                                exchange.route->fields);
+}
+
+Task<nlohmann::json> parse_text(Elsewhere& elsewhere, Exchange& exchange, std::string text,
+                                std::span<const std::string_view> fields) {
   const auto body = std::make_shared<nlohmann::json>();
   const auto kept = std::make_shared<uint64_t>(0);
   const bool large = text.size() >= kLarge;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,10 @@ namespace isogate::front {
 // parse_body() of at most `cap` bytes, with the fields of the exchange's route; what it keeps is held in
 // exchange.memory.
 Task<nlohmann::json> read_json_body(Elsewhere& elsewhere, Exchange& exchange, uint64_t cap);
+
+// The same of a text that was read already.
+Task<nlohmann::json> parse_text(Elsewhere& elsewhere, Exchange& exchange, std::string text,
+                                std::span<const std::string_view> fields);
 
 // The bytes of a text field `name`, which is base64 if that is its `encoding`.
 Task<std::string> decode_field(Elsewhere& elsewhere, Exchange& exchange, std::string_view name,

@@ -39,7 +39,8 @@ constexpr std::string_view kOfConnection[] = {"connection",
                                               "upgrade"};
 
 // The gateway's own: a program in a sandbox gets no key, and nothing that it would pass on as one.
-constexpr std::string_view kOwn[] = {"x-agent-id", "x-request-id"};
+constexpr std::string_view kOwn[] = {"e2b-sandbox-id", "e2b-traffic-access-token", "x-agent-id",
+                                     "x-request-id"};
 
 template <typename List>
 bool is_among(const List& list, std::string_view name) {
@@ -98,6 +99,11 @@ std::string head_of(const Exchange& exchange, const Fields& fields, std::string_
   const auto token = bearer_token(exchange.header("Authorization"));
   const auto whose = token ? keys.by_key(*token) : std::nullopt;
   const bool own_key = whose && whose->tenant == exchange.principal.tenant;  // of others this is no oracle
+  const auto is_own_key = [&](std::string_view name, std::string_view value) {
+    if (!equal_no_case(name, "x-api-key")) return false;
+    const auto principal = keys.by_key(value);
+    return principal && principal->tenant == exchange.principal.tenant;
+  };
   const bool key_apart = exchange.has_header(kKeyHeader) && !own_key;
   const BodyFraming body = exchange.body();
   std::string head;
@@ -108,7 +114,9 @@ std::string head_of(const Exchange& exchange, const Fields& fields, std::string_
   for (const auto& [name, value] : fields) {
     const bool is_key =
         equal_no_case(name, kKeyHeader) || (!key_apart && equal_no_case(name, "authorization"));
-    if (is_key || is_among(kOfConnection, name) || is_among(kOwn, name) || is_among(named, name)) continue;
+    if (is_key || is_own_key(name, value) || is_among(kOfConnection, name) || is_among(kOwn, name) ||
+        is_among(named, name))
+      continue;
     add(name, value);
   }
   if (body.length) add("Content-Length", std::to_string(*body.length));

@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr size_t kMostPairs = 256;
+constexpr size_t kMostPairs = 256, kMostPairBytes = 32768;  // kept, and read with each call
 constexpr uint64_t kMostListed = 100;
 constexpr std::chrono::seconds kFirstExecWithin{30};
 
@@ -76,7 +76,7 @@ ordered_json created_json(const App& app, const Found& found) {
                        {"clientID", "isogate"},
                        {"envdVersion", kEnvdVersion},
                        {"envdAccessToken", found.record.token},
-                       {"trafficAccessToken", found.record.token},
+                       {"trafficAccessToken", traffic_token(found.record)},
                        {"domain", nullptr}};
   if (!app.config.e2b.domain.empty()) body["domain"] = app.config.e2b.domain;
   return body;
@@ -104,12 +104,26 @@ Pairs pairs_in(const json& body, std::string_view name) {
   if (found->size() > kMostPairs)
     throw invalid_request("`" + std::string(name) + "` has over " + std::to_string(kMostPairs) + " members");
   Pairs pairs;
+  size_t bytes = 0;
   for (const auto& item : found->items()) {
     if (!item.value().is_string())
       throw invalid_request("`" + std::string(name) + "` must be an object of strings");
     pairs.emplace_back(item.key(), item.value().get<std::string>());
+    bytes += pairs.back().first.size() + pairs.back().second.size();
   }
+  if (bytes > kMostPairBytes)
+    throw invalid_request("`" + std::string(name) + "` is longer than " + std::to_string(kMostPairBytes) +
+                          " bytes");
   return pairs;
+}
+
+Pairs env_in(const json& body) {
+  Pairs env = pairs_in(body, "envVars");
+  for (const auto& [name, value] : env)
+    if (name.empty() || name.find('=') != std::string::npos)
+      throw invalid_request("`envVars`: `" + printable(name, 80) +
+                            "` is not a variable's name: it must not be empty or hold `=`");
+  return env;
 }
 
 // Seconds.
@@ -183,7 +197,8 @@ Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& 
   Said said;
   const ExecAnswer answer = co_await run_exec(app, spec, said, exchange.watch_client(), exchange.memory);
   while (said.out_.ends_with('\n')) said.out_.pop_back();
-  if (answer.outcome != Outcome::kExited || answer.exit_code != 0 || !said.out_.starts_with('/'))
+  if (answer.outcome != Outcome::kExited || answer.exit_code != 0 || !said.out_.starts_with('/') ||
+      !is_utf8(said.out_))
     throw ApiError{.code = Code::kBackendUnavailable,
                    .message = "the sandbox was made, but its shell says not where its home is: " +
                               printable(said.error_ + answer.message, 300)};
@@ -194,9 +209,8 @@ void check_internet(const json& body, const Lease& lease) {
   const bool denied = lease.backend->config.egress == ISOGATE_EGRESS_DENY;
   if (bool_field(body, "allow_internet_access").value_or(true) || denied) return;
   throw not_supported(
-      "backend `" + lease.backend->config.name +
-      "` does not keep sandboxes from the network, and `allow_internet_access` is false: the operator sets "
-      "`egress: deny`");
+      "`allow_internet_access` is false: the operator has to write `egress: deny` for backend `" +
+      lease.backend->config.name + "`, without which nothing measures that sandboxes have no network");
 }
 
 Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
@@ -206,7 +220,7 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
                 .token = "",
                 .home = "",
                 .metadata = pairs_in(body, "metadata"),
-                .env = pairs_in(body, "envVars"),
+                .env = env_in(body),
                 .started_ms = steady_date_ms()};
   const uint64_t seconds = std::max<uint64_t>(timeout_in(app, body, "timeout"), 1);
   const std::string id = "i" + base32_lower(random_bytes(12));
@@ -387,10 +401,22 @@ ordered_json metrics_json(const App& app, const Found& found) {
   return sample;
 }
 
+// Seconds since 1970, and milliseconds from the oldest SDKs.
+uint64_t time_parameter(std::string_view query, std::string_view name, uint64_t otherwise) {
+  constexpr uint64_t kNoSeconds = 100'000'000'000;
+  const uint64_t time = number_parameter(query, name, otherwise, INT64_MAX);
+  return time < kNoSeconds || time == otherwise ? time : time / 1000;
+}
+
+// What there is to be told is of now.
 Task<void> handle_metrics(App& app, Exchange& exchange) {
   co_await app.sandboxes.look_at_disks(exchange.principal.tenant);
+  const Found found = found_for(app, exchange);
+  const auto now = static_cast<uint64_t>(steady_date_ms() / 1000);
   ordered_json samples = ordered_json::array();
-  samples.push_back(metrics_json(app, found_for(app, exchange)));
+  if (time_parameter(exchange.query, "start", 0) <= now &&
+      now <= time_parameter(exchange.query, "end", INT64_MAX))
+    samples.push_back(metrics_json(app, found));
   co_await send_json(exchange, std::move(samples));
 }
 

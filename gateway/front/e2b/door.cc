@@ -27,28 +27,33 @@ const std::vector<Route>& routes() {
 }
 
 // Of hashes, so that how long it takes says nothing of the token.
-bool is_token(std::string_view presented, const Record& record) {
-  return !presented.empty() && presented.size() <= kMaxTokenBytes &&
-         sha256(presented) == sha256(record.token);
+bool is_token(std::string_view presented, const std::string& token) {
+  return !presented.empty() && presented.size() <= kMaxTokenBytes && sha256(presented) == sha256(token);
 }
 
-// A sandbox's own token, or what the native door would take.
+// Who has nothing that opens the sandbox is answered the same where there is none.
 void authenticate_for_sandbox(App& app, Exchange& exchange, const ListenerInfo& listener,
-                              const std::string& peer, std::string_view token) {
-  const Found found = find_sandbox(app, exchange.agent_param);
-  const bool with_signature = token.empty() && is_signed(exchange, found.record);
-  if (with_signature) check_expiration(exchange);
-  if (with_signature || is_token(token, found.record)) {
-    exchange.principal = {found.sandbox->row.tenant, "token of " + exchange.agent_param};
+                              const std::string& peer) {
+  const bool of_port = exchange.route->needs == Needs::kKeyOfPort;
+  const auto token = exchange.header(of_port ? "E2b-Traffic-Access-Token" : "X-Access-Token");
+  const auto signature = signature_in(exchange);
+  const std::string& id = exchange.agent_param;
+  if (token.empty() && !signature) {
+    // A key in place of the token. SDKs send a user's name by Basic, which is none.
+    if (!exchange.has_header("Authorization"))
+      refuse_key(app, peer, "a token is needed: send what the sandbox was created with as `X-Access-Token`");
+    front::authenticate(app, exchange, listener, -1, peer);
+    (void)find_sandbox(app, exchange.principal.tenant, id);
     return;
   }
-  if (!token.empty() || query_parameter(exchange.query, "signature") || !exchange.has_header("Authorization"))
-    refuse_key(app, peer,
-               "this is not the sandbox's token: send what it was created with as `X-Access-Token`");
-  // A key in place of the token. SDKs send a user's name by Basic, which is none.
-  front::authenticate(app, exchange, listener, -1, peer);
-  if (exchange.principal.tenant != found.sandbox->row.tenant)
-    throw ApiError{.code = Code::kSandboxNotFound, .message = "the sandbox was not found"};
+  const auto found = look_for_sandbox(app, id);
+  if (token.empty()) {
+    if (!found || !signature->fits(found->record.token)) refuse_key(app, peer, "the signature does not fit");
+    check_expiration(exchange);
+  } else if (!found || !is_token(token, of_port ? traffic_token(found->record) : found->record.token)) {
+    throw no_such_sandbox(id);
+  }
+  exchange.principal = {found->sandbox->row.tenant, "token of " + id};
 }
 
 }  // namespace
@@ -69,10 +74,9 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, co
       return front::authenticate(app, exchange, listener, -1, peer);
     case Needs::kSandboxToken:
       exchange.agent_param = sandbox_named(app, exchange);
-      return authenticate_for_sandbox(app, exchange, listener, peer, exchange.header("X-Access-Token"));
+      return authenticate_for_sandbox(app, exchange, listener, peer);
     case Needs::kKeyOfPort:
-      return authenticate_for_sandbox(app, exchange, listener, peer,
-                                      exchange.header("E2b-Traffic-Access-Token"));
+      return authenticate_for_sandbox(app, exchange, listener, peer);
     case Needs::kKeyOrListener:
     case Needs::kNothing:
       return;
@@ -92,6 +96,7 @@ std::pair<unsigned, std::string> refusal(const Exchange& exchange, const ApiErro
     status = code.status;
     body = {{"code", code.text}, {"message", error.message}};
   } else {
+    if (of_sandbox && error.code == Code::kIsDirectory) status = 400;  // to SDKs it is a wrong argument
     body = {{"code", status}, {"message", error.message}};
   }
   return {status, json_text(body) + "\n"};

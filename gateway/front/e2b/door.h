@@ -4,7 +4,9 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "gateway/front/e2b/record.h"
@@ -28,6 +30,7 @@ struct ProcessInfo {
 struct Door {
   std::map<std::string, ProcessInfo> processes;  // by exec_id; forgotten with their execs
   Watchers watchers;
+  std::unordered_map<std::string, std::string> tokens;  // by sandbox, of those that were looked through
 };
 
 // Sets exchange.route and what its target holds. Throws ApiError.
@@ -36,9 +39,14 @@ void route(const App& app, Exchange& exchange, std::string_view method, std::str
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, const std::string& peer);
 std::pair<unsigned, std::string> refusal(const Exchange& exchange, const ApiError& error);
 
-// Whether the URL of a file carries what stands for the sandbox's token (files.cc).
-bool is_signed(const Exchange& exchange, const Record& record);
-// Throws ApiError: it did, until now.
+// What the URL of a file carries in place of the sandbox's token (files.cc): "v1_" and the hash of what it is
+// for, with the token in it. nullopt: nothing that could be one.
+struct Signature {
+  std::string hash, before, after;
+  [[nodiscard]] bool fits(const std::string& token) const;
+};
+std::optional<Signature> signature_in(const Exchange& exchange);
+// Throws ApiError: it was one, until now.
 void check_expiration(const Exchange& exchange);
 // What SDKs think of as the version of envd: by it they know what there is.
 inline constexpr std::string_view kEnvdVersion = "0.5.7";

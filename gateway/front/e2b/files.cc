@@ -1,6 +1,7 @@
 // GET and POST /files of E2B's envd, and what else it answers by HTTP.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <boost/asio/write.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -27,14 +28,22 @@ using nlohmann::ordered_json;
 using Next = std::function<Task<std::string_view>()>;
 
 constexpr size_t kPiece = 65536;
+constexpr size_t kListed = 512;  // of a file in the answer, but for its name
+
+// SDKs write a query as a form does: a space is a plus.
+std::optional<std::string> form_parameter(const Exchange& exchange, std::string_view name) {
+  std::string query(exchange.query);
+  std::ranges::replace(query, '+', ' ');
+  return query_parameter(query, name);
+}
 
 std::string user_in_query(const Exchange& exchange) {
-  const auto name = query_parameter(exchange.query, "username");
+  const auto name = form_parameter(exchange, "username");
   return name ? user_named(*name) : user_of(exchange);
 }
 
 std::string path_in_query(const Exchange& exchange) {
-  auto path = query_parameter(exchange.query, "path");
+  auto path = form_parameter(exchange, "path");
   if (!path || path->empty()) throw invalid_request("the query parameter `path` is missing");
   return std::move(*path);
 }
@@ -48,7 +57,7 @@ Task<void> write_file(App& app, Target target, const Next& next) {
   uint64_t bytes = 0;
   boost::system::error_code error;
   for (std::string_view piece = co_await next(); !piece.empty(); piece = co_await next()) {
-    if (error) continue;  // the backend refused early, and its reply has the reason
+    if (error) break;  // the backend refused early, and its reply has the reason
     const size_t done = co_await asio::async_write(transfer.pipe, asio::buffer(piece.data(), piece.size()),
                                                    asio::redirect_error(asio::use_awaitable, error));
     transfer.moved(done);
@@ -79,7 +88,7 @@ Task<void> write_parts(App& app, Exchange& exchange, const std::string& boundary
   exchange.memory.add(2 * kPiece);
   Multipart body(boundary, read);
   std::set<std::string> names;
-  const auto path = query_parameter(exchange.query, "path");
+  const auto path = form_parameter(exchange, "path");
   while (auto part = co_await body.next()) {
     if (part->name != "file") continue;
     if (path && !path->empty() && !written.empty())
@@ -90,6 +99,7 @@ Task<void> write_parts(App& app, Exchange& exchange, const std::string& boundary
     if (!names.insert(target.place.shown).second)
       throw invalid_request("the body has the file " + printable(target.place.shown, 200) + " twice");
     co_await write_file(app, target, [&] { return body.read(); });
+    exchange.memory.add(kListed + 3 * target.place.shown.size());
     written.push_back(written_json(target));
   }
   if (written.empty()) throw invalid_request("the body has no part `file`");
@@ -143,23 +153,29 @@ constexpr Route kEnvdFileRoutes[] = {
 
 }  // namespace
 
-// "v1_" and the hash of what it is for, as SDKs make it for a URL that carries no header.
-bool is_signed(const Exchange& exchange, const Record& record) {
+// A colon in the user's name would let the signature of one path, operation and user stand for others.
+std::optional<Signature> signature_in(const Exchange& exchange) {
   const auto signature = query_parameter(exchange.query, "signature");
-  if (!signature || exchange.route->path != "/files") return false;
+  if (!signature || exchange.route->path != "/files") return std::nullopt;
+  const std::string path = form_parameter(exchange, "path").value_or(""),
+                    user = form_parameter(exchange, "username").value_or("");
+  if (path.size() > kMaxPath || user.size() > kMaxUser || user.find(':') != std::string::npos)
+    return std::nullopt;
   const auto expiration = query_parameter(exchange.query, "signature_expiration");
-  std::string text = query_parameter(exchange.query, "path").value_or("");
-  text += exchange.route->method == "POST" ? ":write:" : ":read:";
-  text += query_parameter(exchange.query, "username").value_or("") + ":" + record.token;
-  if (expiration) text += ":" + *expiration;
-  std::string expected = base64_encode(sha256(text));
+  return Signature{.hash = sha256(*signature),
+                   .before = path + (exchange.route->method == "POST" ? ":write:" : ":read:") + user + ":",
+                   .after = expiration ? ":" + *expiration : ""};
+}
+
+bool Signature::fits(const std::string& token) const {
+  std::string expected = base64_encode(sha256(before + token + after));
   while (expected.ends_with('=')) expected.pop_back();
-  return sha256(*signature) == sha256("v1_" + expected);
+  return !token.empty() && hash == sha256("v1_" + expected);
 }
 
 void check_expiration(const Exchange& exchange) {
   const auto expiration = query_parameter(exchange.query, "signature_expiration");
-  if (expiration && std::strtoll(expiration->c_str(), nullptr, 10) * 1000 <= wall_clock_ms())
+  if (expiration && std::strtoll(expiration->c_str(), nullptr, 10) <= wall_clock_ms() / 1000)
     throw ApiError{.code = Code::kUnauthenticated, .message = "signature is already expired"};
 }
 

@@ -75,12 +75,20 @@ bool comes_before(const ipc::Entry& a, const ipc::Entry& b) {
 }
 
 // Names below the directory, at most so many levels down; those that are not UTF-8 cannot be told.
-void append_entries(ordered_json& entries, const Listing& listing, const std::string& shown, uint64_t depth) {
+Task<void> send_entries(Exchange& exchange, const Listing& listing, const std::string& shown,
+                        uint64_t depth) {
+  JsonAnswer out(exchange);
+  out.text = "{\"entries\":[";
+  bool first = true;
   for (const ipc::Entry& entry : listing.entries) {
     const auto slashes = static_cast<uint64_t>(std::ranges::count(entry.name, '/'));
     if (slashes + 1 > depth || !is_utf8(entry.name)) continue;
-    entries.push_back(entry_json(entry, below(shown, entry.name)));
+    if (!std::exchange(first, false)) out.text += ',';
+    out.text += json_text(entry_json(entry, below(shown, entry.name)));
+    co_await out.write_if_much();
   }
+  out.text += "]}";
+  co_await out.end();
 }
 
 Task<void> handle_list_dir(App& app, Exchange& exchange) {
@@ -98,10 +106,7 @@ Task<void> handle_list_dir(App& app, Exchange& exchange) {
     throw ApiError{.code = Code::kFileTooLarge,
                    .message = target.place.shown + ": there are too many entries to list"};
   std::ranges::sort(listing.entries, comes_before);
-  ordered_json entries = ordered_json::array();
-  append_entries(entries, listing, target.place.shown, depth);
-  const ordered_json answer = {{"entries", std::move(entries)}};
-  co_await send_message(exchange, answer);
+  co_await send_entries(exchange, listing, target.place.shown, depth);
 }
 
 ordered_json event_json(const FileEvent& event) { return {{"name", event.name}, {"type", event.type}}; }

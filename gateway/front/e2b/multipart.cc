@@ -69,33 +69,24 @@ std::optional<std::string> boundary_of(std::string_view content_type) {
 }
 
 Multipart::Multipart(const std::string& boundary, ReadBody read)
-    : delimiter_("\r\n--" + boundary), read_(std::move(read)), kept_("\r\n") {}
+    : delimiter_("\r\n--" + boundary), read_(std::move(read)), piece_(kRead, '\0'), kept_("\r\n") {}
 
 asio::awaitable<bool> Multipart::more() {
   kept_.erase(0, std::exchange(taken_, 0));
-  const size_t size = kept_.size();
-  kept_.resize(size + kRead);
-  size_t n = 0;
-  try {
-    n = co_await read_(kept_.data() + size, kRead);
-  } catch (...) {
-    kept_.resize(size);
-    throw;
-  }
-  kept_.resize(size + n);
+  const size_t n = co_await read_(piece_.data(), piece_.size());
+  kept_.append(piece_, 0, n);
   co_return n > 0;
 }
 
 // Without its end.
 asio::awaitable<std::string> Multipart::take_line() {
   for (;;) {
-    const size_t end = kept_.find("\r\n", taken_);
-    if (end != std::string::npos) {
-      std::string line = kept_.substr(taken_, end - taken_);
-      taken_ = end + 2;
-      co_return line;
+    const std::string_view rest = std::string_view(kept_).substr(taken_);
+    if (const size_t end = rest.find("\r\n"); end <= kMostHead) {
+      taken_ += end + 2;
+      co_return std::string(rest.substr(0, end));
     }
-    if (kept_.size() - taken_ > kMostHead)
+    if (rest.size() > kMostHead + 1)  // the last may be half of its end
       throw malformed("a part's header is over " + std::to_string(kMostHead) + " bytes");
     if (!co_await more()) throw malformed("it ends inside a part's header");
   }

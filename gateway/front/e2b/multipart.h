@@ -38,7 +38,7 @@ class Multipart {
 
   const std::string delimiter_;  // in front of the boundary, too
   const ReadBody read_;
-  std::string kept_;
+  std::string piece_, kept_;
   size_t taken_ = 0;  // of `kept_`, by the caller
   size_t parts_ = 0;
   bool in_part_ = false, over_ = false;

@@ -33,9 +33,12 @@ std::string below(std::string_view directory, std::string_view name) {
 }
 
 Place place_of(std::string_view path, std::string_view home) {
-  if (path == "~" || path.starts_with("~/")) path.remove_prefix(std::min<size_t>(path.size(), 2));
   Place place;
-  place.shown = without_dots(path.starts_with('/') ? std::string(path) : below(home, path));
+  if (path == "~" || path.starts_with("~/")) {
+    place.shown = without_dots(below(home, path.substr(1)));
+  } else {
+    place.shown = without_dots(path.starts_with('/') ? std::string(path) : below(home, path));
+  }
   const std::string root = without_dots(home);
   const bool is_home = place.shown == root, in_home = place.shown.starts_with(below(root, ""));
   place.scope = is_home || in_home ? ISOGATE_SCOPE_WORKSPACE : ISOGATE_SCOPE_SANDBOX;

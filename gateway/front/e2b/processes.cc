@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gateway/front/api/execs.h"
+#include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/e2b/door.h"
 #include "gateway/front/e2b/paths.h"
@@ -27,6 +28,7 @@ using LongExecPtr = std::shared_ptr<LongExec>;
 
 constexpr size_t kPart = 32768;  // of output, in one message
 constexpr std::chrono::seconds kWriterWait{10};
+constexpr size_t kMostTag = 1000;
 
 // The same after a restart of the gateway. Of an id's 128 random bits 31, never 0.
 uint32_t pid_of(const LongExec& exec) {
@@ -75,10 +77,15 @@ LongExecPtr process_of(const App& app, const Exchange& exchange, const json& bod
   return chosen;
 }
 
-void forget_processes(App& app, const std::string& tenant) {
-  std::erase_if(app.e2b->processes, [&](const auto& each) {
-    return each.second.tenant == tenant && !app.long_execs->find(tenant, each.first);
-  });
+// Of those that have ended the tag is still asked for; what was said of the rest nobody is told any more.
+void forget_processes(App& app) {
+  for (auto& [id, info] : app.e2b->processes) {
+    const LongExecPtr exec = app.long_execs->find(info.tenant, id);
+    if (!exec || exec->ended())
+      info = {
+          .tenant = exec ? info.tenant : "", .cmd = "", .cwd = "", .tag = info.tag, .args = {}, .env = {}};
+  }
+  std::erase_if(app.e2b->processes, [](const auto& each) { return each.second.tenant.empty(); });
 }
 
 std::string_view kill_text(const ExecAnswer& answer) {
@@ -130,6 +137,12 @@ bool ended_with_sandbox(const App& app, const LongExec& exec) {
   return !sandbox || sandbox->closing || (sandbox->changing && exec.answer().outcome == Outcome::kKilled);
 }
 
+// What was to be done when the client leaves is not, from now on.
+struct Release {
+  Killer& killer;
+  ~Release() { killer.on_kill({}); }
+};
+
 // Until it ends, or its client leaves, which it outlives.
 Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
                   const std::array<std::optional<uint64_t>, 2>& from) {
@@ -140,10 +153,7 @@ Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
     gone = true;
     exec->changes().notify();
   });
-  struct Release {
-    Killer& killer;
-    ~Release() { killer.on_kill({}); }
-  } const release{client};
+  const Release release{client};
   MessageStream stream(exchange);
   LongExec::Reader reader(exec, from);
   co_await stream.begin();
@@ -195,7 +205,9 @@ json exec_body(const App& app, const Exchange& exchange, const json& body, const
       argv.push_back(each);
     }
   }
-  json env = json::object();
+  json env = {{"E2B_SANDBOX", "true"},
+              {"E2B_SANDBOX_ID", exchange.agent_param},
+              {"E2B_TEMPLATE_ID", record.template_id}};
   for (const auto& [name, value] : record.env) env[name] = value;
   for (const auto& item : object_in(process, "envs").items()) {
     if (!item.value().is_string()) throw invalid_request("`process.envs` must be an object of strings");
@@ -204,12 +216,16 @@ json exec_body(const App& app, const Exchange& exchange, const json& body, const
   }
   info.cwd = text_field(process, "cwd").value_or("");
   info.tag = text_field(body, "tag").value_or("");
+  if (info.tag.size() > kMostTag)
+    throw invalid_request("`tag` is longer than " + std::to_string(kMostTag) + " bytes");
   info.tenant = exchange.principal.tenant;
-  json request = {{"argv", std::move(argv)}, {"env", std::move(env)}, {"background", true}};
-  if (!info.cwd.empty()) {
-    const Place place = place_of(info.cwd, record.home);
-    request["cwd"] = place.path;
+  const Place place = place_of(info.cwd, record.home);
+  if (record.home == kHome) {  // a shell calls its directory as PWD does, when that leads there
+    env.emplace("HOME", record.home);
+    env.emplace("PWD", place.shown);
   }
+  json request = {{"argv", std::move(argv)}, {"env", std::move(env)}, {"background", true}};
+  if (!info.cwd.empty()) request["cwd"] = place.path;
   if (const std::string user = user_of(exchange); !user.empty()) request["user"] = user;
   request["stdin_open"] = bool_field(body, "stdin").value_or(true);
   if (const json& size = object_in(object_in(body, "pty"), "size"); body.contains("pty"))
@@ -231,8 +247,9 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
   parsed.spec.tenant = exchange.principal.tenant;
   parsed.spec.agent = exchange.agent_param;
   parsed.spec.call.call.request_id = exchange.request_id;
+  parsed.spec.existing = true;  // one that is being ended must not come back as another
   MemoryShare memory(app.memory, exchange.principal.tenant);
-  memory.hold(parsed.spec.bytes());
+  memory.hold(2 * parsed.spec.bytes());  // and what List says of it
   const auto exec = std::make_shared<LongExec>(
       app, std::move(parsed.spec),
       LongExec::Terms{
@@ -250,10 +267,11 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
   client.on_kill({});
   if (exec->taken()) {
     app.long_execs->add(exec, std::chrono::seconds(static_cast<int64_t>(app.config.exec.keep_ended_sec)));
-    forget_processes(app, exchange.principal.tenant);
+    forget_processes(app);
     app.e2b->processes.insert_or_assign(exec->answer().exec_id, std::move(info));
   }
   if (gone) throw ClientGone{};
+  if (exec->refusal() && exec->refusal()->code == Code::kSandboxNotFound) throw sandbox_is_gone();
   if (exec->refusal()) throw *exec->refusal();
   co_return exec;
 }
@@ -325,27 +343,31 @@ Task<std::unique_ptr<LongExec::Writer>> writer_to(LongExecPtr exec) {
   co_return writer;
 }
 
-std::string input_in(const LongExec& exec, const json& input) {
-  const auto text = text_field(input, exec.pty() ? "pty" : "stdin");
+// Until the program has room for all of it, or the client leaves: others may want to write.
+Task<void> write_input(App& app, Exchange& exchange, LongExecPtr exec, const json& input) {
+  auto text = text_field(input, exec->pty() ? "pty" : "stdin");
   if (!text)
-    throw invalid_request(exec.pty() ? "the process has a terminal: send `input.pty`" : "send `input.stdin`");
-  auto bytes = base64_decode(*text);
-  if (!bytes) throw invalid_request("`input` is not valid base64");
-  return std::move(*bytes);
+    throw invalid_request(exec->pty() ? "the process has a terminal: send `input.pty`"
+                                      : "send `input.stdin`");
+  const std::string bytes =
+      co_await decode_field(app.elsewhere, exchange, "input", std::move(*text), "base64");
+  const auto writer = co_await writer_to(exec);
+  Killer& client = exchange.watch_client();
+  client.on_kill([&writer] { writer->cancel(); });
+  const Release release{client};
+  co_await writer->write(bytes);
 }
 
 Task<void> handle_input(App& app, Exchange& exchange) {
   const json body = co_await read_message(app, exchange);
   const LongExecPtr exec = process_of(app, exchange, body);
-  const std::string bytes = input_in(*exec, object_in(body, "input"));
-  const auto writer = co_await writer_to(exec);
-  co_await writer->write(bytes);
+  co_await write_input(app, exchange, exec, object_in(body, "input"));
   co_await send_message(exchange, ordered_json::object());
 }
 
 // Its end leaves stdin open.
 Task<void> pass_stream(App& app, Exchange& exchange) {
-  MessageReader messages(app, exchange);
+  MessageReader messages = messages_of(app, exchange);
   LongExecPtr exec;
   while (const auto message = co_await messages.next()) {
     if (const json& start = object_in(*message, "start"); !start.empty())
@@ -353,9 +375,7 @@ Task<void> pass_stream(App& app, Exchange& exchange) {
     const json& data = object_in(*message, "data");
     if (data.empty()) continue;
     if (!exec) throw invalid_request("the stream's first message must have `start`");
-    const std::string bytes = input_in(*exec, object_in(data, "input"));
-    const auto writer = co_await writer_to(exec);
-    co_await writer->write(bytes);
+    co_await write_input(app, exchange, exec, object_in(data, "input"));
   }
 }
 

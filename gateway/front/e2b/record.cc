@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/hash.h"
+
 namespace isogate::front::e2b {
 namespace {
 
@@ -15,7 +17,8 @@ json pairs_json(const Pairs& pairs) {
 
 Pairs pairs_of(const json& object) {
   Pairs pairs;
-  for (const auto& item : object.items()) pairs.emplace_back(item.key(), item.value().get<std::string>());
+  for (const auto& [name, value] : object.get_ref<const json::object_t&>())
+    pairs.emplace_back(name, value.get<std::string>());
   return pairs;
 }
 
@@ -32,6 +35,10 @@ std::string record_text(const Record& record) {
   return text.dump();
 }
 
+std::string traffic_token(const Record& record) {
+  return base32_lower(sha256("isogate e2b traffic " + record.token));
+}
+
 std::optional<Record> record_in(const std::string& door) {
   if (door.empty()) return std::nullopt;
   try {
@@ -42,7 +49,7 @@ std::optional<Record> record_in(const std::string& door) {
                   .home = text.at("home"),
                   .metadata = pairs_of(text.at("metadata")),
                   .env = pairs_of(text.at("env")),
-                  .started_ms = text.at("started_ms")};
+                  .started_ms = text.at("started_ms").get_ref<const json::number_integer_t&>()};
   } catch (const json::exception&) {
     return std::nullopt;
   }

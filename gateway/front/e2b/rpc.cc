@@ -4,6 +4,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/base/api_error.h"
 #include "gateway/front/http/http_text.h"
@@ -15,10 +16,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kMessage = "application/json", kStream = "application/connect+json";
-constexpr size_t kEnvelope = 5;
-constexpr size_t kRead = 65536;
-constexpr char kCompressed = 1;
-constexpr unsigned char kEndOfStream = 2;
 constexpr std::chrono::seconds kKeepalive{90}, kLeastKeepalive{1};
 
 std::string_view media_type(const Exchange& exchange) {
@@ -32,18 +29,6 @@ void require_type(const Exchange& exchange, std::string_view type) {
   if (equal_no_case(media_type(exchange), type)) return;
   throw ApiError{.code = Code::kUnsupportedMediaType,
                  .message = "send the message as Content-Type: " + std::string(type)};
-}
-
-std::string envelope(unsigned char flags, std::string_view message) {
-  std::string text(1, static_cast<char>(flags));
-  for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>((message.size() >> shift) & 0xFF);
-  return text.append(message);
-}
-
-json parsed(Exchange& exchange, std::string_view text) {
-  json message = parse_body(text, kAnyField);
-  exchange.memory.hold(kept_bytes(message));
-  return message;
 }
 
 std::optional<uint64_t> number_in(std::string_view text) {
@@ -109,57 +94,22 @@ bool is_rpc(const Route& route) {
 
 Task<json> read_message(App& app, Exchange& exchange) {
   require_type(exchange, kMessage);
-  const std::string text = co_await exchange.read_body(app.config.limits.max_json_bytes);
-  co_return parsed(exchange, text);
+  std::string text = co_await exchange.read_body(app.config.limits.max_json_bytes);
+  co_return co_await parse_text(app.elsewhere, exchange, std::move(text), kAnyField);
 }
 
 Task<json> read_first_message(App& app, Exchange& exchange) {
-  MessageReader messages(app, exchange);
-  std::optional<json> message = co_await messages.next();
-  if (!message || co_await messages.next()) throw invalid_request("the stream must hold one message");
-  co_return std::move(*message);
+  MessageReader messages = messages_of(app, exchange);
+  co_return co_await messages.only();
 }
 
-MessageReader::MessageReader(App& app, Exchange& exchange)
-    : exchange_(exchange), most_(app.config.limits.max_json_bytes) {
+MessageReader messages_of(App& app, Exchange& exchange) {
   require_type(exchange, kStream);
-}
-
-Task<bool> MessageReader::has(size_t bytes) {
-  while (kept_.size() < bytes) {
-    const size_t size = kept_.size();
-    kept_.resize(size + std::min<size_t>(bytes - size, kRead));
-    size_t n = 0;
-    try {
-      n = co_await exchange_.read_body_some(kept_.data() + size, kept_.size() - size);
-    } catch (...) {
-      kept_.resize(size);
-      throw;
-    }
-    kept_.resize(size + n);
-    exchange_.memory.hold(kept_.size());
-    if (n == 0) co_return false;
-  }
-  co_return true;
-}
-
-Task<std::optional<json>> MessageReader::next() {
-  if (!co_await has(kEnvelope)) {
-    if (!kept_.empty()) throw invalid_request("the stream ends in the middle of an envelope");
-    co_return std::nullopt;
-  }
-  uint64_t size = 0;
-  for (size_t i = 1; i < kEnvelope; ++i) size = size << 8 | static_cast<unsigned char>(kept_[i]);
-  if (kept_[0] == kCompressed)
-    throw ApiError{.code = Code::kUnsupported, .message = "send messages without compression"};
-  if (kept_[0] != 0) throw invalid_request("an envelope of the stream has flags that are not known");
-  if (size > most_)
-    throw ApiError{
-        .code = Code::kFileTooLarge,
-        .message = "a message is over " + std::to_string(most_) + " bytes (limits.max_json_bytes)"};
-  if (!co_await has(kEnvelope + size)) throw invalid_request("the stream ends in the middle of a message");
-  const std::string text = std::exchange(kept_, {}).substr(kEnvelope);
-  co_return parsed(exchange_, text);
+  return {[&exchange](char* data, size_t size) { return exchange.read_body_some(data, size); },
+          app.config.limits.max_json_bytes, exchange.memory,
+          [&app, &exchange](std::string text) {
+            return parse_text(app.elsewhere, exchange, std::move(text), kAnyField);
+          }};
 }
 
 Task<void> send_message(Exchange& exchange, const nlohmann::ordered_json& message) {
@@ -170,17 +120,23 @@ Task<void> send_message(Exchange& exchange, const nlohmann::ordered_json& messag
 
 std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange) {
   if (!exchange.has_header("Connect-Timeout-Ms")) return std::nullopt;
-  std::string_view text = exchange.header("Connect-Timeout-Ms");
-  text = text.substr(0, text.find('.'));  // some SDKs send a fraction
-  const auto value = number_in(text);
-  constexpr uint64_t kMost = 9999999999;  // ten digits, as the protocol says
+  return parse_timeout(exchange.header("Connect-Timeout-Ms"));
+}
+
+std::chrono::milliseconds parse_timeout(std::string_view header) {
+  const auto value = number_in(header.substr(0, header.find('.')));  // some SDKs send a fraction
+  constexpr uint64_t kMost = 9999999999;                             // ten digits, as the protocol says
   if (!value || *value > kMost)
     throw invalid_request("Connect-Timeout-Ms must be a number of at most ten digits");
   return std::chrono::milliseconds(*value);
 }
 
 std::chrono::seconds keepalive_interval(const Exchange& exchange) {
-  const auto value = number_in(exchange.header("Keepalive-Ping-Interval"));
+  return parse_keepalive(exchange.header("Keepalive-Ping-Interval"));
+}
+
+std::chrono::seconds parse_keepalive(std::string_view header) {
+  const auto value = number_in(header);
   if (!value || *value == 0) return kKeepalive;
   return std::clamp(std::chrono::seconds(std::min<uint64_t>(*value, 3600)), kLeastKeepalive, kKeepalive);
 }

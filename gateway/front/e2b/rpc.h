@@ -10,6 +10,7 @@
 
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
+#include "gateway/front/e2b/envelopes.h"
 #include "gateway/front/http/exchange.h"
 
 namespace isogate::front::e2b {
@@ -30,27 +31,16 @@ Task<nlohmann::json> read_message(App& app, Exchange& exchange);
 // The same, in the envelope of a stream.
 Task<nlohmann::json> read_first_message(App& app, Exchange& exchange);
 
-// The messages of a request's stream, one after the other.
-class MessageReader {
- public:
-  MessageReader(App& app, Exchange& exchange);  // throws ApiError
-  // nullopt: there are no more. Throws ApiError.
-  Task<std::optional<nlohmann::json>> next();
-
- private:
-  Task<bool> has(size_t bytes);
-
-  Exchange& exchange_;
-  const uint64_t most_;
-  std::string kept_;
-};
+MessageReader messages_of(App& app, Exchange& exchange);  // throws ApiError
 
 Task<void> send_message(Exchange& exchange, const nlohmann::ordered_json& message);
 
-// What it asks to be done within; none: it does not say.
+// What it asks to be done within; none: it does not say. Throws ApiError.
 std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange);
+std::chrono::milliseconds parse_timeout(std::string_view header);
 // After how much silence a stream is to say that it goes on.
 std::chrono::seconds keepalive_interval(const Exchange& exchange);
+std::chrono::seconds parse_keepalive(std::string_view header);
 
 // The answer of a stream.
 class MessageStream {

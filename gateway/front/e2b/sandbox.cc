@@ -9,33 +9,51 @@
 namespace isogate::front::e2b {
 namespace {
 
-ApiError not_there(const std::string& id) {
-  return {
-      .code = Code::kSandboxNotFound,
-      .message = "the sandbox `" + printable(id, 80) + "` was not found: it was ended, or its time is over"};
-}
-
-Found found_in(std::shared_ptr<Sandbox> sandbox, const std::string& id) {
-  if (!sandbox || !sandbox->row.was_accepted()) throw not_there(id);
+std::optional<Found> found_in(std::shared_ptr<Sandbox> sandbox) {
+  if (!sandbox || !sandbox->row.was_accepted()) return std::nullopt;
   const SandboxRow& row = sandbox->row;
   auto record = record_in(row.door);
-  if (!record || (row.expires_ms != 0 && row.expires_ms <= steady_date_ms())) throw not_there(id);
-  return {std::move(sandbox), std::move(*record)};
+  if (!record || (row.expires_ms != 0 && row.expires_ms <= steady_date_ms())) return std::nullopt;
+  return Found{std::move(sandbox), std::move(*record)};
+}
+
+// Looks through all: a URL that an SDK signs names its sandbox by nothing else. Records are not parsed again.
+std::string sandbox_of_signature(const App& app, const Signature& signature) {
+  auto& tokens = app.e2b->tokens;
+  const auto all = app.sandboxes.of_doors();
+  if (tokens.size() > 2 * all.size()) tokens.clear();
+  for (const auto& sandbox : all) {
+    const auto [token, is_new] = tokens.try_emplace(sandbox->row.agent_id);
+    if (is_new)
+      if (const auto record = record_in(sandbox->row.door)) token->second = record->token;
+    if (signature.fits(token->second)) return sandbox->row.agent_id;
+  }
+  return {};
 }
 
 }  // namespace
 
-Found find_sandbox(const App& app, const std::string& tenant, const std::string& id) {
-  return found_in(app.sandboxes.find(tenant, id), id);
+ApiError no_such_sandbox(const std::string& id) {
+  return {.code = Code::kSandboxNotFound,
+          .message = "the sandbox `" + printable(id, 80) +
+                     "` was not found: it was ended, its time is over, or the token is not its own"};
 }
 
-Found find_sandbox(const App& app, const std::string& id) {
-  return found_in(app.sandboxes.find_of_door(id), id);
+Found find_sandbox(const App& app, const std::string& tenant, const std::string& id) {
+  auto found = found_in(app.sandboxes.find(tenant, id));
+  if (!found) throw no_such_sandbox(id);
+  return std::move(*found);
+}
+
+std::optional<Found> look_for_sandbox(const App& app, const std::string& id) {
+  return found_in(app.sandboxes.find_of_door(id));
 }
 
 HostName host_name(const App& app, const Exchange& exchange) {
-  const std::string& domain = app.config.e2b.domain;
-  std::string_view host = exchange.header("Host");
+  return host_name(exchange.header("Host"), app.config.e2b.domain);
+}
+
+HostName host_name(std::string_view host, std::string_view domain) {
   host = host.substr(0, host.find(':'));
   if (domain.empty() || host.size() <= domain.size()) return {};
   const size_t dot = host.size() - domain.size() - 1;
@@ -58,10 +76,7 @@ std::string sandbox_named(const App& app, const Exchange& exchange) {
   if (id.empty()) id = sandbox_of_token(exchange.header("X-Access-Token"));
   if (id.empty()) id = host_name(app, exchange).sandbox;
   if (id.empty()) {
-    for (const auto& sandbox : app.sandboxes.of_doors()) {
-      const auto record = record_in(sandbox->row.door);
-      if (record && is_signed(exchange, *record)) return sandbox->row.agent_id;
-    }
+    if (const auto signature = signature_in(exchange)) return sandbox_of_signature(app, *signature);
     throw invalid_request(
         "the request names no sandbox: E2B_SANDBOX_URL makes SDKs send `E2b-Sandbox-Id`, and below "
         "`e2b.domain` the Host "

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "gateway/front/app.h"
@@ -20,8 +22,9 @@ struct Found {
 // Of the tenant. Throws ApiError sandbox_not_found: there is none, it has expired, or this door has not made
 // it.
 Found find_sandbox(const App& app, const std::string& tenant, const std::string& id);
-// Of any tenant; the same.
-Found find_sandbox(const App& app, const std::string& id);
+// Of any tenant. nullopt: the same.
+std::optional<Found> look_for_sandbox(const App& app, const std::string& id);
+ApiError no_such_sandbox(const std::string& id);
 
 // Each begins with the sandbox that it is of: there are calls that name it by nothing else.
 std::string new_token(const std::string& id);
@@ -32,8 +35,10 @@ struct HostName {
   std::string port, sandbox;
 };
 HostName host_name(const App& app, const Exchange& exchange);
+HostName host_name(std::string_view host, std::string_view domain);
 
-// Which one a request is for that names it by its header or its Host. Throws ApiError.
+// Which one a request is for that names it by its header, its token, its Host or its signature. Empty: none,
+// and who asks has no more than a signature. Throws ApiError.
 std::string sandbox_named(const App& app, const Exchange& exchange);
 
 }  // namespace isogate::front::e2b

@@ -12,8 +12,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Who asks has just written a file: its event is on the way.
-constexpr std::chrono::milliseconds kSettle{100};
+// Who asks has just written a file: its event is on the way, if behind others.
+constexpr std::chrono::milliseconds kSettle{100}, kQuiet{30};
+constexpr int kMostWaits = 10;
 
 }  // namespace
 
@@ -22,8 +23,9 @@ void append_events(const FileChange& change, std::deque<FileEvent>& events) {
     if (is_utf8(name)) events.push_back({std::string(name), type});
   };
   switch (change.type) {
-    case ISOGATE_CHANGE_CREATED:
-      return add(change.path, "EVENT_TYPE_CREATE");
+    case ISOGATE_CHANGE_CREATED:  // a file comes whole, or with what was written before it was found
+      add(change.path, "EVENT_TYPE_CREATE");
+      return change.directory ? void() : add(change.path, "EVENT_TYPE_WRITE");
     case ISOGATE_CHANGE_WRITTEN:
       return add(change.path, "EVENT_TYPE_WRITE");
     case ISOGATE_CHANGE_REMOVED:
@@ -43,6 +45,7 @@ struct Watchers::Watcher {
   std::unique_ptr<Watch> watch;
   std::unique_ptr<Changes> changes;
   std::deque<FileEvent> events;
+  size_t bytes = 0;  // of their names
   bool missed = false, over = false, removed = false;
   steady_clock::time_point asked = steady_clock::now();
   MemoryShare memory;
@@ -66,7 +69,7 @@ Task<std::string> Watchers::add(App& app, Exchange& exchange, Target target) {
   watcher->tenant = exchange.principal.tenant;
   watcher->sandbox = exchange.agent_param;
   watcher->memory = MemoryShare(app.memory, watcher->tenant);
-  watcher->memory.hold(kWatchBytes);
+  watcher->memory.hold(kWatchBytes + kMostBytes);
   watcher->changes = std::make_unique<Changes>(app.executor);
   watcher->watch = co_await begin_watch(app, std::move(target));
   const std::string id = new_exec_id();
@@ -77,7 +80,9 @@ Task<std::string> Watchers::add(App& app, Exchange& exchange, Target target) {
 
 Task<void> Watchers::follow(std::shared_ptr<Watcher> watcher) {
   const Watch::Take take = [&](const FileChange& change) {
-    if (change.type == ISOGATE_CHANGE_OVERFLOW || watcher->events.size() >= kMostEvents) {
+    watcher->bytes += 2 * (change.path.size() + change.from.size());  // of what may be two events
+    if (change.type == ISOGATE_CHANGE_OVERFLOW || watcher->events.size() >= kMostEvents ||
+        watcher->bytes > kMostBytes) {
       watcher->missed = true;
     } else {
       append_events(change, watcher->events);
@@ -95,7 +100,13 @@ Task<void> Watchers::follow(std::shared_ptr<Watcher> watcher) {
 Task<std::deque<FileEvent>> Watchers::take(const Exchange& exchange, const std::string& id) {
   const auto watcher = find(exchange, id);
   watcher->asked = steady_clock::now();
-  co_await watcher->changes->until([&] { return !watcher->events.empty() || watcher->over; }, kSettle);
+  for (int waits = 0; waits < kMostWaits; ++waits) {
+    const size_t before = watcher->events.size();
+    const auto came = [&] { return watcher->events.size() != before || watcher->over; };
+    co_await watcher->changes->until(came, before == 0 ? kSettle : kQuiet);
+    if (!came() || watcher->over) break;
+  }
+  watcher->bytes = 0;
   if (std::exchange(watcher->missed, false)) {
     watcher->events.clear();
     throw ApiError{.code = Code::kOutputDropped,

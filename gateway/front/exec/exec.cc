@@ -560,7 +560,7 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
                       .min_isolation = spec.min_isolation,
                       .capabilities = needed,
                       .request_id = spec.call.call.request_id,
-                      .existing = spec.rejoin.has_value(),
+                      .existing = spec.existing || spec.rejoin.has_value(),
                       .running = spec.rejoin.has_value()};
   std::optional<Lease> held(co_await app.sandboxes.acquire(wanted));
   if (killer.killed() && !spec.rejoin) throw ClientGone{};

@@ -47,7 +47,8 @@ struct ExecSpec {
   std::optional<uint32_t> min_isolation;
   std::shared_ptr<KeptEnds> kept;  // null: it ends with the gateway
   std::optional<Rejoin> rejoin;
-  KeptTerms terms;  // with `kept`, but for its deadline
+  bool existing = false;  // it makes no sandbox: sandbox_not_found where there is none
+  KeptTerms terms;        // with `kept`, but for its deadline
 
   [[nodiscard]] uint64_t bytes() const;          // of what it has from the request
   [[nodiscard]] uint64_t needed_limits() const;  // ISOGATE_CAP_LIMIT_*

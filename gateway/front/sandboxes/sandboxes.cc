@@ -1133,6 +1133,7 @@ std::vector<std::shared_ptr<Sandbox>> Sandboxes::of_doors() const {
 
 asio::awaitable<void> Sandboxes::set_door(std::shared_ptr<Sandbox> sandbox, int64_t expires_ms,
                                           std::string door) {
+  if (!sandbox->known || sandbox->closing) throw no_sandbox(sandbox->row.agent_id);
   const SandboxRow before = sandbox->row;
   sandbox->row.expires_ms = expires_ms;
   sandbox->row.door = std::move(door);

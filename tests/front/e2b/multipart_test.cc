@@ -16,7 +16,9 @@ struct Read {
   bool operator==(const Read&) const = default;
 };
 
-void PrintTo(const Read& read, std::ostream* to) { *to << read.name << " " << read.filename << " " << read.bytes; }
+void PrintTo(const Read& read, std::ostream* to) {
+  *to << read.name << " " << read.filename << " " << read.bytes;
+}
 
 std::vector<Read> parts_of(const std::string& body, size_t step = SIZE_MAX) {
   std::vector<Read> all;
@@ -51,7 +53,8 @@ constexpr const char* kEnd = "--b0und--\r\n";
 TEST(Multipart, PartsComeAsTheyWereSentWhereverTheyAreCut) {
   const std::string tricky = "\r\n--b0un\r\n--b0unD\r\n\r\n--\0x" + std::string(1000, '\r');
   const std::string body = "preamble\r\n" + part("name=\"file\"; filename=\"/home/user/a b\"", tricky) +
-                           part("name=\"file\"; filename=\"ü;=.txt\"", "") + part("name=other", "x") + kEnd + "epilogue";
+                           part("name=\"file\"; filename=\"ü;=.txt\"", "") + part("name=other", "x") + kEnd +
+                           "epilogue";
   const std::vector<Read> expected = {
       {"file", "/home/user/a b", tricky}, {"file", "ü;=.txt", ""}, {"other", "-", "x"}};
   for (const size_t step : {size_t{1}, size_t{2}, size_t{7}, size_t{64}, SIZE_MAX})
@@ -85,11 +88,21 @@ TEST(Multipart, ABodyThatIsNoneIsRefused) {
   EXPECT_NE(refusal_of("--b0und\r\n" + std::string(20000, 'x')), "");
 }
 
+TEST(Multipart, ALinesLengthIsBoundedWhereverItIsCut) {
+  const auto body = [](size_t spaces) {
+    return "--b0und" + std::string(spaces, ' ') + "\r\n\r\nx\r\n--b0und--";
+  };
+  for (const size_t step : {size_t{1}, size_t{4000}, SIZE_MAX}) {
+    EXPECT_EQ(parts_of(body(8192), step), (std::vector<Read>{{"", "-", "x"}})) << step;
+    EXPECT_THROW(parts_of(body(8193), step), ApiError) << step;
+  }
+}
+
 TEST(Multipart, BoundariesComeFromTheContentType) {
   EXPECT_EQ(boundary_of("multipart/form-data; boundary=abc"), "abc");
   EXPECT_EQ(boundary_of("Multipart/Form-Data ; charset=utf-8; Boundary=\"a b\""), "a b");
-  for (const char* none : {"", "multipart/form-data", "multipart/mixed; boundary=a", "multipart/form-data; boundary=",
-                           "multipart/form-data; boundary=\"a"})
+  for (const char* none : {"", "multipart/form-data", "multipart/mixed; boundary=a",
+                           "multipart/form-data; boundary=", "multipart/form-data; boundary=\"a"})
     EXPECT_EQ(boundary_of(none), std::nullopt) << none;
   EXPECT_EQ(boundary_of("multipart/form-data; boundary=" + std::string(71, 'a')), std::nullopt);
 }

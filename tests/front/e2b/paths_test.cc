@@ -17,6 +17,7 @@ TEST(E2bPaths, AHomeIsTheWorkspaceWhateverItsName) {
                          {".", ".", "/home/user"},
                          {"~", ".", "/home/user"},
                          {"~/a", "a", "/home/user/a"},
+                         {"~//a", "a", "/home/user/a"},
                          {"/home/user", ".", "/home/user"},
                          {"/home/user/", ".", "/home/user"},
                          {"/home//user/./a/../b", "b", "/home/user/b"},
@@ -49,6 +50,16 @@ TEST(E2bRecord, WhatIsKeptIsReadAgain) {
   EXPECT_EQ(again->metadata, record.metadata);
   EXPECT_EQ(again->env, record.env);
   for (const char* none : {"", "{", "[]", "{}", R"({"door":"other"})", R"({"door":"e2b"})", "null"})
+    EXPECT_FALSE(record_in(none)) << none;
+  const std::string whole = record_text({.template_id = "t", .token = "t", .home = "/", .started_ms = 7});
+  ASSERT_TRUE(record_in(whole));
+  const auto changed = [&](std::string_view from, std::string_view to) {
+    std::string text = whole;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  for (const std::string& none :
+       {changed(":7", ":1e300"), changed(":7", ":true"), changed(R"("env":{})", R"("env":["a"])"),
+        changed(R"("env":{})", R"("env":"a")"), changed(R"("env":{})", R"("env":{"a":1})")})
     EXPECT_FALSE(record_in(none)) << none;
 }
 
