@@ -60,7 +60,7 @@ podman               | the other engine that speaks the Engine API
 procps               | ps: what is left of a tree of processes
 python3              | TLS clients and the pages of the browser tests
 python3-jsonschema   | the published schema against the sample configurations
-python3-venv         | schemathesis, which Debian has not, in an environment of its own
+python3-venv         | schemathesis and SDKs, which Debian has not, in an environment of its own
 qemu-system-x86      | a guest of Debian's own kernel, whose cgroups are v2 alone; without KVM
 python3-yaml         | reads the sample configurations and the OpenAPI document
 runc                 | the runtime of the Kubernetes node
@@ -77,6 +77,23 @@ xfsprogs             | a file system with project quotas, in the guest
 # package of PyPI | why
 python_packages="
 schemathesis==4.32.5 | requests made up from the OpenAPI document
+"
+
+# Where node and npm are not on the PATH, and are new enough: package | why
+node_packages="
+nodejs               | runs E2B's SDK for JavaScript
+npm                  | installs it
+"
+
+# directory | package of PyPI, or of npm where the directory begins with npm- | why. Each has the versions that it needs
+# itself, and goes where no other one is.
+sdks="
+e2b-2.63.0           | e2b==2.63.0 | E2B's SDK, the newest: it uses a gateway of each backend
+e2b-2.7.0            | e2b==2.7.0 | the oldest that is served
+langchain-e2b-0.0.6  | langchain-e2b==0.0.6 e2b==2.63.0 | agents of LangChain, whose sandboxes are E2B's
+openai-agents-0.24.0 | openai-agents[e2b]==0.24.0 | agents of OpenAI's framework, with an SDK between those
+npm-e2b-2.51.0       | e2b@2.51.0 | E2B's SDK for JavaScript, the newest
+npm-e2b-2.7.0        | e2b@2.7.0 | the oldest that is served
 "
 
 # user | why
@@ -194,6 +211,37 @@ install_python() {
   done <<< "$python_packages"
 }
 
+# Debian 12 has a node that none of them runs on.
+install_node() {
+  if command -v npm > /dev/null; then return; fi
+  if [[ $(LC_ALL=C apt-cache policy nodejs 2> /dev/null) =~ Candidate:\ ([2-9][0-9]) ]]; then
+    install_packages "$node_packages" "node"
+  else
+    echo "node: no npm, and this Debian's is older than 20; tests of SDKs for JavaScript will be skipped"
+  fi
+}
+
+# Below ~/.cache/isogate-sdks, or $ISOGATE_SDKS.
+install_sdks() {
+  local all=${ISOGATE_SDKS:-$HOME/.cache/isogate-sdks} name packages reason
+  while IFS='|' read -r name packages reason; do
+    name=${name//[[:space:]]/}
+    [ -n "$name" ] && [ ! -d "$all/$name" ] || continue
+    echo "sdk: installing $name into $all:$reason"
+    rm -rf "$all/.new"
+    mkdir -p "$all/.new"
+    # $packages may be several words.
+    case $name in
+      npm-*) npm install --silent --fetch-retries 1 --fetch-timeout 30000 --no-audit --no-fund \
+               --prefix "$all/.new" $packages > /dev/null ;;
+      *) "${ISOGATE_VENV:-$HOME/.cache/isogate-venv}/bin/pip" install --quiet --retries 1 --disable-pip-version-check \
+           --target "$all/.new" $packages ;;
+    esac < /dev/null && mv "$all/.new" "$all/$name" ||
+      echo "sdk: $name could not be installed; its tests will be skipped" >&2
+  done <<< "$sdks"
+  rm -rf "$all/.new"
+}
+
 tests=no
 for argument in "$@"; do
   case $argument in
@@ -208,5 +256,7 @@ install_packages "$build_packages" "build and run"
 if [ "$tests" = yes ]; then
   install_packages "$test_packages" "tests"
   install_python
+  install_node
+  install_sdks
 fi
 make_users
