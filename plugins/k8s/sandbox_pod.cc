@@ -613,13 +613,14 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kKilled{3'000}, kConnect{15'000}, kLate{1'000}, kNow{3'000}, kTold{5'000};
+constexpr milliseconds kKilled{10'000}, kConnect{15'000}, kLate{1'000}, kNow{3'000}, kTold{5'000};
 constexpr std::chrono::seconds kGrace{60};
 
 // `check` throws where what was dialled is another container than the one before: it is looked at once the
 // stream is there, so that none can come in between.
 std::unique_ptr<sdk::RunnerStream> resumed(Services& services, const ExecRequest& request,
-                                           std::function<void(const Budget&)> check, const sdk::Call& call) {
+                                           std::function<void(const Budget&)> check, milliseconds first,
+                                           const sdk::Call& call) {
   const auto dial = [&api = services.api, request, check = std::move(check)](const sdk::Call& dialling) {
     const Clock::time_point late(std::chrono::nanoseconds(dialling.deadline_ns()));
     const auto left = std::chrono::ceil<milliseconds>(late - Clock::now()) + kLate;
@@ -630,6 +631,7 @@ std::unique_ptr<sdk::RunnerStream> resumed(Services& services, const ExecRequest
   };
   sdk::ResumeOptions options;
   options.patience = 2 * request.ping_every - 2 * kLate;
+  options.first = first;
   options.grace = kGrace;
   const std::string owner = sha256_hex(services.holder);
   std::copy_n(owner.begin(), options.owner.size(), options.owner.begin());
@@ -672,7 +674,8 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call, mill
       const auto check = [&services = services_, tie = tie_](const Budget& budget) {
         tie->check(services, budget);
       };
-      return sdk::RunnerLink::connect(resumed(services_, request, check, call), patience, call, kKilled);
+      return sdk::RunnerLink::connect(resumed(services_, request, check, patience, call), patience, call,
+                                      kKilled);
     }
     return sdk::RunnerLink::connect(ExecChannel::open(services_.api, request, Budget(call, kConnect)),
                                     patience, call, kKilled);

@@ -111,7 +111,7 @@ ResumableStream::ResumableStream(RunnerDial dial, const ResumeOptions& options, 
   if (!control(ready_.get(), EPOLL_CTL_ADD, over_event_.get(), EPOLLIN))
     fail_with_errno("cannot watch a descriptor", errno);
   auto stream = dial_(call);
-  const auto answer = resume_handshake(*stream, preamble(), call, Clock::now() + options_.attempt);
+  const auto answer = resume_handshake(*stream, preamble(), call, Clock::now() + options_.first);
   if (answer.status != ISOGATE_RUNNER_RESUMED || !exchange_.resume(answer.received))
     throw Error(ISOGATE_UNAVAILABLE, "the runner has no session to give");
   std::copy(std::begin(answer.session), std::end(answer.session), session_.begin());

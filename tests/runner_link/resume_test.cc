@@ -114,6 +114,22 @@ TEST_F(Resume, ManyCallsGoOnTogether) {
   EXPECT_GT(served.dialled, 5);
 }
 
+// A runner that has just been started on a busy machine.
+TEST_F(Resume, TheFirstStreamHasATimeOfItsOwn) {
+  sdk::ResumeOptions options = options_of(1);
+  ASSERT_EQ(::kill(served.pid(), SIGSTOP), 0);
+  options.first = options.attempt = 100ms;
+  EXPECT_THROW(served.link(options), sdk::Error);
+  options.first = 20s;
+  std::thread later([this] {
+    std::this_thread::sleep_for(500ms);
+    ::kill(served.pid(), SIGCONT);
+  });
+  const auto link = served.link(options);
+  later.join();
+  EXPECT_TRUE(link->ping(5s));
+}
+
 TEST_F(Resume, OutputOfAnOutageComesAfterIt) {
   const auto link = served.link(options_of(1));
   Pipe out;

@@ -64,7 +64,8 @@ using RunnerDial = std::function<std::unique_ptr<RunnerStream>(const Call&)>;
 struct ResumeOptions {
   std::array<uint8_t, 16> owner{};             // who the client is: a new session ends those it had before
   std::chrono::milliseconds patience{40'000};  // after the last byte heard; then the session is given up
-  std::chrono::milliseconds attempt{10'000};   // for one stream to be there and agreed on
+  std::chrono::milliseconds first{10'000};     // for the first stream to be agreed on
+  std::chrono::milliseconds attempt{10'000};   // for each later one to be there and agreed on
   std::chrono::seconds grace{60};              // how long what runs goes on without a stream
 };
 
