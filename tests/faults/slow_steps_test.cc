@@ -72,6 +72,21 @@ TEST_F(IdleSteps, ABackendThatStopsSlowlyHoldsUpNoneOfAnother) {
   EXPECT_TRUE(eventually(20, [&] { return places(one_).empty(); }));
 }
 
+TEST_F(SlowSteps, ARefusalAfterTheStartOfAStreamIsItsEnd) {
+  ASSERT_EQ(run("me", "one").status, 200);
+  one_.file("fail", "late-refusal");
+  ExecStream stream(me(), {{"argv", {"true"}}, {"backend", "one"}});
+  ASSERT_EQ(stream.status(), 200) << stream.head.body;
+  const std::vector<Json> events = stream.rest();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events.front().at("event"), "start");
+  EXPECT_EQ(events.back().at("event"), "exit");
+  EXPECT_EQ(events.back().at("outcome"), "not_started");
+  EXPECT_TRUE(events.back().at("exit_code").is_null());
+  EXPECT_EQ(events.back().at("error").at("code"), "permission_denied");
+  EXPECT_EQ(events.back().at("error").at("message"), "there is no such user");
+}
+
 TEST_F(SlowSteps, TheListingBeforeAnExecHasItsDeadline) {
   ASSERT_EQ(run("me", "one").status, 200);
   one_.file("fail", "slow-list");

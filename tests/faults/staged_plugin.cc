@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "isogate/backend.hpp"
 
@@ -62,6 +64,10 @@ class StagedSandbox final : public sdk::Sandbox {
             isogate_exec_result& result) override {
     stage_.make("ran");
     if (stage_.fails("lost")) throw sdk::Error(ISOGATE_SANDBOX_LOST, "its workspace is gone");
+    if (stage_.fails("late-refusal")) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      throw sdk::Error(ISOGATE_PERMISSION_DENIED, "there is no such user");
+    }
     [[maybe_unused]] const bool said =
         call.write_all(request.stdout_fd, sound_ && !closing_ ? "sound\n" : "UNSOUND\n");
     if (stage_.fails("unproven")) return;

@@ -201,11 +201,7 @@ std::pair<uint16_t, uint16_t> size_in(const json& body) {
 bool is_truncated(const LongExec& exec) { return exec.output(false).first() + exec.output(true).first() > 0; }
 
 void append_refusal(std::string& out, const LongExec& exec) {
-  if (!exec.refusal()) return;
-  out += ",\"error\":{\"code\":";
-  append_json_string(out, exec.refusal()->code_text());
-  append_text(out, "message", exec.refusal()->message);
-  out += '}';
+  if (exec.refusal()) append_not_started(out, *exec.refusal());
 }
 
 }  // namespace isogate::front

@@ -69,6 +69,13 @@ void append_end(std::string& text, const ExecAnswer& answer, bool truncated) {
   if (!answer.message.empty()) append_text(text, "reason", answer.message);
 }
 
+void append_not_started(std::string& out, const ApiError& why) {
+  out += ",\"error\":{\"code\":";
+  append_json_string(out, why.code_text());
+  append_text(out, "message", why.message);
+  out += '}';
+}
+
 Task<void> write_artifacts(JsonAnswer& out, const ExecAnswer& answer) {
   out.text += R"(,"artifacts":[)";
   for (size_t i = 0; i < answer.artifacts.size(); ++i) {

@@ -20,6 +20,8 @@ struct KeptOutput {
 
 // The members of how it ended, without the braces and the artifacts.
 void append_end(std::string& out, const ExecAnswer& answer, bool truncated);
+// `,"error":{…}`: why it was not started.
+void append_not_started(std::string& out, const ApiError& why);
 // `,"artifacts":[…]`
 Task<void> write_artifacts(JsonAnswer& to, const ExecAnswer& answer);
 // Both.

@@ -291,6 +291,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
 
   asio::awaitable<void> started(const ExecAnswer& so_far) override {
     exchange_.memory.add(framer_.most_bytes());
+    so_far_ = so_far;
     start_ = "{\"event\":\"start\",\"exec_id\":";
     append_json_string(start_, so_far.exec_id);
     append_text(start_, "backend", so_far.backend);
@@ -311,6 +312,17 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   [[nodiscard]] size_t at_a_time() const override { return framer_.at_a_time(); }
 
   [[nodiscard]] bool full(bool error) const override { return (error ? error_bytes_ : out_bytes_) >= cap_; }
+
+  // Of what was announced, and refused all the same: the backend took long.
+  asio::awaitable<void> end_refused(const ApiError& why) {
+    JsonAnswer last(exchange_);
+    so_far_.outcome = Outcome::kNotStarted;
+    last.text += "{\"event\":\"exit\"";
+    co_await write_end(last, so_far_, false);
+    append_not_started(last.text, why);
+    last.text += "}\n";
+    co_await last.end();
+  }
 
   asio::awaitable<void> end(const ExecAnswer& answer) {
     framer_.finish();
@@ -415,6 +427,7 @@ class Streamed : public Output, public std::enable_shared_from_this<Streamed> {
   EventFramer framer_;
   uint64_t cap_, out_bytes_ = 0, error_bytes_ = 0;
   std::string start_;  // until it is sent
+  ExecAnswer so_far_;
   bool busy_ = false;
   asio::steady_timer free_;
   Alarm silence_;
@@ -462,14 +475,19 @@ Task<void> handle_exec_stream(App& app, Exchange& exchange) {
   Killer& killer = exchange.watch_client();
   streamed.keep_alive();
   std::exception_ptr failure;
+  std::optional<ApiError> refusal;
   std::optional<ExecAnswer> answer;
   try {
     answer = co_await run_exec(app, parsed.spec, streamed, killer, exchange.memory);
+  } catch (const ApiError& error) {
+    refusal = error;
   } catch (...) {
     failure = std::current_exception();
   }
   co_await streamed.quiet();
   if (failure) std::rethrow_exception(failure);
+  if (refusal && !exchange.begun()) throw *refusal;
+  if (refusal) co_return co_await streamed.end_refused(*refusal);
   log_exec(exchange, parsed.spec, *answer);
   co_await streamed.end(*answer);
 }
