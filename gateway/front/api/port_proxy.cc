@@ -39,8 +39,8 @@ constexpr std::string_view kOfConnection[] = {"connection",
                                               "upgrade"};
 
 // The gateway's own: a program in a sandbox gets no key, and nothing that it would pass on as one.
-constexpr std::string_view kOwn[] = {"e2b-sandbox-id", "e2b-traffic-access-token", "x-agent-id",
-                                     "x-request-id"};
+constexpr std::string_view kTrafficHeader = "e2b-traffic-access-token";
+constexpr std::string_view kOwn[] = {"e2b-sandbox-id", kTrafficHeader, "x-agent-id", "x-request-id"};
 
 template <typename List>
 bool is_among(const List& list, std::string_view name) {
@@ -104,7 +104,7 @@ std::string head_of(const Exchange& exchange, const Fields& fields, std::string_
     const auto principal = keys.by_key(value);
     return principal && principal->tenant == exchange.principal.tenant;
   };
-  const bool key_apart = exchange.has_header(kKeyHeader) && !own_key;
+  const bool key_apart = (exchange.has_header(kKeyHeader) || exchange.has_header(kTrafficHeader)) && !own_key;
   const BodyFraming body = exchange.body();
   std::string head;
   head.append(exchange.method()).append(" ").append(exchange.target()).append(" HTTP/1.1");

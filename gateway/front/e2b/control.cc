@@ -422,7 +422,15 @@ Task<void> handle_metrics(App& app, Exchange& exchange) {
 
 Task<void> handle_what_is_not_there(App& app, Exchange& exchange) {
   if (!exchange.agent_param.empty()) (void)found_for(app, exchange);
-  throw not_supported("isogate has no pause, snapshots, forks, volumes or builds of templates");
+  throw not_supported(
+      "isogate has no pause, snapshots, forks, volumes, logs, rules of a network or builds of templates");
+}
+
+// Its parameter is the template's name. Throws ApiError not_found.
+Task<void> handle_template_alias(App& app, Exchange& exchange) {
+  (void)image_of_template(app, exchange.agent_param);
+  ordered_json body = {{"templateID", exchange.agent_param}, {"public", false}};
+  co_await send_json(exchange, std::move(body));
 }
 
 constexpr Route kControlRoutes[] = {
@@ -441,6 +449,10 @@ constexpr Route kControlRoutes[] = {
     {"POST", "/sandboxes/{sandbox_id}/pause", "e2bPause", handle_what_is_not_there},
     {"POST", "/sandboxes/{sandbox_id}/fork", "e2bFork", handle_what_is_not_there},
     {"POST", "/sandboxes/{sandbox_id}/snapshots", "e2bSnapshot", handle_what_is_not_there},
+    {"PUT", "/sandboxes/{sandbox_id}/network", "e2bNetwork", handle_what_is_not_there},
+    {"GET", "/sandboxes/{sandbox_id}/logs", "e2bLogs", handle_what_is_not_there},
+    {"GET", "/v2/sandboxes/{sandbox_id}/logs", "e2bLogsV2", handle_what_is_not_there},
+    {"GET", "/templates/aliases/{alias}", "e2bTemplateAlias", handle_template_alias},
     {"GET", "/snapshots", "e2bSnapshots", handle_what_is_not_there},
     {"GET", "/volumes", "e2bVolumes", handle_what_is_not_there},
     {"POST", "/volumes", "e2bCreateVolume", handle_what_is_not_there},

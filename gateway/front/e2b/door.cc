@@ -41,7 +41,11 @@ void authenticate_for_sandbox(App& app, Exchange& exchange, const ListenerInfo& 
   if (token.empty() && !signature) {
     // A key in place of the token. SDKs send a user's name by Basic, which is none.
     if (!exchange.has_header("Authorization"))
-      refuse_key(app, peer, "a token is needed: send what the sandbox was created with as `X-Access-Token`");
+      refuse_key(
+          app, peer,
+          of_port ? "a token is needed: send the sandbox's traffic token as `E2b-Traffic-Access-Token`, or "
+                    "`Authorization: Bearer KEY`"
+                  : "a token is needed: send what the sandbox was created with as `X-Access-Token`");
     front::authenticate(app, exchange, listener, -1, peer);
     (void)find_sandbox(app, exchange.principal.tenant, id);
     return;
