@@ -2,6 +2,8 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <filesystem>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -38,7 +40,16 @@ class K8sFaults : public OnCluster {
     disturbed_ = true;
     const std::string text = test::read_whole(test::cluster_directory() + "/" + part + ".pid");
     ASSERT_FALSE(text.empty());
-    ASSERT_EQ(::kill(static_cast<pid_t>(std::stol(text)), number), 0);
+    const auto pid = static_cast<pid_t>(std::stol(text));
+    ASSERT_EQ(::kill(pid, number), 0);
+    if (number != SIGKILL) return;
+    // Its port is free when the last of its threads is gone.
+    const std::string threads = "/proc/" + std::to_string(pid) + "/task";
+    ASSERT_TRUE(eventually(60, [&] { return !test::alive(pid) && entries_of(threads) <= 1; }));
+  }
+  static ptrdiff_t entries_of(const std::string& directory) {
+    std::error_code none;
+    return std::distance(std::filesystem::directory_iterator(directory, none), {});
   }
   void signal_api_server(int number) { signal_part("kube-apiserver", number); }
   static std::unique_ptr<ExecStream> started(const Caller& me, const std::string& command) {
