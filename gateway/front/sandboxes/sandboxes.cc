@@ -1099,9 +1099,14 @@ asio::awaitable<void> Sandboxes::end_expired() {
     co_await timer.async_wait(asio::use_awaitable);
     std::erase_if(again, [&](const auto& one) { return !sandboxes_.contains(one.first); });
     const int64_t now = steady_date_ms();
+    std::vector<std::shared_ptr<Sandbox>> expired;  // one that ends at once leaves sandboxes_ meanwhile
     for (const auto& [id, sandbox] : sandboxes_) {
+      const int64_t expires = sandbox->row.expires_ms;
+      if (expires != 0 && expires <= now && sandbox->known) expired.push_back(sandbox);
+    }
+    for (const auto& sandbox : expired) {
       const SandboxRow& row = sandbox->row;
-      if (row.expires_ms == 0 || row.expires_ms > now || !sandbox->known) continue;
+      const std::string& id = row.sandbox_id;
       steady_clock::time_point& next = again[id];
       if (next > steady_clock::now() || ending >= kExpiredAtOnce) continue;
       next = steady_clock::time_point::max();
