@@ -36,31 +36,6 @@ std::string_view type_name(uint32_t type) {
   }
 }
 
-// A name that is not UTF-8 is base64, with `name_encoding`.
-void append_entry(std::string& out, const ipc::Entry& entry) {
-  out += '{';
-  if (is_utf8(entry.name)) {
-    out += "\"name\":";
-    append_json_string(out, entry.name);
-    out += ',';
-  } else {
-    out += "\"name\":\"";
-    append_base64(out, entry.name);
-    out += "\",\"name_encoding\":\"base64\",";
-  }
-  std::array<char, 8> mode{};
-  const auto end = std::to_chars(mode.data(), mode.data() + mode.size(), entry.mode & 07777, 8).ptr;
-  out.append("\"type\":\"")
-      .append(type_name(entry.type))
-      .append("\",\"size\":")
-      .append(std::to_string(entry.size));
-  out.append(",\"mode\":\"0")
-      .append(mode.data(), end)
-      .append("\",\"mtime_ms\":")
-      .append(std::to_string(entry.mtime_ns / 1000000))
-      .append("}");
-}
-
 struct FileBody : FileRequest {
   json body;
 };
@@ -121,13 +96,7 @@ Task<void> handle_read(App& app, Exchange& exchange) {
   const uint64_t cap = app.config.limits.max_json_bytes;
   file.target.offset = count_field(file.body, "offset", 0, INT64_MAX).value_or(0);
   file.target.limit = count_field(file.body, "limit", 0, cap).value_or(cap + 1);
-  Lease lease = co_await app.sandboxes.acquire(file.wanted);
-  Transfer transfer(lease, FileVerb::kRead, file.target);
-  Killer& killer = exchange.watch_client();
-  const TransferKill kill(killer, transfer);
-  const std::string bytes = co_await gather(transfer, cap, exchange.memory);
-  const ipc::Reply reply = co_await transfer.reply();
-  throw_unless_ok(app, lease, reply, killer.killed());
+  const auto [bytes, size] = co_await read_file(app, exchange, std::move(file), cap);
   const bool as_text = encoding == "auto" ? goes_as_text(bytes) : encoding == "utf-8";
   if (encoding == "utf-8" && !is_utf8(bytes))
     throw invalid_request("the file is not UTF-8; ask for encoding base64");
@@ -136,7 +105,6 @@ Task<void> handle_read(App& app, Exchange& exchange) {
   co_await out.string(bytes, as_text);
   out.text.append(",\"encoding\":\"").append(as_text ? "utf-8" : "base64");
   out.text.append("\",\"bytes\":").append(std::to_string(bytes.size()));
-  const uint64_t size = std::get<ipc::Entry>(reply.value).size;
   out.text.append(",\"size\":");
   out.text.append(size == ISOGATE_SIZE_UNKNOWN ? "null" : std::to_string(size)).append("}\n");
   co_await out.end();
@@ -179,26 +147,17 @@ Task<void> handle_write(App& app, Exchange& exchange) {
   exchange.memory.hold(text->size());
   const std::string content =
       co_await decode_field(app.elsewhere, exchange, "content", std::move(*text), encoding);
-  Lease lease = co_await app.sandboxes.acquire(file.wanted);
-  Transfer transfer(lease, FileVerb::kWrite, file.target);
-  co_await write_all(transfer, content);
-  const ipc::Reply reply = co_await transfer.reply();
-  co_await throw_unless_written(app, lease, reply, content.size());
-  nlohmann::ordered_json answer{{"bytes_written", std::get<ipc::Written>(reply.value).bytes}};
+  const uint64_t written = co_await write_file(app, std::move(file), content);
+  nlohmann::ordered_json answer{{"bytes_written", written}};
   co_await send_json(exchange, std::move(answer));
 }
 
 Task<void> handle_list(App& app, Exchange& exchange) {
   FileBody file = co_await read_file_body(app, exchange, Path::kOptional);
   const uint64_t most = app.config.limits.list_max_entries;
-  ListRequest request{.target = file.target,
-                      .recursive = bool_field(file.body, "recursive").value_or(false),
-                      .limit = count_field(file.body, "limit", 1, most).value_or(most)};
-  Lease lease = co_await app.sandboxes.acquire(file.wanted);
-  Killer& killer = exchange.watch_client();
-  const Listing listing = co_await list_files(lease, std::move(request), exchange.memory, killer);
-  if (killer.killed()) throw ClientGone{};
-  if (listing.error.status != ISOGATE_OK && !listing.truncated) throw from_backend(listing.error);
+  const bool recursive = bool_field(file.body, "recursive").value_or(false);
+  const uint64_t limit = count_field(file.body, "limit", 1, most).value_or(most);
+  const Listing listing = co_await list_directory(app, exchange, std::move(file), recursive, limit);
   JsonAnswer out(exchange);
   out.text = "{\"entries\":[";
   for (size_t i = 0; i < listing.entries.size(); ++i) {
@@ -275,6 +234,61 @@ constexpr Route kFileRoutes[] = {
 }  // namespace
 
 std::span<const Route> file_routes() { return kFileRoutes; }
+
+void append_entry(std::string& out, const ipc::Entry& entry) {
+  out += '{';
+  if (is_utf8(entry.name)) {
+    out += "\"name\":";
+    append_json_string(out, entry.name);
+    out += ',';
+  } else {
+    out += "\"name\":\"";
+    append_base64(out, entry.name);
+    out += "\",\"name_encoding\":\"base64\",";
+  }
+  std::array<char, 8> mode{};
+  const auto end = std::to_chars(mode.data(), mode.data() + mode.size(), entry.mode & 07777, 8).ptr;
+  out.append("\"type\":\"")
+      .append(type_name(entry.type))
+      .append("\",\"size\":")
+      .append(std::to_string(entry.size));
+  out.append(",\"mode\":\"0")
+      .append(mode.data(), end)
+      .append("\",\"mtime_ms\":")
+      .append(std::to_string(entry.mtime_ns / 1000000))
+      .append("}");
+}
+
+Task<FileContent> read_file(App& app, Exchange& exchange, FileRequest request, uint64_t cap) {
+  Lease lease = co_await app.sandboxes.acquire(request.wanted);
+  Transfer transfer(lease, FileVerb::kRead, std::move(request.target));
+  Killer& killer = exchange.watch_client();
+  const TransferKill kill(killer, transfer);
+  std::string bytes = co_await gather(transfer, cap, exchange.memory);
+  const ipc::Reply reply = co_await transfer.reply();
+  throw_unless_ok(app, lease, reply, killer.killed());
+  co_return FileContent{std::move(bytes), std::get<ipc::Entry>(reply.value).size};
+}
+
+Task<uint64_t> write_file(App& app, FileRequest request, std::string_view content) {
+  Lease lease = co_await app.sandboxes.acquire(request.wanted);
+  Transfer transfer(lease, FileVerb::kWrite, std::move(request.target));
+  co_await write_all(transfer, content);
+  const ipc::Reply reply = co_await transfer.reply();
+  co_await throw_unless_written(app, lease, reply, content.size());
+  co_return std::get<ipc::Written>(reply.value).bytes;
+}
+
+Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, bool recursive,
+                             uint64_t limit) {
+  Lease lease = co_await app.sandboxes.acquire(request.wanted);
+  Killer& killer = exchange.watch_client();
+  ListRequest wanted{.target = std::move(request.target), .recursive = recursive, .limit = limit};
+  Listing listing = co_await list_files(lease, std::move(wanted), exchange.memory, killer);
+  if (killer.killed()) throw ClientGone{};
+  if (listing.error.status != ISOGATE_OK && !listing.truncated) throw from_backend(listing.error);
+  co_return listing;
+}
 
 void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool client_gone) {
   app.backends.judge(*lease.backend, lease.sandbox->row, reply);

@@ -31,6 +31,20 @@ FileRequest request_for(const Config& config, const Exchange& exchange, FileTarg
 // The whole file, or the range that the request names, as the answer (raw_files.cc).
 Task<void> download(App& app, Exchange& exchange, FileRequest request);
 
+// Of one JSON answer: what the target asks for from its offset on, at most `cap` bytes, held in
+// exchange.memory. Throws ApiError file_too_large. A client that leaves cancels it, as the next two.
+struct FileContent {
+  std::string bytes;
+  uint64_t size = 0;  // of the whole file; ISOGATE_SIZE_UNKNOWN: nobody knows
+};
+Task<FileContent> read_file(App& app, Exchange& exchange, FileRequest request, uint64_t cap);
+// How many bytes were written. `content` is valid until this is done.
+Task<uint64_t> write_file(App& app, FileRequest request, std::string_view content);
+Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, bool recursive,
+                             uint64_t limit);
+// An object; a name that is not UTF-8 is base64, with `name_encoding`.
+void append_entry(std::string& out, const ipc::Entry& entry);
+
 // A call without a body of a file: its reply, which is a success. A client that leaves cancels it.
 Task<ipc::Reply> plain_call(App& app, Exchange& exchange, ipc::FileVerb verb, FileRequest request);
 

@@ -297,6 +297,23 @@ constexpr Route kLongExecRoutes[] = {
 
 }  // namespace
 
+Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
+                                           const LongExec::Terms& terms, MemoryShare memory) {
+  const auto exec = std::make_shared<LongExec>(app, std::move(spec), terms, std::move(memory));
+  asio::co_spawn(app.executor, exec->run(), asio::detached);
+  bool gone = false;
+  Killer& client = exchange.watch_client();
+  client.on_kill([&gone, exec] {
+    gone = true;
+    if (!exec->taken()) exec->kill();
+    exec->changes().notify();
+  });
+  co_await exec->changes().until([&] { return exec->taken() || exec->ended(); });
+  client.on_kill({});
+  if (gone && !exec->taken()) throw ClientGone{};
+  co_return exec;
+}
+
 Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
   const LongExec::Terms terms{
       .kept_bytes = parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes),

@@ -4,9 +4,15 @@
 
 #include "gateway/front/api/execs.h"
 #include "gateway/front/app.h"
+#include "gateway/front/exec/long_exec.h"
 #include "gateway/front/http/exchange.h"
 
 namespace isogate::front {
+
+// Starts it, and waits until its backend may have it, or it has ended. A client that leaves before then ends
+// it. Whole is the program's to keep: LongExecs has it only when it is added. Throws ClientGone.
+Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
+                                           const LongExec::Terms& terms, MemoryShare memory);
 
 // Starts it, waits for its end so long, and answers: 200 with its result, 202 with its state.
 Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed);

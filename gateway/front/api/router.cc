@@ -53,7 +53,7 @@ const std::vector<Route>& routes() {
     std::vector<Route> made;
     for (const auto& rows :
          {exec_routes(), long_exec_routes(), file_routes(), raw_file_routes(), archive_routes(),
-          watch_routes(), sandbox_routes(), port_routes(), orphan_routes(), operation_routes()})
+          watch_routes(), sandbox_routes(), port_routes(), orphan_routes(), operation_routes(), mcp_routes()})
       made.insert(made.end(), rows.begin(), rows.end());
     return made;
   }();

@@ -53,6 +53,7 @@ std::span<const Route> sandbox_routes();
 std::span<const Route> port_routes();
 std::span<const Route> orphan_routes();
 std::span<const Route> operation_routes();
+std::span<const Route> mcp_routes();  // the door for MCP
 
 struct Routed {
   const Route* route = nullptr;

@@ -5,6 +5,7 @@
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/api/router.h"
+#include "gateway/front/api/sandbox_json.h"
 #include "gateway/front/app.h"
 #include "gateway/front/http/json_answer.h"
 #include "isogate/disk.h"
@@ -25,6 +26,8 @@ ordered_json disk_json(const std::optional<ipc::DiskUse>& use) {
           {"exact", (use->flags & ISOGATE_DISK_EXACT) != 0}};
 }
 
+}  // namespace
+
 ordered_json sandbox_json(const Sandbox& sandbox) {
   const SandboxRow& row = sandbox.row;
   return {{"agent_id", row.agent_id},
@@ -38,6 +41,8 @@ ordered_json sandbox_json(const Sandbox& sandbox) {
           {"running_execs", sandbox.execs},
           {"disk", disk_json(sandbox.disk)}};
 }
+
+namespace {
 
 Wanted wanted_sandbox(const App& app, const Exchange& exchange, const nlohmann::json& body) {
   Wanted wanted{.tenant = exchange.principal.tenant,

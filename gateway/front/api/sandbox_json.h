@@ -1,0 +1,12 @@
+// What a call tells of a sandbox. The front's one thread.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "gateway/front/sandboxes/sandboxes.h"
+
+namespace isogate::front {
+
+nlohmann::ordered_json sandbox_json(const Sandbox& sandbox);
+
+}  // namespace isogate::front

@@ -1,0 +1,238 @@
+// Files of the workspace, as tools of MCP.
+#include <algorithm>
+
+#include "gateway/front/api/files.h"
+#include "gateway/front/api/json_body.h"
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/http/json_answer.h"
+#include "gateway/front/mcp/tools.h"
+#include "lib/text.h"
+
+namespace isogate::front::mcp {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr uint64_t kMostRead = 1 << 20;  // for a model; more is read in parts
+constexpr uint64_t kMostEntries = 1000;
+
+FileRequest request_of(const ToolCall& call, std::optional<std::string_view> otherwise = {}) {
+  FileTarget target;
+  const auto path = text_field(call.arguments, "path");
+  if (!path && !otherwise) throw invalid_request("`path` is missing");
+  target.path = path.value_or(std::string(otherwise.value_or("")));
+  check_path("path", target.path);
+  target.scope = parse_scope(text_field(call.arguments, "scope").value_or("workspace"));
+  return request_for(call.app.config, call.exchange, std::move(target), call.agent);
+}
+
+std::string encoding_of(const json& arguments) {
+  const std::string encoding = text_field(arguments, "encoding").value_or("utf-8");
+  if (encoding != "utf-8" && encoding != "base64")
+    throw invalid_request("`encoding` must be utf-8 or base64");
+  return encoding;
+}
+
+Task<ToolResult> read(ToolCall& call) {
+  FileRequest request = request_of(call);
+  request.target.offset = count_field(call.arguments, "offset", 0, INT64_MAX).value_or(0);
+  request.target.limit = count_field(call.arguments, "limit", 1, kMostRead).value_or(kMostRead);
+  const uint64_t offset = request.target.offset;
+  const auto [bytes, size] = co_await read_file(call.app, call.exchange, std::move(request), kMostRead);
+  const bool as_text = goes_as_text(bytes);
+  call.exchange.memory.add(3 * bytes.size());  // what is made of them
+  ToolResult result;
+  result.text = as_text ? bytes : base64_encode(bytes);
+  result.structured = "{\"content\":";
+  append_json_string(result.structured, result.text);
+  result.structured.append(as_text ? ",\"encoding\":\"utf-8\"" : ",\"encoding\":\"base64\"");
+  result.structured.append(",\"bytes\":").append(std::to_string(bytes.size()));
+  const bool known = size != ISOGATE_SIZE_UNKNOWN;
+  result.structured.append(",\"size\":").append(known ? std::to_string(size) : "null").append("}");
+  if (known && offset + bytes.size() < size)
+    result.text.append("\n[bytes " + std::to_string(offset) + " to " + std::to_string(offset + bytes.size()) +
+                       " of " + std::to_string(size) + "; read on with offset]");
+  co_return result;
+}
+
+ToolResult written(uint64_t bytes, std::string_view path, const std::string& more = {}) {
+  ToolResult result;
+  result.text = "wrote " + std::to_string(bytes) + " bytes to " + printable(path, 500) + more;
+  result.structured = "{\"bytes_written\":" + std::to_string(bytes);
+  return result;
+}
+
+Task<ToolResult> write(ToolCall& call) {
+  FileRequest request = request_of(call);
+  auto text = take_text_field(call.arguments, "content");
+  if (!text) throw invalid_request("`content` is missing");
+  const std::string encoding = encoding_of(call.arguments);
+  request.target.flags |= ISOGATE_FILE_PARENTS;
+  if (bool_field(call.arguments, "append").value_or(false)) request.target.flags |= ISOGATE_FILE_APPEND;
+  if (bool_field(call.arguments, "exclusive").value_or(false)) request.target.flags |= ISOGATE_FILE_EXCLUSIVE;
+  const std::string content =
+      co_await decode_field(call.app.elsewhere, call.exchange, "content", std::move(*text), encoding);
+  const std::string path = request.target.path;
+  ToolResult result = written(co_await write_file(call.app, std::move(request), content), path);
+  result.structured += '}';
+  co_return result;
+}
+
+size_t count_of(std::string_view text, std::string_view word) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(word, at)) != std::string_view::npos; at += word.size()) ++count;
+  return count;
+}
+
+std::string replaced(std::string_view text, std::string_view word, std::string_view by) {
+  std::string result;
+  for (size_t at = 0;;) {
+    const size_t found = text.find(word, at);
+    result.append(text.substr(at, found - at));
+    if (found == std::string_view::npos) return result;
+    result.append(by);
+    at = found + word.size();
+  }
+}
+
+// The file is written whole: a program that reads it meanwhile sees all of it or nothing. One that writes it
+// between the two is overwritten.
+Task<ToolResult> edit(ToolCall& call) {
+  const FileRequest request = request_of(call);
+  const auto before = text_field(call.arguments, "old_text"), after = text_field(call.arguments, "new_text");
+  if (!before || before->empty()) throw invalid_request("`old_text` is missing or empty");
+  if (!after) throw invalid_request("`new_text` is missing");
+  const bool all = bool_field(call.arguments, "replace_all").value_or(false);
+  const uint64_t most = call.app.config.limits.max_json_bytes;
+  FileRequest reading = request;
+  reading.target.limit = most + 1;
+  const FileContent file = co_await read_file(call.app, call.exchange, std::move(reading), most);
+  const size_t count = count_of(file.bytes, *before);
+  if (count == 0)
+    throw invalid_request(
+        "`old_text` is not in the file: read it, and give the text as it is there, spaces too");
+  if (count > 1 && !all)
+    throw invalid_request("`old_text` is in the file " + std::to_string(count) +
+                          " times: give more of what is around it, or `replace_all`");
+  const uint64_t size = file.bytes.size() - count * before->size() + count * after->size();
+  call.exchange.memory.add(size);
+  const std::string content = replaced(file.bytes, *before, *after);
+  FileRequest writing = request;
+  writing.target.flags |= ISOGATE_FILE_REPLACE;
+  const std::string times = " with " + std::to_string(count) + " replaced";
+  const uint64_t bytes = co_await write_file(call.app, std::move(writing), content);
+  ToolResult result = written(bytes, request.target.path, times);
+  result.structured += ",\"replacements\":" + std::to_string(count) + "}";
+  co_return result;
+}
+
+std::string_view mark_of(uint32_t type) {
+  return type == ISOGATE_ENTRY_DIRECTORY ? "/" : type == ISOGATE_ENTRY_SYMLINK ? "@" : "";
+}
+
+Task<ToolResult> list(ToolCall& call) {
+  FileRequest request = request_of(call, "");
+  const bool recursive = bool_field(call.arguments, "recursive").value_or(false);
+  const uint64_t most = std::min<uint64_t>(kMostEntries, call.app.config.limits.list_max_entries);
+  const uint64_t limit = count_field(call.arguments, "limit", 1, most).value_or(most);
+  const Listing listing =
+      co_await list_directory(call.app, call.exchange, std::move(request), recursive, limit);
+  ToolResult result;
+  result.structured = "{\"entries\":[";
+  for (const ipc::Entry& entry : listing.entries) {
+    if (!result.structured.ends_with('[')) result.structured += ',';
+    append_entry(result.structured, entry);
+    result.text.append(printable(entry.name, 4096)).append(mark_of(entry.type)).append("\n");
+  }
+  call.exchange.memory.add(result.text.size() + result.structured.size());
+  result.structured += listing.truncated ? "],\"truncated\":true}" : "],\"truncated\":false}";
+  if (listing.truncated) result.text += "[there are more]\n";
+  if (listing.entries.empty()) result.text = "[the directory is empty]\n";
+  co_return result;
+}
+
+constexpr std::string_view kReadInput = R"({"properties": {
+  "path": {"type": "string", "description": "in the workspace; /workspace/… is the same"},
+  "offset": {"type": "integer", "minimum": 0, "description": "of the first byte"},
+  "limit": {"type": "integer", "minimum": 1, "maximum": 1048576, "description": "bytes at most"},
+  "scope": {"enum": ["workspace", "sandbox"], "description": "sandbox: `path` is absolute in the whole sandbox"}},
+  "required": ["path"]})";
+constexpr std::string_view kReadOutput = R"({"properties": {
+  "content": {"type": "string"}, "encoding": {"enum": ["utf-8", "base64"]},
+  "bytes": {"type": "integer", "description": "in `content`"},
+  "size": {"type": ["integer", "null"], "description": "of the whole file"}},
+  "required": ["content", "encoding", "bytes", "size"]})";
+constexpr std::string_view kWriteInput = R"({"properties": {
+  "path": {"type": "string", "description": "in the workspace; its directories are created"},
+  "content": {"type": "string"},
+  "encoding": {"enum": ["utf-8", "base64"], "description": "of `content`; utf-8 when left out"},
+  "append": {"type": "boolean", "description": "to what is there"},
+  "exclusive": {"type": "boolean", "description": "refuse when it exists"},
+  "scope": {"enum": ["workspace", "sandbox"]}},
+  "required": ["path", "content"]})";
+constexpr std::string_view kWriteOutput =
+    R"({"properties": {"bytes_written": {"type": "integer"}}, "required": ["bytes_written"]})";
+constexpr std::string_view kEditInput = R"({"properties": {
+  "path": {"type": "string"},
+  "old_text": {"type": "string", "description": "as it is in the file, and there once"},
+  "new_text": {"type": "string", "description": "in its place"},
+  "replace_all": {"type": "boolean", "description": "wherever it is, once or more"},
+  "scope": {"enum": ["workspace", "sandbox"]}},
+  "required": ["path", "old_text", "new_text"]})";
+constexpr std::string_view kEditOutput = R"({"properties": {
+  "bytes_written": {"type": "integer"}, "replacements": {"type": "integer"}},
+  "required": ["bytes_written", "replacements"]})";
+constexpr std::string_view kListInput = R"({"properties": {
+  "path": {"type": "string", "description": "a directory; left out: the workspace"},
+  "recursive": {"type": "boolean"},
+  "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "description": "entries at most"},
+  "scope": {"enum": ["workspace", "sandbox"]}}})";
+constexpr std::string_view kListOutput = R"({"properties": {
+  "entries": {"type": "array", "items": {"type": "object", "properties": {
+    "name": {"type": "string"}, "name_encoding": {"const": "base64"},
+    "type": {"enum": ["file", "directory", "symlink", "other"]}, "size": {"type": "integer"},
+    "mode": {"type": "string"}, "mtime_ms": {"type": "integer"}},
+    "required": ["name", "type", "size", "mode", "mtime_ms"]}},
+  "truncated": {"type": "boolean"}},
+  "required": ["entries", "truncated"]})";
+
+constexpr Tool kTools[] = {
+    {.name = "read_file",
+     .title = "Read a file",
+     .description = "Reads a file of the sandbox, or a part of it. Bytes that are not UTF-8 come as base64.",
+     .input = kReadInput,
+     .output = kReadOutput,
+     .reads_only = true,
+     .idempotent = true,
+     .call = read},
+    {.name = "write_file",
+     .title = "Write a file",
+     .description =
+         "Writes a whole file of the sandbox, or appends to it. It is written completely or not at all.",
+     .input = kWriteInput,
+     .output = kWriteOutput,
+     .destroys = true,
+     .call = write},
+    {.name = "edit_file",
+     .title = "Edit a file",
+     .description = "Replaces a text that a file of the sandbox has by another, once or wherever it is.",
+     .input = kEditInput,
+     .output = kEditOutput,
+     .destroys = true,
+     .call = edit},
+    {.name = "list_files",
+     .title = "List files",
+     .description = "Lists a directory of the sandbox, or all that is below it.",
+     .input = kListInput,
+     .output = kListOutput,
+     .reads_only = true,
+     .idempotent = true,
+     .call = list},
+};
+
+}  // namespace
+
+std::span<const Tool> file_tools() { return kTools; }
+
+}  // namespace isogate::front::mcp

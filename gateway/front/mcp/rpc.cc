@@ -1,0 +1,133 @@
+#include "gateway/front/mcp/rpc.h"
+
+#include <algorithm>
+
+#include "gateway/front/http/json_answer.h"
+#include "lib/text.h"
+
+namespace isogate::front::mcp {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr std::string_view kVersionKey = "io.modelcontextprotocol/protocolVersion";
+constexpr std::string_view kCapabilitiesKey = "io.modelcontextprotocol/clientCapabilities";
+constexpr std::string_view kVersionHeader = "MCP-Protocol-Version";
+
+const json* member(const json& object, std::string_view name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return object.is_object() && found != object.end() ? &*found : nullptr;
+}
+
+const json* meta_of(const json& params) {
+  const json* meta = member(params, "_meta");
+  return meta != nullptr && meta->is_object() ? meta : nullptr;
+}
+
+bool is_known(std::string_view version) {
+  return std::ranges::find(kVersions, version) != std::end(kVersions);
+}
+
+RpcError unknown_version(std::string_view asked) {
+  ordered_json supported = ordered_json::array();
+  for (const std::string_view each : kVersions) supported.push_back(each);
+  return {.code = RpcError::kVersion,
+          .message = "this revision of MCP is not served: " + printable(asked, 80),
+          .data = {{"supported", std::move(supported)}, {"requested", printable(asked, 80)}}};
+}
+
+std::string id_text(const json& id) {
+  if (id.is_string() || id.is_number_integer()) return id.dump();
+  throw RpcError{.code = RpcError::kRequest, .message = "`id` must be a string or an integer"};
+}
+
+// A value that a header cannot hold as it is comes as =?base64?…?=. nullopt: that is malformed.
+std::optional<std::string> header_text(std::string_view value) {
+  constexpr std::string_view kOpening = "=?base64?", kClosing = "?=";
+  if (!value.starts_with(kOpening) || !value.ends_with(kClosing) ||
+      value.size() < kOpening.size() + kClosing.size())
+    return std::string(value);
+  return base64_decode(value.substr(kOpening.size(), value.size() - kOpening.size() - kClosing.size()));
+}
+
+void check_header(const Exchange& exchange, std::string_view name, std::string_view wanted) {
+  const auto value = header_text(exchange.header(name));
+  if (exchange.has_header(name) && value && *value == wanted) return;
+  throw RpcError{.code = RpcError::kHeader,
+                 .message = "the header " + std::string(name) +
+                            " must be what the body says: " + printable(wanted, 100)};
+}
+
+}  // namespace
+
+std::optional<Message> message_in(const Exchange& exchange, json body, std::string& id) {
+  const json* method = member(body, "method");
+  const json* given = member(body, "id");
+  if (given != nullptr) id = id_text(*given);
+  const json* jsonrpc = member(body, "jsonrpc");
+  if (jsonrpc == nullptr || *jsonrpc != "2.0")
+    throw RpcError{.code = RpcError::kRequest, .message = "`jsonrpc` must be \"2.0\""};
+  const bool responds = method == nullptr && (body.contains("result") || body.contains("error"));
+  if (responds) return std::nullopt;
+  if (method == nullptr || !method->is_string())
+    throw RpcError{.code = RpcError::kRequest, .message = "`method` must be a string"};
+  Message message{.id = id, .method = method->get<std::string>()};
+  if (const json* params = member(body, "params")) {
+    if (!params->is_object())
+      throw RpcError{.code = RpcError::kParams, .message = "`params` must be an object"};
+    message.params = *params;
+  }
+  const json* meta = meta_of(message.params);
+  const std::string_view header = exchange.header(kVersionHeader);
+  const bool says = meta != nullptr && meta->contains(kVersionKey);
+  message.modern = says || (header == kModern && message.method != "initialize");
+  if (!message.modern && !header.empty() && !is_known(header)) throw unknown_version(header);
+  if (meta != nullptr && meta->contains("progressToken")) message.progress_token = (*meta)["progressToken"];
+  return message;
+}
+
+void check_modern(const Exchange& exchange, const Message& message) {
+  const json* meta = meta_of(message.params);
+  const json* version = meta == nullptr ? nullptr : member(*meta, kVersionKey);
+  const json* capabilities = meta == nullptr ? nullptr : member(*meta, kCapabilitiesKey);
+  if (version == nullptr || !version->is_string() || capabilities == nullptr || !capabilities->is_object())
+    throw RpcError{.code = RpcError::kParams,
+                   .message = "`params._meta` must have " + std::string(kVersionKey) + " and " +
+                              std::string(kCapabilitiesKey)};
+  const auto& asked = version->get_ref<const std::string&>();
+  check_header(exchange, kVersionHeader, asked);
+  check_header(exchange, "Mcp-Method", message.method);
+  const json* name = message.method == "tools/call" ? member(message.params, "name") : nullptr;
+  if (name != nullptr && name->is_string())
+    check_header(exchange, "Mcp-Name", name->get_ref<const std::string&>());
+  if (asked != kModern) throw unknown_version(asked);
+}
+
+std::string response(const std::string& id, std::string_view result) {
+  std::string text = R"({"jsonrpc":"2.0","id":)";
+  return text.append(id.empty() ? "null" : id).append(R"(,"result":)").append(result).append("}");
+}
+
+std::string response(const std::string& id, const RpcError& error) {
+  ordered_json body = {{"code", error.code}, {"message", error.message}};
+  if (!error.data.is_null()) body["data"] = error.data;
+  std::string text = R"({"jsonrpc":"2.0","id":)";
+  return text.append(id.empty() ? "null" : id).append(R"(,"error":)").append(json_text(body)).append("}");
+}
+
+unsigned status_of(const RpcError& error, bool modern) {
+  if (error.code == RpcError::kParse || error.code == RpcError::kRequest) return 400;
+  if (!modern) return error.code == RpcError::kVersion ? 400 : 200;
+  return error.code == RpcError::kMethod ? 404 : error.code == RpcError::kInternal ? 500 : 400;
+}
+
+std::string modern_members(bool list) {
+  std::string text = R"("resultType":"complete",)";
+  if (list) text += R"("ttlMs":3600000,"cacheScope":"private",)";
+  return text +
+         R"("_meta":{"io.modelcontextprotocol/serverInfo":{"name":"isogate","version":")" ISOGATE_VERSION
+         "\"}},";
+}
+
+}  // namespace isogate::front::mcp

@@ -1,0 +1,84 @@
+#include "gateway/front/mcp/tools.h"
+
+#include <algorithm>
+
+#include "gateway/front/base/api_error.h"
+#include "lib/text.h"
+
+namespace isogate::front::mcp {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::vector<Tool> all_tools() {
+  std::vector<Tool> all;
+  for (const auto tools : {status_tools(), exec_tools(), file_tools(), end_tools()})
+    all.insert(all.end(), tools.begin(), tools.end());
+  return all;
+}
+
+const std::vector<Tool>& tools() {
+  static const std::vector<Tool> all = all_tools();
+  return all;
+}
+
+// The same member in each: whose sandbox it is.
+ordered_json input_schema(const Tool& tool) {
+  ordered_json schema = ordered_json::parse(tool.input);
+  schema["properties"]["agent_id"] = {
+      {"type", "string"},
+      {"description", "whose sandbox; left out: the one that the connection names, or `default`"}};
+  schema["type"] = "object";
+  schema["additionalProperties"] = false;
+  return schema;
+}
+
+ordered_json output_schema(const Tool& tool) {
+  ordered_json schema = ordered_json::parse(tool.output);
+  schema["type"] = "object";
+  return schema;
+}
+
+ordered_json listed(const Tool& tool) {
+  return {{"name", tool.name},
+          {"title", tool.title},
+          {"description", tool.description},
+          {"inputSchema", input_schema(tool)},
+          {"outputSchema", output_schema(tool)},
+          {"annotations",
+           {{"readOnlyHint", tool.reads_only},
+            {"destructiveHint", tool.destroys},
+            {"idempotentHint", tool.idempotent},
+            {"openWorldHint", tool.name == "exec"}}}};
+}
+
+}  // namespace
+
+const Tool* find_tool(std::string_view name) {
+  const auto found = std::ranges::find(tools(), name, &Tool::name);
+  return found == tools().end() ? nullptr : &*found;
+}
+
+const ordered_json& tool_list() {
+  static const ordered_json list = [] {
+    ordered_json made = ordered_json::array();
+    for (const Tool& tool : tools()) made.push_back(listed(tool));
+    return made;
+  }();
+  return list;
+}
+
+void check_arguments(const Tool& tool, const nlohmann::json& arguments) {
+  const ordered_json& all = tool_list();
+  const auto own = std::ranges::find_if(all, [&](const auto& each) { return each["name"] == tool.name; });
+  const ordered_json& known = (*own)["inputSchema"]["properties"];
+  for (const auto& item : arguments.items()) {
+    if (known.contains(item.key())) continue;
+    std::string names;
+    for (const auto& each : known.items()) names.append(names.empty() ? "" : ", ").append(each.key());
+    throw invalid_request("`" + printable(item.key(), 80) + "` is no argument of " + std::string(tool.name) +
+                          "; it takes " + names);
+  }
+}
+
+}  // namespace isogate::front::mcp

@@ -1,0 +1,53 @@
+// What an MCP client may call: each tool does what a call of the HTTP API does, through the same code. The
+// front's one thread.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gateway/front/app.h"
+#include "gateway/front/http/exchange.h"
+
+namespace isogate::front::mcp {
+
+struct ToolCall {
+  App& app;
+  Exchange& exchange;
+  std::string agent;
+  nlohmann::json& arguments;
+  // What came of its output so far, at the most often that a client is told; empty: nobody asked.
+  std::function<Task<void>(std::string_view output)> progress;
+};
+
+struct ToolResult {
+  std::string text;        // for a model
+  std::string structured;  // the same as JSON, as the tool's output schema has it
+  bool is_error = false;
+};
+
+struct Tool {
+  std::string_view name, title, description;
+  std::string_view input, output;  // JSON schemas
+  bool reads_only = false, destroys = false, idempotent = false;
+  // Throws ApiError, which is the tool's result, too.
+  Task<ToolResult> (*call)(ToolCall& call);
+};
+
+// In the order in which they are listed: a client that tries the first one does no harm.
+std::span<const Tool> status_tools();
+std::span<const Tool> exec_tools();
+std::span<const Tool> file_tools();
+std::span<const Tool> end_tools();
+// Null: there is none of that name.
+const Tool* find_tool(std::string_view name);
+// As tools/list tells them, in the order above.
+const nlohmann::ordered_json& tool_list();
+
+// Throws ApiError invalid_request: there are others.
+void check_arguments(const Tool& tool, const nlohmann::json& arguments);
+
+}  // namespace isogate::front::mcp
