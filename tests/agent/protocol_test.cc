@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/agent/peer.h"
+#include "tests/eventually.h"
 #include "tests/support/processes.h"
 
 namespace isogate::test {
@@ -235,9 +236,9 @@ TEST(AgentProtocol, MoreCallsThanThereMayBeAreRefused) {
     ASSERT_TRUE(next.has_value());
     done += next->head.type == ISOGATE_RUNNER_RESULT ? 1 : 0;
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_LE(std::stoi(status_field(agent.pid(), "Threads")), 8);
-  EXPECT_LT(open_files(agent.pid()).size(), 30u);
+  EXPECT_TRUE(test::eventually(30, [&] {
+    return std::stoi(status_field(agent.pid(), "Threads")) <= 8 && open_files(agent.pid()).size() < 30;
+  })) << status_field(agent.pid(), "Threads") << " threads, " << open_files(agent.pid()).size() << " files";
 }
 
 TEST(AgentProtocol, StdioEndsWithItsConnection) {
