@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <ctime>
+#include <string>
 
 namespace isogate {
 
@@ -11,6 +13,20 @@ inline int64_t wall_clock_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+// "2026-01-31T23:59:59" of the seconds since then: RFC 3339 but for a fraction and the zone, which is UTC.
+inline std::string utc_text(int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  ::gmtime_r(&time, &parts);
+  char text[64];
+  return {text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts)};
+}
+
+// "2026-01-31T23:59:59.999Z" of the milliseconds since then, which are not before it.
+inline std::string utc_text_of_ms(int64_t ms) {
+  return utc_text(ms / 1000) + "." + std::to_string(1000 + ms % 1000).substr(1) + "Z";
 }
 
 // The same as this process began with it, and no jump since: for what ends at a date that is kept on disk.

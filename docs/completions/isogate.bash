@@ -8,7 +8,7 @@ _isogate() {
     [[ "$word" == -- ]] && { COMPREPLY=($(compgen -c -f -- "$current")); return; }
     next="${path:+$path }$word"
     case "$next" in
-      'serve'|'exec'|'shell'|'ps'|'logs'|'attach'|'kill'|'read'|'write'|'cp'|'ls'|'rm'|'watch'|'sandbox'|'sandbox create'|'sandbox ls'|'sandbox rm'|'port-forward'|'probe'|'plugin'|'plugin describe'|'plugin list'|'config'|'config check'|'config show'|'config schema'|'config docs'|'key'|'key new'|'key hash'|'completion') path="$next" ;;
+      'serve'|'exec'|'shell'|'ps'|'logs'|'attach'|'kill'|'read'|'write'|'cp'|'ls'|'rm'|'watch'|'sandbox'|'sandbox create'|'sandbox ls'|'sandbox rm'|'port-forward'|'mcp'|'probe'|'plugin'|'plugin describe'|'plugin list'|'config'|'config check'|'config show'|'config schema'|'config docs'|'key'|'key new'|'key hash'|'completion') path="$next" ;;
     esac
   done
   case "$path $previous" in
@@ -198,6 +198,11 @@ _isogate() {
     'port-forward --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'port-forward --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'port-forward --address') COMPREPLY=(); return ;;
+    'mcp --url') COMPREPLY=(); return ;;
+    'mcp --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'mcp --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'mcp --key-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'mcp --agent') COMPREPLY=(); return ;;
     'probe --url') COMPREPLY=(); return ;;
     'probe --ca-file') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'probe --state-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
@@ -207,7 +212,7 @@ _isogate() {
     'plugin list --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
   esac
   case "$path" in
-    '') options='--version -h --help'; plain='serve exec shell ps logs attach kill read write cp ls rm watch sandbox port-forward probe plugin config key completion'; files='' ;;
+    '') options='--version -h --help'; plain='serve exec shell ps logs attach kill read write cp ls rm watch sandbox port-forward mcp probe plugin config key completion'; files='' ;;
     'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --e2b-listen --e2b-domain --e2b-templates --e2b-timeout-sec --e2b-max-timeout-sec --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-background-sec --exec-keep-ended-sec --exec-survive-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --ports-domain --ports-max-per-sandbox --backends'; plain=''; files='' ;;
     'exec') options='-h --help --url --ca-file --state-dir --key-file --json -c --command --agent --stdin -i --interactive -t --tty -d --background --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
     'shell') options='-h --help --url --ca-file --state-dir --key-file --rm --image --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation'; plain=''; files='' ;;
@@ -226,6 +231,7 @@ _isogate() {
     'sandbox ls') options='-h --help --url --ca-file --state-dir --key-file --json --orphans'; plain=''; files='' ;;
     'sandbox rm') options='-h --help --url --ca-file --state-dir --key-file --json --purge --orphan --running'; plain=''; files='' ;;
     'port-forward') options='-h --help --url --ca-file --state-dir --key-file --address'; plain=''; files='' ;;
+    'mcp') options='-h --help --url --ca-file --state-dir --key-file --stdio --agent'; plain=''; files='' ;;
     'probe') options='-h --help --url --ca-file --state-dir --key-file --json --config --backend'; plain=''; files='' ;;
     'plugin') options='-h --help'; plain='describe list'; files='' ;;
     'plugin describe') options='-h --help --json'; plain=''; files=' -f' ;;

@@ -1,6 +1,6 @@
 # fish completion for isogate: put it in ~/.config/fish/completions/isogate.fish
 function __isogate_at --description 'true if the command typed so far is $argv[1]'
-  set -l commands 'serve' 'exec' 'shell' 'ps' 'logs' 'attach' 'kill' 'read' 'write' 'cp' 'ls' 'rm' 'watch' 'sandbox' 'sandbox create' 'sandbox ls' 'sandbox rm' 'port-forward' 'probe' 'plugin' 'plugin describe' 'plugin list' 'config' 'config check' 'config show' 'config schema' 'config docs' 'key' 'key new' 'key hash' 'completion'
+  set -l commands 'serve' 'exec' 'shell' 'ps' 'logs' 'attach' 'kill' 'read' 'write' 'cp' 'ls' 'rm' 'watch' 'sandbox' 'sandbox create' 'sandbox ls' 'sandbox rm' 'port-forward' 'mcp' 'probe' 'plugin' 'plugin describe' 'plugin list' 'config' 'config check' 'config show' 'config schema' 'config docs' 'key' 'key new' 'key hash' 'completion'
   set -l path
   set -l words (commandline -opc)
   for word in $words[2..-1]
@@ -26,6 +26,7 @@ complete -c isogate -n '__isogate_at ""' -a rm -d 'Remove a file or a directory 
 complete -c isogate -n '__isogate_at ""' -a watch -d 'Print what changes in a directory of a workspace'
 complete -c isogate -n '__isogate_at ""' -a sandbox -d 'Create, list and end sandboxes'
 complete -c isogate -n '__isogate_at ""' -a port-forward -d 'Make ports of a sandbox reachable on this machine'
+complete -c isogate -n '__isogate_at ""' -a mcp -d 'Serve an MCP client that starts this command'
 complete -c isogate -n '__isogate_at ""' -a probe -d 'Show every backend, and why it is or is not chosen'
 complete -c isogate -n '__isogate_at ""' -a plugin -d 'Look at plugins'
 complete -c isogate -n '__isogate_at ""' -a config -d 'Check and explain the configuration'
@@ -279,6 +280,13 @@ complete -c isogate -n '__isogate_at "port-forward"' -l ca-file -r -F -d 'With h
 complete -c isogate -n '__isogate_at "port-forward"' -l state-dir -r -F -d 'Where a local gateway\'s socket and key are'
 complete -c isogate -n '__isogate_at "port-forward"' -l key-file -r -F -d 'File with the API key (else ISOGATE_KEY, else local.key)'
 complete -c isogate -n '__isogate_at "port-forward"' -l address -x -d 'Listen on this address (default: 127.0.0.1)'
+complete -c isogate -n '__isogate_at "mcp"' -s h -l help -d 'Print help'
+complete -c isogate -n '__isogate_at "mcp"' -l url -x -d 'The gateway: http(s)://HOST:PORT or unix:/PATH (ISOGATE_URL)'
+complete -c isogate -n '__isogate_at "mcp"' -l ca-file -r -F -d 'With https: trust these authorities, PEM (ISOGATE_CA_FILE; else the system\'s)'
+complete -c isogate -n '__isogate_at "mcp"' -l state-dir -r -F -d 'Where a local gateway\'s socket and key are'
+complete -c isogate -n '__isogate_at "mcp"' -l key-file -r -F -d 'File with the API key (else ISOGATE_KEY, else local.key)'
+complete -c isogate -n '__isogate_at "mcp"' -l stdio -d 'Its messages come on stdin, the answers go to stdout'
+complete -c isogate -n '__isogate_at "mcp"' -l agent -x -d 'The agent whose sandbox it is (default: as each call says)'
 complete -c isogate -n '__isogate_at "probe"' -s h -l help -d 'Print help'
 complete -c isogate -n '__isogate_at "probe"' -l url -x -d 'The gateway: http(s)://HOST:PORT or unix:/PATH (ISOGATE_URL)'
 complete -c isogate -n '__isogate_at "probe"' -l ca-file -r -F -d 'With https: trust these authorities, PEM (ISOGATE_CA_FILE; else the system\'s)'

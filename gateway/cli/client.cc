@@ -130,6 +130,16 @@ void print_error_object(const Json& object) {
       write_all(2, object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+bool is_error_object(const Json& object) {
+  return object.is_object() && object.contains("error") && object["error"].is_object() &&
+         object["error"].contains("code") && object["error"]["code"].is_string();
+}
+
+void print_explanation(const Explanation& why) {
+  complain(why.message);
+  if (!why.advice.empty()) advise(why.advice);
+}
+
 }  // namespace
 
 Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& options) {
@@ -174,6 +184,46 @@ int makes_no_sense(const std::exception& error) {
   return kGateway;
 }
 
+std::string Explanation::in_one_line() const {
+  std::string line = message + (advice.empty() ? "" : ". " + advice);
+  for (size_t at; (at = line.find("\n  ")) != std::string::npos;) line.replace(at, 3, " ");
+  return line;
+}
+
+Explanation explain(const Error& error) {
+  Explanation why{error.message};
+  if (error.status == ISOGATE_UNAVAILABLE && error.os_errno == EACCES)
+    why.advice =
+        "Its user and root may; others come by TCP with a key: --url or ISOGATE_URL, and ISOGATE_KEY.";
+  else if (error.status == ISOGATE_UNAVAILABLE)
+    why.advice = "Start one with `isogate serve`, or name it with --url or ISOGATE_URL.";
+  else if (error.status == ISOGATE_LOST)
+    why.advice = "What became of the call is not known: look before you repeat it.";
+  return why;
+}
+
+Explanation explain(const HttpAnswer& refusal) {
+  const Json object = Json::parse(refusal.body, nullptr, false);
+  if (!is_error_object(object))
+    return {
+        "status " + std::to_string(refusal.status) + " without an error object: is this an isogate gateway?",
+        "See --url and ISOGATE_URL."};
+  const Json& error = object["error"];
+  const auto code = error["code"].get<std::string>();
+  std::string message =
+      error.contains("message") && error["message"].is_string() ? error["message"].get<std::string>() : code;
+  Explanation why{message + " (" + code + ")", "", true};
+  if (code == "unauthenticated" && refusal.key_over_socket)
+    why.advice =
+        "Over its Unix socket the gateway's user and root need no key: unset ISOGATE_KEY, leave --key-file "
+        "out.";
+  else if (const char* advice = advice_for(code))
+    why.advice = advice;
+  if (!refusal.retry_after.empty())
+    why.advice += (why.advice.empty() ? "" : "\n  ") + ("Retry after " + refusal.retry_after + " s.");
+  return why;
+}
+
 int report(const Error& error, bool json) {
   int exit_code = error.status == ISOGATE_INVALID_ARGUMENT ? kUsage : kGateway;
   if (json) {
@@ -185,42 +235,17 @@ int report(const Error& error, bool json) {
                         {"request_id", ""}});
     return exit_code;
   }
-  complain(error.message);
-  if (error.status == ISOGATE_UNAVAILABLE && error.os_errno == EACCES)
-    advise("Its user and root may; others come by TCP with a key: --url or ISOGATE_URL, and ISOGATE_KEY.");
-  else if (error.status == ISOGATE_UNAVAILABLE)
-    advise("Start one with `isogate serve`, or name it with --url or ISOGATE_URL.");
-  if (error.status == ISOGATE_LOST)
-    advise("What became of the call is not known: look before you repeat it.");
+  print_explanation(explain(error));
   return exit_code;
 }
 
 int report_refusal(const HttpAnswer& answer, bool json) {
-  Json object = Json::parse(answer.body, nullptr, false);
-  if (!object.is_object() || !object.contains("error") || !object["error"].is_object() ||
-      !object["error"].contains("code") || !object["error"]["code"].is_string()) {
-    complain("status " + std::to_string(answer.status) +
-             " without an error object: is this an isogate gateway?");
-    advise("See --url and ISOGATE_URL.");
-    return kGateway;
-  }
-  if (json) {
-    print_error_object(object);
-    return kFailed;
-  }
-  const Json& error = object["error"];
-  std::string code = error["code"].get<std::string>();
-  std::string message =
-      error.contains("message") && error["message"].is_string() ? error["message"].get<std::string>() : code;
-  complain(message + " (" + code + ")");
-  if (code == "unauthenticated" && answer.key_over_socket)
-    advise(
-        "Over its Unix socket the gateway's user and root need no key: unset ISOGATE_KEY, leave --key-file "
-        "out.");
-  else if (const char* advice = advice_for(code))
-    advise(advice);
-  if (!answer.retry_after.empty()) advise("Retry after " + answer.retry_after + " s.");
-  return kFailed;
+  const Explanation why = explain(answer);
+  if (json && why.refused)
+    print_error_object(Json::parse(answer.body));
+  else
+    print_explanation(why);
+  return why.refused ? kFailed : kGateway;
 }
 
 std::string raw_target(const FileOptions& options, std::string query) {

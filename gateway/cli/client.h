@@ -33,6 +33,16 @@ int makes_no_sense(const std::exception& error);
 // /workspace/files/{agent_id}/{path}, with scope and user.
 std::string raw_target(const FileOptions& options, std::string query);
 
+// Of a failure, for a person: what it is, and what to do about it.
+struct Explanation {
+  std::string message;
+  std::string advice;    // lines, indented by two but for the first; may be empty
+  bool refused = false;  // the gateway gave its reason
+  [[nodiscard]] std::string in_one_line() const;
+};
+Explanation explain(const Error& error);
+Explanation explain(const HttpAnswer& refusal);
+
 // Prints to stderr what went wrong and what to do, or with json one error object. Returns the exit code:
 // kUsage for what the caller can correct first, else kGateway.
 int report(const Error& error, bool json);

@@ -356,6 +356,19 @@ void declare_port_forward(CLI::App& app, Parsed& parsed) {
   forward->callback([&parsed] { parsed.run = [&parsed] { return run_port_forward(parsed.port_forward); }; });
 }
 
+void declare_mcp(CLI::App& app, Parsed& parsed) {
+  CLI::App* mcp = app.add_subcommand("mcp", "Serve an MCP client that starts this command");
+  McpOptions& options = parsed.mcp;
+  add_endpoint(mcp, options.client);
+  mcp->add_flag("--stdio", options.stdio, "Its messages come on stdin, the answers go to stdout");
+  mcp->add_option("--agent", options.agent, "The agent whose sandbox it is (default: as each call says)")
+      ->type_name("ID");
+  mcp->footer(
+      "Until stdin ends, which also ends what runs. Clients pass few variables on: use the options.\n"
+      "  isogate mcp --stdio --url https://gateway:9090 --key-file /etc/isogate/key --agent alice");
+  mcp->callback([&parsed] { parsed.run = [&parsed] { return run_mcp(parsed.mcp); }; });
+}
+
 void declare_probe(CLI::App& app, Parsed& parsed) {
   CLI::App* probe = app.add_subcommand("probe", "Show every backend, and why it is or is not chosen");
   add_client(probe, parsed.probe.client);
@@ -455,6 +468,7 @@ void declare(CLI::App& app, Parsed& parsed) {
   declare_files(app, parsed);
   declare_sandbox(app, parsed);
   declare_port_forward(app, parsed);
+  declare_mcp(app, parsed);
   declare_probe(app, parsed);
   declare_plugin(app, parsed);
   declare_config(app, parsed);

@@ -26,6 +26,7 @@ struct Parsed {
   SandboxOptions sandbox;
   SandboxCreateOptions sandbox_create;
   PortForwardOptions port_forward;
+  McpOptions mcp;
   ProbeOptions probe;
   PluginOptions plugin;
   ConfigOptions serve, config;

@@ -9,6 +9,7 @@
 #include <Poco/Net/SecureStreamSocket.h>
 #include <Poco/Net/SocketAddress.h>
 #include <Poco/Net/StreamSocket.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -183,8 +184,8 @@ Result<HttpAnswer> read_answer(HTTPClientSession& session, const HttpRequest& re
   answer.status = head.getStatus();
   answer.retry_after = head.get("Retry-After", "");
   if (request.method == Poco::Net::HTTPRequest::HTTP_HEAD) return answer;
-  bool to_sink = sink && answer.ok();
   const std::string& type = head.getContentType();
+  bool to_sink = sink && answer.ok() && type.starts_with(request.sink_type);
   const bool marks_its_end = type.starts_with("application/x-ndjson") ||
                              type.starts_with("application/x-tar") || type.starts_with("text/event-stream");
   std::optional<uint64_t> length;
@@ -276,11 +277,31 @@ int socket_error(const std::string& unix_path) {
   return ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
 
+void CancelHandle::cancel() {
+  std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+Result<void> CancelHandle::watch(int socket) {
+  std::lock_guard lock(mutex_);
+  if (cancelled_) return lost("the call was cancelled");
+  socket_.reset(::fcntl(socket, F_DUPFD_CLOEXEC, 0));
+  if (!socket_) return os_error("cannot keep a descriptor of the connection", errno);
+  return {};
+}
+
+void CancelHandle::release() {
+  std::lock_guard lock(mutex_);
+  socket_.reset();
+}
+
 HttpClient::HttpClient(Endpoint endpoint, std::string key)
     : endpoint_(std::move(endpoint)), key_(std::move(key)) {}
 
 Result<HttpAnswer> HttpClient::call(const HttpRequest& request, const BodySink& sink) {
   auto answer = exchange(request, sink);
+  if (request.cancel != nullptr) request.cancel->release();
   if (answer.ok()) answer->key_over_socket = !key_.empty() && !endpoint_.unix_path.empty();
   return answer;
 }
@@ -294,6 +315,8 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
                  "cannot reach the gateway at " + endpoint_.text() + ": " + one_line(error) +
                      endpoint_.tls_hint(error.displayText())};
   }
+  if (request.cancel != nullptr)
+    if (auto watched = request.cancel->watch(socket.impl()->sockfd()); !watched.ok()) return watched.error();
   try {
     HTTPClientSession session(socket);
     auto head = head_of(request, endpoint_, key_);

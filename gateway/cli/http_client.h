@@ -1,8 +1,10 @@
 // One HTTP call to a gateway, over TCP, TLS or a Unix socket. Blocking; one thread per client.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "lib/error.h"
+#include "lib/fd.h"
 
 namespace isogate::cli {
 
@@ -36,6 +39,24 @@ int socket_error(const std::string& unix_path);
 // Takes bytes piece by piece; an error ends what brings them with that error.
 using BodySink = std::function<Result<void>(std::string_view)>;
 
+// Ends a call from another thread, which is how a gateway learns that nobody wants it any more. Any thread;
+// outlives its call.
+class CancelHandle {
+ public:
+  // Closes the connection, also one that is opened later: call() returns ISOGATE_LOST.
+  void cancel();
+  [[nodiscard]] bool cancelled() const { return cancelled_; }
+
+ private:
+  friend class HttpClient;
+  Result<void> watch(int socket);
+  void release();
+
+  std::mutex mutex_;
+  Fd socket_;  // the connection once more, so that its number is not another's meanwhile
+  std::atomic<bool> cancelled_{false};
+};
+
 struct HttpRequest {
   std::string method, target;
   std::string content_type;  // with a body
@@ -46,12 +67,14 @@ struct HttpRequest {
   std::function<Result<void>(const BodySink&)> body_writer;
   std::function<void(uint64_t)> sent;  // called with the size of each piece of what these two bring
   std::vector<std::pair<std::string, std::string>> headers;
-  double wait_sec = 60;  // the longest silence of the gateway
+  double wait_sec = 60;   // the longest silence of the gateway
+  std::string sink_type;  // the sink takes a body of this Content-Type alone; empty: of any
+  CancelHandle* cancel = nullptr;
 };
 
 struct HttpAnswer {
   int status = 0;
-  std::string body;  // empty when it went to the sink
+  std::string body;  // what did not go to the sink
   std::string retry_after;
   bool key_over_socket = false;  // a key went over a Unix socket, which asks for none
   [[nodiscard]] bool ok() const { return status >= 200 && status < 300; }

@@ -28,7 +28,7 @@ std::string details_of(const Json& entry) {
   char letter = type == "file" ? '-' : type == "directory" ? 'd' : type == "symlink" ? 'l' : '?';
   ::snprintf(line, sizeof line, "%c%-5.5s %12llu  %s  ", letter, entry.at("mode").get<std::string>().c_str(),
              static_cast<unsigned long long>(entry.at("size").get<uint64_t>()),
-             utc_text(entry.at("mtime_ms").get<int64_t>()).c_str());
+             date_text(entry.at("mtime_ms").get<int64_t>()).c_str());
   return line;
 }
 

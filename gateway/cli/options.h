@@ -122,6 +122,12 @@ struct PortForwardOptions {
   std::vector<std::string> ports;  // "[LOCAL:]PORT"
 };
 
+struct McpOptions {
+  ClientOptions client;
+  std::string agent;
+  bool stdio = false;
+};
+
 struct ProbeOptions {
   ClientOptions client;
   ConfigOptions config;
@@ -150,6 +156,7 @@ int run_watch(const WatchOptions& options);
 int run_sandbox_list(const SandboxOptions& options);
 int run_sandbox_remove(const SandboxOptions& options);
 int run_port_forward(const PortForwardOptions& options);
+int run_mcp(const McpOptions& options);
 int run_probe(const ProbeOptions& options);
 int run_plugin_describe(const PluginOptions& options);
 int run_plugin_list(const PluginOptions& options);

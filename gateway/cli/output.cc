@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gateway/cli/cli.h"
+#include "lib/clock.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -82,14 +83,7 @@ std::string for_terminal(std::string_view text) {
   return safe;
 }
 
-std::string utc_text(int64_t ms) {
-  const time_t seconds = static_cast<time_t>(ms / 1000);
-  struct tm broken_down {};
-  ::gmtime_r(&seconds, &broken_down);
-  char text[32];
-  ::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &broken_down);
-  return text;
-}
+std::string date_text(int64_t ms) { return utc_text(ms / 1000) + "Z"; }
 
 std::string listed(const nlohmann::ordered_json& texts) {
   std::string list;

@@ -21,7 +21,7 @@ Result<std::string> from_base64(std::string_view text);  // what a gateway sent;
 void print_table(const std::vector<std::vector<std::string>>& rows);
 // Control characters as '?', where a terminal would act on them.
 std::string for_terminal(std::string_view text);
-std::string utc_text(int64_t ms);                         // since 1970: "2026-01-02T03:04:05Z"
+std::string date_text(int64_t ms);                        // since 1970: "2026-01-02T03:04:05Z"
 std::string listed(const nlohmann::ordered_json& texts);  // "a, b", or "none"
 
 // A command that can be interrupted: Ctrl-C and SIGTERM end it with kInterrupted at once, which closes

@@ -48,7 +48,7 @@ int show_sandboxes(const std::string& body) {
   for (const Json& one : sandboxes)
     rows.push_back({one.at("agent_id"), one.at("backend"), one.at("isolation"), one.at("state"),
                     std::to_string(one.at("running_execs").get<uint64_t>()),
-                    disk_text(one.value("disk", Json())), utc_text(one.at("last_used_ms").get<int64_t>()),
+                    disk_text(one.value("disk", Json())), date_text(one.at("last_used_ms").get<int64_t>()),
                     one.at("sandbox_id")});
   print_table(rows);
   return kDone;

@@ -103,10 +103,11 @@ json parse_body(std::string_view body, std::span<const std::string_view> known_f
   Builder builder;
   json::sax_parse(body, &builder);
   json parsed = builder.take();
+  if (parsed.is_array() && !known_fields.empty() && known_fields.back() == "[]") return parsed;
   if (!parsed.is_object()) throw invalid_request("the body must be a JSON object");
   for (const auto& item : parsed.items()) {
     if (std::find(known_fields.begin(), known_fields.end(), item.key()) != known_fields.end()) continue;
-    if (known_fields.size() == 1 && known_fields.front() == "*") break;
+    if (!known_fields.empty() && known_fields.front() == "*") break;
     std::string known;
     for (const auto field : known_fields) known.append(known.empty() ? "" : ", ").append(field);
     throw invalid_request("unknown field `" + printable(item.key(), 100) + "`; this call knows " + known);

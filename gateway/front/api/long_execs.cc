@@ -125,6 +125,20 @@ Task<void> send_journaled(App& app, Exchange& exchange) {
   co_await send_json(exchange, std::move(body));
 }
 
+// False: the client left.
+Task<bool> wait_for_end(Exchange& exchange, const std::shared_ptr<LongExec>& exec,
+                        std::chrono::nanoseconds limit) {
+  bool gone = false;
+  Killer& client = exchange.watch_client();
+  client.on_kill([&gone, exec] {
+    gone = true;
+    exec->changes().notify();
+  });
+  co_await exec->changes().until([&] { return exec->ended() || gone; }, limit);
+  client.on_kill({});
+  co_return !gone;
+}
+
 double wait_of(const Exchange& exchange) {
   const auto text = query_parameter(exchange.query, "wait_sec");
   if (!text) return 0;
@@ -169,16 +183,7 @@ Task<void> handle_get(App& app, Exchange& exchange) {
   const double wait = wait_of(exchange);
   const auto exec = app.long_execs->find(exchange.principal.tenant, exchange.agent_param);
   if (!exec) co_return co_await send_journaled(app, exchange);
-  bool gone = false;
-  if (wait > 0) {
-    exchange.watch_client().on_kill([&gone, exec] {
-      gone = true;
-      exec->changes().notify();
-    });
-    co_await exec->changes().until([&] { return exec->ended() || gone; }, seconds_of(wait));
-    exchange.watch_client().on_kill({});
-  }
-  if (gone) throw ClientGone{};
+  if (wait > 0 && !co_await wait_for_end(exchange, exec, seconds_of(wait))) throw ClientGone{};
   co_await send_state(exchange, *exec);
 }
 
@@ -314,6 +319,10 @@ Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpe
   co_return exec;
 }
 
+void keep_exec(App& app, const std::shared_ptr<LongExec>& exec) {
+  if (exec->taken()) app.long_execs->add(exec, seconds_of(app.config.exec.keep_ended_sec));
+}
+
 Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
   const LongExec::Terms terms{
       .kept_bytes = parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes),
@@ -323,21 +332,10 @@ Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
   exchange.memory.hold(answer_bytes);
   MemoryShare memory(app.memory, exchange.principal.tenant);
   memory.hold(parsed.spec.bytes());
-  const auto exec = std::make_shared<LongExec>(app, std::move(parsed.spec), terms, std::move(memory));
-  asio::co_spawn(app.executor, exec->run(), asio::detached);
-  bool gone = false;
-  Killer& client = exchange.watch_client();
-  client.on_kill([&gone, exec] {
-    gone = true;
-    if (!exec->taken()) exec->kill();
-    exec->changes().notify();
-  });
-  co_await exec->changes().until([&] { return exec->taken() || exec->ended(); });
-  if (exec->taken()) app.long_execs->add(exec, seconds_of(app.config.exec.keep_ended_sec));
-  if (parsed.wait_sec > 0)
-    co_await exec->changes().until([&] { return exec->ended() || gone; }, seconds_of(parsed.wait_sec));
-  client.on_kill({});
-  if (gone) throw ClientGone{};
+  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, std::move(memory));
+  keep_exec(app, exec);
+  if (parsed.wait_sec > 0 && !co_await wait_for_end(exchange, exec, seconds_of(parsed.wait_sec)))
+    throw ClientGone{};
   if (exec->ended() && !exec->detached() && (parsed.wait_sec > 0 || exec->refusal()))
     co_return co_await send_result(exchange, *exec);
   co_await send_state(exchange, *exec, 202);

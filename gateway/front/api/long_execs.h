@@ -10,9 +10,12 @@
 namespace isogate::front {
 
 // Starts it, and waits until its backend may have it, or it has ended. A client that leaves before then ends
-// it. Whole is the program's to keep: LongExecs has it only when it is added. Throws ClientGone.
+// it. Nobody finds it before keep_exec(). Throws ClientGone.
 Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
                                            const LongExec::Terms& terms, MemoryShare memory);
+
+// Where it was taken: from now on it is found by its exec_id, until some time after its end.
+void keep_exec(App& app, const std::shared_ptr<LongExec>& exec);
 
 // Starts it, waits for its end so long, and answers: 200 with its result, 202 with its state.
 Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed);

@@ -25,6 +25,7 @@ enum class Needs {
 
 // As the fields of a route: any.
 inline constexpr std::string_view kAnyField[] = {"*"};
+inline constexpr std::string_view kAnyFieldOrArray[] = {"*", "[]"};
 
 struct Route {
   std::string_view method;

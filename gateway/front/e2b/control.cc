@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "gateway/front/api/execs.h"
@@ -36,16 +35,6 @@ constexpr const char* kWhereIsHome =
     "else echo \"$HOME\"; fi";
 
 ApiError not_supported(const std::string& what) { return {.code = Code::kUnsupported, .message = what}; }
-
-std::string date(int64_t ms) {
-  const std::time_t seconds = ms / 1000;
-  std::tm time{};
-  ::gmtime_r(&seconds, &time);
-  char text[64];
-  const size_t size = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &time);
-  const std::string rest = std::to_string(1000 + ms % 1000).substr(1);
-  return std::string(text, size) + "." + rest + "Z";
-}
 
 uint64_t limit_of(const App& app, const SandboxRow& row, uint32_t id) {
   for (const BackendConfig& backend : app.config.backends)
@@ -88,8 +77,8 @@ ordered_json listed_json(const App& app, const Found& found) {
                        {"alias", found.record.template_id},
                        {"sandboxID", row.agent_id},
                        {"clientID", "isogate"},
-                       {"startedAt", date(found.record.started_ms)},
-                       {"endAt", date(row.expires_ms)},
+                       {"startedAt", utc_text_of_ms(found.record.started_ms)},
+                       {"endAt", utc_text_of_ms(row.expires_ms)},
                        {"state", "running"},
                        {"envdVersion", kEnvdVersion},
                        {"metadata", metadata_json(found.record)}};
@@ -352,7 +341,8 @@ class Filter {
   [[nodiscard]] bool lets_through(const Found& found) const {
     const Record& record = found.record;
     return state_.find("running") != std::string::npos && (!template_ || record.template_id == *template_) &&
-           fits(record, metadata_) && (started_after_.empty() || date(record.started_ms) >= started_after_);
+           fits(record, metadata_) &&
+           (started_after_.empty() || utc_text_of_ms(record.started_ms) >= started_after_);
   }
 
  private:
@@ -390,7 +380,8 @@ Task<void> handle_sandboxes(App& app, Exchange& exchange) {
 
 ordered_json metrics_json(const App& app, const Found& found) {
   const SandboxRow& row = found.sandbox->row;
-  ordered_json sample = {{"timestamp", date(steady_date_ms())}, {"timestampUnix", steady_date_ms() / 1000}};
+  ordered_json sample = {{"timestamp", utc_text_of_ms(steady_date_ms())},
+                         {"timestampUnix", steady_date_ms() / 1000}};
   sample["cpuCount"] = std::max<uint64_t>(cpus_of(app, row), 1);
   sample["cpuUsedPct"] = 0;
   sample["memUsed"] = 0;

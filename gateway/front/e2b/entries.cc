@@ -1,10 +1,10 @@
 #include "gateway/front/e2b/entries.h"
 
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "gateway/front/base/api_error.h"
 #include "gateway/front/e2b/sandbox.h"
+#include "lib/clock.h"
 #include "lib/text.h"
 
 namespace isogate::front::e2b {
@@ -25,19 +25,15 @@ std::string permissions(const ipc::Entry& entry) {
 
 // RFC 3339, as JSON of protobuf has a Timestamp.
 std::string timestamp(int64_t ns) {
-  std::time_t seconds = ns / 1'000'000'000;
+  int64_t seconds = ns / 1'000'000'000;
   int64_t rest = ns % 1'000'000'000;
   if (rest < 0) {
     rest += 1'000'000'000;
     --seconds;
   }
-  std::tm time{};
-  ::gmtime_r(&seconds, &time);
-  char text[64];
-  const size_t size = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &time);
   std::string fraction = std::to_string(rest);
   fraction.insert(0, 9 - fraction.size(), '0');
-  return std::string(text, size) + "." + fraction + "Z";
+  return utc_text(seconds) + "." + fraction + "Z";
 }
 
 std::string name_in(const std::string& shown) {

@@ -1,13 +1,12 @@
 // process.Process of E2B's envd: programs of a sandbox. Each is a long-lived exec, with a pid made from its
 // exec_id.
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "gateway/front/api/execs.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
+#include "gateway/front/api/long_execs.h"
 #include "gateway/front/e2b/door.h"
 #include "gateway/front/e2b/paths.h"
 #include "gateway/front/e2b/routes.h"
@@ -19,7 +18,6 @@
 #include "lib/text.h"
 
 namespace isogate::front::e2b {
-namespace asio = boost::asio;
 namespace {
 
 using nlohmann::json;
@@ -250,27 +248,14 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
   parsed.spec.existing = true;  // one that is being ended must not come back as another
   MemoryShare memory(app.memory, exchange.principal.tenant);
   memory.hold(2 * parsed.spec.bytes());  // and what List says of it
-  const auto exec = std::make_shared<LongExec>(
-      app, std::move(parsed.spec),
-      LongExec::Terms{
-          .kept_bytes = app.config.exec.max_output_bytes, .stdin_open = parsed.stdin_open, .pty = parsed.pty},
-      std::move(memory));
-  asio::co_spawn(app.executor, exec->run(), asio::detached);
-  bool gone = false;
-  Killer& client = exchange.watch_client();
-  client.on_kill([&gone, exec] {
-    gone = true;
-    if (!exec->taken()) exec->kill();
-    exec->changes().notify();
-  });
-  co_await exec->changes().until([&] { return exec->taken() || exec->ended(); });
-  client.on_kill({});
+  const LongExec::Terms terms{
+      .kept_bytes = app.config.exec.max_output_bytes, .stdin_open = parsed.stdin_open, .pty = parsed.pty};
+  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, std::move(memory));
+  keep_exec(app, exec);
   if (exec->taken()) {
-    app.long_execs->add(exec, std::chrono::seconds(static_cast<int64_t>(app.config.exec.keep_ended_sec)));
     forget_processes(app);
     app.e2b->processes.insert_or_assign(exec->answer().exec_id, std::move(info));
   }
-  if (gone) throw ClientGone{};
   if (exec->refusal() && exec->refusal()->code == Code::kSandboxNotFound) throw sandbox_is_gone();
   if (exec->refusal()) throw *exec->refusal();
   co_return exec;

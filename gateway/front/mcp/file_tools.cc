@@ -1,5 +1,6 @@
 // Files of the workspace, as tools of MCP.
 #include <algorithm>
+#include <cstring>
 
 #include "gateway/front/api/files.h"
 #include "gateway/front/api/json_body.h"
@@ -34,7 +35,7 @@ std::string encoding_of(const json& arguments) {
   return encoding;
 }
 
-Task<ToolResult> read(ToolCall& call) {
+Task<ToolResult> call_read(ToolCall& call) {
   FileRequest request = request_of(call);
   request.target.offset = count_field(call.arguments, "offset", 0, INT64_MAX).value_or(0);
   request.target.limit = count_field(call.arguments, "limit", 1, kMostRead).value_or(kMostRead);
@@ -63,7 +64,7 @@ ToolResult written(uint64_t bytes, std::string_view path, const std::string& mor
   return result;
 }
 
-Task<ToolResult> write(ToolCall& call) {
+Task<ToolResult> call_write(ToolCall& call) {
   FileRequest request = request_of(call);
   auto text = take_text_field(call.arguments, "content");
   if (!text) throw invalid_request("`content` is missing");
@@ -79,16 +80,22 @@ Task<ToolResult> write(ToolCall& call) {
   co_return result;
 }
 
+// glibc's memmem takes a time that is linear in both, whatever they are.
+size_t next_in(std::string_view text, size_t from, std::string_view word) {
+  const void* found = ::memmem(text.data() + from, text.size() - from, word.data(), word.size());
+  return found == nullptr ? std::string_view::npos : static_cast<const char*>(found) - text.data();
+}
+
 size_t count_of(std::string_view text, std::string_view word) {
   size_t count = 0;
-  for (size_t at = 0; (at = text.find(word, at)) != std::string_view::npos; at += word.size()) ++count;
+  for (size_t at = 0; (at = next_in(text, at, word)) != std::string_view::npos; at += word.size()) ++count;
   return count;
 }
 
 std::string replaced(std::string_view text, std::string_view word, std::string_view by) {
   std::string result;
   for (size_t at = 0;;) {
-    const size_t found = text.find(word, at);
+    const size_t found = next_in(text, at, word);
     result.append(text.substr(at, found - at));
     if (found == std::string_view::npos) return result;
     result.append(by);
@@ -96,32 +103,44 @@ std::string replaced(std::string_view text, std::string_view word, std::string_v
   }
 }
 
+struct Edit {
+  std::string text, before, after;
+  size_t count = 0;
+};
+
 // The file is written whole: a program that reads it meanwhile sees all of it or nothing. One that writes it
 // between the two is overwritten.
-Task<ToolResult> edit(ToolCall& call) {
+Task<ToolResult> call_edit(ToolCall& call) {
   const FileRequest request = request_of(call);
-  const auto before = text_field(call.arguments, "old_text"), after = text_field(call.arguments, "new_text");
-  if (!before || before->empty()) throw invalid_request("`old_text` is missing or empty");
+  const auto edit = std::make_shared<Edit>();
+  edit->before = take_text_field(call.arguments, "old_text").value_or("");
+  auto after = take_text_field(call.arguments, "new_text");
+  if (edit->before.empty()) throw invalid_request("`old_text` is missing or empty");
   if (!after) throw invalid_request("`new_text` is missing");
+  edit->after = std::move(*after);
   const bool all = bool_field(call.arguments, "replace_all").value_or(false);
   const uint64_t most = call.app.config.limits.max_json_bytes;
   FileRequest reading = request;
   reading.target.limit = most + 1;
-  const FileContent file = co_await read_file(call.app, call.exchange, std::move(reading), most);
-  const size_t count = count_of(file.bytes, *before);
+  edit->text = (co_await read_file(call.app, call.exchange, std::move(reading), most)).bytes;
+  const std::string& tenant = call.exchange.principal.tenant;
+  Killer& client = call.exchange.watch_client();
+  std::function<void()> work = [edit] { edit->count = count_of(edit->text, edit->before); };
+  co_await call.app.elsewhere.run(tenant, client, std::move(work));
+  const size_t count = edit->count;
   if (count == 0)
     throw invalid_request(
         "`old_text` is not in the file: read it, and give the text as it is there, spaces too");
   if (count > 1 && !all)
     throw invalid_request("`old_text` is in the file " + std::to_string(count) +
                           " times: give more of what is around it, or `replace_all`");
-  const uint64_t size = file.bytes.size() - count * before->size() + count * after->size();
-  call.exchange.memory.add(size);
-  const std::string content = replaced(file.bytes, *before, *after);
+  call.exchange.memory.add(edit->text.size() - count * edit->before.size() + count * edit->after.size());
+  work = [edit] { edit->text = replaced(edit->text, edit->before, edit->after); };
+  co_await call.app.elsewhere.run(tenant, client, std::move(work));
   FileRequest writing = request;
   writing.target.flags |= ISOGATE_FILE_REPLACE;
   const std::string times = " with " + std::to_string(count) + " replaced";
-  const uint64_t bytes = co_await write_file(call.app, std::move(writing), content);
+  const uint64_t bytes = co_await write_file(call.app, std::move(writing), edit->text);
   ToolResult result = written(bytes, request.target.path, times);
   result.structured += ",\"replacements\":" + std::to_string(count) + "}";
   co_return result;
@@ -131,7 +150,7 @@ std::string_view mark_of(uint32_t type) {
   return type == ISOGATE_ENTRY_DIRECTORY ? "/" : type == ISOGATE_ENTRY_SYMLINK ? "@" : "";
 }
 
-Task<ToolResult> list(ToolCall& call) {
+Task<ToolResult> call_list(ToolCall& call) {
   FileRequest request = request_of(call, "");
   const bool recursive = bool_field(call.arguments, "recursive").value_or(false);
   const uint64_t most = std::min<uint64_t>(kMostEntries, call.app.config.limits.list_max_entries);
@@ -197,7 +216,7 @@ constexpr std::string_view kListOutput = R"({"properties": {
   "truncated": {"type": "boolean"}},
   "required": ["entries", "truncated"]})";
 
-constexpr Tool kTools[] = {
+constexpr Tool kFileTools[] = {
     {.name = "read_file",
      .title = "Read a file",
      .description = "Reads a file of the sandbox, or a part of it. Bytes that are not UTF-8 come as base64.",
@@ -205,7 +224,7 @@ constexpr Tool kTools[] = {
      .output = kReadOutput,
      .reads_only = true,
      .idempotent = true,
-     .call = read},
+     .call = call_read},
     {.name = "write_file",
      .title = "Write a file",
      .description =
@@ -213,14 +232,14 @@ constexpr Tool kTools[] = {
      .input = kWriteInput,
      .output = kWriteOutput,
      .destroys = true,
-     .call = write},
+     .call = call_write},
     {.name = "edit_file",
      .title = "Edit a file",
      .description = "Replaces a text that a file of the sandbox has by another, once or wherever it is.",
      .input = kEditInput,
      .output = kEditOutput,
      .destroys = true,
-     .call = edit},
+     .call = call_edit},
     {.name = "list_files",
      .title = "List files",
      .description = "Lists a directory of the sandbox, or all that is below it.",
@@ -228,11 +247,11 @@ constexpr Tool kTools[] = {
      .output = kListOutput,
      .reads_only = true,
      .idempotent = true,
-     .call = list},
+     .call = call_list},
 };
 
 }  // namespace
 
-std::span<const Tool> file_tools() { return kTools; }
+std::span<const Tool> file_tools() { return kFileTools; }
 
 }  // namespace isogate::front::mcp

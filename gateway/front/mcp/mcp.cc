@@ -8,6 +8,7 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/mcp/rpc.h"
+#include "gateway/front/mcp/tasks.h"
 #include "gateway/front/mcp/tools.h"
 #include "lib/text.h"
 
@@ -19,18 +20,23 @@ using nlohmann::ordered_json;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kSilence{10};
+constexpr size_t kMostInBatch = 32;
 constexpr std::string_view kInstructions =
     "Each agent_id has a sandbox of its own, which its first call makes and which stays: files in its "
-    "workspace are there "
-    "in the next call. A program and all that it starts end with its call.";
+    "workspace are there in the next call. A program and all that it starts end with its call.";
 
 // Events of one request, begun when there is something to say before its end.
 class Events {
  public:
-  Events(Exchange& exchange, const Message& message) : exchange_(exchange), token_(message.progress_token) {
-    const std::string_view accept = exchange.header("Accept");
-    possible_ = accept.find("text/event-stream") != std::string_view::npos;
+  Events(Exchange& exchange, bool possible)
+      : exchange_(exchange),
+        possible_(possible && exchange.header("Accept").find("text/event-stream") != std::string_view::npos) {
   }
+
+  // Whoever asked is told how far it is by this token.
+  void tell(const std::optional<json>& token) { token_ = token; }
+  // What is answered is a refusal, of this status.
+  void refuse(unsigned status) { status_ = status; }
 
   // Looked at again and again while a tool works.
   Task<void> progress(std::string_view output) {
@@ -46,7 +52,7 @@ class Events {
   }
 
   Task<void> end(std::string_view response) {
-    if (!exchange_.begun()) co_return co_await exchange_.send(200, "application/json", response);
+    if (!exchange_.begun()) co_return co_await exchange_.send(status_, "application/json", response);
     co_await send(response);
     co_await exchange_.finish();
   }
@@ -69,8 +75,9 @@ class Events {
   }
 
   Exchange& exchange_;
-  const std::optional<json> token_;
-  bool possible_ = false;
+  const bool possible_;
+  std::optional<json> token_;
+  unsigned status_ = 200;
   uint64_t told_ = 0;
   steady_clock::time_point last_ = steady_clock::now();
 };
@@ -83,7 +90,8 @@ std::string versions_json() {
 
 std::string discovered() {
   std::string text = "{" + modern_members(true) + "\"supportedVersions\":" + versions_json() +
-                     ",\"capabilities\":{\"tools\":{}},\"instructions\":";
+                     R"(,"capabilities":{"tools":{},"extensions":{")" + std::string(kTasksExtension) +
+                     R"(":{}}},"instructions":)";
   append_json_string(text, kInstructions);
   return text + "}";
 }
@@ -101,26 +109,9 @@ std::string initialized(const Message& message) {
 }
 
 std::string listed(const Message& message) {
-  if (message.params.contains("cursor"))
+  if (text_field(message.params, "cursor"))
     throw RpcError{.code = RpcError::kParams, .message = "there is no such `cursor`: the list is whole"};
   return "{" + (message.modern ? modern_members(true) : "") + "\"tools\":" + json_text(tool_list()) + "}";
-}
-
-std::string called_text(const Message& message, const ToolResult& result) {
-  std::string text =
-      "{" + (message.modern ? modern_members(false) : "") + R"("content":[{"type":"text","text":)";
-  append_json_string(text, result.text);
-  text += "}]";
-  if (!result.structured.empty()) text.append(",\"structuredContent\":").append(result.structured);
-  return text.append(result.is_error ? ",\"isError\":true}" : ",\"isError\":false}");
-}
-
-// A refusal is a result, too: a model reads it and does better.
-ToolResult refused(const ApiError& error) {
-  ToolResult result;
-  result.text = std::string(error.code_text()) + ": " + printable(error.message, 2000);
-  result.is_error = true;
-  return result;
 }
 
 Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Events& events) {
@@ -137,56 +128,110 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
   ToolResult result;
   try {
     check_arguments(*tool, arguments);
-    ToolCall call{app, exchange,
-                  agent_of(exchange, app.config.multi_agent, text_field(arguments, "agent_id")), arguments,
+    ToolCall call{app,
+                  exchange,
+                  agent_of(exchange, app.config.multi_agent, text_field(arguments, "agent_id")),
+                  arguments,
+                  message.takes_tasks,
                   [&events](std::string_view output) { return events.progress(output); }};
     result = co_await tool->call(call);
   } catch (const ApiError& error) {
     result = refused(error);
   }
-  co_return called_text(message, result);
+  co_return result.goes_on ? task_begun(app, *result.goes_on) : result_text(result, message.modern);
 }
 
 Task<std::string> answer(App& app, Exchange& exchange, Message& message, Events& events) {
-  if (message.modern) check_modern(exchange, message);
+  if (message.modern) check_modern(headers_of(exchange), message);
   if (message.method == "tools/call") co_return co_await call_tool(app, exchange, message, events);
   if (message.method == "tools/list") co_return listed(message);
   if (message.modern && message.method == "server/discover") co_return discovered();
+  if (message.modern && is_task_method(message.method)) co_return answer_of_task(app, exchange, message);
   if (!message.modern && message.method == "initialize") co_return initialized(message);
   if (!message.modern && message.method == "ping") co_return "{}";
   throw RpcError{.code = RpcError::kMethod,
                  .message = "there is no method `" + printable(message.method, 80) + "`"};
 }
 
-Task<void> handle_mcp(App& app, Exchange& exchange) {
+// The text of the response; empty: none is due.
+Task<std::string> respond(App& app, Exchange& exchange, json body, Events& events) {
   std::string id;
-  bool modern = exchange.header("MCP-Protocol-Version") == kModern;
   std::optional<RpcError> refusal;
+  const bool modern = is_modern(headers_of(exchange), body);
   try {
-    json body;
-    try {
-      body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
-    } catch (const ApiError& error) {
-      if (error.code != Code::kInvalidRequest) throw;
-      refusal = RpcError{.code = RpcError::kParse, .message = error.message};
-    }
-    if (!refusal) {
-      auto message = message_in(exchange, std::move(body), id);
-      if (!message || message->id.empty()) co_return co_await exchange.send(202, "application/json", "");
-      modern = message->modern;
-      Events events(exchange, *message);
-      const std::string result = co_await answer(app, exchange, *message, events);
-      co_return co_await events.end(response(id, result));
-    }
+    auto message = message_in(headers_of(exchange), std::move(body), id);
+    if (!message || message->id.empty()) co_return "";
+    events.tell(message->progress_token);
+    co_return response(id, co_await answer(app, exchange, *message, events));
+  } catch (const ApiError& error) {
+    if (error.code != Code::kInvalidRequest) throw;
+    refusal = RpcError{.code = RpcError::kParams, .message = error.message};
   } catch (const RpcError& error) {
     refusal = error;
   }
-  co_await exchange.send(status_of(*refusal, modern), "application/json", response(id, *refusal));
+  events.refuse(status_of(*refusal, modern));
+  co_return response(id, *refusal);
+}
+
+// Several messages at once, as revision 2025-03-26 has them. They are answered one after another.
+Task<std::string> respond_to_all(App& app, Exchange& exchange, json& batch, Events& events) {
+  std::string all;
+  for (json& each : batch) {
+    const std::string one = co_await respond(app, exchange, std::move(each), events);
+    if (!one.empty()) all.append(all.empty() ? "[" : ",").append(one);
+    exchange.memory.add(one.size());
+  }
+  co_return all.empty() ? all : all + "]";
+}
+
+void check_batch(const Exchange& exchange, const json& batch) {
+  const RequestHeaders headers = headers_of(exchange);
+  const bool known = headers.version.value_or(kOfBatches) == kOfBatches;
+  const bool plain = std::ranges::none_of(batch, [&](const json& each) {
+    return is_modern(headers, each) || (each.is_object() && each.value("method", json()) == "initialize");
+  });
+  if (known && plain && !batch.empty() && batch.size() <= kMostInBatch) return;
+  throw RpcError{.code = RpcError::kRequest,
+                 .message = "several messages at once: revision " + std::string(kOfBatches) +
+                            " alone has them, 1 to " + std::to_string(kMostInBatch) +
+                            ", without `initialize`"};
+}
+
+// A browser says which page asks, and a page that is not listed gets nothing, key or not.
+void check_origin(const Exchange& exchange) {
+  if (exchange.has_header("Origin") && exchange.cors_origin.empty())
+    throw ApiError{.code = Code::kPermissionDenied,
+                   .message = "requests from web pages need their origin in `cors.origins`"};
+}
+
+Task<void> handle_mcp(App& app, Exchange& exchange) {
+  check_origin(exchange);
+  json body;
+  std::optional<RpcError> refusal;
+  try {
+    body = co_await read_json_body(app.elsewhere, exchange, app.config.limits.max_json_bytes);
+    if (body.is_array()) check_batch(exchange, body);
+  } catch (const ApiError& error) {
+    if (error.code != Code::kInvalidRequest) throw;
+    refusal = RpcError{.code = RpcError::kParse, .message = error.message};
+  } catch (const RpcError& error) {
+    refusal = error;
+  }
+  if (refusal) co_return co_await exchange.send(400, "application/json", response("", *refusal));
+  Events events(exchange, !body.is_array());
+  std::string text;
+  if (body.is_array()) {
+    text = co_await respond_to_all(app, exchange, body, events);
+  } else {
+    text = co_await respond(app, exchange, std::move(body), events);
+  }
+  if (text.empty()) co_return co_await exchange.send(202, "application/json", "");
+  co_await events.end(text);
 }
 
 constexpr Route kMcpRoutes[] = {
-    {"POST", "/mcp", "mcp", handle_mcp, kAnyField},
-    {"POST", "/mcp/{agent_id}", "mcpOfAgent", handle_mcp, kAnyField},
+    {"POST", "/mcp", "mcp", handle_mcp, kAnyFieldOrArray},
+    {"POST", "/mcp/{agent_id}", "mcpOfAgent", handle_mcp, kAnyFieldOrArray},
 };
 
 }  // namespace

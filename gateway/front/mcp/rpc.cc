@@ -13,7 +13,6 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kVersionKey = "io.modelcontextprotocol/protocolVersion";
 constexpr std::string_view kCapabilitiesKey = "io.modelcontextprotocol/clientCapabilities";
-constexpr std::string_view kVersionHeader = "MCP-Protocol-Version";
 
 const json* member(const json& object, std::string_view name) {
   const auto found = object.is_object() ? object.find(name) : object.end();
@@ -51,9 +50,8 @@ std::optional<std::string> header_text(std::string_view value) {
   return base64_decode(value.substr(kOpening.size(), value.size() - kOpening.size() - kClosing.size()));
 }
 
-void check_header(const Exchange& exchange, std::string_view name, std::string_view wanted) {
-  const auto value = header_text(exchange.header(name));
-  if (exchange.has_header(name) && value && *value == wanted) return;
+void check_header(std::optional<std::string_view> given, std::string_view name, std::string_view wanted) {
+  if (given && header_text(*given) == wanted) return;
   throw RpcError{.code = RpcError::kHeader,
                  .message = "the header " + std::string(name) +
                             " must be what the body says: " + printable(wanted, 100)};
@@ -61,7 +59,22 @@ void check_header(const Exchange& exchange, std::string_view name, std::string_v
 
 }  // namespace
 
-std::optional<Message> message_in(const Exchange& exchange, json body, std::string& id) {
+RequestHeaders headers_of(const Exchange& exchange) {
+  const auto value = [&exchange](std::string_view name) {
+    return exchange.has_header(name) ? std::optional(exchange.header(name)) : std::nullopt;
+  };
+  return {.version = value(kVersionHeader), .method = value("Mcp-Method"), .name = value("Mcp-Name")};
+}
+
+bool is_modern(const RequestHeaders& headers, const json& body) {
+  const json* params = member(body, "params");
+  const json* meta = params == nullptr ? nullptr : meta_of(*params);
+  if (meta != nullptr && meta->contains(kVersionKey)) return true;
+  const json* method = member(body, "method");
+  return headers.version == kModern && (method == nullptr || *method != "initialize");
+}
+
+std::optional<Message> message_in(const RequestHeaders& headers, json body, std::string& id) {
   const json* method = member(body, "method");
   const json* given = member(body, "id");
   if (given != nullptr) id = id_text(*given);
@@ -73,21 +86,21 @@ std::optional<Message> message_in(const Exchange& exchange, json body, std::stri
   if (method == nullptr || !method->is_string())
     throw RpcError{.code = RpcError::kRequest, .message = "`method` must be a string"};
   Message message{.id = id, .method = method->get<std::string>()};
-  if (const json* params = member(body, "params")) {
+  const bool modern = is_modern(headers, body);
+  if (const auto params = body.find("params"); params != body.end()) {
     if (!params->is_object())
       throw RpcError{.code = RpcError::kParams, .message = "`params` must be an object"};
-    message.params = *params;
+    message.params = std::move(*params);
   }
   const json* meta = meta_of(message.params);
-  const std::string_view header = exchange.header(kVersionHeader);
-  const bool says = meta != nullptr && meta->contains(kVersionKey);
-  message.modern = says || (header == kModern && message.method != "initialize");
+  const std::string_view header = headers.version.value_or("");
+  message.modern = modern;
   if (!message.modern && !header.empty() && !is_known(header)) throw unknown_version(header);
   if (meta != nullptr && meta->contains("progressToken")) message.progress_token = (*meta)["progressToken"];
   return message;
 }
 
-void check_modern(const Exchange& exchange, const Message& message) {
+void check_modern(const RequestHeaders& headers, Message& message) {
   const json* meta = meta_of(message.params);
   const json* version = meta == nullptr ? nullptr : member(*meta, kVersionKey);
   const json* capabilities = meta == nullptr ? nullptr : member(*meta, kCapabilitiesKey);
@@ -96,12 +109,17 @@ void check_modern(const Exchange& exchange, const Message& message) {
                    .message = "`params._meta` must have " + std::string(kVersionKey) + " and " +
                               std::string(kCapabilitiesKey)};
   const auto& asked = version->get_ref<const std::string&>();
-  check_header(exchange, kVersionHeader, asked);
-  check_header(exchange, "Mcp-Method", message.method);
-  const json* name = message.method == "tools/call" ? member(message.params, "name") : nullptr;
+  check_header(headers.version, kVersionHeader, asked);
+  check_header(headers.method, "Mcp-Method", message.method);
+  const bool of_a_task = message.method.starts_with("tasks/");
+  const json* name = message.method == "tools/call" ? member(message.params, "name")
+                     : of_a_task                    ? member(message.params, "taskId")
+                                                    : nullptr;
   if (name != nullptr && name->is_string())
-    check_header(exchange, "Mcp-Name", name->get_ref<const std::string&>());
+    check_header(headers.name, "Mcp-Name", name->get_ref<const std::string&>());
   if (asked != kModern) throw unknown_version(asked);
+  const json* extensions = member(*capabilities, "extensions");
+  message.takes_tasks = extensions != nullptr && member(*extensions, kTasksExtension) != nullptr;
 }
 
 std::string response(const std::string& id, std::string_view result) {

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-Task<ToolResult> status(ToolCall& call) {
+Task<ToolResult> call_status(ToolCall& call) {
   const auto sandbox = call.app.sandboxes.find(call.exchange.principal.tenant, call.agent);
   ToolResult result;
   ordered_json body = {{"agent_id", call.agent}, {"exists", sandbox != nullptr}};
@@ -23,7 +23,7 @@ Task<ToolResult> status(ToolCall& call) {
   co_return result;
 }
 
-Task<ToolResult> end(ToolCall& call) {
+Task<ToolResult> call_end(ToolCall& call) {
   const bool purge = bool_field(call.arguments, "purge").value_or(false);
   co_await call.app.sandboxes.end(call.exchange.principal.tenant, call.agent, purge,
                                   call.exchange.request_id);
@@ -47,7 +47,7 @@ constexpr std::string_view kEndInput = R"({"properties": {
 constexpr std::string_view kEndOutput = R"({"properties": {
   "ended": {"type": "boolean"}, "purged": {"type": "boolean"}}, "required": ["ended", "purged"]})";
 
-constexpr Tool kStatus[] = {
+constexpr Tool kStatusTools[] = {
     {.name = "sandbox_status",
      .title = "Status of the sandbox",
      .description = "Says whether there is a sandbox, how it is isolated, and what runs in it. Makes none.",
@@ -55,9 +55,9 @@ constexpr Tool kStatus[] = {
      .output = kStatusOutput,
      .reads_only = true,
      .idempotent = true,
-     .call = status},
+     .call = call_status},
 };
-constexpr Tool kEnd[] = {
+constexpr Tool kEndTools[] = {
     {.name = "end_sandbox",
      .title = "End the sandbox",
      .description = "Ends what runs in the sandbox, and the sandbox. With `purge` its files are removed.",
@@ -65,12 +65,12 @@ constexpr Tool kEnd[] = {
      .output = kEndOutput,
      .destroys = true,
      .idempotent = true,
-     .call = end},
+     .call = call_end},
 };
 
 }  // namespace
 
-std::span<const Tool> status_tools() { return kStatus; }
-std::span<const Tool> end_tools() { return kEnd; }
+std::span<const Tool> status_tools() { return kStatusTools; }
+std::span<const Tool> end_tools() { return kEndTools; }
 
 }  // namespace isogate::front::mcp

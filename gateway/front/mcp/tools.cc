@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gateway/front/base/api_error.h"
+#include "gateway/front/mcp/rpc.h"
 #include "lib/text.h"
 
 namespace isogate::front::mcp {
@@ -12,7 +13,7 @@ using nlohmann::ordered_json;
 
 std::vector<Tool> all_tools() {
   std::vector<Tool> all;
-  for (const auto tools : {status_tools(), exec_tools(), file_tools(), end_tools()})
+  for (const auto tools : {status_tools(), exec_tools(), search_tools(), file_tools(), end_tools()})
     all.insert(all.end(), tools.begin(), tools.end());
   return all;
 }
@@ -39,7 +40,7 @@ ordered_json output_schema(const Tool& tool) {
   return schema;
 }
 
-ordered_json listed(const Tool& tool) {
+ordered_json description_of(const Tool& tool) {
   return {{"name", tool.name},
           {"title", tool.title},
           {"description", tool.description},
@@ -62,10 +63,25 @@ const Tool* find_tool(std::string_view name) {
 const ordered_json& tool_list() {
   static const ordered_json list = [] {
     ordered_json made = ordered_json::array();
-    for (const Tool& tool : tools()) made.push_back(listed(tool));
+    for (const Tool& tool : tools()) made.push_back(description_of(tool));
     return made;
   }();
   return list;
+}
+
+ToolResult refused(const ApiError& error) {
+  ToolResult result;
+  result.text = std::string(error.code_text()) + ": " + printable(error.message, 2000);
+  result.is_error = true;
+  return result;
+}
+
+std::string result_text(const ToolResult& result, bool modern) {
+  std::string text = "{" + (modern ? modern_members(false) : "") + R"("content":[{"type":"text","text":)";
+  append_json_string(text, result.text);
+  text += "}]";
+  if (!result.structured.empty()) text.append(",\"structuredContent\":").append(result.structured);
+  return text.append(result.is_error ? ",\"isError\":true}" : ",\"isError\":false}");
 }
 
 void check_arguments(const Tool& tool, const nlohmann::json& arguments) {

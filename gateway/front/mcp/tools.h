@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "gateway/front/app.h"
+#include "gateway/front/exec/long_exec.h"
 #include "gateway/front/http/exchange.h"
 
 namespace isogate::front::mcp {
@@ -19,6 +20,7 @@ struct ToolCall {
   Exchange& exchange;
   std::string agent;
   nlohmann::json& arguments;
+  bool may_go_on = false;  // after its call, as a task
   // What came of its output so far, at the most often that a client is told; empty: nobody asked.
   std::function<Task<void>(std::string_view output)> progress;
 };
@@ -27,6 +29,7 @@ struct ToolResult {
   std::string text;        // for a model
   std::string structured;  // the same as JSON, as the tool's output schema has it
   bool is_error = false;
+  std::shared_ptr<const LongExec> goes_on;  // in place of all these: what it will be is not known yet
 };
 
 struct Tool {
@@ -40,12 +43,28 @@ struct Tool {
 // In the order in which they are listed: a client that tries the first one does no harm.
 std::span<const Tool> status_tools();
 std::span<const Tool> exec_tools();
+std::span<const Tool> search_tools();
 std::span<const Tool> file_tools();
 std::span<const Tool> end_tools();
 // Null: there is none of that name.
 const Tool* find_tool(std::string_view name);
 // As tools/list tells them, in the order above.
 const nlohmann::ordered_json& tool_list();
+
+// Of an exec that has ended.
+ToolResult exec_result(const LongExec& exec);
+// A refusal is a result, too: a model reads it and does better.
+ToolResult refused(const ApiError& error);
+// As tools/call answers it, and tasks/get.
+std::string result_text(const ToolResult& result, bool modern);
+
+// For tools that run a program. A client that leaves before it has begun ends it. Throws ApiError,
+// ClientGone.
+Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, nlohmann::json request, size_t kept_bytes);
+// To its end, or for so long; a client that leaves ends it. Throws ApiError: why it never ran.
+Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
+                  std::optional<std::chrono::nanoseconds> limit = {});
+std::string ending_text(const ExecAnswer& answer);
 
 // Throws ApiError invalid_request: there are others.
 void check_arguments(const Tool& tool, const nlohmann::json& arguments);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""An exec through the door for E2B's SDKs. As root for a backend other than local.
+"""An exec through the doors for E2B's SDKs and for MCP. As root for a backend other than local.
 
-    e2b.py BUILD_DIR [--backend local] [--rounds 2000] [--envd BINARY]
+    doors.py BUILD_DIR [--backend local] [--rounds 2000] [--envd BINARY]
 
-Interleaved, each on one connection that is kept: `POST /exec-stream` of the native API, `Start` of the door, and with
---envd E2B's own daemon, which runs the program on this machine without a sandbox.
+Interleaved, each on one connection that is kept: `POST /exec-stream` and `POST /exec` of the native API, `Start` of E2B's
+door, the tool `exec` of MCP's, whose answer is whole as that of `POST /exec` is, and with --envd E2B's own daemon, which
+runs the program on this machine without a sandbox. Each is told as a multiple of the native call that it is like.
 """
 
 import argparse
@@ -47,6 +48,41 @@ class Native:
             sys.exit(f"native: {answer.status} {events}")
 
 
+class Exec:
+    def __init__(self, port, key):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port)
+        self.headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
+        self.body = json.dumps({"agent_id": "bench", "argv": [PROGRAM]})
+
+    def run(self):
+        self.connection.request("POST", "/exec", self.body, self.headers)
+        answer = self.connection.getresponse()
+        text = answer.read()
+        if answer.status != 200 or json.loads(text)["exit_code"] != 0:
+            sys.exit(f"exec: {answer.status} {text}")
+
+
+class Tool:
+    def __init__(self, port, key):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port)
+        version = "2026-07-28"
+        self.headers = {
+            "Authorization": "Bearer " + key, "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": version,
+            "Mcp-Method": "tools/call", "Mcp-Name": "exec"}
+        self.body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": "exec", "arguments": {"argv": [PROGRAM]}, "_meta": {
+                "io.modelcontextprotocol/protocolVersion": version,
+                "io.modelcontextprotocol/clientCapabilities": {}}}})
+
+    def run(self):
+        self.connection.request("POST", "/mcp/bench", self.body, self.headers)
+        answer = self.connection.getresponse()
+        text = answer.read()
+        if answer.status != 200 or json.loads(text)["result"]["structuredContent"]["exit_code"] != 0:
+            sys.exit(f"mcp: {answer.status} {text}")
+
+
 class Start:
     def __init__(self, port, headers, name):
         self.name = name
@@ -71,7 +107,7 @@ def door(gateway, port, key):
     made = json.loads(answer.read())
     if answer.status != 201:
         sys.exit(f"no sandbox: {made}")
-    return Start(port, {"X-Access-Token": made["envdAccessToken"], "E2b-Sandbox-Id": made["sandboxID"]}, "door")
+    return Start(port, {"X-Access-Token": made["envdAccessToken"], "E2b-Sandbox-Id": made["sandboxID"]}, "e2b")
 
 
 def envd(binary):
@@ -104,7 +140,8 @@ def main():
     gateway = Gateway(os.path.abspath(options.build), settings, options.backend)
     process = None
     try:
-        doors = {"native": Native(gateway.port, key), "door": door(gateway, port, key)}
+        doors = {"exec-stream": Native(gateway.port, key), "e2b": door(gateway, port, key),
+                 "exec": Exec(gateway.port, key), "mcp": Tool(gateway.port, key)}
         if options.envd:
             process, doors["envd"] = envd(options.envd)
         times = {name: [] for name in doors}
@@ -114,10 +151,11 @@ def main():
                 each.run()
                 if i >= 100:
                     times[name].append((time.perf_counter() - began) * 1e6)
-        base = statistics.median(times["native"])
         for name, each in times.items():
             p50, p90 = statistics.median(each), statistics.quantiles(each, n=10)[-1]
-            print(f"{name:7} p50 {p50:7.0f} µs   p90 {p90:7.0f} µs   {p50 / base:5.2f} × native", flush=True)
+            like = "exec" if name in ("exec", "mcp") else "exec-stream"
+            ratio = p50 / statistics.median(times[like])
+            print(f"{name:11} p50 {p50:7.0f} µs   p90 {p90:7.0f} µs   {ratio:5.2f} × POST /{like}", flush=True)
     finally:
         if process:
             process.terminate()

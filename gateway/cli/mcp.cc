@@ -1,0 +1,335 @@
+// isogate mcp --stdio: a client's messages, a line each, go to the gateway's POST /mcp, each in a call of its
+// own, and what comes back goes out as lines. What they mean is the gateway's business.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <thread>
+
+#include "gateway/cli/cli.h"
+#include "gateway/cli/client.h"
+#include "gateway/cli/output.h"
+#include "lib/json_depth.h"
+#include "lib/text.h"
+
+namespace isogate::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kLongestMessage = 10u << 20, kLongestEventLine = 16u << 20, kMostCallsAtOnce = 64;
+constexpr double kLongestCallSec = 86400 + 120;  // the client knows how long it waits, and then cancels
+constexpr std::chrono::milliseconds kLastLine{500};
+constexpr int kParseError = -32700, kInvalidRequest = -32600, kInternalError = -32603;
+constexpr int kTooLarge = 413, kTakenNote = 202;  // of HTTP
+constexpr const char* kRevisionKey = "io.modelcontextprotocol/protocolVersion";
+
+// Lines of a stream, however it is cut, without their ends.
+class LineSplitter {
+ public:
+  // `whole` false: it is longer than that, and left out.
+  using Take = std::function<void(std::string_view line, bool whole)>;
+  LineSplitter(size_t longest, Take take) : longest_(longest), take_(std::move(take)) {}
+
+  void feed(std::string_view bytes) {
+    for (size_t end; (end = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(end + 1)) {
+      append(bytes.substr(0, end));
+      if (line_.ends_with('\r')) line_.pop_back();
+      take_(line_, whole_);
+      line_.clear();
+      whole_ = true;
+    }
+    append(bytes);
+  }
+
+  [[nodiscard]] bool in_too_long() const { return !whole_; }
+
+ private:
+  void append(std::string_view bytes) {
+    whole_ = whole_ && line_.size() + bytes.size() <= longest_;
+    if (whole_)
+      line_ += bytes;
+    else
+      std::string().swap(line_);
+  }
+
+  const size_t longest_;
+  const Take take_;
+  std::string line_;
+  bool whole_ = true;
+};
+
+// The data of server-sent events. Comments and other fields are dropped.
+class ServerEvents {
+ public:
+  using Take = std::function<void(const std::string& data)>;
+  explicit ServerEvents(Take take)
+      : take_(std::move(take)),
+        lines_(kLongestEventLine, [this](std::string_view line, bool) { take_line(line); }) {}
+
+  Result<void> feed(std::string_view bytes) {
+    lines_.feed(bytes);
+    if (!lines_.in_too_long() && data_.size() <= kLongestEventLine) return {};
+    return Error{ISOGATE_LOST, 0, "the gateway sent an event over 16 MiB"};
+  }
+
+ private:
+  void take_line(std::string_view line) {
+    if (line.starts_with("data:")) {
+      line.remove_prefix(line.starts_with("data: ") ? 6 : 5);
+      data_.append(data_.empty() ? "" : "\n").append(line);
+    } else if (line.empty() && !data_.empty()) {
+      take_(std::exchange(data_, ""));
+    }
+  }
+
+  const Take take_;
+  std::string data_;
+  LineSplitter lines_;
+};
+
+const Json* member_of(const Json& object, std::string_view name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return object.is_object() && found != object.end() ? &*found : nullptr;
+}
+
+std::string text_member(const Json& object, std::string_view name) {
+  const Json* found = member_of(object, name);
+  return found != nullptr && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// A request, or what only the gateway can judge.
+struct McpCall {
+  std::string text;    // as it came
+  std::string id;      // JSON; empty: none that an answer could repeat
+  std::string method;  // empty: no request
+  bool modern = false;
+  std::vector<std::pair<std::string, std::string>> headers;
+  CancelHandle cancel;
+};
+
+// Itself, or where a header cannot hold it, in base64.
+std::string header_value(const std::string& text) {
+  const bool plain = std::ranges::all_of(text, [](unsigned char c) { return c >= 0x20 && c < 0x7f; }) &&
+                     !text.starts_with(' ') && !text.ends_with(' ') &&
+                     !(text.starts_with("=?base64?") && text.ends_with("?="));
+  return plain ? text : "=?base64?" + base64_encode(text) + "?=";
+}
+
+// The parameter that the header Mcp-Name repeats.
+const Json* named_by(const std::string& method, const Json& params) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kNames = {
+      {{"tools/call", "name"},
+       {"prompts/get", "name"},
+       {"resources/read", "uri"},
+       {"tasks/get", "taskId"},
+       {"tasks/update", "taskId"},
+       {"tasks/cancel", "taskId"}}};
+  for (const auto& [of, name] : kNames)
+    if (method == of) return member_of(params, name);
+  return nullptr;
+}
+
+void add_modern_headers(McpCall& call, const Json& params, const Json& revision) {
+  const auto add = [&call](const char* name, const Json* value) {
+    if (value != nullptr && value->is_string())
+      call.headers.emplace_back(name, header_value(value->get_ref<const std::string&>()));
+  };
+  call.modern = true;
+  add("MCP-Protocol-Version", &revision);
+  call.headers.emplace_back("Mcp-Method", header_value(call.method));
+  add("Mcp-Name", named_by(call.method, params));
+}
+
+std::shared_ptr<McpCall> call_of(std::string_view text, const Json& message) {
+  auto call = std::make_shared<McpCall>();
+  call->text = text;
+  call->method = text_member(message, "method");
+  if (const Json* id = member_of(message, "id");
+      id != nullptr && (id->is_string() || id->is_number_integer()))
+    call->id = id->dump();
+  const Json* params = member_of(message, "params");
+  const Json* meta = params == nullptr ? nullptr : member_of(*params, "_meta");
+  if (const Json* revision = meta == nullptr ? nullptr : member_of(*meta, kRevisionKey))
+    add_modern_headers(*call, *params, *revision);
+  return call;
+}
+
+std::string error_line(const std::string& id, int code, std::string_view message) {
+  std::string line = R"({"jsonrpc":"2.0","id":)" + (id.empty() ? "null" : id) + R"(,"error":{"code":)" +
+                     std::to_string(code) + R"(,"message":)";
+  append_json_string(line, printable(message, 2000));
+  return line + "}}";
+}
+
+// What a model reads, and can report.
+std::string failed_tool_line(const McpCall& call, std::string_view message) {
+  std::string line = R"({"jsonrpc":"2.0","id":)" + call.id + R"(,"result":{)" +
+                     (call.modern ? R"("resultType":"complete",)" : "") +
+                     R"("content":[{"type":"text","text":)";
+  append_json_string(line, printable(message, 2000));
+  return line + R"(}],"isError":true}})";
+}
+
+class McpOverStdio {
+ public:
+  explicit McpOverStdio(const McpOptions& options) : options_(options) {}
+
+  // Until stdin ends. What runs then still uses this.
+  void run() {
+    LineSplitter lines(kLongestMessage, [this](std::string_view line, bool whole) {
+      if (!whole) return print_line(error_line("", kInvalidRequest, "a message is longer than 10 MiB"));
+      if (line.find_first_not_of(" \t") != std::string_view::npos) take(line);
+    });
+    std::string piece(65536, '\0');
+    for (;;) {
+      const ssize_t n = ::read(0, piece.data(), piece.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) complain(os_error("cannot read stdin", errno).message);
+      if (n <= 0) break;
+      lines.feed({piece.data(), static_cast<size_t>(n)});
+    }
+    [[maybe_unused]] const bool whole = output_.try_lock_for(kLastLine);
+  }
+
+ private:
+  void take(std::string_view line) {
+    const Json message =
+        is_shallow(line) ? Json::parse(line, nullptr, false) : Json(Json::value_t::discarded);
+    if (message.is_discarded()) return print_line(error_line("", kParseError, "a line is not a JSON text"));
+    const bool is_notification = !text_member(message, "method").empty() && !message.contains("id");
+    if (!is_notification) return start(call_of(line, message));
+    if (message["method"] != "notifications/cancelled") return;  // the gateway keeps no state of a client
+    const Json* params = member_of(message, "params");
+    const Json* id = params == nullptr ? nullptr : member_of(*params, "requestId");
+    if (id != nullptr) cancel(id->dump());
+  }
+
+  void cancel(const std::string& id) {
+    std::lock_guard lock(calls_mutex_);
+    for (const auto& call : calls_)
+      if (call->id == id) call->cancel.cancel();
+  }
+
+  void start(const std::shared_ptr<McpCall>& call) {
+    if (!remember(call))
+      return print_line(error_line(call->id, kInternalError,
+                                   "64 calls run already: wait for the end of one, or cancel it"));
+    try {
+      std::thread([this, call] {
+        work(*call);
+        forget(call);
+      }).detach();
+    } catch (const std::system_error& error) {
+      fail(*call, std::string("cannot start a thread for a call: ") + error.what());
+      forget(call);
+    }
+  }
+
+  bool remember(const std::shared_ptr<McpCall>& call) {
+    std::lock_guard lock(calls_mutex_);
+    if (calls_.size() >= kMostCallsAtOnce) return false;
+    calls_.push_back(call);
+    return true;
+  }
+
+  void forget(const std::shared_ptr<McpCall>& call) {
+    std::lock_guard lock(calls_mutex_);
+    calls_.remove(call);
+  }
+
+  void work(McpCall& call) {
+    auto client = find_gateway(options_.client);
+    if (!client.ok()) return fail(call, explain(client.error()).in_one_line());
+    HttpRequest request{
+        .method = "POST",
+        .target = "/mcp" + (options_.agent.empty() ? "" : "/" + percent_encode(options_.agent)),
+        .content_type = "application/json",
+        .body = std::move(call.text),
+        .headers = std::move(call.headers),
+        .wait_sec = kLongestCallSec,
+        .sink_type = "text/event-stream",
+        .cancel = &call.cancel};
+    request.headers.emplace_back("Accept", "application/json, text/event-stream");
+    bool answered = false;
+    ServerEvents events([&](const std::string& data) { answered = pass(call, data) || answered; });
+    const auto answer = client->call(request, [&](std::string_view bytes) { return events.feed(bytes); });
+    if (answered) return;
+    if (!answer.ok()) return fail(call, explain(answer.error()).in_one_line());
+    if (answer->status == kTakenNote && call.method.empty()) return;
+    if (pass(call, answer->body)) return;
+    const std::string gateway = "the gateway at " + client->endpoint().text();
+    if (answer->ok())
+      return fail(
+          call,
+          explain(Error{ISOGATE_LOST, 0, gateway + " ended without an answer to the call"}).in_one_line());
+    const std::string why = gateway + ": " + explain(*answer).in_one_line();
+    if (answer->status != kTooLarge) return fail(call, why);
+    print_line(error_line(call.id, kInvalidRequest, why), &call);
+  }
+
+  // False: it is no answer, but a notification, which is passed on, or not of JSON-RPC, and dropped.
+  bool pass(const McpCall& call, const std::string& text) {
+    const Json message = Json::parse(text, nullptr, false);
+    if (!message.is_array() && text_member(message, "jsonrpc") != "2.0") return false;
+    const Json* id = member_of(message, "id");
+    if (id != nullptr && id->is_null() && !call.id.empty()) {  // it could not be read there
+      Json with_id = message;
+      with_id["id"] = Json::parse(call.id);
+      print_line(with_id.dump(), &call);
+    } else {
+      print_line(text, &call);
+    }
+    return !message.is_object() || !message.contains("method");
+  }
+
+  void fail(const McpCall& call, const std::string& why) {
+    if (call.cancel.cancelled()) return;
+    complain(why);
+    const bool is_tool = call.method == "tools/call" && !call.id.empty();
+    print_line(is_tool ? failed_tool_line(call, why) : error_line(call.id, kInternalError, why), &call);
+  }
+
+  // A line of its own, and nothing more of a call that was cancelled.
+  void print_line(std::string text, const McpCall* of = nullptr) {
+    std::ranges::replace_if(
+        text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    std::lock_guard lock(output_);
+    if (of == nullptr || !of->cancel.cancelled()) print(text.append("\n"));
+  }
+
+  const McpOptions& options_;
+  std::timed_mutex output_;
+  std::mutex calls_mutex_;
+  std::list<std::shared_ptr<McpCall>> calls_;
+};
+
+void end_quietly(int) { ::_exit(kDone); }
+
+}  // namespace
+
+int run_mcp(const McpOptions& options) {
+  if (!options.stdio) {
+    complain("`isogate mcp` needs --stdio: it serves MCP over stdin and stdout");
+    advise("Over HTTP the gateway itself serves it, at /mcp.");
+    return kUsage;
+  }
+  end_on_signals();
+  struct sigaction end {};
+  end.sa_handler = end_quietly;
+  ::sigaction(SIGTERM, &end, nullptr);
+  McpOverStdio server(options);
+  server.run();
+  ::_exit(kDone);  // which closes the connections of what runs
+}
+
+}  // namespace isogate::cli

@@ -1,0 +1,82 @@
+#include "gateway/front/mcp/matches.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "lib/text.h"
+
+namespace isogate::front::mcp {
+namespace {
+
+constexpr size_t kMostLine = 500;
+
+struct Match {
+  std::string_view path, text;
+  uint64_t line = 0;
+};
+
+// LINE:TEXT
+std::optional<Match> numbered(std::string_view path, std::string_view rest) {
+  Match match{.path = path};
+  const auto end = std::from_chars(rest.data(), rest.data() + rest.size(), match.line);
+  const size_t size = static_cast<size_t>(end.ptr - rest.data());
+  if (end.ec != std::errc() || size == rest.size() || rest[size] != ':') return std::nullopt;
+  match.text = rest.substr(size + 1);
+  return match;
+}
+
+// Of PATH:LINE:TEXT the first number is taken for LINE.
+std::optional<Match> match_in(std::string_view text) {
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    return numbered(text.substr(0, zero), text.substr(zero + 1));
+  for (size_t at = text.find(':'); at != std::string_view::npos; at = text.find(':', at + 1))
+    if (const auto match = numbered(text.substr(0, at), text.substr(at + 1))) return match;
+  return std::nullopt;
+}
+
+std::string line_text(std::string_view text) {
+  const bool cut = text.size() > kMostLine;
+  return is_utf8(text) ? std::string(utf8_prefix(text, kMostLine)) + (cut ? "…" : "")
+                       : printable(text, kMostLine);
+}
+
+}  // namespace
+
+ToolResult matches_in(std::string_view output, uint64_t limit, bool cut) {
+  ToolResult result;
+  result.structured = "{\"matches\":[";
+  uint64_t count = 0;
+  bool truncated = cut;
+  for (std::string_view rest = output; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const auto match = match_in(line);
+    if (!match) continue;
+    if (count == limit) {
+      truncated = true;
+      break;
+    }
+    if (count++ > 0) result.structured += ',';
+    std::string_view file = match->path;
+    if (file.starts_with("./")) file.remove_prefix(2);
+    const std::string name = printable(file, 4096), text = line_text(match->text);
+    result.structured += "{\"path\":";
+    append_json_string(result.structured, name);
+    result.structured.append(",\"line\":").append(std::to_string(match->line)).append(",\"text\":");
+    append_json_string(result.structured, text);
+    result.structured += '}';
+    result.text.append(name)
+        .append(":")
+        .append(std::to_string(match->line))
+        .append(":")
+        .append(text)
+        .append("\n");
+  }
+  result.structured += truncated ? "],\"truncated\":true}" : "],\"truncated\":false}";
+  if (count == 0) result.text = "[no match]\n";
+  if (truncated) result.text += "[there are more]\n";
+  return result;
+}
+
+}  // namespace isogate::front::mcp

@@ -1,0 +1,77 @@
+// grep, as a tool of MCP.
+#include <algorithm>
+
+#include "gateway/front/api/files.h"
+#include "gateway/front/api/json_in.h"
+#include "gateway/front/mcp/matches.h"
+#include "gateway/front/mcp/tools.h"
+#include "lib/text.h"
+
+namespace isogate::front::mcp {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kSearchTimeout = 50;  // clients of MCP give a call 60 s
+constexpr uint64_t kMatches = 200, kMostMatches = 1000;
+constexpr size_t kSearched = 1 << 20;
+// $1 flags, $2 the pattern, $3 where, $4 how many lines. What ends the pipe early is that enough was found. A
+// grep that has no -Z says so.
+constexpr const char* kSearch =
+    "z=; [ -n \"$(grep -Z x /dev/null 2>&1)\" ] || z=-Z; "
+    "grep -rnHI $z $1 -e \"$2\" -- \"$3\" | head -n \"$4\"";
+
+Task<ToolResult> search_files(ToolCall& call) {
+  const auto pattern = text_field(call.arguments, "pattern");
+  if (!pattern || pattern->empty()) throw invalid_request("`pattern` is missing or empty");
+  const uint64_t limit = count_field(call.arguments, "limit", 1, kMostMatches).value_or(kMatches);
+  std::string flags = bool_field(call.arguments, "regex").value_or(false) ? "-E" : "-F";
+  if (bool_field(call.arguments, "ignore_case").value_or(false)) flags += " -i";
+  const std::string path = text_field(call.arguments, "path").value_or(".");
+  check_path("path", path);
+  json request = {{"argv",
+                   {call.app.config.shell, "-c", kSearch, "search", flags, *pattern,
+                    path.empty() ? "." : path, std::to_string(limit + 1)}},
+                  {"timeout_sec", std::min<double>(kSearchTimeout, call.app.config.exec.max_timeout_sec)}};
+  const auto exec = co_await start_for(call, std::move(request), kSearched);
+  co_await follow(call, exec);
+  if (exec->answer().outcome != Outcome::kExited)
+    throw ApiError{.code = Code::kRequestTimeout,
+                   .message = "the search did not end: " + ending_text(exec->answer()) +
+                              "; search a part of the workspace by `path`"};
+  const std::string out = exec->output(false).text(), error = exec->output(true).text();
+  if (out.empty() && !error.empty()) throw invalid_request("cannot search: " + printable(error, 300));
+  call.exchange.memory.add(8 * out.size());  // the texts that are made of it
+  co_return matches_in(out, limit, exec->output(false).first() > 0);
+}
+
+constexpr std::string_view kSearchInput = R"({"properties": {
+  "pattern": {"type": "string", "description": "a text, or with `regex` an extended regular expression"},
+  "path": {"type": "string", "description": "a file or a directory; left out: the workspace"},
+  "regex": {"type": "boolean"},
+  "ignore_case": {"type": "boolean"},
+  "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "description": "matches at most; 200 when left out"}},
+  "required": ["pattern"]})";
+constexpr std::string_view kSearchOutput = R"({"properties": {
+  "matches": {"type": "array", "items": {"type": "object", "properties": {
+    "path": {"type": "string"}, "line": {"type": "integer"}, "text": {"type": "string"}},
+    "required": ["path", "line", "text"]}},
+  "truncated": {"type": "boolean"}},
+  "required": ["matches", "truncated"]})";
+
+constexpr Tool kSearchTools[] = {
+    {.name = "search_files",
+     .title = "Search in files",
+     .description = "Finds the lines of the sandbox's text files that have a text, with grep.",
+     .input = kSearchInput,
+     .output = kSearchOutput,
+     .reads_only = true,
+     .idempotent = true,
+     .call = search_files},
+};
+
+}  // namespace
+
+std::span<const Tool> search_tools() { return kSearchTools; }
+
+}  // namespace isogate::front::mcp

@@ -1,0 +1,190 @@
+#include "tests/mcp/mcp.h"
+
+// What the tools do, and whose sandbox they do it in.
+namespace isogate::test {
+namespace {
+
+using McpTools = Mcp;
+
+TEST_F(McpTools, AProgramRunsAndItsEndIsTold) {
+  const Json good = call("exec", {{"command", "echo out; echo error >&2"}});
+  EXPECT_EQ(good["isError"], false);
+  EXPECT_EQ(good["structuredContent"]["stdout"], "out\n");
+  EXPECT_EQ(good["structuredContent"]["stderr"], "error\n");
+  EXPECT_EQ(good["structuredContent"]["exit_code"], 0);
+  EXPECT_EQ(good["content"][0]["text"], "out\n[stderr]\nerror\n[exit code 0]");
+  const Json bad = call("exec", {{"argv", {"sh", "-c", "exit 7"}}}, false);
+  EXPECT_EQ(bad["isError"], true) << "a model is to see it";
+  EXPECT_EQ(bad["structuredContent"]["exit_code"], 7);
+  EXPECT_FALSE(bad.contains("resultType"));
+  const Json late = call("exec", {{"command", "sleep 100"}, {"timeout_sec", 0.2}});
+  EXPECT_EQ(late["structuredContent"]["outcome"], "timed_out");
+  EXPECT_EQ(late["isError"], true);
+  const Json fed = call("exec", {{"command", "cat"}, {"stdin", "AP8="}, {"stdin_encoding", "base64"}});
+  EXPECT_EQ(fed["structuredContent"]["stdout"], "AP8=");
+  EXPECT_EQ(fed["structuredContent"]["stdout_encoding"], "base64");
+  EXPECT_EQ(fed["content"][0]["text"], "[2 bytes that are no text]\n[exit code 0]");
+}
+
+TEST_F(McpTools, OfMuchOutputTheEndIsKept) {
+  const Json result = call("exec", {{"command", "seq 1 100000"}, {"max_output_bytes", 1000}});
+  const std::string kept = result["structuredContent"]["stdout"];
+  EXPECT_EQ(kept.size(), 1000u);
+  EXPECT_TRUE(kept.ends_with("99999\n100000\n"));
+  EXPECT_EQ(result["structuredContent"]["truncated"], true);
+  EXPECT_EQ(result["structuredContent"]["stdout_bytes"], 588895);
+  EXPECT_NE(result["content"][0]["text"].get<std::string>().find("is left out"), std::string::npos);
+}
+
+TEST_F(McpTools, FilesAreWrittenReadEditedListedAndSearched) {
+  EXPECT_EQ(call("write_file", {{"path", "src/a.txt"}, {"content", "one\ntwo\none\n"}})["structuredContent"],
+            (Json{{"bytes_written", 12}}));
+  const Json twice = call("edit_file", {{"path", "src/a.txt"}, {"old_text", "one"}, {"new_text", "1"}});
+  EXPECT_EQ(twice["isError"], true);
+  EXPECT_NE(twice["content"][0]["text"].get<std::string>().find("2 times"), std::string::npos);
+  EXPECT_EQ(call("edit_file", {{"path", "src/a.txt"}, {"old_text", "no"}, {"new_text", "1"}})["isError"],
+            true);
+  EXPECT_EQ(call("edit_file", {{"path", "src/a.txt"},
+                               {"old_text", "one"},
+                               {"new_text", "1"},
+                               {"replace_all", true}})["structuredContent"]["replacements"],
+            2);
+  EXPECT_EQ(call("edit_file", {{"path", "src/a.txt"}, {"old_text", "two\n"}, {"new_text", ""}})["isError"],
+            false);
+  const Json read = call("read_file", {{"path", "src/a.txt"}});
+  EXPECT_EQ(read["structuredContent"]["content"], "1\n1\n");
+  EXPECT_EQ(read["content"][0]["text"], "1\n1\n");
+  const Json part = call("read_file", {{"path", "src/a.txt"}, {"offset", 1}, {"limit", 2}});
+  EXPECT_EQ(part["structuredContent"]["content"], "\n1");
+  EXPECT_EQ(part["structuredContent"]["size"], 4);
+  EXPECT_NE(part["content"][0]["text"].get<std::string>().find("read on with offset"), std::string::npos);
+  call("write_file", {{"path", "src/b:7:c"}, {"content", "find me\nand not me\n"}});
+  const Json found = call("search_files", {{"pattern", "FIND"}, {"ignore_case", true}});
+  ASSERT_EQ(found["structuredContent"]["matches"].size(), 1u) << found;
+  EXPECT_EQ(found["structuredContent"]["matches"][0]["text"], "find me");
+  EXPECT_EQ(call("search_files", {{"pattern", "a.d"}})["structuredContent"]["matches"].size(), 0u)
+      << "a text, no pattern";
+  EXPECT_EQ(
+      call("search_files", {{"pattern", "a.d"}, {"regex", true}})["structuredContent"]["matches"].size(), 1u);
+  const Json few = call("search_files", {{"pattern", "e"}, {"limit", 1}});
+  EXPECT_EQ(few["structuredContent"]["truncated"], true);
+  const Json listed = call("list_files", {{"path", "src"}});
+  std::set<std::string> names;
+  for (const Json& each : listed["structuredContent"]["entries"]) names.insert(each["name"]);
+  EXPECT_EQ(names, (std::set<std::string>{"a.txt", "b:7:c"}));
+  EXPECT_EQ(call("list_files", {{"recursive", true}, {"limit", 1}})["structuredContent"]["truncated"], true);
+}
+
+TEST_F(McpTools, APatternIsNeverAnOption) {
+  call("write_file", {{"path", "-e"}, {"content", "--help\n$(touch bad)\n"}});
+  for (const char* pattern :
+       {"--help", "-f/etc/passwd", "$(touch bad)", "`touch bad`", "\"; touch bad; \""}) {
+    const Json found = call("search_files", {{"pattern", pattern}});
+    EXPECT_EQ(found["isError"], false) << found;
+  }
+  EXPECT_EQ(call("search_files", {{"pattern", "x"}, {"path", "--version"}})["isError"], true);
+  EXPECT_EQ(call("search_files", {{"pattern", "x"}, {"path", "no/such"}})["isError"], true);
+  EXPECT_EQ(call("read_file", {{"path", "bad"}})["isError"], true) << "nothing of a pattern was run";
+}
+
+TEST_F(McpTools, ARefusalIsAResultThatAModelReads) {
+  const std::pair<Json, const char*> calls[] = {
+      {tool("read_file", {{"path", "no"}}), "file_not_found"},
+      {tool("read_file", Json::object()), "`path` is missing"},
+      {tool("exec", Json::object()), "invalid_request"},
+      {tool("exec", {{"command", "true"}, {"shell", "no"}}), "it takes"},
+      {tool("exec", {{"command", "true"}, {"background", true}}), "it takes"},
+      {tool("exec", {{"command", 3}}), "`command`"},
+      {tool("exec", {{"command", "true"}, {"timeout_sec", -1}}), "timeout_sec"},
+      {tool("exec", {{"command", "true"}, {"max_output_bytes", 10000000}}), "max_output_bytes"},
+      {tool("write_file", {{"path", "../a"}, {"content", ""}}), "invalid_request"},
+      {tool("write_file", {{"path", "a"}, {"content", "!"}, {"encoding", "base64"}}), "base64"},
+      {tool("exec", {{"command", "true"}, {"agent_id", "a/b"}}), "agent_id"}};
+  for (const auto& [params, expected] : calls) {
+    const Answer answer = modern("tools/call", params);
+    EXPECT_EQ(answer.status, 200) << params;
+    EXPECT_EQ(answer.body["result"]["isError"], true) << params;
+    const std::string text = answer.body["result"]["content"][0]["text"];
+    EXPECT_NE(text.find(expected), std::string::npos) << params << text;
+    EXPECT_FALSE(answer.body["result"].contains("structuredContent"))
+        << "a client checks it against the schema";
+  }
+  EXPECT_EQ(code_of(modern("tools/call", tool("no_such", Json::object()))), -32602);
+  EXPECT_EQ(code_of(legacy(message("tools/call", {{"name", "exec"}, {"arguments", 3}}))), -32602);
+}
+
+TEST_F(McpTools, TheAgentIsAnArgumentAHeaderOrThePath) {
+  const auto where = [&](const Answer& answer) {
+    return answer.body["result"]["structuredContent"].value("agent_id", "");
+  };
+  const auto body = [](const Json& arguments) {
+    return message("tools/call", tool("sandbox_status", arguments)).dump();
+  };
+  EXPECT_EQ(where(post(json_headers(), body(Json::object()))), "default");
+  EXPECT_EQ(where(post(json_headers(), body({{"agent_id", "one"}}))), "one");
+  EXPECT_EQ(where(post(json_headers({{"X-Agent-Id", "two"}}), body(Json::object()))), "two");
+  EXPECT_EQ(where(post(json_headers(), body(Json::object()), "/mcp/three")), "three");
+  const Answer both = post(json_headers(), body({{"agent_id", "one"}}), "/mcp/three");
+  EXPECT_EQ(both.body["result"]["isError"], true)
+      << "a connection that names one is for it alone: " << both.text;
+  call("write_file", {{"path", "mine"}, {"content", "x"}, {"agent_id", "one"}});
+  EXPECT_EQ(call("read_file", {{"path", "mine"}, {"agent_id", "two"}})["isError"], true);
+  start("multi_agent: true\n");
+  const Answer none = legacy(message("tools/call", tool("exec", {{"command", "true"}})));
+  EXPECT_EQ(none.body["result"]["isError"], true) << none.text;
+}
+
+TEST_F(McpTools, StatusMakesNoSandboxAndEndEndsIt) {
+  EXPECT_EQ(call("sandbox_status", Json::object())["structuredContent"],
+            (Json{{"agent_id", "default"}, {"exists", false}}));
+  call("write_file", {{"path", "kept"}, {"content", "x"}});
+  const Json status = call("sandbox_status", Json::object())["structuredContent"];
+  EXPECT_EQ(status["exists"], true);
+  EXPECT_EQ(status["backend"], "local");
+  EXPECT_EQ(status["isolation"], "none");
+  EXPECT_EQ(call("end_sandbox", Json::object())["structuredContent"],
+            (Json{{"ended", true}, {"purged", false}}));
+  EXPECT_EQ(call("read_file", {{"path", "kept"}})["structuredContent"]["content"], "x");
+  EXPECT_EQ(call("end_sandbox", {{"purge", true}})["isError"], false);
+  EXPECT_EQ(call("read_file", {{"path", "kept"}})["isError"], true);
+}
+
+TEST_F(McpTools, ProgressIsToldWhileOutputComes) {
+  Json params = tool("exec", {{"command", "echo begun; until [ -e go ]; do sleep 0.05; done; echo done"}});
+  params["_meta"] = {{"progressToken", 0}};
+  HttpConnection connection(gateway_->url(), 60);
+  send(connection, message("tools/call", params));
+  const HttpResponse head = connection.read_head();
+  EXPECT_EQ(head.status, 200);
+  std::string stream;
+  while (stream.find("begun") == std::string::npos) {
+    const std::string more = connection.read_some();
+    ASSERT_FALSE(more.empty()) << stream;
+    stream += more;
+  }
+  call("write_file", {{"path", "go"}, {"content", ""}});
+  for (std::string more = connection.read_some(); !more.empty(); more = connection.read_some())
+    stream += more;
+  const auto events = events_of(stream);
+  ASSERT_GE(events.size(), 2u) << stream;
+  EXPECT_EQ(events[0]["method"], "notifications/progress");
+  EXPECT_EQ(events[0]["params"]["progressToken"], 0);
+  EXPECT_EQ(events[0]["params"]["message"], "begun\n");
+  for (size_t i = 1; i + 1 < events.size(); ++i)
+    EXPECT_GT(events[i]["params"]["progress"].get<int>(), events[i - 1]["params"]["progress"].get<int>());
+  EXPECT_EQ(events.back()["result"]["structuredContent"]["stdout"], "begun\ndone\n");
+  EXPECT_EQ(stream.find("\nid:"), std::string::npos) << "clients would come back for what they missed";
+}
+
+TEST_F(McpTools, AClientThatLeavesEndsItsProgram) {
+  const std::string mark = new_mark();
+  {
+    HttpConnection connection(gateway_->url(), 60);
+    send(connection, message("tools/call", tool("exec", {{"command", "sleep " + mark}})));
+    ASSERT_TRUE(there_within(30, mark));
+  }
+  EXPECT_TRUE(gone_within(30, mark));
+}
+
+}  // namespace
+}  // namespace isogate::test
