@@ -62,6 +62,8 @@ def main():
                     "--checks", CHECKS, "--max-examples", examples, "--generation-deterministic",
                     "--phases", "examples,coverage,fuzzing", "--request-timeout", "30", "--continue-on-failure",
                     "--exclude-operation-id", "watchDirectory",  # its answer has no end
+                    # What they refuse is MCP's, which its own suite looks at.
+                    "--exclude-operation-id", "mcp", "--exclude-operation-id", "mcpOfAgent",
                     "--suppress-health-check", "all", "--warnings", "off", "--no-color",
                 ],
                 env={**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_checks", "PYTHONPATH": HERE,
