@@ -59,6 +59,9 @@ openssl              | certificates of the TLS tests, and a client that picks at
 podman               | the other engine that speaks the Engine API
 procps               | ps: what is left of a tree of processes
 python3              | TLS clients and the pages of the browser tests
+python3-pip          | builds the wheel of the client for Python
+python3-setuptools   | builds it, too
+python3-wheel        | builds it, too
 python3-jsonschema   | the published schema against the sample configurations
 python3-venv         | schemathesis and SDKs, which Debian has not, in an environment of its own
 qemu-system-x86      | a guest of Debian's own kernel, whose cgroups are v2 alone; without KVM
@@ -94,6 +97,15 @@ langchain-e2b-0.0.6  | langchain-e2b==0.0.6 e2b==2.63.0 | agents of LangChain, w
 openai-agents-0.24.0 | openai-agents[e2b]==0.24.0 | agents of OpenAI's framework, with an SDK between those
 npm-e2b-2.51.0       | e2b@2.51.0 | E2B's SDK for JavaScript, the newest
 npm-e2b-2.7.0        | e2b@2.7.0 | the oldest that is served
+mcp-2.3.0            | mcp==2.3.0 | the official MCP package of Python
+npm-mcp-client-2.4.0 | @modelcontextprotocol/client@2.4.0 | that of JavaScript
+npm-mcp-sdk-1.32.2   | @modelcontextprotocol/sdk@1.32.2 | the one before it, which most hosts have
+npm-mcp-conformance  | @modelcontextprotocol/conformance@0.2.0-alpha.12 node@22 | MCP's own suite, with the Node that it needs
+isogate-client-1     | httpx==0.28.1 pytest==9.2.0 jsonschema==4.26.0 trio==0.35.0 mypy==2.4.1 | the client for Python, and its tests
+inspect-ai-0.3.285   | inspect-ai==0.3.285 pytest==9.2.0 | inspect_ai, with its checks of sandboxes
+deepagents-0.7.32    | deepagents==0.7.32 langchain-tests==1.1.9 | deepagents, with LangChain's checks of sandboxes
+deepagents-0.6.12    | deepagents==0.6.12 langchain-tests==1.1.9 | the newest with the contract that those checks have
+npm-isogate-client-1 | openapi-typescript@7.13.0 openapi-fetch@0.17.0 typescript@5.9.3 @types/node@20.19.43 | the client for TypeScript
 "
 
 # user | why

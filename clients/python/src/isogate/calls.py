@@ -1,0 +1,548 @@
+"""The calls of the API: what each sends, and how its answer is read. No I/O: both clients share this module.
+
+A call that acts on a sandbox takes the agent's id first, one that acts on a long-lived exec the exec's id; the methods of
+`Sandbox` and `Exec` are these functions without that parameter.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, AsyncIterable, BinaryIO, Callable, Generic, Iterable, Mapping, Sequence, TypedDict, TypeVar
+from typing import Unpack
+from urllib.parse import quote, urlencode
+
+from . import answers, streams
+from .answers import Isolation, Scope
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+#: A path of the workspace, or with the scope `sandbox` an absolute one of the sandbox.
+Path = str | os.PathLike[str]
+#: What an upload sends: the whole, or pieces of it. The asynchronous client alone takes an AsyncIterable.
+Content = bytes | str | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
+
+# Silence of the gateway, in seconds, after which the contact counts as lost.
+_ANSWER_SEC = 60.0
+_FILE_SEC = 600.0  # an engine copies, or a pod is made first
+_MARGIN_SEC = 120.0  # beyond an exec's own time: queueing, and the opening of a sandbox
+_LONGEST_EXEC_SEC = 86400.0  # without timeout_sec the gateway's own default holds, which only it knows
+_PING_SEC = 60.0  # a stream is silent for 15 s at most
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer that was received whole, with a status of success."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of HTTP. `content` that is no bytes can be sent once."""
+
+    method: str
+    target: str  #: path and query, encoded
+    silence_sec: float
+    content: Content | None = None
+    headers: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Call(Generic[T_co]):
+    """A request, and what its answer means."""
+
+    request: Request
+    parse: Callable[[Answer], T_co]
+
+
+@dataclass(frozen=True)
+class StreamCall(Generic[T]):
+    """A request whose answer arrives piece by piece."""
+
+    request: Request
+    decoder: Callable[[], streams.Decoder[T]]
+
+
+class Cgroup(TypedDict, total=False):
+    """Limits that bind one exec. What the backend cannot enforce is refused with Unsupported."""
+
+    memory_mb: int  # RAM and swap together, MiB
+    cpu_percent: int  # 100 is one CPU
+    max_pids: int  # processes and threads
+
+
+class ExecOptions(TypedDict, total=False):
+    """How a program runs; what is left out has the gateway's default."""
+
+    timeout_sec: float  # then it is killed, outcome `timed_out`
+    max_output_bytes: int  # how much of stdout, and of stderr, is returned
+    merge_stderr: bool  # stderr is part of stdout
+    env: Mapping[str, str]  # added to the environment
+    cwd: Path  # relative to the workspace; absolute where the sandbox has a view of its own
+    user: str  # a name or number that the configuration admits
+    stdin: str | bytes  # what the program reads; left out, nothing
+    cgroup: Cgroup
+    artifact_dir: str  # files that appear below it are named in `artifacts`
+    backend: str  # this backend or an error
+    min_isolation: Isolation
+
+
+class Pty(TypedDict, total=False):
+    """The size of a terminal, in characters."""
+
+    cols: int
+    rows: int
+
+
+# --- programs
+
+
+def exec(agent_id: str, command: str | Sequence[str], **options: Unpack[ExecOptions]) -> Call[answers.ExecResult]:
+    """Run a program to its end. A string is a line for the shell, a sequence a program and its arguments.
+
+    Options: see ExecOptions. A program that fails is no error: look at `ok`, or call `check()`. Raises OutcomeUnknown or
+    ContactLost when nobody can say what became of it; it is never run a second time.
+    """
+    body = _exec_body(agent_id, command, options)
+    timeout_sec = options.get("timeout_sec", _LONGEST_EXEC_SEC)
+    return Call(_post("/exec", body, timeout_sec + _MARGIN_SEC), lambda answer: answers.ExecResult.of(answer.json()))
+
+
+def exec_stream(
+    agent_id: str, command: str | Sequence[str], *, lines: bool = False, **options: Unpack[ExecOptions]
+) -> StreamCall[answers.ExecEvent]:
+    """Run a program and iterate over its events: StartEvent, OutputEvent…, ExitEvent.
+
+    With `lines` each OutputEvent is one line, without its newline. A slow reader slows the program down. Closing the
+    stream kills the program. ContactLost when the stream ends without an ExitEvent.
+    """
+    body = _exec_body(agent_id, command, options)
+    if lines:
+        body["lines"] = True
+    return StreamCall(_post("/exec-stream", body, _PING_SEC + _MARGIN_SEC), streams.ExecEvents)
+
+
+def start(
+    agent_id: str,
+    command: str | Sequence[str],
+    *,
+    stdin_open: bool = False,
+    pty: Pty | None = None,
+    **options: Unpack[ExecOptions],
+) -> Call[answers.ExecState]:
+    """Start a long-lived exec, which goes on without its client.
+
+    `stdin_open` keeps stdin open behind `stdin`. With `pty` (`{}` is 80 by 24) it runs on a terminal. `timeout_sec` is by
+    default, and at most, the gateway's `exec.max_background_sec`. Of each stream the last `max_output_bytes` are kept.
+    """
+    body = _exec_body(agent_id, command, options)
+    body["background"] = True
+    if stdin_open:
+        body["stdin_open"] = True
+    if pty is not None:
+        body["pty"] = pty
+    return Call(_post("/exec", body, _FILE_SEC), _exec_state)
+
+
+def list_execs(agent_id: str | None = None) -> Call[tuple[answers.ExecState, ...]]:
+    """This tenant's long-lived execs, without artifacts: those that run, and those that ended lately."""
+    return Call(
+        _get("/execs", {"agent_id": agent_id}),
+        lambda answer: tuple(answers.ExecState.of(each) for each in answer.json()["execs"]),
+    )
+
+
+def exec_state(exec_id: str, *, wait_sec: float = 0) -> Call[answers.ExecState]:
+    """How it is doing. With `wait_sec` the answer comes when it has ended, or after that time."""
+    request = _get(f"/execs/{exec_id}", {"wait_sec": wait_sec or None}, wait_sec + _ANSWER_SEC)
+    return Call(request, _exec_state)
+
+
+def kill_exec(exec_id: str) -> Call[answers.ExecState]:
+    """Kill it and all that it started; the answer comes when nothing of it is left."""
+    return Call(Request("DELETE", f"/execs/{exec_id}", _MARGIN_SEC), _exec_state)
+
+
+def exec_output(
+    exec_id: str, *, stdout_offset: int | None = None, stderr_offset: int | None = None, follow: bool = False
+) -> StreamCall[answers.ExecEvent]:
+    """Iterate over its output from these offsets on; without them from the oldest byte that is kept.
+
+    With `follow` to its ExitEvent; the program waits for a slow reader meanwhile. Without it the stream ends with the
+    output that there is. OutputDropped where an offset is not kept any more.
+    """
+    query = {"stdout_offset": stdout_offset, "stderr_offset": stderr_offset, "follow": follow or None}
+    request = _get(f"/execs/{exec_id}/output", query, _PING_SEC)
+    return StreamCall(request, streams.ExecEvents if follow else streams.ExecEventsSoFar)
+
+
+def write_exec_stdin(exec_id: str, data: bytes | str, *, close: bool = False) -> Call[None]:
+    """Write to its stdin; the answer comes when the program's pipe has taken all. With `close`, close it after that."""
+    target = f"/execs/{exec_id}/stdin" + _query({"close": close or None})
+    return Call(Request("POST", target, _LONGEST_EXEC_SEC, _bytes(data), _BYTES), _nothing)
+
+
+def close_exec_stdin(exec_id: str) -> Call[None]:
+    """Close its stdin. A terminal gets its end-of-file character."""
+    return write_exec_stdin(exec_id, b"", close=True)
+
+
+def signal_exec(exec_id: str, signal: str) -> Call[None]:
+    """Send a signal, `TERM` for example, to its process group."""
+    return Call(_post(f"/execs/{exec_id}/signal", {"signal": signal}), _nothing)
+
+
+def resize_exec(exec_id: str, cols: int, rows: int) -> Call[None]:
+    """Give its terminal another size, in characters."""
+    return Call(_post(f"/execs/{exec_id}/resize", {"cols": cols, "rows": rows}), _nothing)
+
+
+# --- files
+
+
+def read_file(
+    agent_id: str,
+    path: Path,
+    *,
+    offset: int = 0,
+    limit: int | None = None,
+    scope: Scope = "workspace",
+    user: str | None = None,
+) -> Call[bytes]:
+    """The bytes of a file, from `offset` on, at most `limit`; `iter_file` for what is larger than memory."""
+    if limit == 0:  # which a range cannot say
+        return Call(Request("HEAD", _file(agent_id, path, scope, user), _FILE_SEC), lambda answer: b"")
+    request = _download(agent_id, path, offset, limit, scope, user)
+    return Call(request, lambda answer: answer.body if answer.status == 206 else answer.body[offset:][:limit])
+
+
+def read_text(
+    agent_id: str, path: Path, *, encoding: str = "utf-8", scope: Scope = "workspace", user: str | None = None
+) -> Call[str]:
+    """The text of a file; UnicodeDecodeError where it is none. Line ends stay as they are."""
+    request = _download(agent_id, path, 0, None, scope, user)
+    return Call(request, lambda answer: answer.body.decode(encoding))
+
+
+def iter_file(
+    agent_id: str, path: Path, *, offset: int = 0, scope: Scope = "workspace", user: str | None = None
+) -> StreamCall[bytes]:
+    """Iterate over the bytes of a file as they arrive. ContactLost where the download is cut off."""
+    return StreamCall(_download(agent_id, path, offset, None, scope, user), streams.Pieces)
+
+
+def file_size(agent_id: str, path: Path, *, scope: Scope = "workspace", user: str | None = None) -> Call[int | None]:
+    """The size of a file, symlinks followed; None where the kernel makes the file up as it is read."""
+    request = Request("HEAD", _file(agent_id, path, scope, user), _FILE_SEC)
+    return Call(request, lambda answer: _number(answer.headers.get("content-length")))
+
+
+def write_file(
+    agent_id: str,
+    path: Path,
+    content: Content,
+    *,
+    mode: int | None = None,
+    append: bool = False,
+    durable: bool = False,
+    exclusive: bool = False,
+    parents: bool = True,
+    replace: bool = False,
+    scope: Scope = "workspace",
+    user: str | None = None,
+) -> Call[int]:
+    """Write a file, whole or not at all; the answer is the number of bytes.
+
+    `mode`: permission bits; an existing file keeps its own. `append`: to its end. `durable`: on disk when the answer
+    comes. `exclusive`: AlreadyExists when something is there. `parents`: make missing directories. `replace`: a
+    read-only file, too. A file object or iterable is streamed, and not closed; text is UTF-8.
+    """
+    query = {
+        "mode": None if mode is None else f"{mode:04o}",
+        "append": append or None,
+        "durable": durable or None,
+        "exclusive": exclusive or None,
+        "parents": None if parents else False,
+        "replace": replace or None,
+    }
+    request = Request("PUT", _file(agent_id, path, scope, user, query), _FILE_SEC, _content(content), _BYTES)
+    return Call(request, lambda answer: int(answer.json()["bytes_written"]))
+
+
+def list_directory(
+    agent_id: str,
+    path: Path = ".",
+    *,
+    recursive: bool = False,
+    limit: int | None = None,
+    scope: Scope = "workspace",
+    user: str | None = None,
+) -> Call[answers.Listing]:
+    """The entries of a directory, at most `limit`; without it the gateway's cap."""
+    body = {**_place(agent_id, path, scope, user), **_given(recursive=recursive or None, limit=limit)}
+    return Call(_post("/workspace/list", body, _FILE_SEC), lambda answer: answers.Listing.of(answer.json()))
+
+
+def stat(
+    agent_id: str, path: Path, *, scope: Scope = "workspace", user: str | None = None
+) -> Call[answers.FileStatus]:
+    """Look at a file, directory or symlink; the last component is not followed."""
+    request = _post("/workspace/stat", _place(agent_id, path, scope, user), _FILE_SEC)
+    return Call(request, lambda answer: answers.FileStatus.of(answer.json()))
+
+
+def make_directory(
+    agent_id: str,
+    path: Path,
+    *,
+    parents: bool = True,
+    mode: int | None = None,
+    exclusive: bool = False,
+    scope: Scope = "workspace",
+    user: str | None = None,
+) -> Call[None]:
+    """Make a directory. An existing one is fine, unless `exclusive`."""
+    mode_text = None if mode is None else f"{mode:04o}"
+    body = _given(parents=None if parents else False, mode=mode_text, exclusive=exclusive or None)
+    return Call(_post("/workspace/mkdir", {**_place(agent_id, path, scope, user), **body}, _FILE_SEC), _nothing)
+
+
+def move(
+    agent_id: str,
+    path: Path,
+    to: Path,
+    *,
+    exclusive: bool = False,
+    parents: bool = True,
+    replace: bool = False,
+    scope: Scope = "workspace",
+    user: str | None = None,
+) -> Call[None]:
+    """Move or rename, atomically. A file at `to` is replaced, unless `exclusive`; a read-only one with `replace` only."""
+    body = _given(
+        to=os.fspath(to), exclusive=exclusive or None, parents=None if parents else False, replace=replace or None
+    )
+    return Call(_post("/workspace/move", {**_place(agent_id, path, scope, user), **body}, _FILE_SEC), _nothing)
+
+
+def remove(
+    agent_id: str, path: Path, *, recursive: bool = False, scope: Scope = "workspace", user: str | None = None
+) -> Call[None]:
+    """Remove a file, a symlink itself, or a directory; one that is not empty needs `recursive`."""
+    target = _file(agent_id, path, scope, user, {"recursive": recursive or None})
+    return Call(Request("DELETE", target, _FILE_SEC), _nothing)
+
+
+def watch(
+    agent_id: str,
+    path: Path | None = None,
+    *,
+    recursive: bool = False,
+    scope: Scope = "workspace",
+    user: str | None = None,
+) -> StreamCall[answers.WatchEvent]:
+    """Iterate over the changes below a directory: WatchReady, Change…, WatchEnd.
+
+    List the directory after WatchReady, and again after WatchOverflow, and nothing is missed. ContactLost when the
+    stream ends without a WatchEnd.
+    """
+    query = {"agent_id": agent_id, "path": _text(path), "recursive": recursive or None, **_scoped(scope, user)}
+    return StreamCall(_get("/workspace/watch", query, _PING_SEC + _MARGIN_SEC), streams.WatchEvents)
+
+
+def download_archive(
+    agent_id: str, path: Path | None = None, *, scope: Scope = "workspace", user: str | None = None
+) -> StreamCall[bytes]:
+    """Iterate over the bytes of a tar (pax) of a tree, or of one file; without `path` of the whole workspace.
+
+    Symlinks, FIFOs, devices and sockets are left out; the pax record `ISOGATE.skipped` of the last member names them.
+    ContactLost where the download is cut off: never take such a tar for whole.
+    """
+    query = {"agent_id": agent_id, "path": _text(path), **_scoped(scope, user)}
+    return StreamCall(_get("/workspace/archive", query, _FILE_SEC), streams.Pieces)
+
+
+def upload_archive(
+    agent_id: str,
+    content: Content,
+    path: Path | None = None,
+    *,
+    replace: bool = False,
+    scope: Scope = "workspace",
+    user: str | None = None,
+) -> Call[answers.ArchiveResult]:
+    """Write the files and directories of an uncompressed tar below `path`; without it below the workspace.
+
+    It is not one transaction: after a failure, `details` of the error says what was written. `content` is streamed as of
+    `write_file`.
+    """
+    query = {"agent_id": agent_id, "path": _text(path), "replace": replace or None, **_scoped(scope, user)}
+    headers = {"Content-Type": "application/x-tar"}
+    request = Request("PUT", "/workspace/archive" + _query(query), _FILE_SEC, _content(content), headers)
+    return Call(request, lambda answer: answers.ArchiveResult.of(answer.json()))
+
+
+# --- sandboxes and the gateway
+
+
+def create_sandbox(
+    agent_id: str, *, image: str | None = None, backend: str | None = None, min_isolation: Isolation | None = None
+) -> Call[answers.SandboxInfo]:
+    """Create the sandbox before its first use, which any call does by itself; this one may name an image.
+
+    One that exists is answered unchanged; AlreadyExists where it has another image.
+    """
+    body = _given(agent_id=agent_id, image=image, backend=backend, min_isolation=min_isolation)
+    return Call(_post("/sandboxes", body, _FILE_SEC), lambda answer: answers.SandboxInfo.of(answer.json()))
+
+
+def end_sandbox(agent_id: str, *, purge: bool = False) -> Call[None]:
+    """End what runs in it. The workspace stays, unless `purge`. SandboxNotFound where there is none."""
+    target = f"/sandboxes/{quote(agent_id, safe='')}" + _query({"purge": purge or None})
+    return Call(Request("DELETE", target, _FILE_SEC), _nothing)
+
+
+def list_sandboxes() -> Call[tuple[answers.SandboxInfo, ...]]:
+    """This tenant's sandboxes."""
+    return Call(
+        _get("/sandboxes", {}),
+        lambda answer: tuple(answers.SandboxInfo.of(each) for each in answer.json()["sandboxes"]),
+    )
+
+
+def list_backends() -> Call[answers.Backends]:
+    """Each backend, and why it is or is not chosen."""
+    return Call(_get("/backends", {}), lambda answer: answers.Backends.of(answer.json()))
+
+
+def health() -> Call[answers.Health]:
+    """The gateway answers; needs no key."""
+    return Call(_get("/healthz", {}), lambda answer: answers.Health.of(answer.json()))
+
+
+def check_ready() -> Call[None]:
+    """Returns if calls can be served; raises BackendUnavailable or Draining otherwise. Needs no key."""
+    return Call(_get("/readyz", {}), _nothing)
+
+
+def metrics() -> Call[str]:
+    """Counters and histograms in Prometheus' text format."""
+    return Call(_get("/metrics", {}), lambda answer: answer.body.decode())
+
+
+def openapi() -> Call[Mapping[str, Any]]:
+    """The OpenAPI document of this gateway."""
+    return Call(_get("/openapi.json", {}), _json_object)
+
+
+# --- how they are written
+
+_BYTES = {"Content-Type": "application/octet-stream"}
+
+
+def _nothing(answer: Answer) -> None:
+    answer.json()  # which is {}, or a status
+
+
+def _json_object(answer: Answer) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = answer.json()
+    return found
+
+
+def _exec_state(answer: Answer) -> answers.ExecState:
+    return answers.ExecState.of(answer.json())
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _bytes(data: bytes | str) -> bytes:
+    return data.encode() if isinstance(data, str) else data
+
+
+def _content(content: Content) -> Content:
+    return content.encode() if isinstance(content, str) else content
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _scoped(scope: Scope, user: str | None) -> dict[str, Any]:
+    return _given(scope=None if scope == "workspace" else scope, user=user)
+
+
+def _place(agent_id: str, path: Path, scope: Scope, user: str | None) -> dict[str, Any]:
+    return {"agent_id": agent_id, "path": os.fspath(path), **_scoped(scope, user)}
+
+
+def _exec_body(agent_id: str, command: str | Sequence[str], options: ExecOptions) -> dict[str, Any]:
+    unknown = options.keys() - ExecOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown options of an exec: {', '.join(sorted(unknown))}")
+    body: dict[str, Any] = {"agent_id": agent_id, **options}
+    if isinstance(command, str):
+        body["command"] = command
+    else:
+        body["argv"] = list(command)
+    if "cwd" in options:
+        body["cwd"] = os.fspath(options["cwd"])
+    if "env" in options:
+        body["env"] = dict(options["env"])
+    if isinstance(stdin := options.get("stdin"), bytes):
+        try:
+            body["stdin"] = stdin.decode()
+        except UnicodeDecodeError:
+            body["stdin"], body["stdin_encoding"] = base64.b64encode(stdin).decode(), "base64"
+    return body
+
+
+def _query(members: Mapping[str, Any]) -> str:
+    def text(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    given = {name: text(value) for name, value in members.items() if value is not None}
+    return "?" + urlencode(given, quote_via=quote, safe="", errors="surrogateescape") if given else ""
+
+
+def _get(path: str, query: Mapping[str, Any], silence_sec: float = _ANSWER_SEC) -> Request:
+    return Request("GET", path + _query(query), silence_sec)
+
+
+def _post(path: str, body: Mapping[str, Any], silence_sec: float = _ANSWER_SEC) -> Request:
+    content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    return Request("POST", path, silence_sec, content, {"Content-Type": "application/json"})
+
+
+def _file(
+    agent_id: str, path: Path, scope: Scope, user: str | None, query: Mapping[str, Any] | None = None
+) -> str:
+    # What a path means is the gateway's to decide: no URL library may shorten `//`, `.` or `..` in it.
+    name = os.fsencode(path)
+    root = len(name) - len(name.lstrip(b"/"))
+    pieces = [quote(each, safe="") for each in name[root:].split(b"/")]
+    encoded = "%2F" * root + "/".join(each if each.strip(".") else each.replace(".", "%2E") for each in pieces)
+    return f"/workspace/files/{quote(agent_id, safe='')}/{encoded}" + _query({**_scoped(scope, user), **(query or {})})
+
+
+def _download(
+    agent_id: str, path: Path, offset: int, limit: int | None, scope: Scope, user: str | None
+) -> Request:
+    headers = {}
+    if offset or limit is not None:
+        headers["Range"] = f"bytes={offset}-" + ("" if limit is None else str(offset + limit - 1))
+    return Request("GET", _file(agent_id, path, scope, user), _FILE_SEC, None, headers)

@@ -1,0 +1,122 @@
+"""What both clients do with a request: headers, time limits, what is sent again, what an error means. No I/O."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import socket
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, TypeVar
+
+import httpx
+
+from .calls import Answer, Request
+from .errors import ApiError, BadAnswer, ContactLost, GatewayUnreachable, IsogateError
+from .gateway import Gateway
+
+T = TypeVar("T")
+
+CONNECT_SEC = 10.0
+SEND_SEC = 60.0
+
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=60)
+
+
+def _keepalive() -> list[Any]:
+    """A peer whose machine is gone is noticed within two minutes, however long an answer may take."""
+    options: list[Any] = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+def options_of(gateway: Gateway) -> dict[str, Any]:
+    """What httpx' transports are made with."""
+    options: dict[str, Any] = {"limits": LIMITS}
+    if gateway.base_url.startswith("https:"):
+        options["verify"] = gateway.tls()
+    if gateway.unix_path is not None:
+        options["uds"] = gateway.unix_path
+    else:
+        options["socket_options"] = _keepalive()
+    return options
+
+
+def headers_of(gateway: Gateway) -> dict[str, str]:
+    headers = {"Accept-Encoding": "identity"}
+    if gateway.key is not None:
+        headers["Authorization"] = f"Bearer {gateway.key}"
+    return headers
+
+
+def timeout_of(request: Request) -> httpx.Timeout:
+    return httpx.Timeout(connect=CONNECT_SEC, write=max(SEND_SEC, request.silence_sec), pool=None, read=request.silence_sec)
+
+
+class Attempts:
+    """Which failures of one request are tried again, and when.
+
+    Only where nothing can have happened: no connection was made, or the gateway refused the call with 429 or 503 and said
+    when to come back. What has been streamed from the caller cannot be sent twice, so it is tried once.
+    """
+
+    def __init__(self, request: Request, retries: int, longest_wait_sec: float) -> None:
+        self._left = retries if request.content is None or isinstance(request.content, bytes) else 0
+        self._longest_wait_sec = longest_wait_sec
+        self._pause_sec = 0.1
+
+    def wait_sec(self, error: IsogateError) -> float:
+        """How long to wait before the next attempt; raises the error if it is the last word."""
+        wait_sec: float | None = None
+        if isinstance(error, GatewayUnreachable):
+            wait_sec, self._pause_sec = self._pause_sec, self._pause_sec * 4
+        elif isinstance(error, ApiError) and error.status in (429, 503) and error.retryable:
+            wait_sec = error.retry_after_sec
+        if wait_sec is None or self._left == 0 or wait_sec > self._longest_wait_sec:
+            raise error
+        self._left -= 1
+        return wait_sec
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of httpx as errors of this package."""
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol) as error:
+        raise GatewayUnreachable(f"cannot reach the gateway: {error or type(error).__name__}") from error
+    except httpx.TransportError as error:
+        reason = str(error) or type(error).__name__
+        raise ContactLost(f"contact with the gateway was lost, and what became of the call is not known: {reason}") from error
+
+
+def parsed(parse: Callable[[Answer], T], answer: Answer) -> T:
+    try:
+        return parse(answer)
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadAnswer(f"the gateway's answer makes no sense: {error!r}") from error
+
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def shaped(build: Callable[..., Any], in_place_of: int = 0) -> Callable[[M], M]:
+    """Gives a method the name, the text and the parameters of the call it makes, for help() and editors.
+
+    `self` comes in the place of the call's first `in_place_of` parameters.
+    """
+
+    def shape(method: M) -> M:
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        signature = inspect.signature(build)
+        others = list(signature.parameters.values())[in_place_of:]
+        method.__doc__ = build.__doc__
+        method.__name__ = build.__name__
+        answer = re.sub(r"^(Stream)?Call\[(.*)\]$", lambda found: found[2], str(signature.return_annotation))
+        setattr(method, "__signature__", signature.replace(parameters=[own, *others], return_annotation=answer))
+        return method
+
+    return shape

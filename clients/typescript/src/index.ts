@@ -1,0 +1,91 @@
+// A client of the isogate gateway. The calls are openapi-fetch's; their types are made of docs/openapi.json
+// (`npm run generate`, src/api.ts). What is written by hand here: which gateway, errors, and streams of events.
+import createClient, { type Client } from "openapi-fetch";
+import type { components, paths } from "./api.js";
+
+export type { components, paths } from "./api.js";
+
+type Schemas = components["schemas"];
+export type ExecResult = Schemas["ExecResult"];
+export type ExecState = Schemas["ExecState"];
+export type StreamEvent = Schemas["StreamEvent"];
+
+export interface Options {
+  /** http(s)://HOST:PORT; else ISOGATE_URL, else http://127.0.0.1:9090. */
+  url?: string;
+  /** An API key; else ISOGATE_KEY. */
+  key?: string;
+}
+
+/** A gateway: `gateway.POST("/exec", …)` and every other call of the document. No call is repeated. */
+export function connect(options: Options = {}): Client<paths> {
+  const baseUrl = options.url ?? process.env.ISOGATE_URL ?? "http://127.0.0.1:9090";
+  const key = options.key ?? process.env.ISOGATE_KEY;
+  return createClient<paths>({ baseUrl, ...(key ? { headers: { Authorization: `Bearer ${key}` } } : {}) });
+}
+
+/** A refusal by the gateway: its error object. */
+export class IsogateError extends Error {
+  constructor(
+    /** Stable; see ErrorCode of the document. */
+    readonly code: string,
+    message: string,
+    readonly status: number,
+    /** Names the line in the gateway's log. */
+    readonly requestId: string,
+    /** The same request may succeed later. */
+    readonly retryable: boolean,
+    readonly details: unknown,
+  ) {
+    super(`${message} (${code}; request ${requestId})`);
+    this.name = "IsogateError";
+  }
+}
+
+/** The data of an answer; throws IsogateError where it is a refusal. */
+export function dataOf<T>(answer: { data?: T; error?: unknown; response: Response }): T {
+  if (answer.response.ok && answer.data !== undefined) return answer.data;
+  const refusal = answer.error as Partial<Schemas["Error"]> | undefined;
+  const error = refusal?.error;
+  if (!error) throw new Error(`status ${answer.response.status} without an error object: is this an isogate gateway?`);
+  throw new IsogateError(
+    error.code, error.message, answer.response.status, refusal.request_id ?? "", error.retryable, error.details);
+}
+
+/** Whether an answer of `/exec` is a result: the program has ended. Else it is the state of a long-lived exec. */
+export function hasEnded(answer: ExecResult | ExecState): answer is ExecResult {
+  return "stdout_encoding" in answer;
+}
+
+/** The bytes of a member of an answer that is text or base64. */
+export function bytesOf(text: string, encoding: Schemas["Encoding"]): Uint8Array {
+  return Buffer.from(text, encoding === "base64" ? "base64" : "utf8");
+}
+
+/**
+ * The events of `/exec-stream` (called with `parseAs: "stream"`), to the last, which is `exit`. Leaving the loop closes the
+ * connection, which kills the program. Throws where the stream ends too early: what became of the program is not known.
+ */
+export async function* events(body: ReadableStream<Uint8Array> | null): AsyncGenerator<StreamEvent> {
+  if (!body) throw new Error("the answer has no body");
+  const decoder = new TextDecoder();
+  const reader = body.getReader();
+  let rest = "";
+  let ended = false;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      const lines = (rest + decoder.decode(value, { stream: true })).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) {
+        const event = JSON.parse(line) as StreamEvent;
+        ended = event.event === "exit";
+        yield event;
+      }
+    }
+    if (!ended) throw new Error("the stream ended without an exit event: what became of the program is not known");
+  } finally {
+    await reader.cancel().catch(() => undefined);
+  }
+}

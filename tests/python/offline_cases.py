@@ -1,0 +1,239 @@
+"""What the client does without a gateway: what it sends again, what an error means, what it makes of a broken answer. Started
+by package_test.py."""
+
+import inspect
+import json
+import socket
+import threading
+
+import anyio
+import httpx
+import pytest
+
+import isogate
+from isogate import calls, gateway, streams
+
+URL = "http://127.0.0.1:1"
+REFUSED = {"error": {"code": "rate_limited", "message": "too much", "retryable": True, "details": {"a": 1}},
+           "request_id": "r1"}
+RESULT = {"exec_id": "0" * 32, "outcome": "exited", "exit_code": 0, "signal": None, "stdout": "hi\n", "stderr": "",
+          "stdout_encoding": "utf-8", "stderr_encoding": "utf-8", "stdout_bytes": 3, "stderr_bytes": 0, "truncated": False,
+          "duration_ms": 1, "cpu_ms": 1, "max_rss_bytes": 0, "artifacts": [], "backend": "b", "isolation": "vm", "new": 1}
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch, tmp_path):
+    for name in ("URL", "KEY", "CA_FILE"):
+        monkeypatch.delenv(f"ISOGATE_{name}", raising=False)
+    monkeypatch.setenv("ISOGATE_STATE_DIR", str(tmp_path))
+
+
+class Script(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Answers, or raises, what it was given, one after another; keeps what it was asked."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def next(self, request):
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+
+    def handle_request(self, request):
+        request.read()
+        return self.next(request)
+
+    async def handle_async_request(self, request):
+        await request.aread()
+        return self.next(request)
+
+
+def refused(status=429, after="0", **error):
+    return httpx.Response(status, json={**REFUSED, "error": {**REFUSED["error"], **error}},
+                          headers={"Retry-After": after} if after is not None else {})
+
+
+def sync_exec(script, **options):
+    with isogate.Isogate(URL, "k", http_transport=script, **options) as client:
+        return client.sandbox("a").exec("x")
+
+
+def async_exec(script, **options):
+    async def run():
+        async with isogate.AsyncIsogate(URL, "k", http_transport=script, **options) as client:
+            return await client.sandbox("a").exec("x")
+    return anyio.run(run)
+
+
+both = pytest.mark.parametrize("run", [sync_exec, async_exec])
+
+
+@both
+def test_what_was_refused_unstarted_is_sent_again(run):
+    script = Script(refused(), httpx.ConnectError("no"), refused(503, code="draining"), httpx.Response(200, json=RESULT))
+    assert run(script).stdout == "hi\n"
+    assert len({each.content for each in script.asked}) == 1 and len(script.asked) == 4
+    assert script.asked[0].headers["authorization"] == "Bearer k"
+
+
+@both
+def test_no_call_is_sent_again_for_ever(run):
+    script = Script(*[refused() for _ in range(9)])
+    with pytest.raises(isogate.RateLimited) as error:
+        run(script, retries=2)
+    assert len(script.asked) == 3
+    assert (error.value.retry_after_sec, error.value.details, error.value.request_id) == (0, {"a": 1}, "r1")
+
+
+@both
+@pytest.mark.parametrize("broken", [httpx.ReadError("reset"), httpx.ReadTimeout("late"), httpx.WriteError("pipe"),
+                                    httpx.RemoteProtocolError("disconnected without sending a response")])
+def test_a_program_that_may_have_run_is_never_run_again(run, broken):
+    script = Script(broken)
+    with pytest.raises(isogate.ContactLost):
+        run(script)
+    assert len(script.asked) == 1
+
+
+@both
+@pytest.mark.parametrize("refusal, error", [
+    (lambda: refused(502, code="outcome_unknown"), isogate.OutcomeUnknown),
+    (lambda: refused(503, code="backend_unavailable", retryable=False), isogate.BackendUnavailable),
+    (lambda: refused(503, after=None, code="backend_unavailable"), isogate.BackendUnavailable),
+    (lambda: refused(after="3600"), isogate.RateLimited),
+    (lambda: refused(409, code="already_attached"), isogate.AlreadyAttached),
+    (lambda: refused(418, code="a_new_code"), isogate.ApiError),
+    (lambda: httpx.Response(502, text="<html>proxy</html>"), isogate.BadAnswer),
+    (lambda: httpx.Response(200, json={"not": "a result"}), isogate.BadAnswer)])
+def test_any_other_answer_is_the_last_word(run, refusal, error):
+    script = Script(refusal())
+    with pytest.raises(error) as raised:
+        run(script)
+    assert type(raised.value) is error and len(script.asked) == 1
+
+
+def test_an_unknown_outcome_carries_what_is_known():
+    partial = {**RESULT, "outcome": "unknown", "exit_code": None, "stdout": "half"}
+    with pytest.raises(isogate.OutcomeUnknown) as error:
+        sync_exec(Script(refused(502, code="outcome_unknown", details=partial)))
+    assert (error.value.result.outcome, error.value.result.stdout) == ("unknown", "half")
+
+
+def test_what_was_streamed_is_sent_once():
+    script = Script(refused())
+    with isogate.Isogate(URL, http_transport=script) as client, pytest.raises(isogate.RateLimited):
+        client.sandbox("a").write_file("f", iter([b"1"]))
+    assert len(script.asked) == 1
+
+
+@both
+def test_nobody_there_is_no_lost_contact(run):
+    with pytest.raises(isogate.GatewayUnreachable):
+        run(None, retries=1)
+
+
+def test_a_connection_that_dies_in_an_answer_is_lost_contact():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def serve():
+            with server.accept()[0] as peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with isogate.Isogate(f"http://127.0.0.1:{server.getsockname()[1]}", "k") as client:
+            with pytest.raises(isogate.ContactLost):
+                client.sandboxes()
+        thread.join()
+
+
+def test_the_client_waits_longer_than_the_program_may_run():
+    assert calls.exec("a", "x", timeout_sec=500).request.silence_sec > 500
+    assert calls.exec("a", "x").request.silence_sec > 86400
+    assert calls.exec_state("0", wait_sec=100).request.silence_sec > 100
+
+
+def lines(*events):
+    return b"".join(json.dumps(each).encode() + b"\n" for each in events)
+
+
+START = {"event": "start", "exec_id": "1", "backend": "b", "isolation": "vm"}
+OUT = {"event": "stdout", "data": "/w==", "encoding": "base64"}
+EXIT = {"event": "exit", **RESULT}
+
+
+@pytest.mark.parametrize("size", [1, 7, 10000])
+def test_events_come_whole_however_the_bytes_arrive(size):
+    data = lines(START, {"event": "ping"}, OUT, {"event": "of the future", "x": 1}, EXIT)
+    decoder = streams.ExecEvents()
+    found = [event for at in range(0, len(data), size) for event in decoder.feed(data[at:at + size])]
+    decoder.end()
+    assert [type(each) for each in found] == [isogate.StartEvent, isogate.OutputEvent, isogate.ExitEvent]
+    assert found[1].data == b"\xff" and found[2].ending.ok
+
+
+@pytest.mark.parametrize("data", [lines(START, OUT), lines(START, OUT, EXIT)[:-1], b""])
+def test_a_stream_without_its_last_event_is_lost_contact(data):
+    script = Script(httpx.Response(200, content=data))
+    with isogate.Isogate(URL, http_transport=script) as client, client.sandbox("a").exec_stream("x") as events:
+        with pytest.raises(isogate.ContactLost):
+            list(events)
+
+
+def test_a_watch_without_its_end_is_lost_contact():
+    decoder = streams.WatchEvents()
+    found = decoder.feed(b'event: ready\ndata: {}\n\n: ping\n\nevent: change\ndata: {"path":"/w==","path_encoding":"base64",'
+                         b'"type":"renamed","from":"a","directory":false}\n\nevent: new\ndata: {}\n\n')
+    assert found == [isogate.WatchReady(), isogate.Change("\udcff", "renamed", False, "a")]
+    with pytest.raises(isogate.ContactLost):
+        decoder.end()
+    assert decoder.feed(b'event: end\ndata: {"reason":"removed","message":""}\n\n') == [isogate.WatchEnd("removed", "")]
+    decoder.end()
+
+
+def test_the_gateway_and_the_key_are_found_as_the_command_finds_them(monkeypatch, tmp_path):
+    (tmp_path / "local.key").write_text("from-file\n")
+    found = gateway.find()
+    assert (found.base_url, found.unix_path, found.key) == ("http://127.0.0.1:9090", None, None)
+    assert gateway.find("http://localhost:1").key == "from-file"
+    assert gateway.find("http://[::1]:1/").key == "from-file"
+    assert gateway.find("https://elsewhere.example").key is None
+    assert gateway.find("https://elsewhere.example").base_url == "https://elsewhere.example:9090"
+    assert gateway.find("unix:/run/x.sock").unix_path == "/run/x.sock" and gateway.find("unix:///run/x.sock").key is None
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "isogate.sock"))
+        server.listen()
+        assert gateway.find().unix_path == str(tmp_path / "isogate.sock")
+    monkeypatch.setenv("ISOGATE_URL", "http://127.0.0.1:2")
+    monkeypatch.setenv("ISOGATE_KEY", "from-environment")
+    assert (gateway.find().base_url, gateway.find().key) == ("http://127.0.0.1:2", "from-environment")
+    assert "from-environment" not in repr(gateway.find())
+    for url in ("ftp://x", "http://", "unix:relative", "http://x/path", "http://key@x"):
+        with pytest.raises(ValueError):
+            gateway.find(url)
+    with pytest.raises(ValueError):
+        gateway.find(key="two\nlines")
+
+
+def test_a_path_reaches_the_gateway_as_it_is():
+    for path, expected in {"a/b": "a/b", "/etc/x": "%2Fetc/x", "//x": "%2F%2Fx", "../x/./y": "%2E%2E/x/%2E/y", "a//b": "a//b",
+                           "a.b": "a.b", "\udcff?#%": "%FF%3F%23%25"}.items():
+        target = calls.read_file("alice", path).request.target
+        assert target == f"/workspace/files/alice/{expected}"
+        assert httpx.URL(URL + target).raw_path.decode() == target
+
+
+def test_both_clients_have_the_same_calls():
+    for one, other in [(isogate.Isogate, isogate.AsyncIsogate), (isogate.Sandbox, isogate.AsyncSandbox),
+                       (isogate.Exec, isogate.AsyncExec)]:
+        names = {name for name in dir(one) if not name.startswith("_")} - {"close"}
+        assert names == {name for name in dir(other) if not name.startswith("_")} - {"aclose"}
+        for name in names:
+            assert inspect.getdoc(getattr(one, name)), f"{one.__name__}.{name} says nothing"
+
+
+def test_each_code_of_the_document_is_a_class():
+    from document import DOCUMENT
+    codes = set(DOCUMENT["components"]["schemas"]["ErrorCode"]["enum"])
+    assert codes == set(isogate.ApiError._classes)
