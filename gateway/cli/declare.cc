@@ -357,10 +357,10 @@ void declare_port_forward(CLI::App& app, Parsed& parsed) {
 }
 
 void declare_mcp(CLI::App& app, Parsed& parsed) {
-  CLI::App* mcp = app.add_subcommand("mcp", "Serve an MCP client that starts this command");
+  CLI::App* mcp = app.add_subcommand("mcp", "Connect an MCP host to a gateway, over stdin and stdout");
   McpOptions& options = parsed.mcp;
   add_endpoint(mcp, options.client);
-  mcp->add_flag("--stdio", options.stdio, "Its messages come on stdin, the answers go to stdout");
+  mcp->add_flag("--stdio", options.stdio, "Required: messages on stdin, answers on stdout");
   mcp->add_option("--agent", options.agent, "The agent whose sandbox it is (default: as each call says)")
       ->type_name("ID");
   mcp->footer(

@@ -18,6 +18,7 @@
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
 #include "gateway/cli/output.h"
+#include "gateway/front/base/names.h"
 #include "lib/json_depth.h"
 #include "lib/text.h"
 
@@ -321,6 +322,11 @@ int run_mcp(const McpOptions& options) {
   if (!options.stdio) {
     complain("`isogate mcp` needs --stdio: it serves MCP over stdin and stdout");
     advise("Over HTTP the gateway itself serves it, at /mcp.");
+    return kUsage;
+  }
+  if (!options.agent.empty() && !front::valid_agent_id(options.agent)) {
+    complain("--agent: `" + printable(options.agent, 80) +
+             "` is not an agent id: a letter or digit, then at most 62 letters, digits, - or _");
     return kUsage;
   }
   end_on_signals();

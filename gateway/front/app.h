@@ -3,6 +3,7 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,9 @@ namespace isogate::front {
 class LongExecs;
 namespace e2b {
 struct Door;
+}
+namespace mcp {
+struct EditTurn;
 }
 
 struct App {
@@ -50,6 +54,7 @@ struct App {
   Admission admission;
   std::shared_ptr<LongExecs> long_execs;  // set once; never null while requests are served
   std::shared_ptr<e2b::Door> e2b;         // the same
+  std::map<std::string, std::weak_ptr<mcp::EditTurn>> edits;  // by tenant and agent, while there are some
   MemoryBudget memory;
   Metrics metrics;
   std::function<size_t()> connections;

@@ -347,7 +347,7 @@ TEST(McpCommand, NobodyIsContactedBeforeTheFirstMessage) {
 TEST(McpCommand, ARequestGoesOutAsItCameWithItsHeaders) {
   FakeGateway gateway(
       [](const std::string&) { return json_answer(200, R"({"jsonrpc":"2.0","id":1,"result":{}})"); });
-  Shim shim({"--url", gateway.url(), "--agent", "a/b"});
+  Shim shim({"--url", gateway.url(), "--agent", "alice-1"});
   const std::string modern =
       R"({ "jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\u00fc","_meta":)"
       R"({"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}})";
@@ -355,7 +355,7 @@ TEST(McpCommand, ARequestGoesOutAsItCameWithItsHeaders) {
   shim.answer_to(1);
   const std::string request = gateway.requests().at(0);
   for (const std::string& part :
-       {std::string("POST /mcp/a%2Fb HTTP/1.1\r\n"), std::string("\r\nMCP-Protocol-Version: 2026-07-28\r\n"),
+       {std::string("POST /mcp/alice-1 HTTP/1.1\r\n"), std::string("\r\nMCP-Protocol-Version: 2026-07-28\r\n"),
         std::string("\r\nMcp-Method: tools/call\r\n"),
         "\r\nMcp-Name: =?base64?" + base64_encode("\xc3\xbc") + "?=\r\n",
         std::string("\r\nAccept: application/json, text/event-stream\r\n"), "\r\n\r\n" + modern})
@@ -422,6 +422,11 @@ TEST(McpCommand, WithoutStdioItIsNoCommand) {
   EXPECT_EQ(done.exit_code, 2);
   EXPECT_NE(done.err.find("--stdio"), std::string::npos) << done.err;
   EXPECT_EQ(done.out, "");
+}
+
+TEST(McpCommand, AnAgentThatIsNoneIsRefusedAtTheStart) {
+  Shim shim({"--agent", "a/b"});
+  EXPECT_EQ(shim.wait(30), 2);
 }
 
 }  // namespace

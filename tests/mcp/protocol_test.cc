@@ -76,7 +76,8 @@ TEST_F(McpProtocol, AnIdComesBackAsItCame) {
 TEST_F(McpProtocol, NotificationsAndResponsesAreTakenInSilence) {
   const Json notified = {
       {"jsonrpc", "2.0"}, {"method", "notifications/cancelled"}, {"params", {{"requestId", 1}}}};
-  for (const Json& each : {notified, Json{{"jsonrpc", "2.0"}, {"id", 4}, {"result", Json::object()}}}) {
+  const Json odd = {{"jsonrpc", "2.0"}, {"method", "x"}, {"params", Json::array()}};
+  for (const Json& each : {notified, odd, Json{{"jsonrpc", "2.0"}, {"id", 4}, {"result", Json::object()}}}) {
     const Answer answer = legacy(each);
     EXPECT_EQ(answer.status, 202) << answer.text;
     EXPECT_EQ(answer.text, "");
@@ -184,12 +185,29 @@ TEST_F(McpProtocol, BatchesAreOfOneRevisionAlone) {
   EXPECT_EQ(answer.body[1]["result"]["structuredContent"]["stdout"], "one\n");
   EXPECT_EQ(answer.body[2]["error"]["code"], -32601);
   EXPECT_EQ(legacy(batch, {{"MCP-Protocol-Version", "2025-03-26"}}).status, 200);
+  EXPECT_EQ(legacy(Json::array({batch[0], 1})).status, 200) << "the others' answers are in it";
   EXPECT_EQ(legacy(Json::array({batch[2]})).status, 202);
   for (const char* version : {"2025-06-18", "2025-11-25", kModernMcp})
     EXPECT_EQ(legacy(batch, {{"MCP-Protocol-Version", version}}).status, 400) << version;
   Json many = Json::array();
   for (int i = 0; i < 33; ++i) many.push_back(message("ping", Json::object(), i));
   EXPECT_EQ(legacy(many).status, 400);
+}
+
+TEST_F(McpProtocol, WhatIsGivenBackIsShort) {
+  EXPECT_EQ(legacy(message("ping", Json::object(), std::string(256, 'i'))).status, 200);
+  EXPECT_EQ(code_of(legacy(message("ping", Json::object(), std::string(257, 'i')))), -32600);
+  for (const Json& token :
+       {Json(std::string(257, 't')), Json::array(), Json::object(), Json(true), Json(1.5)})
+    EXPECT_EQ(code_of(legacy(message("ping", {{"_meta", {{"progressToken", token}}}}))), -32602) << token;
+}
+
+TEST_F(McpProtocol, OfTwoHeadersOfOneNameNoneIsTaken) {
+  Json params = tool("sandbox_status", Json::object());
+  params["_meta"] = meta();
+  Headers headers = modern_headers("tools/call", "sandbox_status");
+  headers.emplace_back("Mcp-Name", "exec");
+  EXPECT_EQ(post(headers, message("tools/call", params).dump()).status, 400);
 }
 
 TEST_F(McpProtocol, AnUnknownRevisionInAHeaderIsRefused) {

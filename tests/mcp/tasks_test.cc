@@ -49,6 +49,26 @@ TEST_F(McpTasks, ACancelledOneEnds) {
   EXPECT_EQ(modern("tasks/cancel", {{"taskId", id}}, true).status, 200) << "again does no harm";
 }
 
+TEST_F(McpTasks, ShortOnesForgetNoTask) {
+  const std::string id = begin("sleep 3; echo late")["taskId"];
+  ASSERT_TRUE(eventually(30, [&] { return get(id)["status"] == "completed"; }));
+  for (int i = 0; i < 300; ++i) begin("true");
+  EXPECT_EQ(get(id)["status"], "completed");
+}
+
+TEST_F(McpTasks, AConnectionOfAnotherAgentDoesNotSeeIt) {
+  const std::string mark = new_mark();
+  const std::string id = begin("sleep " + mark)["taskId"];
+  const Json params = {{"taskId", id}, {"_meta", meta(true)}};
+  for (const char* method : {"tasks/get", "tasks/cancel"})
+    EXPECT_EQ(code_of(post(modern_headers(method, id), message(method, params).dump(), "/mcp/other")),
+              -32602);
+  EXPECT_EQ(post(modern_headers("tasks/get", id), message("tasks/get", params).dump(), "/mcp/default").status,
+            200);
+  EXPECT_TRUE(there_within(5, mark));
+  modern("tasks/cancel", {{"taskId", id}}, true);
+}
+
 TEST_F(McpTasks, OnlyAClientThatKnowsTasksGetsOne) {
   const Answer answer = modern("tools/call", tool("exec", {{"command", "sleep 3; echo late"}}));
   EXPECT_EQ(events_of("data: " + answer.body.dump() + "\n")[0]["result"]["structuredContent"]["stdout"],

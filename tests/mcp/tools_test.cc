@@ -1,3 +1,5 @@
+#include <thread>
+
 #include "tests/mcp/mcp.h"
 
 // What the tools do, and whose sandbox they do it in.
@@ -23,7 +25,7 @@ TEST_F(McpTools, AProgramRunsAndItsEndIsTold) {
   const Json fed = call("exec", {{"command", "cat"}, {"stdin", "AP8="}, {"stdin_encoding", "base64"}});
   EXPECT_EQ(fed["structuredContent"]["stdout"], "AP8=");
   EXPECT_EQ(fed["structuredContent"]["stdout_encoding"], "base64");
-  EXPECT_EQ(fed["content"][0]["text"], "[2 bytes that are no text]\n[exit code 0]");
+  EXPECT_EQ(fed["content"][0]["text"], "[2 bytes, not UTF-8; see structuredContent]\n[exit code 0]");
 }
 
 TEST_F(McpTools, OfMuchOutputTheEndIsKept) {
@@ -66,6 +68,12 @@ TEST_F(McpTools, FilesAreWrittenReadEditedListedAndSearched) {
       << "a text, no pattern";
   EXPECT_EQ(
       call("search_files", {{"pattern", "a.d"}, {"regex", true}})["structuredContent"]["matches"].size(), 1u);
+  EXPECT_EQ(call("search_files",
+                 {{"pattern", "1"}, {"path", "/workspace/src/a.txt"}})["structuredContent"]["matches"]
+                .size(),
+            2u);
+  for (const char* outside : {"/etc", "../x", "src/../../x", "/workspace/../etc", "/workspacex"})
+    EXPECT_EQ(call("search_files", {{"pattern", "1"}, {"path", outside}})["isError"], true) << outside;
   const Json few = call("search_files", {{"pattern", "e"}, {"limit", 1}});
   EXPECT_EQ(few["structuredContent"]["truncated"], true);
   const Json listed = call("list_files", {{"path", "src"}});
@@ -73,6 +81,72 @@ TEST_F(McpTools, FilesAreWrittenReadEditedListedAndSearched) {
   for (const Json& each : listed["structuredContent"]["entries"]) names.insert(each["name"]);
   EXPECT_EQ(names, (std::set<std::string>{"a.txt", "b:7:c"}));
   EXPECT_EQ(call("list_files", {{"recursive", true}, {"limit", 1}})["structuredContent"]["truncated"], true);
+}
+
+TEST_F(McpTools, EditsAtOnceAreAllMade) {
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += "<" + std::to_string(i) + ">\n";
+  call("write_file", {{"path", "f"}, {"content", text}});
+  std::vector<std::jthread> edits;
+  for (int i = 0; i < 20; ++i)
+    edits.emplace_back([&, i] {
+      const Json made = call("edit_file", {{"path", i % 2 == 0 ? "f" : "/workspace/f"},
+                                           {"old_text", "<" + std::to_string(i) + ">"},
+                                           {"new_text", "done"}});
+      EXPECT_EQ(made["isError"], false) << made;
+    });
+  edits.clear();
+  const std::string content = call("read_file", {{"path", "f"}})["structuredContent"]["content"];
+  EXPECT_EQ(content.find('<'), std::string::npos) << content;
+}
+
+TEST_F(McpTools, APartOfATextIsAText) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "\u00e9";
+  call("write_file", {{"path", "f"}, {"content", text}});
+  const Json part = call("read_file", {{"path", "f"}, {"limit", 1001}})["structuredContent"];
+  EXPECT_EQ(part["encoding"], "utf-8");
+  EXPECT_EQ(part["bytes"], 1000);
+}
+
+TEST_F(McpTools, ASearchIsNotHeldUpByWhatIsNoText) {
+  call("exec", {{"command",
+                 "mkfifo pipe; echo needle > -; head -c 3000000 /dev/zero | tr '\\0' n > long; echo needle "
+                 ">> long; echo needle > x:1:y"}});
+  EXPECT_EQ(call("search_files", {{"pattern", "needle"}, {"path", "pipe"}})["isError"], false);
+  EXPECT_EQ(
+      call("search_files", {{"pattern", "needle"}, {"path", "-"}})["structuredContent"]["matches"].size(),
+      1u);
+  std::set<std::string> paths;
+  const Json found = call("search_files", {{"pattern", "needle"}})["structuredContent"]["matches"];
+  for (const Json& each : found) paths.insert(each["path"]);
+  EXPECT_EQ(paths, (std::set<std::string>{"-", "long", "x:1:y"}));
+}
+
+TEST_F(McpTools, TheEnvironmentNamesNoOtherAgent) {
+  const Json other = call("exec", {{"command", "true"}, {"agent_id", "one"}, {"env", {{"AGENT_ID", "two"}}}});
+  EXPECT_EQ(other["isError"], true) << other;
+  EXPECT_EQ(
+      call("exec", {{"command", "true"}, {"agent_id", "one"}, {"env", {{"AGENT_ID", "one"}}}})["isError"],
+      false);
+}
+
+TEST_F(McpTools, NothingOfABatchRunsAfterItsClientHasLeft) {
+  const std::string mark = new_mark();
+  call("write_file", {{"path", "kept"}, {"content", "x"}});
+  {
+    HttpConnection connection(gateway_->url(), 60);
+    send(connection,
+         Json::array({message("tools/call", tool("exec", {{"command", "sleep " + mark}}), 1),
+                      message("tools/call", tool("write_file", {{"path", "late"}, {"content", ""}}), 2),
+                      message("tools/call", tool("end_sandbox", {{"purge", true}}), 3)}));
+    ASSERT_TRUE(there_within(30, mark));
+  }
+  EXPECT_TRUE(gone_within(30, mark));
+  ASSERT_TRUE(eventually(
+      30, [&] { return call("sandbox_status", Json::object())["structuredContent"]["running_execs"] == 0; }));
+  EXPECT_EQ(call("read_file", {{"path", "kept"}})["isError"], false);
+  EXPECT_EQ(call("read_file", {{"path", "late"}})["isError"], true);
 }
 
 TEST_F(McpTools, APatternIsNeverAnOption) {
@@ -174,6 +248,15 @@ TEST_F(McpTools, ProgressIsToldWhileOutputComes) {
     EXPECT_GT(events[i]["params"]["progress"].get<int>(), events[i - 1]["params"]["progress"].get<int>());
   EXPECT_EQ(events.back()["result"]["structuredContent"]["stdout"], "begun\ndone\n");
   EXPECT_EQ(stream.find("\nid:"), std::string::npos) << "clients would come back for what they missed";
+}
+
+TEST_F(McpTools, ASilentProgramIsToldToRun) {
+  Json params = tool("exec", {{"command", "sleep 12; echo over >&2; sleep 2"}});
+  params["_meta"] = {{"progressToken", "t"}};
+  const auto events = events_of(legacy(message("tools/call", params)).text);
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_TRUE(events[0]["params"]["message"].get<std::string>().starts_with("running for 1")) << events[0];
+  EXPECT_EQ(events[events.size() - 2]["params"]["message"], "over\n");
 }
 
 TEST_F(McpTools, AClientThatLeavesEndsItsProgram) {

@@ -37,7 +37,9 @@ TEST_F(Doors, APreflightOfAListedOriginIsPermitted) {
     EXPECT_EQ(answer.status, 204) << answer.text;
     EXPECT_EQ(answer.header("Access-Control-Allow-Origin"), origin);
     EXPECT_NE(answer.header("Access-Control-Allow-Methods").find("POST"), std::string::npos);
-    EXPECT_NE(answer.header("Access-Control-Allow-Headers").find("Authorization"), std::string::npos);
+    for (const char* header :
+         {"Authorization", "Content-Type", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"})
+      EXPECT_NE(answer.header("Access-Control-Allow-Headers").find(header), std::string::npos) << header;
     EXPECT_EQ(answer.header("Access-Control-Allow-Credentials"), "") << "keys are no ambient credentials";
     EXPECT_NE(answer.header("Access-Control-Max-Age"), "");
     EXPECT_EQ(answer.header("Vary"), "Origin");

@@ -58,7 +58,6 @@ void read_program(const json& body, const std::string& shell, ExecSpec& spec) {
   if (command) {
     if (command->empty()) throw invalid_request("`command` is empty");
     spec.call.argv = {shell, "-c", *command};
-    spec.shown = journal_text({&*command, 1});
     return;
   }
   if (!argv->is_array() || argv->empty())
@@ -67,7 +66,6 @@ void read_program(const json& body, const std::string& shell, ExecSpec& spec) {
     if (!each.is_string()) throw invalid_request("`argv` must be a non-empty array of strings");
     spec.call.argv.push_back(each.get<std::string>());
   }
-  spec.shown = journal_text(spec.call.argv);
   if (spec.call.argv.front().empty()) throw invalid_request("`argv[0]` is empty");
 }
 
@@ -212,6 +210,8 @@ ParsedExec parse_exec(json& body, const ExecConfig& rules, const std::string& sh
   read_program(body, shell, spec);
   read_env(body, rules, spec);
   check_sizes(spec);
+  const std::span<const std::string> argv = spec.call.argv;
+  spec.shown = journal_text(body.contains("command") && !body["command"].is_null() ? argv.subspan(2) : argv);
   read_stdin(body, parsed);
   read_limits(body, spec);
   read_pty(body, parsed);

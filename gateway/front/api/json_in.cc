@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxDepth = 8;
+constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxValues = 200000;
 
 void check_text(const std::string& text) {

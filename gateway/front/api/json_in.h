@@ -1,5 +1,5 @@
 // JSON request bodies, read strictly: one value, UTF-8, no duplicate key, no unknown field, no NUL in
-// a string, depth at most 8, at most 200,000 keys and values. Throws ApiError invalid_request that names the
+// a string, depth at most 32, at most 200,000 keys and values. Throws ApiError invalid_request that names the
 // field.
 #pragma once
 

@@ -47,7 +47,7 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, MemoryShare memory)
       out_(terms.kept_bytes),
       error_(terms.pty ? 0 : terms.kept_bytes),
       ends_(make_ends()) {
-  spec_.kept = ends_;
+  if (!terms.ends_with_gateway) spec_.kept = ends_;
   spec_.terms = {.deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty};
   open_ends();
   if (!spec_.rejoin) return;

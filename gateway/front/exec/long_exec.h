@@ -27,6 +27,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     size_t kept_bytes = 0;    // of each stream
     bool stdin_open = false;  // after the bytes that the request has
     bool pty = false;
+    bool ends_with_gateway = false;  // its backend does not keep it for the next one
   };
 
   // `memory` is its own. With `spec.rejoin` it is taken() already. Throws ApiError when there are no

@@ -1,6 +1,8 @@
 // Programs in the sandbox, as a tool of MCP.
 #include <algorithm>
+#include <array>
 
+#include "gateway/front/api/access.h"
 #include "gateway/front/api/exec_json.h"
 #include "gateway/front/api/execs.h"
 #include "gateway/front/api/json_body.h"
@@ -18,7 +20,7 @@ using std::chrono::steady_clock;
 
 // Clients of MCP give a call 60 s, and what they take of one answer is less than 1 MiB.
 constexpr double kTimeout = 50;
-constexpr uint64_t kOutput = 65536, kMostOutput = 131072;
+constexpr uint64_t kOutput = 65536, kMostOutput = 98304;
 constexpr std::chrono::milliseconds kTellEvery{500};
 constexpr std::chrono::seconds kTaskAfter{2};
 constexpr size_t kMostTold = 2000;
@@ -55,8 +57,9 @@ void append_output(std::string& to, std::string_view name, std::string_view byte
 }
 
 std::string for_a_model(std::string_view bytes) {
-  return is_utf8(bytes) ? std::string(bytes)
-                        : "[" + std::to_string(bytes.size()) + " bytes that are no text]";
+  return goes_as_text(bytes)
+             ? std::string(bytes)
+             : "[" + std::to_string(bytes.size()) + " bytes, not UTF-8; see structuredContent]";
 }
 
 // A client that knows tasks has one once it has waited so long. It asks for the rest when it likes.
@@ -70,16 +73,16 @@ Task<ToolResult> call_exec(ToolCall& call) {
   } else if (!number_field(request, "timeout_sec")) {
     request["timeout_sec"] = std::min<double>(kTimeout, call.app.config.exec.max_timeout_sec);
   }
+  call.exchange.memory.add(memory_of_result(output));
   const auto exec = co_await start_for(call, std::move(request), output);
-  if (call.may_go_on) {
-    keep_exec(call.app, exec);
-    co_await follow(call, exec, kTaskAfter);
-  } else {
-    co_await follow(call, exec);
-  }
-  if (!exec->ended()) co_return ToolResult{.goes_on = exec};
-  call.exchange.memory.add(6 * output);  // the texts that are made of it
-  co_return exec_result(*exec);
+  std::optional<std::chrono::nanoseconds> limit;
+  if (call.may_go_on) limit = kTaskAfter;
+  co_await follow(call, exec, limit);
+  if (exec->ended()) co_return exec_result(*exec);
+  keep_exec(call.app, exec);
+  ToolResult result;
+  result.goes_on = exec;
+  co_return result;
 }
 
 constexpr std::string_view kExecInput = R"({"properties": {
@@ -92,7 +95,7 @@ constexpr std::string_view kExecInput = R"({"properties": {
   "timeout_sec": {"type": "number", "description": "50 when left out: many clients wait no longer than 60 s"},
   "user": {"type": "string", "description": "that runs it, where the operator allows others"},
   "merge_stderr": {"type": "boolean", "description": "into stdout, in the order it was written"},
-  "max_output_bytes": {"type": "integer", "minimum": 0, "maximum": 131072,
+  "max_output_bytes": {"type": "integer", "minimum": 0, "maximum": 98304,
     "description": "of each stream, from its end; 65536 when left out"}}})";
 constexpr std::string_view kExecOutput = R"({"properties": {
   "exec_id": {"type": "string"},
@@ -121,6 +124,8 @@ constexpr Tool kExecTools[] = {
 
 Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, json request, size_t kept_bytes) {
   ParsedExec parsed = parse_exec(request, call.app.config.exec, call.app.config.shell);
+  request = nullptr;
+  agent_of(call.exchange, false, call.agent, parsed.agent_in_env);
   parsed.spec.tenant = call.exchange.principal.tenant;
   parsed.spec.agent = call.agent;
   parsed.spec.call.call.request_id = call.exchange.request_id;
@@ -131,7 +136,8 @@ Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, json request, size_t k
   }
   MemoryShare memory(call.app.memory, call.exchange.principal.tenant);
   memory.hold(parsed.spec.bytes());
-  const LongExec::Terms terms{.kept_bytes = kept_bytes, .stdin_open = false, .pty = false};
+  const LongExec::Terms terms{
+      .kept_bytes = kept_bytes, .stdin_open = false, .pty = false, .ends_with_gateway = !call.may_go_on};
   const auto exec =
       co_await start_exec(call.app, call.exchange, std::move(parsed.spec), terms, std::move(memory));
   if (exec->refusal()) throw *exec->refusal();
@@ -143,27 +149,41 @@ Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
   Killer& client = call.exchange.watch_client();
   client.on_kill([exec] { exec->kill(); });
   const auto until = steady_clock::now() + limit.value_or(std::chrono::hours(24 * 365));
-  uint64_t told = 0;
+  std::array<uint64_t, 2> told{};
   try {
     while (!exec->ended() && steady_clock::now() < until) {
       const auto pause = std::min<std::chrono::nanoseconds>(kTellEvery, until - steady_clock::now());
       if (co_await exec->changes().until([&] { return exec->ended(); }, pause)) break;
-      const std::string text = told_of(exec->output(false), told);
+      const std::string text = told_of(exec->output(false), told[0]) + told_of(exec->output(true), told[1]);
       co_await call.progress(text);
     }
   } catch (const ClientGone&) {  // it takes nothing of what it is told
     exec->kill();
     throw;
   }
-  client.on_kill({});
+  if (exec->ended()) client.on_kill({});
   if (exec->refusal()) throw *exec->refusal();
 }
 
+// Each is in the text and in the structure, with escapes.
+uint64_t memory_of_result(uint64_t kept_bytes) { return 8 * std::min(kept_bytes, kMostOutput); }
+
 std::string ending_text(const ExecAnswer& answer) {
-  const std::string name(outcome_name(answer.outcome));
-  if (answer.outcome == Outcome::kExited) return "exit code " + std::to_string(answer.exit_code.value_or(-1));
-  if (answer.outcome == Outcome::kUnknown) return "its outcome is not known: " + answer.message;
-  return name;
+  switch (answer.outcome) {
+    case Outcome::kExited:
+      return "exit code " + std::to_string(answer.exit_code.value_or(-1));
+    case Outcome::kUnknown:
+      return "its outcome is not known: " + answer.message;
+    case Outcome::kSignaled:
+      return "ended by " + signal_name(answer.signal);
+    case Outcome::kTimedOut:
+      return "timed out after " + std::to_string(static_cast<int64_t>(answer.duration_ms / 1000)) +
+             " s; give timeout_sec for more";
+    case Outcome::kOomKilled:
+      return "killed: out of memory";
+    default:
+      return std::string(outcome_name(answer.outcome));
+  }
 }
 
 ToolResult exec_result(const LongExec& exec) {

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gateway/front/api/exec_json.h"
 #include "gateway/front/api/files.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
+#include "gateway/front/base/changes.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/mcp/tools.h"
 #include "lib/text.h"
@@ -40,7 +42,10 @@ Task<ToolResult> call_read(ToolCall& call) {
   request.target.offset = count_field(call.arguments, "offset", 0, INT64_MAX).value_or(0);
   request.target.limit = count_field(call.arguments, "limit", 1, kMostRead).value_or(kMostRead);
   const uint64_t offset = request.target.offset;
-  const auto [bytes, size] = co_await read_file(call.app, call.exchange, std::move(request), kMostRead);
+  auto [bytes, size] = co_await read_file(call.app, call.exchange, std::move(request), kMostRead);
+  std::string whole = bytes;
+  trim_cut_end(whole);  // the next part has all of that character
+  if (!whole.empty() && goes_as_text(whole)) bytes = std::move(whole);
   const bool as_text = goes_as_text(bytes);
   call.exchange.memory.add(3 * bytes.size());  // what is made of them
   ToolResult result;
@@ -53,7 +58,8 @@ Task<ToolResult> call_read(ToolCall& call) {
   result.structured.append(",\"size\":").append(known ? std::to_string(size) : "null").append("}");
   if (known && offset + bytes.size() < size)
     result.text.append("\n[bytes " + std::to_string(offset) + " to " + std::to_string(offset + bytes.size()) +
-                       " of " + std::to_string(size) + "; read on with offset]");
+                       " of " + std::to_string(size) + "; read on with offset " +
+                       std::to_string(offset + bytes.size()) + "]");
   co_return result;
 }
 
@@ -103,6 +109,44 @@ std::string replaced(std::string_view text, std::string_view word, std::string_v
   }
 }
 
+}  // namespace
+
+// Edits of an agent's files wait for each other, so that none is lost.
+struct EditTurn {
+  explicit EditTurn(const boost::asio::any_io_executor& executor) : changes(executor) {}
+  Changes changes;
+  bool taken = false;
+};
+
+namespace {
+
+class EditLock {
+ public:
+  EditLock(App& app, const std::string& key) : app_(app), key_(key) {
+    auto& known = app.edits[key];
+    turn_ = known.lock();
+    if (!turn_) known = turn_ = std::make_shared<EditTurn>(app.executor);
+  }
+  EditLock(const EditLock&) = delete;
+  EditLock& operator=(const EditLock&) = delete;
+  ~EditLock() {
+    if (mine_) turn_->taken = false;
+    turn_->changes.notify();
+    if (turn_.use_count() == 1) app_.edits.erase(key_);
+  }
+  Task<void> take() {
+    EditTurn& turn = *turn_;
+    co_await turn.changes.until([&turn] { return !turn.taken; });
+    turn.taken = mine_ = true;
+  }
+
+ private:
+  App& app_;
+  const std::string key_;
+  std::shared_ptr<EditTurn> turn_;
+  bool mine_ = false;
+};
+
 struct Edit {
   std::string text, before, after;
   size_t count = 0;
@@ -120,6 +164,8 @@ Task<ToolResult> call_edit(ToolCall& call) {
   edit->after = std::move(*after);
   const bool all = bool_field(call.arguments, "replace_all").value_or(false);
   const uint64_t most = call.app.config.limits.max_json_bytes;
+  EditLock lock(call.app, call.exchange.principal.tenant + '\0' + call.agent);
+  co_await lock.take();
   FileRequest reading = request;
   reading.target.limit = most + 1;
   edit->text = (co_await read_file(call.app, call.exchange, std::move(reading), most)).bytes;

@@ -35,26 +35,46 @@ class Events {
 
   // Whoever asked is told how far it is by this token.
   void tell(const std::optional<json>& token) { token_ = token; }
-  // What is answered is a refusal, of this status.
-  void refuse(unsigned status) { status_ = status; }
+  // The status of the answer; 200 unless it is a refusal alone.
+  void set_status(unsigned status) { status_ = status; }
 
   // Looked at again and again while a tool works.
   Task<void> progress(std::string_view output) {
     if (!possible_) co_return;
-    if (token_ && !output.empty()) {
-      ordered_json params = {{"progressToken", *token_}, {"progress", ++told_}, {"message", output}};
-      co_return co_await send(R"({"jsonrpc":"2.0","method":"notifications/progress","params":)" +
-                              json_text(params) + "}");
+    const auto now = steady_clock::now();
+    const bool silent = output.empty();
+    if (silent && now - last_ < kSilence) co_return;
+    if (token_) {
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - began_).count();
+      const std::string running = "running for " + std::to_string(seconds) + " s";
+      ordered_json params = {{"progressToken", *token_},
+                             {"progress", ++told_},
+                             {"message", silent ? running : std::string(output)}};
+      const std::string text =
+          R"({"jsonrpc":"2.0","method":"notifications/progress","params":)" + json_text(params) + "}";
+      co_return co_await send(text);
     }
-    if (steady_clock::now() - last_ < kSilence) co_return;
+    if (now - last_ < kSilence) co_return;
     co_await begin();
     co_await exchange_.write(": \n\n");
   }
 
+  // It goes on when its client has been told so. One that leaves before ends it.
+  void hand_over(std::shared_ptr<LongExec> exec) { task_ = std::move(exec); }
+
   Task<void> end(std::string_view response) {
-    if (!exchange_.begun()) co_return co_await exchange_.send(status_, "application/json", response);
-    co_await send(response);
-    co_await exchange_.finish();
+    try {
+      if (!exchange_.begun()) {
+        co_await exchange_.send(status_, "application/json", response);
+      } else {
+        co_await send(response);
+        co_await exchange_.finish();
+      }
+    } catch (const ClientGone&) {
+      if (task_) task_->kill();
+      throw;
+    }
+    exchange_.watch_client().on_kill({});
   }
 
  private:
@@ -77,9 +97,11 @@ class Events {
   Exchange& exchange_;
   const bool possible_;
   std::optional<json> token_;
+  std::shared_ptr<LongExec> task_;
   unsigned status_ = 200;
   uint64_t told_ = 0;
-  steady_clock::time_point last_ = steady_clock::now();
+  const steady_clock::time_point began_ = steady_clock::now();
+  steady_clock::time_point last_ = began_;
 };
 
 std::string versions_json() {
@@ -125,6 +147,7 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
   json& arguments = given == message.params.end() || given->is_null() ? none : *given;
   if (!arguments.is_object())
     throw RpcError{.code = RpcError::kParams, .message = "`arguments` must be an object"};
+  if (exchange.watch_client().killed()) throw ClientGone{};
   ToolResult result;
   try {
     check_arguments(*tool, arguments);
@@ -138,7 +161,9 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
   } catch (const ApiError& error) {
     result = refused(error);
   }
-  co_return result.goes_on ? task_begun(app, *result.goes_on) : result_text(result, message.modern);
+  if (!result.goes_on) co_return result_text(result, message.modern);
+  events.hand_over(result.goes_on);
+  co_return task_begun(app, *result.goes_on);
 }
 
 Task<std::string> answer(App& app, Exchange& exchange, Message& message, Events& events) {
@@ -155,6 +180,7 @@ Task<std::string> answer(App& app, Exchange& exchange, Message& message, Events&
 
 // The text of the response; empty: none is due.
 Task<std::string> respond(App& app, Exchange& exchange, json body, Events& events) {
+  if (body.is_object() && body.contains("method") && !body.contains("id")) co_return "";
   std::string id;
   std::optional<RpcError> refusal;
   const bool modern = is_modern(headers_of(exchange), body);
@@ -169,7 +195,7 @@ Task<std::string> respond(App& app, Exchange& exchange, json body, Events& event
   } catch (const RpcError& error) {
     refusal = error;
   }
-  events.refuse(status_of(*refusal, modern));
+  events.set_status(status_of(*refusal, modern));
   co_return response(id, *refusal);
 }
 
@@ -179,8 +205,8 @@ Task<std::string> respond_to_all(App& app, Exchange& exchange, json& batch, Even
   for (json& each : batch) {
     const std::string one = co_await respond(app, exchange, std::move(each), events);
     if (!one.empty()) all.append(all.empty() ? "[" : ",").append(one);
-    exchange.memory.add(one.size());
   }
+  events.set_status(200);
   co_return all.empty() ? all : all + "]";
 }
 

@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+constexpr size_t kMostToken = 256;
 constexpr std::string_view kVersionKey = "io.modelcontextprotocol/protocolVersion";
 constexpr std::string_view kCapabilitiesKey = "io.modelcontextprotocol/clientCapabilities";
 
@@ -36,9 +37,17 @@ RpcError unknown_version(std::string_view asked) {
           .data = {{"supported", std::move(supported)}, {"requested", printable(asked, 80)}}};
 }
 
+// What is given back as it came.
+bool is_token(const json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().size() <= kMostToken;
+  return value.is_number_integer();
+}
+
 std::string id_text(const json& id) {
-  if (id.is_string() || id.is_number_integer()) return id.dump();
-  throw RpcError{.code = RpcError::kRequest, .message = "`id` must be a string or an integer"};
+  if (is_token(id)) return id.dump();
+  throw RpcError{
+      .code = RpcError::kRequest,
+      .message = "`id` must be an integer, or a string of at most " + std::to_string(kMostToken) + " bytes"};
 }
 
 // A value that a header cannot hold as it is comes as =?base64?…?=. nullopt: that is malformed.
@@ -64,6 +73,10 @@ RequestHeaders headers_of(const Exchange& exchange) {
     return exchange.has_header(name) ? std::optional(exchange.header(name)) : std::nullopt;
   };
   return {.version = value(kVersionHeader), .method = value("Mcp-Method"), .name = value("Mcp-Name")};
+}
+
+bool is_task_method(std::string_view method) {
+  return std::ranges::find(kTaskMethods, method) != std::end(kTaskMethods);
 }
 
 bool is_modern(const RequestHeaders& headers, const json& body) {
@@ -96,7 +109,12 @@ std::optional<Message> message_in(const RequestHeaders& headers, json body, std:
   const std::string_view header = headers.version.value_or("");
   message.modern = modern;
   if (!message.modern && !header.empty() && !is_known(header)) throw unknown_version(header);
-  if (meta != nullptr && meta->contains("progressToken")) message.progress_token = (*meta)["progressToken"];
+  const json* token = meta == nullptr ? nullptr : member(*meta, "progressToken");
+  if (token != nullptr && !is_token(*token))
+    throw RpcError{.code = RpcError::kParams,
+                   .message = "`progressToken` must be an integer, or a string of at most " +
+                              std::to_string(kMostToken) + " bytes"};
+  if (token != nullptr) message.progress_token = *token;
   return message;
 }
 
@@ -111,7 +129,7 @@ void check_modern(const RequestHeaders& headers, Message& message) {
   const auto& asked = version->get_ref<const std::string&>();
   check_header(headers.version, kVersionHeader, asked);
   check_header(headers.method, "Mcp-Method", message.method);
-  const bool of_a_task = message.method.starts_with("tasks/");
+  const bool of_a_task = is_task_method(message.method);
   const json* name = message.method == "tools/call" ? member(message.params, "name")
                      : of_a_task                    ? member(message.params, "taskId")
                                                     : nullptr;

@@ -19,6 +19,9 @@ inline constexpr std::string_view kVersions[] = {kModern, "2025-11-25", "2025-06
 inline constexpr std::string_view kOfBatches = "2025-03-26";  // alone
 inline constexpr std::string_view kVersionHeader = "MCP-Protocol-Version";
 
+inline constexpr std::string_view kTaskMethods[] = {"tasks/get", "tasks/cancel", "tasks/update"};
+bool is_task_method(std::string_view method);
+
 struct RpcError {
   static constexpr int kParse = -32700, kRequest = -32600, kMethod = -32601, kParams = -32602,
                        kInternal = -32603, kHeader = -32020, kCapability = -32021, kVersion = -32022;

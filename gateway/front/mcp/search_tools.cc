@@ -14,25 +14,43 @@ using nlohmann::json;
 
 constexpr double kSearchTimeout = 50;  // clients of MCP give a call 60 s
 constexpr uint64_t kMatches = 200, kMostMatches = 1000;
-constexpr size_t kSearched = 1 << 20;
-// $1 flags, $2 the pattern, $3 where, $4 how many lines. What ends the pipe early is that enough was found. A
-// grep that has no -Z says so.
+constexpr size_t kSearched = 1 << 20, kMostPattern = 4096;
+// $1 flags, $2 the pattern, $3 where, $4 how many lines. What ends the pipe early is that enough was found.
+// What GNU's grep can do more, another one says it cannot.
 constexpr const char* kSearch =
-    "z=; [ -n \"$(grep -Z x /dev/null 2>&1)\" ] || z=-Z; "
-    "grep -rnHI $z $1 -e \"$2\" -- \"$3\" | head -n \"$4\"";
+    "[ -e \"$3\" ] || { echo \"there is no such file\" >&2; exit 2; }; "
+    "more=; [ -n \"$(grep -Z -D skip x /dev/null 2>&1)\" ] || more='-Z -D skip'; "
+    "grep -rnHIs $more $1 -e \"$2\" -- \"$3\" | cut -b 1-8192 | head -n \"$4\"";
+
+// What programs that begin in the workspace call it; it is theirs to follow its symlinks.
+std::string within_workspace(const std::string& path) {
+  constexpr std::string_view kWorkspace = "/workspace";
+  check_path("path", path);
+  std::string_view rest = path;
+  if (rest == kWorkspace || rest.starts_with(std::string(kWorkspace) + "/")) {
+    rest.remove_prefix(kWorkspace.size());
+    rest.remove_prefix(std::min(rest.find_first_not_of('/'), rest.size()));
+  }
+  const std::string inside = "/" + std::string(rest) + "/";
+  if (rest.starts_with('/') || inside.find("/../") != std::string::npos)
+    throw invalid_request("`path` leads out of the workspace: search there with `exec` and grep");
+  return "./" + std::string(rest);
+}
 
 Task<ToolResult> search_files(ToolCall& call) {
   const auto pattern = text_field(call.arguments, "pattern");
   if (!pattern || pattern->empty()) throw invalid_request("`pattern` is missing or empty");
+  if (pattern->size() > kMostPattern)
+    throw invalid_request("`pattern` is longer than " + std::to_string(kMostPattern) + " bytes");
+  call.exchange.memory.add(3 * kSearched);  // what is made of its output
   const uint64_t limit = count_field(call.arguments, "limit", 1, kMostMatches).value_or(kMatches);
   std::string flags = bool_field(call.arguments, "regex").value_or(false) ? "-E" : "-F";
   if (bool_field(call.arguments, "ignore_case").value_or(false)) flags += " -i";
-  const std::string path = text_field(call.arguments, "path").value_or(".");
-  check_path("path", path);
-  json request = {{"argv",
-                   {call.app.config.shell, "-c", kSearch, "search", flags, *pattern,
-                    path.empty() ? "." : path, std::to_string(limit + 1)}},
-                  {"timeout_sec", std::min<double>(kSearchTimeout, call.app.config.exec.max_timeout_sec)}};
+  const std::string path = within_workspace(text_field(call.arguments, "path").value_or(""));
+  json request = {
+      {"argv",
+       {call.app.config.shell, "-c", kSearch, "search", flags, *pattern, path, std::to_string(limit + 1)}},
+      {"timeout_sec", std::min<double>(kSearchTimeout, call.app.config.exec.max_timeout_sec)}};
   const auto exec = co_await start_for(call, std::move(request), kSearched);
   co_await follow(call, exec);
   if (exec->answer().outcome != Outcome::kExited)
@@ -40,8 +58,10 @@ Task<ToolResult> search_files(ToolCall& call) {
                    .message = "the search did not end: " + ending_text(exec->answer()) +
                               "; search a part of the workspace by `path`"};
   const std::string out = exec->output(false).text(), error = exec->output(true).text();
-  if (out.empty() && !error.empty()) throw invalid_request("cannot search: " + printable(error, 300));
-  call.exchange.memory.add(8 * out.size());  // the texts that are made of it
+  if (out.empty() && !error.empty()) {
+    std::string why = error.substr(0, error.find('\n'));
+    throw invalid_request("cannot search: " + why);
+  }
   co_return matches_in(out, limit, exec->output(false).first() > 0);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gateway/front/api/access.h"
 #include "gateway/front/exec/long_execs.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/mcp/tools.h"
@@ -14,7 +15,6 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr std::string_view kMethods[] = {"tasks/get", "tasks/cancel", "tasks/update"};
 constexpr int kPollMs = 1000;
 
 std::string_view status_of(const LongExec& exec) {
@@ -52,11 +52,16 @@ std::string task_now(App& app, const LongExec& exec) {
   return text + "}";
 }
 
-}  // namespace
-
-bool is_task_method(std::string_view method) {
-  return std::ranges::find(kMethods, method) != std::end(kMethods);
+// A connection that names an agent is for that one alone.
+bool is_for(const Exchange& exchange, const std::string& agent) {
+  try {
+    return agent_of(exchange, false, agent) == agent;
+  } catch (const ApiError&) {
+    return false;
+  }
 }
+
+}  // namespace
 
 std::string task_begun(const App& app, const LongExec& exec) {
   return R"({"resultType":"task",)" + inside(task_json(app, exec)) + "}";
@@ -70,13 +75,14 @@ std::string answer_of_task(App& app, Exchange& exchange, const Message& message)
         .data = {{"requiredCapabilities", {{"extensions", {{kTasksExtension, ordered_json::object()}}}}}}};
   const auto id = message.params.find("taskId");
   const bool named = id != message.params.end() && id->is_string();
-  const auto exec =
+  auto exec =
       named ? app.long_execs->find(exchange.principal.tenant, id->get_ref<const std::string&>()) : nullptr;
+  if (exec && !is_for(exchange, exec->agent())) exec = nullptr;
   if (!exec)
     throw RpcError{.code = RpcError::kParams,
                    .message = named ? "there is no such task, or it is forgotten" : "`taskId` is missing"};
   if (message.method == "tasks/get") {
-    exchange.memory.add(6 * (exec->output(false).held() + exec->output(true).held()));
+    if (status_of(*exec) == "completed") exchange.memory.add(memory_of_result(exec->output(false).most()));
     return task_now(app, *exec);
   }
   if (message.method == "tasks/cancel") exec->kill();

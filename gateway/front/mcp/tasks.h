@@ -12,7 +12,6 @@
 
 namespace isogate::front::mcp {
 
-bool is_task_method(std::string_view method);
 // The result of the call that began it.
 std::string task_begun(const App& app, const LongExec& exec);
 // The result of a task method. Throws RpcError.

@@ -27,8 +27,7 @@ const std::vector<Tool>& tools() {
 ordered_json input_schema(const Tool& tool) {
   ordered_json schema = ordered_json::parse(tool.input);
   schema["properties"]["agent_id"] = {
-      {"type", "string"},
-      {"description", "whose sandbox; left out: the one that the connection names, or `default`"}};
+      {"type", "string"}, {"description", "whose sandbox; left out: the one that the connection names"}};
   schema["type"] = "object";
   schema["additionalProperties"] = false;
   return schema;

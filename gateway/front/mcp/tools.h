@@ -29,7 +29,7 @@ struct ToolResult {
   std::string text;        // for a model
   std::string structured;  // the same as JSON, as the tool's output schema has it
   bool is_error = false;
-  std::shared_ptr<const LongExec> goes_on;  // in place of all these: what it will be is not known yet
+  std::shared_ptr<LongExec> goes_on;  // in place of all these: what it will be is not known yet
 };
 
 struct Tool {
@@ -53,6 +53,8 @@ const nlohmann::ordered_json& tool_list();
 
 // Of an exec that has ended.
 ToolResult exec_result(const LongExec& exec);
+// What it takes, in the answer and on the way to it, where so much is kept of each stream.
+uint64_t memory_of_result(uint64_t kept_bytes);
 // A refusal is a result, too: a model reads it and does better.
 ToolResult refused(const ApiError& error);
 // As tools/call answers it, and tasks/get.
@@ -61,7 +63,7 @@ std::string result_text(const ToolResult& result, bool modern);
 // For tools that run a program. A client that leaves before it has begun ends it. Throws ApiError,
 // ClientGone.
 Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, nlohmann::json request, size_t kept_bytes);
-// To its end, or for so long; a client that leaves ends it. Throws ApiError: why it never ran.
+// To its end, or for so long; a client that leaves ends it, then too. Throws ApiError: why it never ran.
 Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
                   std::optional<std::chrono::nanoseconds> limit = {});
 std::string ending_text(const ExecAnswer& answer);
