@@ -426,7 +426,8 @@ TEST(McpCommand, WithoutStdioItIsNoCommand) {
 
 TEST(McpCommand, AnAgentThatIsNoneIsRefusedAtTheStart) {
   Shim shim({"--agent", "a/b"});
-  EXPECT_EQ(shim.wait(30), 2);
+  EXPECT_EQ(shim.exit_code(), 2);
+  EXPECT_NE(shim.errors().find("--agent"), std::string::npos) << shim.errors();
 }
 
 }  // namespace
