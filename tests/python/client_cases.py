@@ -162,8 +162,20 @@ def test_a_refusal_is_an_error_of_its_codes_class(box):
     assert error.request_id and error.request_id in str(error) and isinstance(error, isogate.ApiError)
     with pytest.raises(isogate.InvalidRequest):
         box.exec("a\0b")
+    with pytest.raises(isogate.InvalidRequest):
+        box.exec("echo \ud800")
     with pytest.raises(isogate.FileNotFound):
         box.file_size("not/there")
+
+
+def test_an_id_reaches_nothing_else(gateway, box):
+    box.write_file("kept", "kept")
+    for name in ("..", ".", "../sandboxes/shared"):
+        with pytest.raises((isogate.InvalidRequest, isogate.NotFound)):
+            gateway.sandbox(name).end(purge=True)
+        with pytest.raises((isogate.InvalidRequest, isogate.ExecNotFound, isogate.NotFound)):
+            gateway.exec(f"{name}?purge=true").kill()
+    assert box.read_text("kept") == "kept"
 
 
 def test_a_wrong_key_is_refused():
@@ -269,8 +281,10 @@ def test_files_keep_their_bytes_and_their_modes(box, at):
         box.write_file(at("t.txt"), b"", exclusive=True)
     with pytest.raises(isogate.FileNotFound):
         box.write_file(at("no/dir/t.txt"), b"", parents=False)
-    with pytest.raises(isogate.RangeNotSatisfiable):
-        box.read_file(at("t.txt"), offset=1000)
+    box.write_file(at("empty"), b"")
+    assert box.read_file(at("empty"), limit=10) == box.read_file(at("t.txt"), offset=1000) == b""
+    with box.iter_file(at("t.txt"), offset=1000) as pieces:
+        assert list(pieces) == []
     with pytest.raises(isogate.IsDirectory):
         box.read_file(at("in"))
 
@@ -367,6 +381,18 @@ def test_a_large_file_streams_both_ways(box, at):
     assert found.digest() == expected.digest() and count > 1
     with box.iter_file(at("big"), offset=size - 3) as pieces:
         assert len(b"".join(pieces)) == 3
+
+
+def test_what_has_no_size_is_uploaded_whole(box, at):
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as end:
+        end.write(b"through a pipe")
+    with os.fdopen(read, "rb") as source:
+        assert box.write_file(at("piped"), source) == 14
+    assert box.read_file(at("piped")) == b"through a pipe"
+    with open("/proc/version", "rb") as source:
+        assert box.write_file(at("version"), source) > 0
+    assert box.write_file(at("viewed"), memoryview(b"view")) == 4
 
 
 def test_an_iterable_is_uploaded_and_its_error_commits_nothing(box, at):

@@ -1,20 +1,28 @@
 """inspect_ai's own checks of a sandbox environment, unmodified, on isogate.inspect; and a task without a model. Started by
 suite_test.py."""
 
+import functools
+import hashlib
+import json
 import shutil
 import uuid
 
+import anyio
+import httpx
 import pytest
 from inspect_ai import Task, eval_async
 from inspect_ai.dataset import Sample
 from inspect_ai.scorer import includes
 from inspect_ai.solver import solver
-from inspect_ai.util import sandbox
+from inspect_ai.util import OutputLimitExceededError, SandboxUnavailableError, SandboxUserUnsupportedError, sandbox
+from inspect_ai.util._sandbox.limits import override_max_exec_output_size
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
 import isogate
+import isogate.inspect
 from conftest import BACKEND
 from isogate.inspect import IsogateConfig, IsogateSandboxEnvironment
+from offline_cases import EXIT, RESULT, START, Script, lines, refused, unread
 from pages import run_page
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +61,134 @@ def sandbox_env(shared, request):
     if reason := EXPECTED.get(request.node.originalname):
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     return shared
+
+
+def scripted(*answers, **settings):
+    """The environment of a gateway that gives these answers, and what it was asked."""
+    script = Script(*answers)
+    gateway = isogate.AsyncIsogate("http://127.0.0.1:1", "k", retries=0, http_transport=script)
+    return IsogateSandboxEnvironment(gateway, gateway.sandbox("a"), "/w", True, **settings), script
+
+
+SANDBOX = {"agent_id": "a", "sandbox_id": "s", "backend": "b", "isolation": "vm", "image": None, "state": "active",
+           "created_ms": 1, "last_used_ms": 1, "running_execs": 0, "disk": None}
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Gives every gateway that is made these answers; what they were asked."""
+    def given(*answers):
+        script = Script(*answers)
+        made = functools.partial(isogate.AsyncIsogate, http_transport=script)
+        monkeypatch.setattr(isogate.inspect, "AsyncIsogate", made)
+        return script
+    return given
+
+
+async def test_an_exec_reserves_no_output_and_asks_for_no_more_time_than_admitted():
+    done = httpx.Response(200, content=lines(START, EXIT))
+    environment, script = scripted(done, done, exec_timeout_sec=60)
+    assert (await environment.exec(["x"])).success and (await environment.exec(["x"], timeout=300)).success
+    for each in script.asked:
+        assert each.url.path == "/exec-stream" and json.loads(each.content) == {
+            "agent_id": "a", "argv": ["x"], "timeout_sec": 60}
+
+
+@pytest.mark.parametrize("outcome, error, raised", [
+    ("unknown", None, SandboxUnavailableError),
+    ("not_started", {"code": "permission_denied", "message": "not you"}, SandboxUserUnsupportedError),
+    ("not_started", {"code": "invalid_request", "message": "no"}, ValueError),
+    ("not_started", {"code": "backend_unavailable", "message": "gone"}, SandboxUnavailableError)])
+async def test_a_stream_that_had_begun_fails_as_a_refusal_does(outcome, error, raised):
+    last = {**EXIT, "outcome": outcome, "exit_code": None, **({"error": error} if error else {})}
+    environment, _ = scripted(httpx.Response(200, content=lines(START, last)))
+    with pytest.raises(raised):
+        await environment.exec(["x"], user="u")
+
+
+async def test_a_busy_gateway_is_asked_again(answers):
+    script = answers(*[refused() for _ in range(20)], httpx.Response(200, json=SANDBOX),
+                     httpx.Response(200, json={**RESULT, "stdout": "/w\n"}))
+    environment = await IsogateSandboxEnvironment.open(IsogateConfig(exec_timeout_sec=5))
+    assert environment._home == "/w" and len(script.asked) == 22
+    assert json.loads(script.asked[-1].content)["timeout_sec"] == 5
+
+
+@pytest.mark.parametrize("given", [None, b"x" * (9 << 20)])
+async def test_a_command_that_prints_without_end_is_killed(shared, given):
+    with override_max_exec_output_size(1000), pytest.raises(OutputLimitExceededError) as error:
+        await shared.exec(["yes"], input=given, timeout=60)
+    assert error.value.truncated_output == "y\n" * 500
+    assert (await shared.exec(["true"])).success
+
+
+async def test_a_large_input_reaches_the_command_whole(shared):
+    data = bytes(range(256)) * (9 << 12)
+    done = await shared.exec(["sh", "-c", "seq 200000; sha256sum; exit 3"], input=data)
+    *counted, digest = done.stdout.splitlines()
+    assert len(counted) == 200000 and digest.split()[0] == hashlib.sha256(data).hexdigest()
+    assert (done.success, done.returncode, done.stderr) == (False, 3, "")
+
+
+class Broken(httpx.AsyncBaseTransport):
+    """A gateway that starts an exec, and loses it."""
+
+    async def handle_async_request(self, request):
+        await request.aread()
+        if request.url.path == "/exec":
+            state = {"exec_id": "0", "agent_id": "a", "command": "x", "backend": "b", "started_ms": 1, "state": "running"}
+            return unread(httpx.Response(200, json=state))
+        if request.method == "DELETE":
+            return unread(refused(503, after=None, code="backend_unavailable"))
+        if request.url.path.endswith("/output"):
+            raise httpx.ReadError("the first failure")
+        await anyio.sleep(60)
+
+
+async def test_a_kill_that_fails_does_not_hide_why():
+    gateway = isogate.AsyncIsogate("http://127.0.0.1:1", "k", http_transport=Broken())
+    environment = IsogateSandboxEnvironment(gateway, gateway.sandbox("a"), "/w", True)
+    with pytest.raises(SandboxUnavailableError, match="the first failure"):
+        await environment.exec(["x"], input=b"x" * (9 << 20))
+
+
+async def test_a_nul_is_what_the_model_is_told_of(shared):
+    for call in (shared.exec(["echo", "a\0b"]), shared.exec(["true"], env={"A": "\0"}), shared.exec(["true"], cwd="a\0"),
+                 shared.write_file("a\0b", ""), shared.read_file("a\0b")):
+        with pytest.raises(ValueError, match="embedded null byte"):
+            await call
+
+
+async def test_a_sandbox_that_cannot_be_ended_is_a_warning(caplog, monkeypatch):
+    environment, _ = scripted(refused(500, code="internal", after=None))
+    await IsogateSandboxEnvironment.sample_cleanup("task", None, {"default": environment}, False)
+    assert "is not ended" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(isogate.inspect, "_END_SEC", 0.1)
+    gateway = isogate.AsyncIsogate("http://127.0.0.1:1", "k", http_transport=Silent())
+    with anyio.fail_after(20):
+        await IsogateSandboxEnvironment(gateway, gateway.sandbox("a"), "/w", True).close()
+    assert "no answer in 0.1 s" in caplog.text
+
+
+class Silent(httpx.AsyncBaseTransport):
+    async def handle_async_request(self, request):
+        await anyio.sleep(60)
+
+
+async def test_an_environment_that_cannot_be_opened_says_why(answers):
+    answers(refused(503, after=None, code="backend_unavailable", message="the first failure"),
+            refused(500, after=None, code="internal"))
+    with pytest.raises(isogate.BackendUnavailable, match="the first failure"):
+        await IsogateSandboxEnvironment.open(IsogateConfig())
+
+
+async def test_a_cleanup_goes_on_after_a_failure(answers):
+    left = [{**SANDBOX, "agent_id": name} for name in ("inspect-1", "inspect-2", "inspect-3", "other")]
+    script = answers(httpx.Response(200, json={"sandboxes": left}), refused(404, after=None, code="sandbox_not_found"),
+                     refused(500, after=None, code="internal"), httpx.Response(200, json={}))
+    await IsogateSandboxEnvironment.cli_cleanup(None)
+    assert [each.url.path for each in script.asked[1:]] == [f"/sandboxes/inspect-{each}" for each in (1, 2, 3)]
 
 
 @solver

@@ -1,9 +1,11 @@
 """LangChain's own integration tests of a sandbox, unmodified, on isogate.langchain; and an agent without a model. Started by
 suite_test.py."""
 
+import json
 import uuid
 from importlib.metadata import version
 
+import httpx
 import pytest
 from deepagents import create_deep_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
@@ -12,10 +14,11 @@ from langchain_tests.integration_tests import SandboxIntegrationTests
 from packaging.version import Version
 
 import isogate
+import isogate.langchain
 from conftest import BACKEND
 from isogate.langchain import IsogateSandbox
+from offline_cases import EXIT, START, Script, lines, refused
 from pages import run_page
-
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +90,56 @@ def test_an_agent_works_in_its_sandbox(box):
 def test_a_command_that_takes_too_long_is_killed_and_says_so(box):
     done = box.execute("sleep 600", timeout=1)
     assert done.exit_code == 124 and "killed after 1 s" in done.output
+
+
+def test_of_long_output_the_beginning_is_kept(box, monkeypatch):
+    monkeypatch.setattr(isogate.langchain, "_MOST_OUTPUT", 100)
+    done = box.execute("head -c 1000000 /dev/zero | tr '\\0' x; exit 3")
+    assert (done.output, done.truncated, done.exit_code) == ("x" * 100, True, 3)
+
+
+def scripted(*answers):
+    script = Script(*answers)
+    return IsogateSandbox(isogate.Isogate("http://127.0.0.1:1", "k", retries=0, http_transport=script).sandbox("a")), script
+
+
+def test_a_command_reserves_no_output():
+    backend, script = scripted(httpx.Response(200, content=lines(START, EXIT)))
+    assert backend.execute("x", timeout=5).exit_code == 0
+    assert script.asked[0].url.path == "/exec-stream"
+    assert json.loads(script.asked[0].content) == {
+        "agent_id": "a", "command": "x", "timeout_sec": 5, "merge_stderr": True, "env": {}}
+
+
+FAILED = [refused(507, after=None, code="quota_exceeded"), refused(403, after=None, code="permission_denied"),
+          httpx.Response(200, content=lines(START, {**EXIT, "outcome": "timed_out", "exit_code": 124})),
+          httpx.Response(200, content=lines(START, {**EXIT, "exit_code": 127}))]
+LOST = [refused(502, after=None, code="outcome_unknown"), httpx.Response(200, content=lines(
+    START, {**EXIT, "outcome": "unknown", "exit_code": None}))]
+
+
+@pytest.mark.parametrize("answer", FAILED)
+async def test_a_listing_that_failed_is_no_empty_directory(answer):
+    backend, _ = scripted(*[answer] * 4)
+    for found in (backend.ls("/w"), await backend.als("/w")):
+        assert found.error and found.entries is None
+    for found in (backend.glob("*", "/w"), await backend.aglob("*", "/w")):
+        assert found.error and found.matches is None
+
+
+@pytest.mark.parametrize("answer", LOST)
+def test_an_unknown_outcome_is_no_answer_of_a_tool(answer):
+    backend, _ = scripted(*[answer] * 2)
+    for call in (lambda: backend.execute("x"), lambda: backend.ls("/w")):
+        with pytest.raises(isogate.OutcomeUnknown):
+            call()
+
+
+def test_a_name_that_no_file_has_is_an_invalid_path(box):
+    assert box.execute("echo \ud800").exit_code == 1
+    path = f"{box.home}/\ud800"
+    assert box.upload_files([(path, b"x")])[0].error == "invalid_path"
+    assert box.download_files([path])[0].error == "invalid_path"
 
 
 def test_a_gateway_that_refuses_says_why(box):

@@ -1,8 +1,13 @@
 """What the client does without a gateway: what it sends again, what an error means, what it makes of a broken answer. Started
 by package_test.py."""
 
+import copy
+import gzip
 import inspect
+import io
 import json
+import os
+import pickle
 import socket
 import threading
 
@@ -28,6 +33,10 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.setenv("ISOGATE_STATE_DIR", str(tmp_path))
 
 
+def unread(answer):
+    return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+
+
 class Script(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """Answers, or raises, what it was given, one after another; keeps what it was asked."""
 
@@ -39,7 +48,7 @@ class Script(httpx.BaseTransport, httpx.AsyncBaseTransport):
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+        return unread(answer)
 
     def handle_request(self, request):
         request.read()
@@ -68,6 +77,24 @@ def async_exec(script, **options):
 
 
 both = pytest.mark.parametrize("run", [sync_exec, async_exec])
+
+
+def sync_call(script, call):
+    with isogate.Isogate(URL, "k", http_transport=script) as client:
+        answer = call(client.sandbox("a"))
+        return list(answer) if isinstance(answer, isogate.Stream) else answer
+
+
+def async_call(script, call):
+    async def run():
+        with anyio.fail_after(20):
+            async with isogate.AsyncIsogate(URL, "k", http_transport=script) as client:
+                answer = await call(client.sandbox("a"))
+                return [each async for each in answer] if isinstance(answer, isogate.AsyncStream) else answer
+    return anyio.run(run)
+
+
+either = pytest.mark.parametrize("run", [sync_call, async_call])
 
 
 @both
@@ -128,6 +155,98 @@ def test_what_was_streamed_is_sent_once():
     assert len(script.asked) == 1
 
 
+def piped(tmp_path):
+    read, write = os.pipe()
+    os.write(write, b"content")
+    os.close(write)
+    return os.fdopen(read, "rb")
+
+
+def half_read(tmp_path):
+    (tmp_path / "half").write_bytes(b"not this: content")
+    file = open(tmp_path / "half", "rb")
+    file.seek(len("not this: "))
+    return file
+
+
+def packed(tmp_path):
+    (tmp_path / "packed").write_bytes(gzip.compress(b"content"))
+    return gzip.open(tmp_path / "packed")
+
+
+def in_memory(tmp_path):
+    file = io.BytesIO(b"not this: content")
+    file.seek(len("not this: "))
+    return file
+
+
+@either
+@pytest.mark.parametrize("source", [piped, half_read, packed, in_memory, lambda path: io.StringIO("content"),
+                                    lambda path: bytearray(b"content"), lambda path: memoryview(b"content"),
+                                    lambda path: [b"con", bytearray(b"tent")]])
+def test_an_upload_is_what_can_be_read_from_where_a_file_stands(run, source, tmp_path):
+    script = Script(httpx.Response(200, json={"bytes_written": 7}))
+    assert run(script, lambda box: box.write_file("f", source(tmp_path))) == 7
+    sent, = script.asked
+    assert sent.content == b"content" and sent.headers.get("content-length", "7") == "7"
+
+
+@either
+def test_an_upload_of_nothing_ends(run):
+    script = Script(httpx.Response(200, json={"bytes_written": 0}))
+    assert run(script, lambda box: box.write_file("f", io.StringIO(""))) == 0
+
+
+def test_any_bytes_are_stdin():
+    for data in (b"\xff", bytearray(b"\xff"), memoryview(b"\xff")):
+        body = json.loads(calls.exec("a", "x", stdin=data).request.content)
+        assert (body["stdin"], body["stdin_encoding"]) == ("/w==", "base64")
+        assert calls.write_exec_stdin("0", data).request.content == b"\xff"
+    with pytest.raises(TypeError):
+        calls.write_exec_stdin("0", 5)
+
+
+def test_text_that_is_none_is_the_gateways_to_refuse():
+    assert b"\xed\xa0\x80" in calls.exec("a", "\ud800").request.content
+
+
+@either
+@pytest.mark.parametrize("status, sent, found", [(206, b"456789", b"456789"), (200, b"0123456789", b"456789"),
+                                                 (200, b"012", b""), (416, b'{"error":{}}', b"")])
+def test_a_file_is_read_from_its_offset_whatever_the_answer_holds(run, status, sent, found):
+    for call in (lambda box: box.iter_file("f", offset=4), lambda box: box.read_file("f", offset=4, limit=6)):
+        answer = run(Script(httpx.Response(status, content=sent)), call)
+        assert b"".join(answer) == found if isinstance(answer, list) else answer == found
+    decoder = calls.iter_file("a", "f", offset=4).decoder(200)
+    assert [each for at in range(8) for each in decoder.feed(b"01234567"[at:at + 1])] == [b"4", b"5", b"6", b"7"]
+
+
+@either
+@pytest.mark.parametrize("event", [{"event": "stdout"}, {"event": "stdout", "data": "a", "encoding": "base64"}, [1], 2,
+                                   {"event": "exit"}, {"no": "event"}])
+def test_an_event_that_makes_no_sense_is_a_bad_answer(run, event):
+    with pytest.raises(isogate.BadAnswer):
+        run(Script(httpx.Response(200, content=lines(event))), lambda box: box.exec_stream("x"))
+    with pytest.raises(isogate.BadAnswer):
+        run(Script(httpx.Response(200, content=b"event: \xff\n\n")), lambda box: box.watch())
+
+
+def test_an_isolation_that_is_not_known_is_none():
+    start = {"event": "start", "exec_id": "1", "backend": "b"}
+    assert streams.ExecEvents().feed(lines(start)) == [isogate.StartEvent("1", "b", None)]
+
+
+def test_an_error_can_be_copied_and_sent_to_another_process():
+    with pytest.raises(isogate.RateLimited) as refusal:
+        sync_exec(Script(refused()), retries=0)
+    with pytest.raises(isogate.ExecFailed) as failed:
+        sync_exec(Script(httpx.Response(200, json={**RESULT, "exit_code": 3}))).check()
+    for error in (refusal.value, failed.value, isogate.ContactLost("gone")):
+        error.add_note("of a test")
+        for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+            assert type(again) is type(error) and str(again) == str(error) and vars(again) == vars(error)
+
+
 @both
 def test_nobody_there_is_no_lost_contact(run):
     with pytest.raises(isogate.GatewayUnreachable):
@@ -152,6 +271,12 @@ def test_the_client_waits_longer_than_the_program_may_run():
     assert calls.exec("a", "x", timeout_sec=500).request.silence_sec > 500
     assert calls.exec("a", "x").request.silence_sec > 86400
     assert calls.exec_state("0", wait_sec=100).request.silence_sec > 100
+
+
+def test_the_client_waits_longer_than_the_gateway_does_for_a_sandbox():
+    assert calls.exec("a", "x", timeout_sec=500).request.silence_sec == 500 + 600
+    assert calls.exec_stream("a", "x", timeout_sec=500).request.silence_sec >= 600
+    assert calls.kill_exec("0").request.silence_sec == 120
 
 
 def lines(*events):
@@ -209,9 +334,11 @@ def test_the_gateway_and_the_key_are_found_as_the_command_finds_them(monkeypatch
     monkeypatch.setenv("ISOGATE_KEY", "from-environment")
     assert (gateway.find().base_url, gateway.find().key) == ("http://127.0.0.1:2", "from-environment")
     assert "from-environment" not in repr(gateway.find())
-    for url in ("ftp://x", "http://", "unix:relative", "http://x/path", "http://key@x"):
-        with pytest.raises(ValueError):
+    for url in ("ftp://secret@x", "http://", "unix:secret", "http://x/secret", "http://secret@x", "http://x?secret",
+                "http://x:secret", "http://[secret"):
+        with pytest.raises(ValueError, match="cannot use the url") as refused:
             gateway.find(url)
+        assert "secret" not in str(refused.value)
     with pytest.raises(ValueError):
         gateway.find(key="two\nlines")
 
@@ -222,6 +349,22 @@ def test_a_path_reaches_the_gateway_as_it_is():
         target = calls.read_file("alice", path).request.target
         assert target == f"/workspace/files/alice/{expected}"
         assert httpx.URL(URL + target).raw_path.decode() == target
+
+
+def test_an_id_is_one_segment_of_its_url():
+    for name, expected in {"../sandboxes/bob?purge=true": "..%2Fsandboxes%2Fbob%3Fpurge%3Dtrue", "..": "%2E%2E", ".": "%2E",
+                           "a.b": "a.b", "#": "%23"}.items():
+        found = {call.request.target: rest for call, rest in [
+            (calls.exec_state(name), ""), (calls.kill_exec(name), ""), (calls.exec_output(name), "/output"),
+            (calls.write_exec_stdin(name, b""), "/stdin"), (calls.signal_exec(name, "TERM"), "/signal"),
+            (calls.resize_exec(name, 1, 1), "/resize")]}
+        assert found == {f"/execs/{expected}{rest}": rest for rest in found.values()}
+        assert calls.end_sandbox(name, purge=True).request.target == f"/sandboxes/{expected}?purge=true"
+        assert calls.read_file(name, "f").request.target == f"/workspace/files/{expected}/f"
+        assert httpx.URL(f"{URL}/sandboxes/{expected}").raw_path.decode() == f"/sandboxes/{expected}"
+    for call in (calls.kill_exec, calls.end_sandbox, lambda name: calls.read_file(name, "f")):
+        with pytest.raises(ValueError, match="empty"):
+            call("")
 
 
 def test_both_clients_have_the_same_calls():

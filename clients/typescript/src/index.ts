@@ -1,6 +1,6 @@
 // A client of the isogate gateway. The calls are openapi-fetch's; their types are made of docs/openapi.json
 // (`npm run generate`, src/api.ts). What is written by hand here: which gateway, errors, and streams of events.
-import createClient, { type Client } from "openapi-fetch";
+import createClient, { type Client, type ClientOptions } from "openapi-fetch";
 import type { components, paths } from "./api.js";
 
 export type { components, paths } from "./api.js";
@@ -11,17 +11,31 @@ export type ExecState = Schemas["ExecState"];
 export type StreamEvent = Schemas["StreamEvent"];
 
 export interface Options {
-  /** http(s)://HOST:PORT; else ISOGATE_URL, else http://127.0.0.1:9090. */
+  /** http(s)://HOST[:PORT], port 9090 where it names none; else ISOGATE_URL, else http://127.0.0.1:9090. */
   url?: string;
   /** An API key; else ISOGATE_KEY. */
   key?: string;
+  /** In place of Node's own, which gives up after 300 s without an answer. */
+  fetch?: NonNullable<ClientOptions["fetch"]>;
 }
 
 /** A gateway: `gateway.POST("/exec", …)` and every other call of the document. No call is repeated. */
 export function connect(options: Options = {}): Client<paths> {
-  const baseUrl = options.url ?? process.env.ISOGATE_URL ?? "http://127.0.0.1:9090";
-  const key = options.key ?? process.env.ISOGATE_KEY;
-  return createClient<paths>({ baseUrl, ...(key ? { headers: { Authorization: `Bearer ${key}` } } : {}) });
+  const key = options.key || process.env.ISOGATE_KEY;
+  return createClient<paths>({
+    baseUrl: baseUrlOf(options.url || process.env.ISOGATE_URL || "http://127.0.0.1:9090"),
+    redirect: "error",
+    ...(options.fetch ? { fetch: options.fetch } : {}),
+    ...(key ? { headers: { Authorization: `Bearer ${key}` } } : {}),
+  });
+}
+
+// What is wrong with the url is not quoted: it may be a password.
+function baseUrlOf(url: string): string {
+  if (url.startsWith("unix:")) throw new Error("cannot use the url of the gateway: this client has no Unix sockets");
+  const parts = /^(https?:\/\/(?:\[[0-9a-f:.]+\]|[^:/?#@[\]\s]+))(:\d+)?\/?$/i.exec(url);
+  if (!parts) throw new Error("cannot use the url of the gateway: give http://HOST:PORT or https://HOST:PORT");
+  return `${parts[1]}${parts[2] ?? ":9090"}`;
 }
 
 /** A refusal by the gateway: its error object. */
@@ -42,9 +56,9 @@ export class IsogateError extends Error {
   }
 }
 
-/** The data of an answer; throws IsogateError where it is a refusal. */
+/** The data of an answer; throws IsogateError where it is a refusal. That of an empty file is undefined. */
 export function dataOf<T>(answer: { data?: T; error?: unknown; response: Response }): T {
-  if (answer.response.ok && answer.data !== undefined) return answer.data;
+  if (answer.response.ok) return answer.data as T;
   const refusal = answer.error as Partial<Schemas["Error"]> | undefined;
   const error = refusal?.error;
   if (!error) throw new Error(`status ${answer.response.status} without an error object: is this an isogate gateway?`);

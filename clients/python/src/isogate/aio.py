@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import AsyncGenerator, AsyncIterator, Awaitable, Callable, Concatenate, Generic, Iterator, ParamSpec, TypeVar, cast
+from typing import AsyncGenerator, AsyncIterator, Awaitable, Callable, Concatenate, Generic, Iterator, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -12,15 +12,13 @@ import httpx
 
 from . import calls, gateway, transport
 from .answers import Ending, ExecState
-from .calls import Answer, Call, Content, Request, StreamCall
+from .calls import Answer, Call, Request, StreamCall, Streamed
 from .client import POLL_SEC
 from .errors import IsogateError, refusal
 from .streams import Decoder
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_PIECE = 1 << 18
 
 
 class AsyncStream(Generic[T]):
@@ -37,7 +35,7 @@ class AsyncStream(Generic[T]):
         try:
             with transport.translated():
                 async for data in self._response.aiter_raw():
-                    for value in decoder.feed(data):
+                    for value in transport.fed(decoder, data):
                         yield value
             decoder.end()
         finally:
@@ -75,20 +73,18 @@ async def _read(response: httpx.Response) -> bytes:
         await _closed(response)
 
 
-async def _pieces(content: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Of a file or an iterable, which may block, taken in a thread."""
-    while (data := await anyio.to_thread.run_sync(next, content, None)) is not None:
+async def _in_thread(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Pieces that may block, each taken in a thread."""
+    while (data := await anyio.to_thread.run_sync(next, pieces, None)) is not None:
         yield data
 
 
-def _asynchronous(content: Content | None) -> bytes | AsyncIterator[bytes] | None:
+def _asynchronous(content: bytes | Streamed | None) -> bytes | AsyncIterator[bytes] | None:
     if content is None or isinstance(content, bytes):
         return content
     if hasattr(content, "__aiter__"):
         return content.__aiter__()
-    if hasattr(content, "read"):
-        return _pieces(iter(lambda: cast(bytes, content.read(_PIECE)), b""))
-    return _pieces(iter(cast(Iterator[bytes], content)))
+    return _in_thread(transport.pieces(content))
 
 
 class _Connection:
@@ -107,7 +103,7 @@ class _Connection:
                 with transport.translated():
                     response = await self._send(call.request)
                     body = await _read(response)
-                if response.is_success:
+                if transport.is_answer(call, response):
                     return transport.parsed(call.parse, Answer(response.status_code, response.headers, body))
                 raise refusal(response.status_code, response.headers, body)
             except IsogateError as error:
@@ -119,8 +115,8 @@ class _Connection:
             try:
                 with transport.translated():
                     response = await self._send(call.request)
-                    if response.is_success:
-                        return AsyncStream(response, call.decoder())
+                    if transport.is_answer(call, response):
+                        return AsyncStream(response, call.decoder(response.status_code))
                     body = await _read(response)
                 raise refusal(response.status_code, response.headers, body)
             except IsogateError as error:

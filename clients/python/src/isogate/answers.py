@@ -182,7 +182,7 @@ class StartEvent:
 
     exec_id: str
     backend: str
-    isolation: Isolation
+    isolation: Isolation | None  #: None: not known
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def exec_event(answer: Json) -> ExecEvent | None:
         data = decoded(answer["data"], answer["encoding"])
         return OutputEvent(kind, data, answer.get("offset"), answer.get("partial", False))
     if kind == "start":
-        return StartEvent(answer["exec_id"], answer["backend"], answer["isolation"])
+        return StartEvent(answer["exec_id"], answer["backend"], answer.get("isolation"))
     return ExitEvent(Ending.of(answer)) if kind == "exit" else None
 
 

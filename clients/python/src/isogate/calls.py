@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any, AsyncIterable, BinaryIO, Callable, Generic, Iterable, Mapping, Sequence, TypedDict, TypeVar
 from typing import Unpack
@@ -22,13 +23,18 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: A path of the workspace, or with the scope `sandbox` an absolute one of the sandbox.
 Path = str | os.PathLike[str]
-#: What an upload sends: the whole, or pieces of it. The asynchronous client alone takes an AsyncIterable.
-Content = bytes | str | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
+#: Bytes, or text, which is sent as UTF-8.
+Data = bytes | bytearray | memoryview | str
+#: What is sent piece by piece: a file from where it stands. The asynchronous client alone takes an AsyncIterable.
+Streamed = BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
+#: What an upload sends: the whole, or pieces of it.
+Content = Data | Streamed
 
 # Silence of the gateway, in seconds, after which the contact counts as lost.
 _ANSWER_SEC = 60.0
 _FILE_SEC = 600.0  # an engine copies, or a pod is made first
-_MARGIN_SEC = 120.0  # beyond an exec's own time: queueing, and the opening of a sandbox
+_MARGIN_SEC = 600.0  # beyond an exec's own time: queueing, the opening of a sandbox, and its end
+_KILL_SEC = 120.0
 _LONGEST_EXEC_SEC = 86400.0  # without timeout_sec the gateway's own default holds, which only it knows
 _PING_SEC = 60.0  # a stream is silent for 15 s at most
 
@@ -52,7 +58,7 @@ class Request:
     method: str
     target: str  #: path and query, encoded
     silence_sec: float
-    content: Content | None = None
+    content: bytes | Streamed | None = None
     headers: Mapping[str, str] | None = None
 
 
@@ -62,6 +68,7 @@ class Call(Generic[T_co]):
 
     request: Request
     parse: Callable[[Answer], T_co]
+    also: frozenset[int] = frozenset()  #: statuses that are an answer, beside those of success
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,8 @@ class StreamCall(Generic[T]):
     """A request whose answer arrives piece by piece."""
 
     request: Request
-    decoder: Callable[[], streams.Decoder[T]]
+    decoder: Callable[[int], streams.Decoder[T]]  #: for an answer of that status
+    also: frozenset[int] = frozenset()
 
 
 class Cgroup(TypedDict, total=False):
@@ -89,7 +97,7 @@ class ExecOptions(TypedDict, total=False):
     env: Mapping[str, str]  # added to the environment
     cwd: Path  # relative to the workspace; absolute where the sandbox has a view of its own
     user: str  # a name or number that the configuration admits
-    stdin: str | bytes  # what the program reads; left out, nothing
+    stdin: Data  # what the program reads; left out, nothing
     cgroup: Cgroup
     artifact_dir: str  # files that appear below it are named in `artifacts`
     backend: str  # this backend or an error
@@ -128,7 +136,7 @@ def exec_stream(
     body = _exec_body(agent_id, command, options)
     if lines:
         body["lines"] = True
-    return StreamCall(_post("/exec-stream", body, _PING_SEC + _MARGIN_SEC), streams.ExecEvents)
+    return StreamCall(_post("/exec-stream", body, _PING_SEC + _MARGIN_SEC), lambda status: streams.ExecEvents())
 
 
 def start(
@@ -163,13 +171,13 @@ def list_execs(agent_id: str | None = None) -> Call[tuple[answers.ExecState, ...
 
 def exec_state(exec_id: str, *, wait_sec: float = 0) -> Call[answers.ExecState]:
     """How it is doing. With `wait_sec` the answer comes when it has ended, or after that time."""
-    request = _get(f"/execs/{exec_id}", {"wait_sec": wait_sec or None}, wait_sec + _ANSWER_SEC)
+    request = _get(f"/execs/{_segment(exec_id)}", {"wait_sec": wait_sec or None}, wait_sec + _ANSWER_SEC)
     return Call(request, _exec_state)
 
 
 def kill_exec(exec_id: str) -> Call[answers.ExecState]:
     """Kill it and all that it started; the answer comes when nothing of it is left."""
-    return Call(Request("DELETE", f"/execs/{exec_id}", _MARGIN_SEC), _exec_state)
+    return Call(Request("DELETE", f"/execs/{_segment(exec_id)}", _KILL_SEC), _exec_state)
 
 
 def exec_output(
@@ -181,14 +189,14 @@ def exec_output(
     output that there is. OutputDropped where an offset is not kept any more.
     """
     query = {"stdout_offset": stdout_offset, "stderr_offset": stderr_offset, "follow": follow or None}
-    request = _get(f"/execs/{exec_id}/output", query, _PING_SEC)
-    return StreamCall(request, streams.ExecEvents if follow else streams.ExecEventsSoFar)
+    request = _get(f"/execs/{_segment(exec_id)}/output", query, _PING_SEC)
+    return StreamCall(request, lambda status: streams.ExecEvents() if follow else streams.ExecEventsSoFar())
 
 
-def write_exec_stdin(exec_id: str, data: bytes | str, *, close: bool = False) -> Call[None]:
+def write_exec_stdin(exec_id: str, data: Data, *, close: bool = False) -> Call[None]:
     """Write to its stdin; the answer comes when the program's pipe has taken all. With `close`, close it after that."""
-    target = f"/execs/{exec_id}/stdin" + _query({"close": close or None})
-    return Call(Request("POST", target, _LONGEST_EXEC_SEC, _bytes(data), _BYTES), _nothing)
+    target = f"/execs/{_segment(exec_id)}/stdin" + _query({"close": close or None})
+    return Call(Request("POST", target, _LONGEST_EXEC_SEC, as_bytes(data), _BYTES), _nothing)
 
 
 def close_exec_stdin(exec_id: str) -> Call[None]:
@@ -198,12 +206,12 @@ def close_exec_stdin(exec_id: str) -> Call[None]:
 
 def signal_exec(exec_id: str, signal: str) -> Call[None]:
     """Send a signal, `TERM` for example, to its process group."""
-    return Call(_post(f"/execs/{exec_id}/signal", {"signal": signal}), _nothing)
+    return Call(_post(f"/execs/{_segment(exec_id)}/signal", {"signal": signal}), _nothing)
 
 
 def resize_exec(exec_id: str, cols: int, rows: int) -> Call[None]:
     """Give its terminal another size, in characters."""
-    return Call(_post(f"/execs/{exec_id}/resize", {"cols": cols, "rows": rows}), _nothing)
+    return Call(_post(f"/execs/{_segment(exec_id)}/resize", {"cols": cols, "rows": rows}), _nothing)
 
 
 # --- files
@@ -218,11 +226,20 @@ def read_file(
     scope: Scope = "workspace",
     user: str | None = None,
 ) -> Call[bytes]:
-    """The bytes of a file, from `offset` on, at most `limit`; `iter_file` for what is larger than memory."""
+    """The bytes of a file, from `offset` on, at most `limit`; none where it ends before `offset`.
+
+    `iter_file` is for what is larger than memory.
+    """
     if limit == 0:  # which a range cannot say
         return Call(Request("HEAD", _file(agent_id, path, scope, user), _FILE_SEC), lambda answer: b"")
     request = _download(agent_id, path, offset, limit, scope, user)
-    return Call(request, lambda answer: answer.body if answer.status == 206 else answer.body[offset:][:limit])
+
+    def part(answer: Answer) -> bytes:
+        if answer.status == 206:
+            return answer.body
+        return b"" if answer.status in _PAST_THE_END else answer.body[offset:][:limit]
+
+    return Call(request, part, _PAST_THE_END)
 
 
 def read_text(
@@ -236,8 +253,13 @@ def read_text(
 def iter_file(
     agent_id: str, path: Path, *, offset: int = 0, scope: Scope = "workspace", user: str | None = None
 ) -> StreamCall[bytes]:
-    """Iterate over the bytes of a file as they arrive. ContactLost where the download is cut off."""
-    return StreamCall(_download(agent_id, path, offset, None, scope, user), streams.Pieces)
+    """Iterate over the bytes of a file, from `offset` on, as they arrive. ContactLost where the download is cut off."""
+    request = _download(agent_id, path, offset, None, scope, user)
+
+    def decoder(status: int) -> streams.Pieces:
+        return streams.Pieces({206: 0, 416: sys.maxsize}.get(status, offset))
+
+    return StreamCall(request, decoder, _PAST_THE_END)
 
 
 def file_size(agent_id: str, path: Path, *, scope: Scope = "workspace", user: str | None = None) -> Call[int | None]:
@@ -264,7 +286,8 @@ def write_file(
 
     `mode`: permission bits; an existing file keeps its own. `append`: to its end. `durable`: on disk when the answer
     comes. `exclusive`: AlreadyExists when something is there. `parents`: make missing directories. `replace`: a
-    read-only file, too. A file object or iterable is streamed, and not closed; text is UTF-8.
+    read-only file, too. A file object is streamed from where it stands, an iterable as it is; neither is closed. Text
+    is UTF-8.
     """
     query = {
         "mode": None if mode is None else f"{mode:04o}",
@@ -356,7 +379,8 @@ def watch(
     stream ends without a WatchEnd.
     """
     query = {"agent_id": agent_id, "path": _text(path), "recursive": recursive or None, **_scoped(scope, user)}
-    return StreamCall(_get("/workspace/watch", query, _PING_SEC + _MARGIN_SEC), streams.WatchEvents)
+    request = _get("/workspace/watch", query, _PING_SEC + _MARGIN_SEC)
+    return StreamCall(request, lambda status: streams.WatchEvents())
 
 
 def download_archive(
@@ -368,7 +392,7 @@ def download_archive(
     ContactLost where the download is cut off: never take such a tar for whole.
     """
     query = {"agent_id": agent_id, "path": _text(path), **_scoped(scope, user)}
-    return StreamCall(_get("/workspace/archive", query, _FILE_SEC), streams.Pieces)
+    return StreamCall(_get("/workspace/archive", query, _FILE_SEC), lambda status: streams.Pieces())
 
 
 def upload_archive(
@@ -407,7 +431,7 @@ def create_sandbox(
 
 def end_sandbox(agent_id: str, *, purge: bool = False) -> Call[None]:
     """End what runs in it. The workspace stays, unless `purge`. SandboxNotFound where there is none."""
-    target = f"/sandboxes/{quote(agent_id, safe='')}" + _query({"purge": purge or None})
+    target = f"/sandboxes/{_segment(agent_id)}" + _query({"purge": purge or None})
     return Call(Request("DELETE", target, _FILE_SEC), _nothing)
 
 
@@ -447,6 +471,7 @@ def openapi() -> Call[Mapping[str, Any]]:
 # --- how they are written
 
 _BYTES = {"Content-Type": "application/octet-stream"}
+_PAST_THE_END = frozenset({416})  # of a file, where a range of it was asked for
 
 
 def _nothing(answer: Answer) -> None:
@@ -466,12 +491,14 @@ def _number(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _bytes(data: bytes | str) -> bytes:
-    return data.encode() if isinstance(data, str) else data
+def as_bytes(data: Data) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    return data.encode() if isinstance(data, str) else bytes(memoryview(data))
 
 
-def _content(content: Content) -> Content:
-    return content.encode() if isinstance(content, str) else content
+def _content(content: Content) -> bytes | Streamed:
+    return as_bytes(content) if isinstance(content, (str, bytearray, memoryview)) else content
 
 
 def _text(path: Path | None) -> str | None:
@@ -503,11 +530,12 @@ def _exec_body(agent_id: str, command: str | Sequence[str], options: ExecOptions
         body["cwd"] = os.fspath(options["cwd"])
     if "env" in options:
         body["env"] = dict(options["env"])
-    if isinstance(stdin := options.get("stdin"), bytes):
+    if isinstance(stdin := options.get("stdin"), (bytes, bytearray, memoryview)):
+        data = as_bytes(stdin)
         try:
-            body["stdin"] = stdin.decode()
+            body["stdin"] = data.decode()
         except UnicodeDecodeError:
-            body["stdin"], body["stdin_encoding"] = base64.b64encode(stdin).decode(), "base64"
+            body["stdin"], body["stdin_encoding"] = base64.b64encode(data).decode(), "base64"
     return body
 
 
@@ -524,8 +552,21 @@ def _get(path: str, query: Mapping[str, Any], silence_sec: float = _ANSWER_SEC) 
 
 
 def _post(path: str, body: Mapping[str, Any], silence_sec: float = _ANSWER_SEC) -> Request:
-    content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    # Of text that has no UTF-8 the gateway says so: it is an InvalidRequest, and no error of Python.
+    content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
     return Request("POST", path, silence_sec, content, {"Content-Type": "application/json"})
+
+
+def _encoded(name: str | bytes) -> str:
+    """One segment of a URL, which no library may take for `.` or `..`."""
+    encoded = quote(name, safe="")
+    return encoded if encoded.strip(".") else encoded.replace(".", "%2E")
+
+
+def _segment(name: str) -> str:
+    if not name:
+        raise ValueError("the id of a sandbox or an exec is empty")
+    return _encoded(name)
 
 
 def _file(
@@ -534,9 +575,8 @@ def _file(
     # What a path means is the gateway's to decide: no URL library may shorten `//`, `.` or `..` in it.
     name = os.fsencode(path)
     root = len(name) - len(name.lstrip(b"/"))
-    pieces = [quote(each, safe="") for each in name[root:].split(b"/")]
-    encoded = "%2F" * root + "/".join(each if each.strip(".") else each.replace(".", "%2E") for each in pieces)
-    return f"/workspace/files/{quote(agent_id, safe='')}/{encoded}" + _query({**_scoped(scope, user), **(query or {})})
+    encoded = "%2F" * root + "/".join(_encoded(each) for each in name[root:].split(b"/"))
+    return f"/workspace/files/{_segment(agent_id)}/{encoded}" + _query({**_scoped(scope, user), **(query or {})})
 
 
 def _download(

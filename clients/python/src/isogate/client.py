@@ -10,7 +10,7 @@ import httpx
 
 from . import calls, gateway, transport
 from .answers import Ending, ExecState
-from .calls import Answer, Call, Request, StreamCall
+from .calls import Answer, Call, Request, StreamCall, Streamed
 from .errors import IsogateError, refusal
 from .streams import Decoder
 
@@ -35,7 +35,7 @@ class Stream(Generic[T]):
         try:
             with transport.translated():
                 for data in self._response.iter_raw():
-                    yield from decoder.feed(data)
+                    yield from transport.fed(decoder, data)
             decoder.end()
         finally:
             self._response.close()
@@ -59,6 +59,10 @@ class Stream(Generic[T]):
         self.close()
 
 
+def _synchronous(content: bytes | Streamed | None) -> bytes | Iterator[bytes] | None:
+    return content if content is None or isinstance(content, bytes) else transport.pieces(content)
+
+
 class _Connection:
     """Sends requests. Any thread may."""
 
@@ -78,7 +82,7 @@ class _Connection:
                         body = b"".join(response.iter_raw())
                     finally:
                         response.close()
-                if response.is_success:
+                if transport.is_answer(call, response):
                     return transport.parsed(call.parse, Answer(response.status_code, response.headers, body))
                 raise refusal(response.status_code, response.headers, body)
             except IsogateError as error:
@@ -90,13 +94,13 @@ class _Connection:
             try:
                 with transport.translated():
                     response = self._send(call.request)
-                    if not response.is_success:
+                    if not transport.is_answer(call, response):
                         try:
                             body = b"".join(response.iter_raw())
                         finally:
                             response.close()
-                if response.is_success:
-                    return Stream(response, call.decoder())
+                if transport.is_answer(call, response):
+                    return Stream(response, call.decoder(response.status_code))
                 raise refusal(response.status_code, response.headers, body)
             except IsogateError as error:
                 time.sleep(attempts.wait_sec(error))
@@ -106,7 +110,7 @@ class _Connection:
             self.http.build_request(
                 request.method,
                 self._base_url + request.target,
-                content=request.content,
+                content=_synchronous(request.content),
                 headers=request.headers,
                 timeout=transport.timeout_of(request),
             ),

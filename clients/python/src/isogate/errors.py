@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar, Mapping
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping
 
 if TYPE_CHECKING:
     from .answers import ExecResult
@@ -11,6 +11,14 @@ if TYPE_CHECKING:
 
 class IsogateError(Exception):
     """The base of all errors of this package."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """How it is copied, and sent to another process: not through a constructor, which takes what it likes."""
+        return _bare, (type(self), self.args), vars(self)
+
+
+def _bare(kind: type[IsogateError], args: tuple[Any, ...]) -> IsogateError:
+    return kind.__new__(kind, *args)
 
 
 class GatewayUnreachable(IsogateError):
@@ -219,6 +227,11 @@ _CODES_OF_HEAD = {
     503: "backend_unavailable",
     507: "quota_exceeded",
 }
+
+
+def of_event(code: str, message: str) -> ApiError:
+    """The error of an exec that was refused after its stream had begun, or of which nobody knows the end."""
+    return ApiError._classes.get(code, ApiError)(status=200, code=code, message=message)
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes) -> IsogateError:

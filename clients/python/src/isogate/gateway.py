@@ -82,15 +82,20 @@ def _parse(url: str) -> tuple[str, str | None, bool]:
     if url.startswith("unix:"):
         path = url.removeprefix("unix:").removeprefix("//")
         if not path.startswith("/"):
-            raise ValueError(f"cannot use the url `{url}`: the path is not absolute")
+            raise ValueError("cannot use the url of the gateway: the path of the socket is not absolute")
         return "http://localhost", path, True
-    parts = urlsplit(url)
+    # No message quotes the url: what should not be in it may be a password.
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 9090
+    except ValueError:
+        raise ValueError("cannot use the url of the gateway: it is none, or its port is no number") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise ValueError(f"cannot use the url `{url}`: give http://HOST:PORT, https://HOST:PORT or unix:/PATH")
+        raise ValueError("cannot use the url of the gateway: give http://HOST:PORT, https://HOST:PORT or unix:/PATH")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError(f"cannot use the url `{url}`: only a host and a port may be there")
+        raise ValueError("cannot use the url of the gateway: only a host and a port may be there")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{parts.port or 9090}", None, _is_local(parts.hostname)
+    return f"{parts.scheme}://{host}:{port}", None, _is_local(parts.hostname)
 
 
 def _is_local(host: str) -> bool:

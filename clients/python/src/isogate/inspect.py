@@ -6,6 +6,7 @@ The gateway and the key are those of the environment (`isogate.gateway.find`). `
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import uuid
 from typing import Any, Literal, overload
@@ -26,17 +27,22 @@ from inspect_ai.util import (
 from pydantic import BaseModel
 
 from . import errors
-from .aio import AsyncIsogate, AsyncSandbox
-from .answers import Ending, Isolation, OutputEvent, Scope
+from .aio import AsyncIsogate, AsyncSandbox, AsyncStream
+from .answers import ExecEvent, Isolation, Scope
 from .calls import ExecOptions
+from .streams import Capture
 
-# The most that the gateway returns of each stream of output.
-_MOST_OUTPUT = 16777216
+log = logging.getLogger(__name__)
+
 # Stdin above this does not go into the request: a body of JSON has at most 64 MiB.
 _MOST_STDIN = 8 << 20
 _STDIN_PIECE = 4 << 20
-# The longest time that the gateway lets a program run.
-_LONGEST_SEC = 86400
+# The longest time that a gateway lets a program run, unless its operator says otherwise.
+_LONGEST_SEC = 86400.0
+# An evaluation sends more calls at a time than a gateway may take. What it refuses unstarted waits its turn here.
+_RETRIES = 60
+# For the end of a sandbox; more of a gateway that does not answer would keep a run from ending.
+_END_SEC = 60.0
 
 
 class IsogateConfig(BaseModel, frozen=True, extra="forbid"):
@@ -46,30 +52,40 @@ class IsogateConfig(BaseModel, frozen=True, extra="forbid"):
     image: str | None = None  #: one that the operator admits
     backend: str | None = None  #: this backend or an error
     min_isolation: Isolation | None = None
+    exec_timeout_sec: float = _LONGEST_SEC  #: of an exec that names none, and the most; no more than the operator admits
 
 
 @sandboxenv(name="isogate")
 class IsogateSandboxEnvironment(SandboxEnvironment):
     """The sandbox of one agent of the gateway. The environment of a sample is ended, and its files removed, with it."""
 
-    def __init__(self, gateway: AsyncIsogate, sandbox: AsyncSandbox, home: str, own_view: bool) -> None:
+    def __init__(
+        self,
+        gateway: AsyncIsogate,
+        sandbox: AsyncSandbox,
+        home: str,
+        own_view: bool,
+        exec_timeout_sec: float = _LONGEST_SEC,
+    ) -> None:
         """`home`: the path of the workspace as its programs see it. `own_view`: of a file system that is not the host's."""
         super().__init__()
         self._gateway = gateway
         self._sandbox = sandbox
         self._home = home
         self._own_view = own_view
+        self._exec_timeout_sec = exec_timeout_sec
 
     @classmethod
     async def open(cls, config: IsogateConfig, agent_id: str | None = None) -> IsogateSandboxEnvironment:
         """A sandbox for a new agent, or for the one that is named. `close()` ends it."""
-        gateway = AsyncIsogate(config.url)
+        gateway = AsyncIsogate(config.url, retries=_RETRIES)
         sandbox = gateway.sandbox(agent_id or f"inspect-{uuid.uuid4().hex}")
-        environment = cls(gateway, sandbox, "", True)
+        environment = cls(gateway, sandbox, "", True, config.exec_timeout_sec)
         try:
             made = await sandbox.create(image=config.image, backend=config.backend, min_isolation=config.min_isolation)
             environment._own_view = made.isolation != "none"
-            environment._home = (await sandbox.exec(["pwd"], timeout_sec=60)).check().stdout.rstrip("\n")
+            found = await sandbox.exec(["pwd"], timeout_sec=min(60, config.exec_timeout_sec))
+            environment._home = found.check().stdout.rstrip("\n")
         except BaseException as error:
             if agent_id is None and not isinstance(error, errors.GatewayUnreachable):
                 await environment.close()
@@ -79,13 +95,17 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         return environment
 
     async def close(self) -> None:
-        """Ends the sandbox, removes its files and closes the connections."""
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._sandbox.end(purge=True)
-            except errors.SandboxNotFound:
-                pass
-            finally:
+        """Ends the sandbox, removes its files and closes the connections.
+
+        A sandbox that cannot be ended is a warning: what ran in it is done. `inspect sandbox cleanup` ends it.
+        """
+        try:
+            with anyio.move_on_after(_END_SEC, shield=True) as scope:
+                await _end(self._sandbox)
+            if scope.cancelled_caught:
+                log.warning("the sandbox of %s is not ended: no answer in %g s", self._sandbox.agent_id, _END_SEC)
+        finally:
+            with anyio.CancelScope(shield=True):
                 await self._gateway.aclose()
 
     @classmethod
@@ -111,7 +131,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         async with AsyncIsogate() as gateway:
             for each in await gateway.sandboxes():
                 if each.agent_id == id or (id is None and each.agent_id.startswith("inspect-")):
-                    await gateway.sandbox(each.agent_id).end(purge=True)
+                    await _end(gateway.sandbox(each.agent_id))
 
     @classmethod
     def config_files(cls) -> list[str]:
@@ -132,10 +152,10 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
-        options: ExecOptions = {"max_output_bytes": min(limit, _MOST_OUTPUT)}
+        _check_text(*cmd, *(env or {}), *(env or {}).values())
         # Without a timeout the gateway's own default would hold, which is seconds.
-        options["timeout_sec"] = _LONGEST_SEC if timeout is None else min(timeout, _LONGEST_SEC)
+        timeout_sec = self._exec_timeout_sec if timeout is None else min(timeout, self._exec_timeout_sec)
+        options: ExecOptions = {"timeout_sec": timeout_sec}
         if cwd is not None:
             place, scope = self._place(cwd)
             if scope == "workspace" or self._own_view:
@@ -147,39 +167,39 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
         if user is not None:
             options["user"] = user
         data = input.encode() if isinstance(input, str) else input
+        output = Capture(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE)
         try:
             if data is not None and len(data) > _MOST_STDIN:
-                ending, stdout, stderr = await self._exec_fed(cmd, data, options)
+                await self._exec_fed(cmd, data, options, output)
             else:
                 if data is not None:
                     options["stdin"] = data
-                done = await self._sandbox.exec(cmd, **options)
-                ending, stdout, stderr = done, done.stdout, done.stderr
+                # Of a stream the gateway keeps little, however much the program may print.
+                async with await self._sandbox.exec_stream(cmd, **options) as events:
+                    await _read(events, output)
+            ending = output.ending()
         except errors.IsogateError as error:
             raise _of_exec(error, cmd, user) from error
         if ending.outcome == "timed_out":
-            raise TimeoutError(f"the command did not end within {timeout} s")
-        if ending.outcome == "not_started":
-            raise SandboxUnavailableError(ending.error_message)
-        if ending.outcome == "unknown":
-            raise SandboxUnavailableError("contact with the sandbox was lost; what became of the command is not known")
-        if ending.stdout_bytes > limit or ending.stderr_bytes > limit or ending.truncated:
-            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, stdout or stderr)
+            raise TimeoutError(f"the command did not end within {timeout_sec:g} s")
+        stdout, stderr = output.text("stdout"), output.text("stderr")
         # As a shell, which the contract of this method has in mind, says it.
         if ending.exit_code == 126 and "ermission denied" in stderr:
             raise PermissionError(stderr.strip())
         code = 1 if ending.exit_code is None else ending.exit_code
         return ExecResult(code == 0, code, stdout, stderr)
 
-    async def _exec_fed(self, cmd: list[str], data: bytes, options: ExecOptions) -> tuple[Ending, str, str]:
+    async def _exec_fed(self, cmd: list[str], data: bytes, options: ExecOptions, output: Capture) -> None:
         """Runs a command whose stdin is written piece by piece."""
         if options["timeout_sec"] == _LONGEST_SEC:
             del options["timeout_sec"]  # of a long-lived exec the default is the most that the operator admits
-        job = await self._sandbox.start(cmd, stdin_open=True, **options)
-        kept = {"stdout": bytearray(), "stderr": bytearray()}
+        # The program begins with the first line of stdin, when its output is read: until then little of that is kept.
+        held = ["/bin/sh", "-c", 'read -r _ && exec "$@"', "sh", *cmd]
+        job = await self._sandbox.start(held, stdin_open=True, **options)
 
         async def feed() -> None:
             try:
+                await job.write_stdin(b"\n")
                 for at in range(0, len(data), _STDIN_PIECE):
                     await job.write_stdin(data[at : at + _STDIN_PIECE])
                 await job.close_stdin()
@@ -187,19 +207,20 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
                 pass
 
         try:
-            async with anyio.create_task_group() as tasks, await job.output(follow=True) as events:
+            async with anyio.create_task_group() as tasks, await job.output(
+                stdout_offset=0, stderr_offset=0, follow=True
+            ) as events:
                 tasks.start_soon(feed)
-                async for event in events:
-                    if isinstance(event, OutputEvent):
-                        kept[event.stream] += event.data
-            ending = await job.wait()
+                await _read(events, output)
         except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await job.kill()
+            with anyio.move_on_after(_END_SEC, shield=True):
+                try:
+                    await job.kill()
+                except errors.IsogateError as kill_error:
+                    log.warning("the exec %s is not killed: %s", job.exec_id, kill_error)
             while isinstance(error, BaseExceptionGroup):  # of the task group
                 error = error.exceptions[0]
             raise error
-        return ending, kept["stdout"].decode(errors="replace"), kept["stderr"].decode(errors="replace")
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         path, scope = self._place(file)
@@ -236,6 +257,7 @@ class IsogateSandboxEnvironment(SandboxEnvironment):
 
     def _place(self, path: str) -> tuple[str, Scope]:
         """A path of the contract as the gateway has it: absolute ones outside of the workspace are the sandbox's."""
+        _check_text(path)
         if not posixpath.isabs(path):
             return path, "workspace"
         normal = posixpath.normpath(path)
@@ -253,6 +275,29 @@ def _config(config: SandboxEnvironmentConfigType | None) -> IsogateConfig:
         with open(config) as file:
             return IsogateConfig(**(yaml.safe_load(file) or {}))
     raise ValueError(f"the sandbox `isogate` takes an IsogateConfig or a file, and not a {type(config).__name__}")
+
+
+def _check_text(*given: str) -> None:
+    """For a NUL, raises what Python's own calls raise: inspect_ai tells the model of that one."""
+    if any("\0" in each for each in given):
+        raise ValueError("embedded null byte")
+
+
+async def _end(sandbox: AsyncSandbox) -> None:
+    try:
+        await sandbox.end(purge=True)
+    except errors.SandboxNotFound:
+        pass
+    except errors.IsogateError as error:
+        log.warning("the sandbox of %s is not ended: %s", sandbox.agent_id, error)
+
+
+async def _read(events: AsyncStream[ExecEvent], output: Capture) -> None:
+    async for event in events:
+        output.add(event)
+        if output.truncated:
+            kept = output.text("stdout") or output.text("stderr")
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, kept)
 
 
 def _of_exec(error: errors.IsogateError, cmd: list[str], user: str | None) -> Exception:

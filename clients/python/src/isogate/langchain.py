@@ -11,18 +11,37 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Iterator, Mapping
 
-from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
+from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse, GlobResult, LsResult
 from deepagents.backends.sandbox import BaseSandbox
 
 from . import errors
 from .answers import Scope
 from .client import Sandbox
+from .streams import Capture
 
 INVALID_PATH = "invalid_path"  # a code of the protocol
 # What a tool's output may have: some of the framework's own tools are scripts whose output is a whole file.
 _MOST_OUTPUT = 16777216
+
+# A script of the framework runs, whose output is taken for its answer even where it failed.
+_of_script: ContextVar[bool] = ContextVar("_of_script", default=False)
+
+
+class _ScriptFailed(Exception):
+    pass
+
+
+@contextmanager
+def _script() -> Iterator[None]:
+    token = _of_script.set(True)
+    try:
+        yield
+    finally:
+        _of_script.reset(token)
 
 
 class IsogateSandbox(BaseSandbox):
@@ -55,19 +74,58 @@ class IsogateSandbox(BaseSandbox):
         """Run a command in the shell. Its stderr is part of the output. `timeout` is in seconds; 0 is the longest."""
         timeout_sec = self._timeout_sec if timeout is None else timeout or 86400
         try:
-            done = self._sandbox.exec(
-                command, timeout_sec=timeout_sec, max_output_bytes=_MOST_OUTPUT, merge_stderr=True, env=self._env
-            )
-        except errors.OutcomeUnknown as error:
-            return ExecuteResponse(output=f"{error}: the command may have run, look before you repeat it")
+            done = self._executed(command, timeout_sec)
         except (errors.InvalidRequest, errors.QuotaExceeded, errors.PermissionDenied, errors.FileTooLarge) as error:
-            return ExecuteResponse(output=str(error), exit_code=1)
-        output = done.stdout
-        if done.outcome == "timed_out":
+            done = ExecuteResponse(output=str(error), exit_code=1)
+        if _of_script.get() and done.exit_code != 0:
+            raise _ScriptFailed(done.output.strip() or f"exit code {done.exit_code}")
+        return done
+
+    def ls(self, path: str) -> LsResult:
+        """As the framework has it. A listing that failed is an error, and no empty directory."""
+        try:
+            with _script():
+                return super().ls(path)
+        except _ScriptFailed as error:
+            return LsResult(error=f"Path '{path}': {error}")
+
+    async def als(self, path: str) -> LsResult:
+        """See `ls`."""
+        try:
+            with _script():
+                return await super().als(path)
+        except _ScriptFailed as error:
+            return LsResult(error=f"Path '{path}': {error}")
+
+    def glob(self, pattern: str, path: str | None = None) -> GlobResult:
+        """As the framework has it. A search that failed is an error, and not one that found nothing."""
+        try:
+            with _script():
+                return super().glob(pattern, path)
+        except _ScriptFailed as error:
+            return GlobResult(error=f"Path '{path or '/'}': {error}")
+
+    async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
+        """See `glob`."""
+        try:
+            with _script():
+                return await super().aglob(pattern, path)
+        except _ScriptFailed as error:
+            return GlobResult(error=f"Path '{path or '/'}': {error}")
+
+    def _executed(self, command: str, timeout_sec: float) -> ExecuteResponse:
+        # Of a stream the gateway keeps little, however much the program may print. What is beyond the most is read, too: the
+        # command goes on to its end.
+        kept = Capture(_MOST_OUTPUT)
+        with self._sandbox.exec_stream(command, timeout_sec=timeout_sec, merge_stderr=True, env=self._env) as events:
+            for event in events:
+                kept.add(event)
+        ending, output = kept.ending(), kept.text("stdout")
+        if ending.outcome == "timed_out":
             output += f"\n[killed after {timeout_sec:g} s]"
-        elif done.outcome == "oom_killed":
+        elif ending.outcome == "oom_killed":
             output += "\n[killed: out of memory]"
-        return ExecuteResponse(output=output, exit_code=done.exit_code, truncated=done.truncated)
+        return ExecuteResponse(output=output, exit_code=ending.exit_code, truncated=kept.truncated)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Write files, each whole or not at all; a failure of one does not keep the others from being written."""
@@ -83,6 +141,8 @@ class IsogateSandbox(BaseSandbox):
         place, scope = self._place(path)
         try:
             self._sandbox.write_file(place, content, scope=scope)
+        except UnicodeEncodeError:  # no file has such a name
+            return INVALID_PATH
         except errors.ApiError as error:
             return _code(error)
         return None
@@ -93,6 +153,8 @@ class IsogateSandbox(BaseSandbox):
         place, scope = self._place(path)
         try:
             content = self._sandbox.read_file(place, scope=scope)
+        except UnicodeEncodeError:  # no file has such a name
+            return FileDownloadResponse(path=path, error=INVALID_PATH)
         except errors.ApiError as error:
             return FileDownloadResponse(path=path, error=_code(error))
         return FileDownloadResponse(path=path, content=content)

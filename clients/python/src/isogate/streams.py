@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from . import answers
-from .errors import BadAnswer, ContactLost
+from .errors import BadAnswer, ContactLost, of_event
 
 T = TypeVar("T")
 
@@ -22,10 +22,15 @@ class Decoder(Protocol[T]):
 
 
 class Pieces:
-    """The bytes as they are. That they are all, HTTP's own framing says."""
+    """The bytes as they are, but for the first `skip`. That they are all, HTTP's own framing says."""
+
+    def __init__(self, skip: int = 0) -> None:
+        self._skip = skip
 
     def feed(self, data: bytes) -> list[bytes]:
-        return [data] if data else []
+        rest = data[self._skip :]
+        self._skip -= len(data) - len(rest)
+        return [rest] if rest else []
 
     def end(self) -> None:
         pass
@@ -80,6 +85,40 @@ class ExecEvents(ExecEventsSoFar):
     def end(self) -> None:
         if not self._ended:
             raise ContactLost("the stream ended without an exit event: what became of the program is not known")
+
+
+class Capture:
+    """What is kept of one exec's events, for one that reads them to the end: of each stream at most `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.truncated = False  #: there was more
+        self._limit = limit
+        self._kept = {"stdout": bytearray(), "stderr": bytearray()}
+        self._ending: answers.Ending | None = None
+
+    def add(self, event: answers.ExecEvent) -> None:
+        if isinstance(event, answers.OutputEvent):
+            kept = self._kept[event.stream]
+            room = self._limit - len(kept)
+            kept += event.data[:room]
+            self.truncated = self.truncated or len(event.data) > room
+        elif isinstance(event, answers.ExitEvent):
+            self._ending = event.ending
+
+    def text(self, stream: Literal["stdout", "stderr"]) -> str:
+        """As UTF-8; other bytes become U+FFFD."""
+        return self._kept[stream].decode(errors="replace")
+
+    def ending(self) -> answers.Ending:
+        """How it ended. Where it was not started, or nobody knows, it raises what `exec` raises."""
+        if self._ending is None:
+            raise ContactLost("the exec has no exit event")
+        if self._ending.outcome == "not_started":
+            raise of_event(self._ending.error_code, self._ending.error_message)
+        if self._ending.outcome == "unknown":
+            reason = self._ending.reason or "contact with the sandbox was lost"
+            raise of_event("outcome_unknown", f"what became of the program is not known: {reason}")
+        return self._ending
 
 
 class WatchEvents:

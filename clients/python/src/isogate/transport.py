@@ -6,18 +6,20 @@ import inspect
 import re
 import socket
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, TypeVar
+from typing import Any, Callable, Iterable, Iterator, TypeVar, cast
 
 import httpx
 
-from .calls import Answer, Request
+from .calls import Answer, Call, Request, StreamCall, Streamed, as_bytes
 from .errors import ApiError, BadAnswer, ContactLost, GatewayUnreachable, IsogateError
 from .gateway import Gateway
+from .streams import Decoder
 
 T = TypeVar("T")
 
 CONNECT_SEC = 10.0
 SEND_SEC = 60.0
+PIECE = 1 << 18
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=60)
 
@@ -52,6 +54,19 @@ def headers_of(gateway: Gateway) -> dict[str, str]:
 
 def timeout_of(request: Request) -> httpx.Timeout:
     return httpx.Timeout(connect=CONNECT_SEC, write=max(SEND_SEC, request.silence_sec), pool=None, read=request.silence_sec)
+
+
+def pieces(content: Streamed) -> Iterator[bytes]:
+    """Of a file, from where it stands, or of an iterable.
+
+    Of a file itself httpx would announce the size that the kernel has for it: 0 for a pipe, and the whole for one that is
+    half read.
+    """
+    if hasattr(content, "read"):
+        while data := content.read(PIECE):
+            yield as_bytes(data)
+    else:
+        yield from map(as_bytes, cast(Iterable[bytes], content))
 
 
 class Attempts:
@@ -91,13 +106,29 @@ def translated() -> Iterator[None]:
         raise ContactLost(f"contact with the gateway was lost, and what became of the call is not known: {reason}") from error
 
 
+def is_answer(call: Call[Any] | StreamCall[Any], response: httpx.Response) -> bool:
+    """Whether it is an answer of the call. Else it is a refusal."""
+    return response.is_success or response.status_code in call.also
+
+
+# What reading JSON that is not as it should be raises.
+_NONSENSE = (ValueError, KeyError, TypeError, AttributeError)
+
+
 def parsed(parse: Callable[[Answer], T], answer: Answer) -> T:
     try:
         return parse(answer)
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # of a file that was to be text
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NONSENSE as error:
         raise BadAnswer(f"the gateway's answer makes no sense: {error!r}") from error
+
+
+def fed(decoder: Decoder[T], data: bytes) -> list[T]:
+    try:
+        return decoder.feed(data)
+    except _NONSENSE as error:
+        raise BadAnswer(f"an event of the gateway makes no sense: {error!r}") from error
 
 
 M = TypeVar("M", bound=Callable[..., Any])
