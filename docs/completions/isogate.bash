@@ -56,6 +56,7 @@ _isogate() {
     'serve --limits-max-headers') COMPREPLY=(); return ;;
     'serve --limits-max-json-bytes') COMPREPLY=(); return ;;
     'serve --limits-max-held-bytes') COMPREPLY=(); return ;;
+    'serve --limits-max-spool-bytes') COMPREPLY=(); return ;;
     'serve --limits-tenant-share-percent') COMPREPLY=(); return ;;
     'serve --limits-header-timeout-sec') COMPREPLY=(); return ;;
     'serve --limits-body-idle-timeout-sec') COMPREPLY=(); return ;;
@@ -75,6 +76,7 @@ _isogate() {
     'serve --exec-max-background-sec') COMPREPLY=(); return ;;
     'serve --exec-keep-ended-sec') COMPREPLY=(); return ;;
     'serve --exec-survive-sec') COMPREPLY=(); return ;;
+    'serve --exec-spool-bytes') COMPREPLY=(); return ;;
     'serve --exec-max-output-bytes') COMPREPLY=(); return ;;
     'serve --exec-max-max-output-bytes') COMPREPLY=(); return ;;
     'serve --exec-env') COMPREPLY=(); return ;;
@@ -213,7 +215,7 @@ _isogate() {
   esac
   case "$path" in
     '') options='--version -h --help'; plain='serve exec shell ps logs attach kill read write cp ls rm watch sandbox port-forward mcp probe plugin config key completion'; files='' ;;
-    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --e2b-listen --e2b-domain --e2b-templates --e2b-timeout-sec --e2b-max-timeout-sec --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-background-sec --exec-keep-ended-sec --exec-survive-sec --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --ports-domain --ports-max-per-sandbox --backends'; plain=''; files='' ;;
+    'serve') options='-h --help --config --port --backend --listen --state-dir --instance --plugin-dir --shell --workdir --toolchain-path --shared-dirs --multi-agent --require-remote --min-isolation --fallback --allow-unisolated --anonymous --hosts --keys --tls-cert --tls-key --tls-client-ca --tls-client-auth --tls-clients --tls-handshake-timeout-sec --cors-origins --metrics-listen --e2b-listen --e2b-domain --e2b-templates --e2b-timeout-sec --e2b-max-timeout-sec --probe-interval-sec --sandbox-idle-timeout-sec --drain-timeout-sec --on-shutdown --wait-for-sidecar --wait-for-sidecar-timeout-sec --log-level --log-file --log-access --limits-max-connections --limits-max-connections-per-peer --limits-max-requests-per-connection --limits-max-header-bytes --limits-max-headers --limits-max-json-bytes --limits-max-held-bytes --limits-max-spool-bytes --limits-tenant-share-percent --limits-header-timeout-sec --limits-body-idle-timeout-sec --limits-idle-timeout-sec --limits-write-timeout-sec --limits-min-bytes-per-sec --limits-max-execs --limits-max-execs-per-sandbox --limits-exec-queue --limits-exec-queue-timeout-sec --limits-max-sandboxes --limits-max-sandboxes-per-tenant --limits-max-disk-mb-per-tenant --limits-list-max-entries --exec-timeout-sec --exec-max-timeout-sec --exec-max-background-sec --exec-keep-ended-sec --exec-survive-sec --exec-spool-bytes --exec-max-output-bytes --exec-max-max-output-bytes --exec-env --ports-domain --ports-max-per-sandbox --backends'; plain=''; files='' ;;
     'exec') options='-h --help --url --ca-file --state-dir --key-file --json -c --command --agent --stdin -i --interactive -t --tty -d --background --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation --artifact-dir --max-output --stream --lines'; plain=''; files='' ;;
     'shell') options='-h --help --url --ca-file --state-dir --key-file --rm --image --timeout --env --cwd --user --memory-mb --cpu-percent --max-pids --backend --min-isolation'; plain=''; files='' ;;
     'ps') options='-h --help --url --ca-file --state-dir --key-file --json --agent'; plain=''; files='' ;;

@@ -91,6 +91,7 @@ struct LimitsConfig {
   uint32_t max_headers = 100;
   uint64_t max_json_bytes = 64u << 20;  // body of a JSON call, and content of a JSON read
   uint64_t max_held_bytes = 1u << 30;   // of bodies and answers, in all
+  uint64_t max_spool_bytes = 1u << 30;  // of output on disk, in all
   uint32_t tenant_share_percent = 0;    // 0: load_config() chooses by the tenants
   uint32_t header_timeout_sec = 10;     // from the first byte of a request, total
   uint32_t body_idle_timeout_sec = 30;
@@ -125,6 +126,7 @@ struct ExecConfig {
   uint32_t survive_sec = 300;
   uint64_t max_output_bytes = 131072;
   uint64_t max_max_output_bytes = 16u << 20;
+  uint64_t spool_bytes = 64u << 20;  // of a stream of a long-lived exec
   std::vector<std::pair<std::string, std::string>> env;  // added to every exec
 };
 

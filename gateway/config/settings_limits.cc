@@ -52,11 +52,17 @@ const Setting kLimitRows[] = {
          "streams pass through and are not kept.",
      .least = kMiB,
      .most = 1024 * kGiB},
+    {.path = "limits.max_spool_bytes",
+     .field = FIELD(Config, limits.max_spool_bytes),
+     .brief = "Bytes of long-lived execs' output kept on disk at a time, in `state_dir`.",
+     .details = "One that needs more takes the place of execs that have ended, the oldest first; then the "
+                "oldest output of its own is dropped. 0: none is kept on disk.",
+     .least = 0,
+     .most = 1024 * 1024 * kGiB},
     {.path = "limits.tenant_share_percent",
      .field = FIELD(Config, limits.tenant_share_percent),
-     .brief =
-         "The most that one tenant has of `limits.max_held_bytes`, `limits.max_execs`, `limits.exec_queue` "
-         "and a backend's file calls, in percent.",
+     .brief = "The most that one tenant has of `limits.max_held_bytes`, `limits.max_spool_bytes`, "
+              "`limits.max_execs`, `limits.exec_queue` and a backend's file calls, in percent.",
      .details = "So that no tenant takes all. 0: 50 where `keys` and `tls.clients` name more than one "
                 "tenant, else 100.",
      .least = 0,
@@ -176,6 +182,14 @@ const Setting kLimitRows[] = {
                 "gateway. After an orderly stop that is so only with `on_shutdown: keep`.",
      .least = 0,
      .most = 3600},
+    {.path = "exec.spool_bytes",
+     .field = FIELD(Config, exec.spool_bytes),
+     .brief = "Bytes that are kept of each stream of a long-lived exec, on disk from `max_output_bytes` on.",
+     .details =
+         "As far as `limits.max_spool_bytes` allows. The file is in `state_dir`, has no name, and is gone "
+         "with the exec or the gateway. 0, or no more than `max_output_bytes`: only memory is used.",
+     .least = 0,
+     .most = 1024 * kGiB},
     {.path = "exec.max_output_bytes",
      .field = FIELD(Config, exec.max_output_bytes),
      .brief = "Bytes of stdout, and of stderr, in an answer whose request names none.",

@@ -12,6 +12,7 @@
 #include "gateway/front/base/memory_budget.h"
 #include "gateway/front/base/metrics.h"
 #include "gateway/front/exec/admission.h"
+#include "gateway/front/exec/spool_disk.h"
 #include "gateway/front/http/auth.h"
 #include "gateway/front/http/peer_lines.h"
 #include "gateway/front/sandboxes/backends.h"
@@ -33,6 +34,7 @@ struct App {
       Authenticator authenticator_, bool started_by_root)
       : executor(std::move(executor_)),
         elsewhere(executor),
+        spool(executor),
         config(std::move(config_)),
         state(std::move(state_)),
         authenticator(std::move(authenticator_)),
@@ -44,6 +46,7 @@ struct App {
 
   boost::asio::any_io_executor executor;
   Elsewhere elsewhere;
+  SpoolDisk spool;
   Config config;
   std::unique_ptr<State> state;
   Authenticator authenticator;

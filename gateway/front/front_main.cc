@@ -1,5 +1,6 @@
 #include "gateway/front/front_main.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "gateway/base/budgets.h"
@@ -116,6 +118,12 @@ class Front {
     app_.memory.set_reclaim([this](const std::string& tenant, uint64_t bytes) {
       return app_.long_execs->forget_oldest(tenant, bytes);
     });
+    app_.spool.quota.set_reclaim([this](const std::string& tenant, uint64_t bytes) {
+      return app_.long_execs->forget_oldest(tenant, bytes, &LongExec::on_disk);
+    });
+    app_.spool.directory.reset(
+        ::open((order_.state_dir + "/front").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!app_.spool.directory) log::error("output_spool_failed", {{"reason", std::strerror(errno)}});
   }
 
   int run() {
@@ -307,6 +315,8 @@ class Front {
     app_.sandboxes.set_limits(limits.max_sandboxes, limits.max_sandboxes_per_tenant,
                               limits.max_disk_mb_per_tenant << 20);
     app_.memory.set_limits(limits.max_held_bytes, limits.tenant_share(limits.max_held_bytes));
+    app_.spool.most_of_stream = app_.config.exec.spool_bytes;
+    app_.spool.quota.set_limits(limits.max_spool_bytes, limits.tenant_share(limits.max_spool_bytes));
     set_exec_limits();
   }
 

@@ -48,6 +48,14 @@ struct Heard {
   std::optional<uint64_t> out_offset, error_offset;  // of what comes next; nullopt: any
 };
 
+// A gateway that keeps no output on disk.
+struct MemoryOnly {
+  explicit MemoryOnly(const World& w)
+      : gateway(w.another("exec: {spool_bytes: 0}")), me(*gateway, w.me.agent()) {}
+  std::unique_ptr<Gateway> gateway;
+  Caller me;
+};
+
 // One that the case starts, and that ends with it.
 class LongLived {
  public:
@@ -344,9 +352,73 @@ void a_reader_goes_on_where_it_stopped(World& w) {
   EXPECT_EQ(all.error, "odd\n");
 }
 
+void older_output_is_kept_on_disk(World& w) {
+  const std::string all = numbers_to(300000);
+  const LongLived exec(w.me, {{"command", "seq 300000"}, {"max_output_bytes", 5000}, {"wait_sec", 60}});
+  const Json end = exec.ended();
+  EXPECT_EQ(end.at("stdout"), (Json{{"first_offset", 0}, {"next_offset", all.size()}}));
+  EXPECT_EQ(end.at("truncated"), false);
+  if (exec.started.status == 200) {
+    EXPECT_EQ(exec.started.body.at("stdout"), all.substr(all.size() - 5000));
+    EXPECT_EQ(exec.started.body.at("truncated"), true) << "of what the answer carries";
+  }
+  EXPECT_TRUE(exec.heard().out == all);
+  for (const uint64_t offset : {uint64_t{1}, uint64_t{1000000}, all.size() - 5001, all.size() - 5000}) {
+    Heard late(offset);
+    exec.hear(late);
+    EXPECT_TRUE(late.out == all.substr(offset)) << offset;
+  }
+}
+
+void output_beyond_the_quota_of_the_disk_is_dropped(World& w) {
+  constexpr uint64_t kQuota = 1 << 20, kMemory = 5000;
+  const auto own = w.another("limits: {max_spool_bytes: " + std::to_string(kQuota) + "}");
+  const Caller me(*own, w.me.agent());
+  const std::string all = numbers_to(300000);
+  const Json request = {{"command", "seq 300000"}, {"max_output_bytes", kMemory}};
+  const LongLived exec(me, request);
+  const Json end = exec.ended();
+  const auto first = end.at("stdout").at("first_offset").get<uint64_t>();
+  EXPECT_LE(first, all.size() - kQuota);
+  EXPECT_GE(first, all.size() - kQuota - kMemory);
+  EXPECT_EQ(end.at("truncated"), true);
+  EXPECT_TRUE(refused(exec.output("?stdout_offset=" + std::to_string(first - 1)), 410, "output_dropped"));
+  Heard kept(first);
+  exec.hear(kept);
+  EXPECT_TRUE(kept.out == all.substr(first));
+  const LongLived next(me, request);
+  EXPECT_LE(next.ended().at("stdout").at("first_offset").get<uint64_t>(), all.size() - kQuota)
+      << "it has the place of the one that ended";
+  EXPECT_TRUE(refused(exec.output(), 404, "exec_not_found"));
+  EXPECT_EQ(exec.state().at("stdout_bytes"), all.size());
+}
+
+// One tenant's flood, of execs that run and of one that has ended, leaves the other its share.
+void a_flood_leaves_other_tenants_their_share_of_the_disk(World& w) {
+  constexpr uint64_t kQuota = 4 << 20;
+  const auto own = w.another("limits: {max_spool_bytes: " + std::to_string(kQuota) + "}\n" + two_keys());
+  const Caller alpha(own->url(), key_of('A'), "flood"), beta(own->url(), key_of('B'), "quiet");
+  const LongLived ended(alpha, {{"command", "head -c 3000000 /dev/zero"}});
+  EXPECT_EQ(ended.ended().at("outcome"), "exited");
+  const LongLived one(alpha, {{"command", "exec yes one"}}), two(alpha, {{"command", "exec yes two"}});
+  const auto spooled = [&beta] {
+    const std::string text = beta.get("/metrics").text;
+    const size_t at = text.find("what=\"spool_bytes\"} ");
+    return at == std::string::npos ? -1.0 : std::stod(text.substr(at + 20));
+  };
+  ASSERT_TRUE(eventually(60, [&] { return spooled() >= kQuota / 2; })) << spooled();
+  const std::string all = numbers_to(200000);
+  const LongLived exec(beta, {{"command", "seq 200000"}, {"max_output_bytes", 5000}});
+  EXPECT_EQ(exec.ended().at("stdout"), (Json{{"first_offset", 0}, {"next_offset", all.size()}}));
+  EXPECT_TRUE(exec.heard().out == all);
+  EXPECT_LE(spooled(), kQuota);
+}
+
 void output_that_was_dropped_is_410_with_what_is_there(World& w) {
+  const MemoryOnly own(w);
+  const Caller& me = own.me;
   const std::string all = numbers_to(20000);
-  const LongLived exec(w.me, {{"command", "seq 20000; echo why >&2"}, {"max_output_bytes", 1000}});
+  const LongLived exec(me, {{"command", "seq 20000; echo why >&2"}, {"max_output_bytes", 1000}});
   const Json end = exec.ended();
   EXPECT_EQ(end.at("truncated"), true);
   EXPECT_EQ(end.at("stdout_bytes"), all.size());
@@ -411,14 +483,16 @@ void without_follow_an_answer_ends_while_output_goes_on(World& w) {
 
 // More than is kept, while one of them stalls.
 void the_program_waits_for_its_followers(World& w) {
+  const MemoryOnly own(w);
+  const Caller& me = own.me;
   const std::string all = "ready\n" + numbers_to(100000);
   const LongLived exec(
-      w.me, {{"command", "echo ready; " + std::string(kUntilGo) + "seq 100000"}, {"max_output_bytes", 5000}});
+      me, {{"command", "echo ready; " + std::string(kUntilGo) + "seq 100000"}, {"max_output_bytes", 5000}});
   Follower slow(exec), fast(exec);
   ASSERT_TRUE(slow.hears("ready\n"));
   ASSERT_TRUE(fast.hears("ready\n"));
   auto all_of_fast = std::async(std::launch::async, [&fast] { fast.rest(); });
-  ASSERT_TRUE(succeeded(w.me.write("go", "")));
+  ASSERT_TRUE(succeeded(me.write("go", "")));
   sleep_sec(0.7);
   slow.rest();
   all_of_fast.get();
@@ -428,17 +502,32 @@ void the_program_waits_for_its_followers(World& w) {
 }
 
 void who_leaves_holds_the_program_no_longer(World& w) {
+  const MemoryOnly own(w);
+  const Caller& me = own.me;
   const std::string flood = "echo ready; " + std::string(kUntilGo) + "head -c 50000000 /dev/zero; exit 2";
-  const LongLived exec(w.me, {{"command", flood}, {"max_output_bytes", 5000}});
+  const LongLived exec(me, {{"command", flood}, {"max_output_bytes", 5000}});
   Follower follower(exec);
   Attached attached(exec);
   ASSERT_TRUE(follower.hears("ready\n"));
   ASSERT_TRUE(attached.hears("ready\n"));
-  ASSERT_TRUE(succeeded(w.me.write("go", "")));
+  ASSERT_TRUE(succeeded(me.write("go", "")));
   EXPECT_EQ(exec.state("?wait_sec=1").at("state"), "running") << "it does not wait for its readers";
   follower.leave();
   attached.socket.drop();
   EXPECT_EQ(exec.ended().at("exit_code"), 2);
+}
+
+void what_fits_the_disk_waits_for_no_reader(World& w) {
+  constexpr size_t kFlood = 20000000;  // more than sockets hold
+  const std::string flood =
+      "echo ready; " + std::string(kUntilGo) + "head -c " + std::to_string(kFlood) + " /dev/zero; exit 2";
+  const LongLived exec(w.me, {{"command", flood}, {"max_output_bytes", 5000}});
+  Attached stalled(exec);
+  ASSERT_TRUE(stalled.hears("ready\n"));
+  ASSERT_TRUE(succeeded(w.me.write("go", "")));
+  EXPECT_EQ(exec.ended().at("exit_code"), 2);
+  stalled.rest();
+  EXPECT_EQ(stalled.heard.out.size(), 6 + kFlood);
 }
 
 void a_stalled_reader_does_not_save_an_exec(World& w) {
@@ -770,12 +859,14 @@ void who_attaches_sends_signals(World& w) {
 }
 
 void the_program_waits_for_who_is_attached(World& w) {
+  const MemoryOnly own(w);
+  const Caller& me = own.me;
   const std::string all = "ready\n" + numbers_to(100000);
   const LongLived exec(
-      w.me, {{"command", "echo ready; " + std::string(kUntilGo) + "seq 100000"}, {"max_output_bytes", 5000}});
+      me, {{"command", "echo ready; " + std::string(kUntilGo) + "seq 100000"}, {"max_output_bytes", 5000}});
   Attached attached(exec);
   ASSERT_TRUE(attached.hears("ready\n"));
-  ASSERT_TRUE(succeeded(w.me.write("go", "")));
+  ASSERT_TRUE(succeeded(me.write("go", "")));
   sleep_sec(0.7);
   attached.rest();
   EXPECT_TRUE(attached.heard.out == all) << attached.heard.out.size() << " bytes of " << all.size();
@@ -783,7 +874,7 @@ void the_program_waits_for_who_is_attached(World& w) {
   Attached late(exec, "", Heard(std::nullopt));
   late.rest();
   EXPECT_EQ(late.heard.out, all.substr(all.size() - 5000)) << "it begins with the oldest byte that is kept";
-  const WebSocket dropped(w.me.url(), exec.url("/attach?stdout_offset=0"), w.me.headers());
+  const WebSocket dropped(me.url(), exec.url("/attach?stdout_offset=0"), me.headers());
   EXPECT_TRUE(refused(answer_of(dropped.answer()), 410, "output_dropped"));
 }
 
@@ -1053,6 +1144,10 @@ const Case kLongExecCases[] = {
     {"a_state_can_be_waited_for", 2, a_state_can_be_waited_for},
     {"output_is_the_same_from_every_offset", 4, output_is_the_same_from_every_offset},
     {"a_reader_goes_on_where_it_stopped", 4, a_reader_goes_on_where_it_stopped},
+    {"older_output_is_kept_on_disk", 4, older_output_is_kept_on_disk},
+    {"output_beyond_the_quota_of_the_disk_is_dropped", 4, output_beyond_the_quota_of_the_disk_is_dropped},
+    {"a_flood_leaves_other_tenants_their_share_of_the_disk", 4,
+     a_flood_leaves_other_tenants_their_share_of_the_disk},
     {"output_that_was_dropped_is_410_with_what_is_there", 4,
      output_that_was_dropped_is_410_with_what_is_there},
     {"a_follower_reads_on_to_the_exit_event", 4, a_follower_reads_on_to_the_exit_event},
@@ -1060,6 +1155,7 @@ const Case kLongExecCases[] = {
      without_follow_an_answer_ends_while_output_goes_on},
     {"the_program_waits_for_its_followers", 4, the_program_waits_for_its_followers},
     {"who_leaves_holds_the_program_no_longer", 4, who_leaves_holds_the_program_no_longer},
+    {"what_fits_the_disk_waits_for_no_reader", 4, what_fits_the_disk_waits_for_no_reader},
     {"a_stalled_reader_does_not_save_an_exec", 1, a_stalled_reader_does_not_save_an_exec},
     {"stdin_comes_in_parts_and_is_closed", 4, stdin_comes_in_parts_and_is_closed},
     {"stdin_carries_every_byte", 4, stdin_carries_every_byte},

@@ -166,7 +166,8 @@ Task<void> Attachment::send_output() {
 }
 
 Task<bool> Attachment::send_part(bool error) {
-  const std::string_view part = reader_->next(error).substr(0, kPart);
+  const std::string_view next = co_await reader_->next(error);
+  const std::string_view part = next.substr(0, kPart);
   if (part.empty()) co_return false;
   std::string message(1, error ? '\2' : '\1');
   for (int shift = 56; shift >= 0; shift -= 8)

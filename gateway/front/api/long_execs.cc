@@ -36,9 +36,9 @@ std::shared_ptr<LongExec> exec_of(const App& app, const Exchange& exchange) {
   return found;
 }
 
-void append_kept(std::string& out, std::string_view key, const Spool& spool) {
-  out.append(",\"").append(key).append("\":{\"first_offset\":").append(std::to_string(spool.first()));
-  append_number(out, "next_offset", spool.next());
+void append_kept(std::string& out, std::string_view key, const KeptStream& stream) {
+  out.append(",\"").append(key).append("\":{\"first_offset\":").append(std::to_string(stream.first()));
+  append_number(out, "next_offset", stream.next());
   out += '}';
 }
 
@@ -78,9 +78,9 @@ Task<void> send_state(Exchange& exchange, const LongExec& exec, unsigned status 
 // As POST /exec answers that waited for all of it. What the answer takes was claimed before the start.
 Task<void> send_result(Exchange& exchange, const LongExec& exec) {
   if (exec.refusal()) throw *exec.refusal();
-  KeptOutput kept{exec.output(false).text(), exec.output(true).text()};
-  if (exec.output(false).first() > 0) trim_cut_beginning(kept.out);
-  if (exec.output(true).first() > 0) trim_cut_beginning(kept.error);
+  KeptOutput kept{exec.output(false).end().text(), exec.output(true).end().text()};
+  if (exec.output(false).end().first() > 0) trim_cut_beginning(kept.out);
+  if (exec.output(true).end().first() > 0) trim_cut_beginning(kept.error);
   if (exec.answer().outcome == Outcome::kUnknown)
     co_return co_await write_unknown(exchange, exec.answer(), kept);
   JsonAnswer out(exchange);
@@ -222,7 +222,8 @@ Task<void> handle_output(App& app, Exchange& exchange) {
     more = false;
     for (const bool error : {false, true}) {
       const uint64_t left = follow ? SIZE_MAX : there[error ? 1 : 0] - reader.at(error);
-      const std::string_view part = reader.next(error).substr(0, std::min(left, framer.at_a_time()));
+      const std::string_view next = co_await reader.next(error);
+      const std::string_view part = next.substr(0, std::min(left, framer.at_a_time()));
       if (part.empty()) continue;
       const size_t size = part.size();
       framer.add(error, part);

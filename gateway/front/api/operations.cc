@@ -87,6 +87,7 @@ Task<void> handle_metrics(App& app, Exchange& exchange) {
                                              .execs_running = app.admission.running(),
                                              .execs_waiting = app.admission.waiting(),
                                              .held_bytes = app.memory.held(),
+                                             .spool_bytes = app.spool.quota.held(),
                                              .port_connections = app.sandboxes.port_connections(),
                                              .disks = std::move(disks)});
   co_await exchange.send(200, "text/plain; version=0.0.4; charset=utf-8", text);

@@ -29,11 +29,7 @@ Elsewhere::Elsewhere(asio::any_io_executor executor)
 Elsewhere::~Elsewhere() = default;
 
 asio::awaitable<void> Elsewhere::run(const std::string& tenant, Killer& killer, std::function<void()> work) {
-  const auto piece = std::make_shared<Piece>(executor_, std::move(work));
-  auto& waiting = waiting_[tenant];
-  if (waiting.empty()) turn_.push_back(tenant);
-  waiting.push_back(piece);
-  begin_next();
+  const auto piece = enqueue(tenant, std::move(work));
   std::function<void()> leave = [piece] {
     if (!piece->begun) piece->work = {};
     piece->done.set();
@@ -43,6 +39,19 @@ asio::awaitable<void> Elsewhere::run(const std::string& tenant, Killer& killer, 
   killer.on_kill({});
   if (killer.killed()) throw ClientGone{};
   if (piece->failure) std::rethrow_exception(piece->failure);
+}
+
+void Elsewhere::post(const std::string& tenant, std::function<void()> work) {
+  enqueue(tenant, std::move(work));
+}
+
+std::shared_ptr<Elsewhere::Piece> Elsewhere::enqueue(const std::string& tenant, std::function<void()> work) {
+  auto piece = std::make_shared<Piece>(executor_, std::move(work));
+  auto& waiting = waiting_[tenant];
+  if (waiting.empty()) turn_.push_back(tenant);
+  waiting.push_back(piece);
+  begin_next();
+  return piece;
 }
 
 void Elsewhere::begin_next() {

@@ -24,10 +24,13 @@ class Elsewhere {
   // nothing. ClientGone once the killer, which outlives the call, kills: what has not begun is dropped then,
   // what has begun is not waited for. On the front's thread.
   boost::asio::awaitable<void> run(const std::string& tenant, Killer& killer, std::function<void()> work);
+  // The same for what nobody waits for.
+  void post(const std::string& tenant, std::function<void()> work);
 
  private:
   struct Thread;
   struct Piece;
+  std::shared_ptr<Piece> enqueue(const std::string& tenant, std::function<void()> work);
   void begin_next();
 
   boost::asio::any_io_executor executor_;

@@ -1,5 +1,7 @@
 #include "gateway/front/base/memory_budget.h"
 
+#include <algorithm>
+
 #include "gateway/front/base/api_error.h"
 
 namespace isogate::front {
@@ -38,17 +40,24 @@ void MemoryShare::make_room(uint64_t more) {
     if (more > most) return UINT64_MAX;
     return held > most - more ? held - (most - more) : 0;
   };
-  const auto own = [this] {
-    const auto found = budget_->of_.find(tenant_);
-    return found == budget_->of_.end() ? 0 : found->second;
-  };
   const auto reclaim = [this](const std::string& of, uint64_t bytes) {
     return budget_->reclaim_ && budget_->reclaim_(of, bytes);
   };
-  while (const uint64_t lacking = lack(own(), budget_->most_per_tenant_))
+  while (const uint64_t lacking = lack(of_tenant(), budget_->most_per_tenant_))
     if (!reclaim(tenant_, lacking)) throw no_memory("this tenant's requests", budget_->most_per_tenant_);
   while (const uint64_t lacking = lack(budget_->held_, budget_->most_))
     if (!reclaim("", lacking)) throw no_memory("all requests", budget_->most_);
+}
+
+uint64_t MemoryShare::of_tenant() const {
+  const auto found = budget_->of_.find(tenant_);
+  return found == budget_->of_.end() ? 0 : found->second;
+}
+
+uint64_t MemoryShare::left() const {
+  if (budget_ == nullptr) return UINT64_MAX;
+  const auto left_of = [](uint64_t most, uint64_t held) { return most - std::min(most, held); };
+  return std::min(left_of(budget_->most_, budget_->held_), left_of(budget_->most_per_tenant_, of_tenant()));
 }
 
 void MemoryShare::release() noexcept {

@@ -52,10 +52,13 @@ class MemoryShare {
   void hold(uint64_t bytes);
   void add(uint64_t bytes) { hold(bytes_ + bytes); }
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
+  // How many add() could take without a Reclaim.
+  [[nodiscard]] uint64_t left() const;
 
  private:
   void release() noexcept;
   void make_room(uint64_t more);
+  [[nodiscard]] uint64_t of_tenant() const;
 
   MemoryBudget* budget_ = nullptr;
   std::string tenant_;

@@ -82,6 +82,7 @@ std::string Metrics::text(const Gauges& gauges) {
   set("execs_running", gauges.execs_running);
   set("execs_waiting", gauges.execs_waiting);
   set("held_bytes", gauges.held_bytes);
+  set("spool_bytes", gauges.spool_bytes);
   set("port_connections", gauges.port_connections);
   auto families = families_->registry.Collect();
   prometheus::Registry tenants;  // not kept: the next scrape may be another tenant's

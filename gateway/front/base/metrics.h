@@ -17,7 +17,7 @@ struct TenantDisk {
 
 struct Gauges {  // read at the time of a scrape
   size_t connections = 0, sandboxes = 0, execs_running = 0, execs_waiting = 0, held_bytes = 0,
-         port_connections = 0;
+         spool_bytes = 0, port_connections = 0;
   std::vector<TenantDisk> disks;  // of the tenants that whoever scrapes may know
 };
 

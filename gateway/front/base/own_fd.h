@@ -27,6 +27,10 @@ T or_throw(Result<T> result) {
   return std::move(*result);
 }
 
+inline void or_throw(const Result<void>& result) {
+  if (!result) throw no_descriptor(result.error());
+}
+
 inline Fd duplicate(const Fd& fd) {
   Fd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy) throw no_descriptor(os_error("cannot duplicate a descriptor", errno));

@@ -161,7 +161,8 @@ Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
     for (;;) {
       bool sent = false;
       for (const bool error : {false, true}) {
-        const std::string_view part = reader.next(error).substr(0, kPart);
+        const std::string_view next = co_await reader.next(error);
+        const std::string_view part = next.substr(0, kPart);
         if (part.empty()) continue;
         const std::string event = data_event(*exec, error, part);
         const size_t size = part.size();

@@ -44,8 +44,8 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, MemoryShare memory)
       agent_(spec_.agent),
       command_(spec_.shown),
       changes_(app.executor),
-      out_(terms.kept_bytes),
-      error_(terms.pty ? 0 : terms.kept_bytes),
+      out_(app.spool, tenant_, terms.kept_bytes),
+      error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes),
       ends_(make_ends()) {
   if (!terms.ends_with_gateway) spec_.kept = ends_;
   spec_.terms = {.deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty};
@@ -190,10 +190,10 @@ bool LongExec::detach() {
 void LongExec::rejoined(const isogate_kept_state& state) {
   const std::array<uint64_t, 2> from = {state.stdout_offset, state.stderr_offset};
   for (const bool error : {false, true}) {
-    Spool& spool = error ? error_ : out_;
+    KeptStream& stream = error ? error_ : out_;
     const size_t i = error ? 1 : 0;
-    known_[i] = spool.next() > from[i] ? spool.next() - from[i] : 0;
-    if (from[i] > spool.next()) spool.skip_to(from[i]);
+    known_[i] = stream.next() > from[i] ? stream.next() - from[i] : 0;
+    if (from[i] > stream.next()) stream.skip_to(from[i]);
   }
   if ((state.flags & ISOGATE_KEPT_STDIN_OPEN) == 0 && input_) {
     boost::system::error_code ignored;
@@ -210,7 +210,7 @@ void LongExec::end() {
   control_.reset();
   spec_ = ExecSpec();
   narrow();
-  uint64_t kept = out_.held() + error_.held();
+  uint64_t kept = out_.end().held() + error_.end().held();
   for (const Artifact& each : answer_.artifacts) kept += sizeof each + each.name.size();
   memory_.hold(std::min<uint64_t>(memory_.bytes(), kept));
   changes_.notify();
@@ -261,7 +261,7 @@ void LongExec::resize(uint16_t rows, uint16_t cols) {
 }
 
 Task<void> LongExec::started(const ExecAnswer& so_far) {
-  if (!std::exchange(claimed_, true)) memory_.add(out_.most() + error_.most() + 2 * kAtATime);
+  if (!std::exchange(claimed_, true)) memory_.add(out_.end().most() + error_.end().most() + 2 * kAtATime);
   answer_ = so_far;
   changes_.notify();
   co_return;
@@ -270,26 +270,29 @@ Task<void> LongExec::started(const ExecAnswer& so_far) {
 size_t LongExec::room(bool error) const {
   if (killed_) return SIZE_MAX;
   size_t least = SIZE_MAX;
-  if (output(error).most() == 0) return least;  // nothing is kept, for nobody
+  if (output(error).end().most() == 0) return least;  // nothing is kept, for nobody
   for (const Reader* each : readers_) least = std::min(least, output(error).room(each->at(error)));
   return least;
 }
 
 Task<void> LongExec::bytes(bool error, std::string_view data) {
-  Spool& spool = error ? error_ : out_;
+  KeptStream& stream = error ? error_ : out_;
   const auto here = static_cast<size_t>(std::min<uint64_t>(known_[error ? 1 : 0], data.size()));
   known_[error ? 1 : 0] -= here;
   data.remove_prefix(here);
   std::string rest;
   for (;;) {
-    const std::string_view part = data.substr(0, room(error));
-    spool.append(part);
-    data.remove_prefix(part.size());
+    size_t size = std::min(data.size(), room(error));
+    if (size < data.size() && program_ended_) {
+      stream.widen(data.size());
+      size = data.size();
+    }
+    if (rest.empty() && (size < data.size() || stream.waits(size))) data = rest = std::string(data);
+    co_await stream.append(data.substr(0, size));
+    data.remove_prefix(size);
     changes_.notify();
     if (data.empty()) co_return;
-    if (rest.empty()) data = rest = std::string(data);
     co_await changes_.until([this, error] { return room(error) > 0 || program_ended_; });
-    if (room(error) < data.size() && program_ended_) spool.widen(data.size());
   }
 }
 
@@ -367,12 +370,12 @@ void LongExec::Writer::cancel() {
 LongExec::Reader::Reader(std::shared_ptr<LongExec> of, const std::array<std::optional<uint64_t>, 2>& from)
     : of_(std::move(of)) {
   for (const bool error : {false, true}) {
-    const Spool& spool = of_->output(error);
-    const uint64_t wanted = from[error ? 1 : 0].value_or(spool.first());
-    if (wanted < spool.first()) throw of_->dropped();
-    if (wanted > spool.next()) {
+    const KeptStream& stream = of_->output(error);
+    const uint64_t wanted = from[error ? 1 : 0].value_or(stream.first());
+    if (wanted < stream.first()) throw of_->dropped();
+    if (wanted > stream.next()) {
       throw invalid_request("`" + std::string(error ? "stderr" : "stdout") + "_offset` is behind the " +
-                            std::to_string(spool.next()) + " bytes there are");
+                            std::to_string(stream.next()) + " bytes there are");
     }
     at_[error ? 1 : 0] = wanted;
   }
@@ -385,10 +388,13 @@ LongExec::Reader::~Reader() {
   of_->changes_.notify();
 }
 
-std::string_view LongExec::Reader::next(bool error) const {
-  if (of_->output(error).most() == 0) return {};
-  if (at(error) < of_->output(error).first()) throw of_->dropped();
-  return of_->output(error).from(at(error));
+Task<std::string_view> LongExec::Reader::next(bool error) {
+  KeptStream& stream = error ? of_->error_ : of_->out_;
+  if (stream.end().most() == 0) co_return std::string_view();
+  std::string_view bytes;
+  if (at(error) >= stream.first()) bytes = co_await stream.read(at(error), buffer_);
+  if (at(error) < stream.first()) throw of_->dropped();
+  co_return bytes;
 }
 
 void LongExec::Reader::took(bool error, size_t bytes) {
@@ -398,7 +404,8 @@ void LongExec::Reader::took(bool error, size_t bytes) {
 
 bool LongExec::Reader::ready() const {
   const auto has = [this](bool error) {
-    return of_->output(error).most() > 0 && at(error) != of_->output(error).next();
+    const KeptStream& stream = of_->output(error);
+    return stream.end().most() > 0 && at(error) != stream.next();
   };
   return of_->ended() || has(false) || has(true);
 }

@@ -14,8 +14,8 @@
 
 #include "gateway/front/base/changes.h"
 #include "gateway/front/exec/exec.h"
+#include "gateway/front/exec/kept_stream.h"
 #include "gateway/front/http/exchange.h"
-#include "lib/spool.h"
 
 namespace isogate::front {
 
@@ -24,7 +24,7 @@ inline constexpr std::chrono::seconds kPingAfter{15};  // of silence, to who fol
 class LongExec final : public Output, public std::enable_shared_from_this<LongExec> {
  public:
   struct Terms {
-    size_t kept_bytes = 0;    // of each stream
+    size_t kept_bytes = 0;    // of each stream, in memory
     bool stdin_open = false;  // after the bytes that the request has
     bool pty = false;
     bool ends_with_gateway = false;  // its backend does not keep it for the next one
@@ -45,11 +45,12 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] const std::optional<ApiError>& refusal() const { return refusal_; }
   // Of one that is taken(): whole once it has ended.
   [[nodiscard]] const ExecAnswer& answer() const { return answer_; }
-  [[nodiscard]] const Spool& output(bool error) const { return error ? error_ : out_; }
+  [[nodiscard]] const KeptStream& output(bool error) const { return error ? error_ : out_; }
   [[nodiscard]] const std::string& tenant() const { return tenant_; }
   [[nodiscard]] const std::string& agent() const { return agent_; }
   [[nodiscard]] const std::string& command() const { return command_; }  // for the journal
   [[nodiscard]] uint64_t held() const { return memory_.bytes(); }
+  [[nodiscard]] uint64_t on_disk() const { return out_.on_disk() + error_.on_disk(); }
   [[nodiscard]] bool pty() const { return terms_.pty; }
   [[nodiscard]] bool input_open() const { return input_ && input_->is_open(); }
 
@@ -99,8 +100,9 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     ~Reader();
-    // The next bytes of a stream, and then that they were taken. Throws ApiError output_dropped.
-    [[nodiscard]] std::string_view next(bool error) const;
+    // The next bytes of a stream, valid until the next call, and then that they were taken. Empty: there are
+    // none yet. Throws ApiError output_dropped.
+    Task<std::string_view> next(bool error);
     void took(bool error, size_t bytes);
     [[nodiscard]] uint64_t at(bool error) const { return at_[error ? 1 : 0]; }
     // Something is there, or nothing comes any more.
@@ -109,6 +111,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
    private:
     std::shared_ptr<LongExec> of_;
     std::array<uint64_t, 2> at_{};
+    std::string buffer_;
   };
 
   Task<void> started(const ExecAnswer& so_far) override;
@@ -139,7 +142,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   const std::string tenant_, agent_, command_;
   Changes changes_;
   Killer killer_;
-  Spool out_, error_;
+  KeptStream out_, error_;
   std::shared_ptr<PipeEnd> input_;  // null: it has no stdin
   Fd control_;
   const std::shared_ptr<KeptEnds> ends_;

@@ -31,13 +31,14 @@ void LongExecs::has_ended(const LongExec& exec, std::chrono::nanoseconds keep) {
   if (static_cast<size_t>(std::ranges::count_if(ended_, is_mine)) > kMostEnded) forget_oldest(tenant, 0);
 }
 
-bool LongExecs::forget_oldest(const std::string& tenant, uint64_t bytes) {
+bool LongExecs::forget_oldest(const std::string& tenant, uint64_t bytes, Bytes has) {
   uint64_t held = 0;
   const Ended* oldest = nullptr;
   for (const Ended& each : ended_) {
     if (!is_of(each, tenant)) continue;
-    if (oldest == nullptr) oldest = &each;
-    held += find(each.tenant, each.exec_id)->held();
+    const uint64_t its = (*find(each.tenant, each.exec_id).*has)();
+    if (oldest == nullptr && (bytes == 0 || its > 0)) oldest = &each;
+    held += its;
   }
   if (oldest == nullptr || held < bytes) return false;
   forget(std::string(oldest->tenant), std::string(oldest->exec_id));

@@ -43,7 +43,7 @@ std::string end_of(const Spool& output) {
 }
 
 KeptOutput kept_of(const LongExec& exec) {
-  KeptOutput kept{end_of(exec.output(false)), end_of(exec.output(true))};
+  KeptOutput kept{end_of(exec.output(false).end()), end_of(exec.output(true).end())};
   if (kept.out.size() < exec.answer().stdout_bytes) trim_cut_beginning(kept.out);
   if (kept.error.size() < exec.answer().stderr_bytes) trim_cut_beginning(kept.error);
   return kept;
@@ -154,7 +154,8 @@ Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
     while (!exec->ended() && steady_clock::now() < until) {
       const auto pause = std::min<std::chrono::nanoseconds>(kTellEvery, until - steady_clock::now());
       if (co_await exec->changes().until([&] { return exec->ended(); }, pause)) break;
-      const std::string text = told_of(exec->output(false), told[0]) + told_of(exec->output(true), told[1]);
+      const std::string text =
+          told_of(exec->output(false).end(), told[0]) + told_of(exec->output(true).end(), told[1]);
       co_await call.progress(text);
     }
   } catch (const ClientGone&) {  // it takes nothing of what it is told

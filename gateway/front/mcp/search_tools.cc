@@ -57,12 +57,12 @@ Task<ToolResult> search_files(ToolCall& call) {
     throw ApiError{.code = Code::kRequestTimeout,
                    .message = "the search did not end: " + ending_text(exec->answer()) +
                               "; search a part of the workspace by `path`"};
-  const std::string out = exec->output(false).text(), error = exec->output(true).text();
+  const std::string out = exec->output(false).end().text(), error = exec->output(true).end().text();
   if (out.empty() && !error.empty()) {
     std::string why = error.substr(0, error.find('\n'));
     throw invalid_request("cannot search: " + why);
   }
-  co_return matches_in(out, limit, exec->output(false).first() > 0);
+  co_return matches_in(out, limit, exec->output(false).end().first() > 0);
 }
 
 constexpr std::string_view kSearchInput = R"({"properties": {

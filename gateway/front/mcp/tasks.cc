@@ -82,7 +82,7 @@ std::string answer_of_task(App& app, Exchange& exchange, const Message& message)
     throw RpcError{.code = RpcError::kParams,
                    .message = named ? "there is no such task, or it is forgotten" : "`taskId` is missing"};
   if (message.method == "tasks/get") {
-    if (status_of(*exec) == "completed") exchange.memory.add(memory_of_result(exec->output(false).most()));
+    if (status_of(*exec) == "completed") exchange.memory.add(memory_of_result(exec->output(false).end().most()));
     return task_now(app, *exec);
   }
   if (message.method == "tasks/cancel") exec->kill();

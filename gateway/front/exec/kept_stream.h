@@ -1,0 +1,69 @@
+// What is kept of one output stream of a long-lived exec, found by the offset from its beginning: the last
+// bytes in memory, and with older ones also in a file, as far as the disk's quota allows. The front's one
+// thread; one coroutine appends, any number read.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "gateway/front/base/memory_budget.h"
+#include "gateway/front/exec/spool_disk.h"
+#include "lib/spool.h"
+
+namespace isogate::front {
+
+class KeptStream {
+ public:
+  // `most` bytes in memory; with none it only counts, and there is no file. `disk` outlives it.
+  KeptStream(SpoolDisk& disk, std::string tenant, size_t most);
+  KeptStream(const KeptStream&) = delete;
+  KeptStream& operator=(const KeptStream&) = delete;
+  ~KeptStream();
+
+  [[nodiscard]] uint64_t first() const { return file_ ? first_ : memory_.first(); }
+  [[nodiscard]] uint64_t next() const { return memory_.next(); }
+  // The last bytes, those in memory.
+  [[nodiscard]] const Spool& end() const { return memory_; }
+  [[nodiscard]] uint64_t on_disk() const { return share_.bytes(); }
+  // How many bytes fit before one at or behind `offset` is dropped.
+  [[nodiscard]] size_t room(uint64_t offset) const;
+
+  // append() of so many waits for the disk.
+  [[nodiscard]] bool waits(size_t bytes) const;
+  // Drops the oldest bytes to make room, no more than room() says when it begins. `data` stays valid until it
+  // returns.
+  boost::asio::awaitable<void> append(std::string_view data);
+
+  // What is there from `offset` on, perhaps not all of it: in memory, valid until the next append(), or in
+  // `buffer`. Nothing: it is the end, or that offset was dropped meanwhile (first()).
+  boost::asio::awaitable<std::string_view> read(uint64_t offset, std::string& buffer);
+
+  // Drops all, and goes on at an offset behind it.
+  void skip_to(uint64_t offset);
+  // An append() of so many drops nothing, whatever room() says; and back to `most` bytes in memory, unless
+  // the file has what is before them.
+  void widen(size_t bytes) { memory_.widen(bytes); }
+  void narrow(size_t most);
+
+ private:
+  [[nodiscard]] bool has_disk() const;
+  uint64_t claim(uint64_t bytes);
+  [[nodiscard]] std::string unwritten(std::string_view coming) const;
+  boost::asio::awaitable<bool> on_disk_thread(std::function<void()> work);
+  void drop_file();
+
+  SpoolDisk& disk_;
+  const std::string tenant_;
+  Spool memory_;
+  MemoryShare share_;                 // of the disk
+  std::shared_ptr<SpoolFile> file_;   // null: nothing is in it
+  uint64_t first_ = 0, written_ = 0;  // offsets of what is in it
+  bool failed_ = false;               // the disk has, and is left alone
+};
+
+}  // namespace isogate::front

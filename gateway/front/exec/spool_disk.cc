@@ -1,0 +1,64 @@
+#include "gateway/front/exec/spool_disk.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace isogate::front {
+namespace {
+
+constexpr const char* kName = "output.tmp";
+constexpr uint64_t kDropStep = 1 << 20;
+
+Result<Fd> make_file(int directory) {
+  ::unlinkat(directory, kName, 0);  // of a gateway that was killed here
+  Fd file(::openat(directory, kName, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) return os_error("cannot make a file for output", errno);
+  if (::unlinkat(directory, kName, 0) != 0) return os_error("cannot remove a file's name", errno);
+  return file;
+}
+
+}  // namespace
+
+Result<void> SpoolFile::write(int directory, uint64_t offset, std::string_view bytes) {
+  if (!file_) {
+    auto made = make_file(directory);
+    if (!made) return made.error();
+    file_ = std::move(*made);
+    base_ = offset;
+  }
+  while (!bytes.empty()) {
+    const auto n = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset - base_));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return os_error("cannot write output to the disk", errno);
+    offset += static_cast<uint64_t>(n);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+Result<void> SpoolFile::drop_before(uint64_t offset) {
+  const uint64_t until = offset < base_ ? 0 : (offset - base_) / kDropStep * kDropStep;
+  if (until <= dropped_) return {};
+  if (::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(dropped_),
+                  static_cast<off_t>(until - dropped_)) != 0)
+    return os_error("cannot give the disk of older output back", errno);
+  dropped_ = until;
+  return {};
+}
+
+Result<std::string> SpoolFile::read(uint64_t offset, size_t bytes) const {
+  std::string read(bytes, '\0');
+  for (size_t done = 0; done < bytes;) {
+    const auto n =
+        ::pread(file_.get(), read.data() + done, bytes - done, static_cast<off_t>(offset + done - base_));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_error("cannot read output from the disk", errno);
+    if (n == 0) return os_error("output on the disk is cut", EIO);
+    done += static_cast<size_t>(n);
+  }
+  return read;
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,204 @@
+#include "gateway/front/exec/kept_stream.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <filesystem>
+#include <optional>
+#include <random>
+
+namespace isogate::front {
+namespace {
+
+namespace asio = boost::asio;
+namespace fs = std::filesystem;
+
+std::string noise(size_t bytes) {
+  std::mt19937 random(7);
+  std::string text(bytes, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  return text;
+}
+
+// What the files without a name take of the disk.
+uint64_t disk_of_files() {
+  uint64_t bytes = 0;
+  for (const auto& each : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    struct stat file {};
+    if (fs::read_symlink(each.path(), ignored).string().ends_with("output.tmp (deleted)") &&
+        ::stat(each.path().c_str(), &file) == 0)
+      bytes += static_cast<uint64_t>(file.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+class KeptStreamTest : public testing::Test {
+ protected:
+  KeptStreamTest() {
+    ::mkdtemp(directory_.data());
+    disk_.directory.reset(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    disk_.most_of_stream = 64 << 20;
+    disk_.quota.set_limits(64 << 20, 64 << 20);
+  }
+  ~KeptStreamTest() override { fs::remove_all(directory_); }
+
+  template <typename T>
+  T get(asio::awaitable<T> task) {
+    std::optional<T> got;
+    asio::co_spawn(io_, std::move(task), [&](const std::exception_ptr& failure, T value) {
+      EXPECT_FALSE(failure);
+      got = std::move(value);
+    });
+    io_.restart();
+    io_.run();
+    return std::move(*got);
+  }
+  void append(KeptStream& stream, std::string_view data) {
+    asio::co_spawn(io_, stream.append(data),
+                   [](const std::exception_ptr& failure) { EXPECT_FALSE(failure); });
+    io_.restart();
+    io_.run();
+  }
+  void append_in_parts(KeptStream& stream, std::string_view data) {
+    for (size_t at = 0, size = 1; at < data.size(); at += size, size = size * 7 % 30011 + 1)
+      append(stream, data.substr(at, size));
+  }
+  std::string rest(KeptStream& stream, uint64_t offset) {
+    std::string all, buffer;
+    for (;;) {
+      const std::string_view part = get(stream.read(offset + all.size(), buffer));
+      if (part.empty()) return all;
+      all += part;
+    }
+  }
+
+  std::string directory_ = fs::temp_directory_path() / "isogate-spool-XXXXXX";
+  asio::io_context io_;
+  SpoolDisk disk_{io_.get_executor()};
+};
+
+TEST_F(KeptStreamTest, OlderBytesComeFromTheDisk) {
+  const std::string all = noise(3 << 20);
+  for (const size_t memory : {1, 1000, 131072}) {
+    KeptStream stream(disk_, "a", memory);
+    append_in_parts(stream, std::string_view(all).substr(0, memory == 1 ? 100000 : all.size()));
+    const size_t size = stream.next();
+    EXPECT_EQ(stream.first(), 0u) << memory;
+    for (const uint64_t offset :
+         {uint64_t{0}, uint64_t{77777}, stream.end().first() - 1, stream.end().first()})
+      EXPECT_TRUE(rest(stream, offset) == all.substr(offset, size - offset)) << memory << " from " << offset;
+    EXPECT_TRUE(stream.end().text() == all.substr(size - memory, memory));
+    EXPECT_TRUE(fs::is_empty(directory_));
+  }
+  io_.restart();
+  io_.run();
+  EXPECT_EQ(disk_.quota.held(), 0u);
+  EXPECT_EQ(disk_of_files(), 0u);
+}
+
+TEST_F(KeptStreamTest, BeyondTheLimitTheOldestBytesAndTheirDiskGo) {
+  disk_.most_of_stream = 2 << 20;
+  const std::string all = noise(16 << 20);
+  KeptStream stream(disk_, "a", 65536);
+  append_in_parts(stream, all);
+  EXPECT_GE(all.size() - stream.first(), disk_.most_of_stream);
+  EXPECT_LE(all.size() - stream.first(), disk_.most_of_stream + 65536);
+  EXPECT_EQ(disk_.quota.held(), disk_.most_of_stream);
+  EXPECT_TRUE(rest(stream, stream.first()) == all.substr(stream.first()));
+  EXPECT_LE(disk_of_files(), disk_.most_of_stream + (1 << 20) + 131072);
+}
+
+TEST_F(KeptStreamTest, WithoutAPlaceInTheQuotaTheMemoryIsAll) {
+  disk_.quota.set_limits(1 << 20, 1 << 20);
+  const std::string all = noise(4 << 20);
+  KeptStream first(disk_, "a", 65536);
+  append_in_parts(first, all);
+  EXPECT_GE(all.size() - first.first(), 1u << 20);
+  EXPECT_EQ(first.on_disk(), 1u << 20);
+  KeptStream second(disk_, "a", 65536);
+  append_in_parts(second, all);
+  EXPECT_EQ(all.size() - second.first(), 65536u);
+  EXPECT_EQ(second.on_disk(), 0u);
+  EXPECT_TRUE(rest(second, second.first()) == all.substr(second.first()));
+  EXPECT_TRUE(rest(first, first.first()) == all.substr(first.first()));
+}
+
+TEST_F(KeptStreamTest, ItTakesThePlaceOfWhatCanBeForgotten) {
+  disk_.quota.set_limits(1 << 20, 1 << 20);
+  const std::string all = noise(1 << 20);
+  auto ended = std::make_unique<KeptStream>(disk_, "a", 65536);
+  append_in_parts(*ended, all);
+  disk_.quota.set_reclaim(
+      [&](const std::string&, uint64_t) { return std::exchange(ended, nullptr) != nullptr; });
+  KeptStream stream(disk_, "a", 65536);
+  append_in_parts(stream, all);
+  EXPECT_FALSE(ended);
+  EXPECT_EQ(stream.first(), 0u);
+}
+
+TEST_F(KeptStreamTest, ADiskThatFailsLeavesTheMemory) {
+  fs::remove(directory_);
+  const std::string all = noise(1 << 20);
+  KeptStream stream(disk_, "a", 65536);
+  append_in_parts(stream, all);
+  EXPECT_EQ(all.size() - stream.first(), 65536u);
+  EXPECT_TRUE(rest(stream, stream.first()) == all.substr(stream.first()));
+  EXPECT_EQ(disk_.quota.held(), 0u);
+  EXPECT_EQ(stream.room(stream.next()), 65536u);
+}
+
+TEST_F(KeptStreamTest, AWidenedOneDropsNothing) {
+  const std::string all = noise((1 << 20) + 50000);
+  for (const uint64_t disk : {0u, 1u << 20}) {
+    disk_.most_of_stream = disk;
+    KeptStream stream(disk_, "a", 65536);
+    append_in_parts(stream, std::string_view(all).substr(0, 1 << 20));
+    const uint64_t first = stream.first(), last = stream.next();
+    EXPECT_EQ(stream.room(first), 0u);
+    stream.widen(all.size() - last);
+    append(stream, std::string_view(all).substr(last));
+    EXPECT_EQ(stream.first(), first);
+    EXPECT_TRUE(rest(stream, first) == all.substr(first));
+  }
+}
+
+TEST_F(KeptStreamTest, WhatIsSkippedEndsWhatWasBefore) {
+  const std::string all = noise(1 << 20);
+  KeptStream stream(disk_, "a", 65536);
+  append_in_parts(stream, all);
+  stream.skip_to(5 << 20);
+  EXPECT_EQ(stream.first(), 5u << 20);
+  append_in_parts(stream, all);
+  EXPECT_EQ(stream.first(), 5u << 20);
+  EXPECT_TRUE(rest(stream, stream.first()) == all);
+}
+
+TEST_F(KeptStreamTest, AsMuchAsRoomSaysDropsNothingFromThatOffsetOn) {
+  std::mt19937 random(11);
+  disk_.most_of_stream = 700000;
+  disk_.quota.set_limits(900000, 900000);
+  const std::string all = noise(8 << 20);
+  for (const size_t memory : {500, 40000, 300000}) {
+    KeptStream stream(disk_, "a", memory);
+    uint64_t reader = 0;
+    std::string buffer;
+    while (stream.next() < all.size()) {
+      MemoryShare other(disk_.quota, "b");
+      if (random() % 4 == 0) other.add(random() % (disk_.quota.held() < 800000 ? 100000 : 1));
+      const size_t size = std::min({stream.room(reader), all.size() - stream.next(), random() % 60000});
+      append(stream, std::string_view(all).substr(stream.next(), size));
+      ASSERT_GE(reader, stream.first());
+      const std::string part(get(stream.read(reader, buffer)).substr(0, random() % 90000));
+      ASSERT_TRUE(part == all.substr(reader, part.size())) << reader;
+      reader += part.size();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace isogate::front
