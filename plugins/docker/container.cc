@@ -319,6 +319,7 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   if (record_.id.empty()) return nullptr;
   write_record(directory_.get(), record_);
   fill_copies(services_, parts_, record_.name, record_.id, call);
+  fill_names(services_, parts_, record_.id, call);
   begin_companions(call);
   try {
     services_.engine.start(record_.id, call);
@@ -329,7 +330,8 @@ std::shared_ptr<sdk::RunnerLink> Container::try_make(const sdk::Call& call) {
   const State state = state_of(record_.id, call);
   if (!state.running) {
     not_usable("the sandbox's container ended at once with exit code " + std::to_string(state.exit_code) +
-               ": can the image `" + image_of(services_.config, parts_) + "` run programs of this machine's kind?");
+               ": can the image `" + image_of(services_.config, parts_) +
+               "` run programs of this machine's kind?");
   }
   record_.started_at = state.started_at;
   record_.pid = state.pid;

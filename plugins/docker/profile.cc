@@ -52,8 +52,8 @@ Json mounts_of(const Config& config, const Parts& parts) {
     mounts.push_back(volume_mount(parts.workspace, kWorkspace, false));
     mounts.push_back(volume_mount(parts.runner, kRunnerDirectory, true));
   }
-  if (!parts.passwd.empty()) mounts.push_back(bind_mount(parts.passwd, "/etc/passwd", true));
-  if (!parts.group.empty()) mounts.push_back(bind_mount(parts.group, "/etc/group", true));
+  if (parts.bind && !parts.passwd.empty()) mounts.push_back(bind_mount(parts.passwd, "/etc/passwd", true));
+  if (parts.bind && !parts.group.empty()) mounts.push_back(bind_mount(parts.group, "/etc/group", true));
   if (!parts.gate.empty()) mounts.push_back(bind_mount(parts.gate, kGate, true));
   for (const auto& [prefix, path] : parts.shared) mounts.push_back(bind_mount(path, "/mnt/" + prefix, true));
   for (const Mount& each : config.mounts)

@@ -54,7 +54,8 @@ struct Parts {
   std::string network;  // of the sandbox's own; empty: none
   std::vector<std::pair<std::string, std::string>> shared;  // prefix, path: read-only at /mnt/<prefix>
   std::string shell, toolchain;
-  std::string passwd, group;  // of this host, over the image's (user_names.h); empty: the image's own
+  std::string passwd, group;  // in place of the image's (user_names.h): with `bind` paths of this host, else
+                              // the content; empty: the image's own
   bool disk_bound = false;    // the kernel bounds the workspace
   std::vector<CopyPlace> copies;
   bool podman = false;         // which takes "no health check" for one

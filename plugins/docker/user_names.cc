@@ -11,6 +11,7 @@
 
 #include "lib/fd.h"
 #include "lib/hash.h"
+#include "lib/tar/tar_writer.h"
 #include "plugins/docker/services.h"
 #include "plugins/docker/volumes.h"
 
@@ -21,6 +22,7 @@ constexpr size_t kMostArchive = 16u << 20;
 constexpr size_t kMostWritten = 256u << 10;  // for each sandbox
 constexpr std::chrono::milliseconds kRemovalPatience{2'000};
 constexpr const char* kDirectory = "identity";
+constexpr const char* kEtc = "/etc";
 constexpr const char* kPasswd = "/etc/passwd";
 constexpr const char* kGroup = "/etc/group";
 
@@ -87,12 +89,10 @@ ImageUsers read_image(Services& services, const std::string& image, const sdk::C
 }
 
 // The operator's own file, or directory, takes the place of the image's.
-bool is_configured(const Config& config, const Parts& parts, const std::string& path) {
-  const auto covers = [&path](const std::string& target) { return (path + "/").starts_with(target + "/"); };
-  return std::any_of(config.mounts.begin(), config.mounts.end(),
-                     [&](const Mount& each) { return covers(each.target); }) ||
-         std::any_of(parts.copies.begin(), parts.copies.end(),
-                     [&](const CopyPlace& each) { return covers(each.target); });
+bool is_configured(const Config& config, const std::string& path) {
+  const auto covers = [&path](const auto& each) { return (path + "/").starts_with(each.target + "/"); };
+  return std::any_of(config.mounts.begin(), config.mounts.end(), covers) ||
+         std::any_of(config.copies.begin(), config.copies.end(), covers);
 }
 
 std::string with_line(const std::string& text, const std::string& line) {
@@ -159,7 +159,8 @@ void prepare_names(Services& services, Parts& parts, int directory, const std::s
                    const sdk::Call& call) {
   parts.passwd.clear();
   parts.group.clear();
-  if (!parts.bind || parts.podman) return;
+  if (parts.podman) return;
+  if (!parts.bind && parts.uid == 0) return;  // a rootless Engine's: all of the volume would be the program's
   const ImageUsers* image = nullptr;
   try {
     const auto turn = lock_for(services.preparing, call);
@@ -178,12 +179,29 @@ void prepare_names(Services& services, Parts& parts, int directory, const std::s
       ":agent:" + std::string(kWorkspace) + ":" + (parts.shell.empty() ? "/bin/sh" : parts.shell);
   const auto add = [&](const ImageNames& names, uint32_t number, const char* target, const char* file,
                        const std::string& line) -> std::string {
-    if (names.has(number) || !names.text || is_configured(services.config, parts, target)) return {};
-    write_file(own_directory(directory).get(), file, with_line(*names.text, line));
+    if (names.has(number) || !names.text || is_configured(services.config, target)) return {};
+    const std::string text = with_line(*names.text, line);
+    if (!parts.bind) return text;
+    write_file(own_directory(directory).get(), file, text);
     return path + "/" + kDirectory + "/" + file;
   };
   parts.passwd = add(image->users, parts.uid, kPasswd, "passwd", "agent:x:" + uid + ":" + gid + home);
   parts.group = add(image->groups, parts.gid, kGroup, "group", "agent:x:" + gid + ":");
+  const CopyPlace around{kEtc, true};
+  if (!parts.bind && !(parts.passwd.empty() && parts.group.empty()) &&
+      std::find(parts.copies.begin(), parts.copies.end(), around) == parts.copies.end())
+    parts.copies.push_back(around);
+}
+
+void fill_names(Services& services, const Parts& parts, const std::string& id, const sdk::Call& call) {
+  if (parts.bind || (parts.passwd.empty() && parts.group.empty())) return;
+  const auto files = [&parts](const ByteSink& sink) {
+    TarWriter tar(sink);
+    if (!parts.passwd.empty()) tar.file({"passwd"}, parts.passwd);
+    if (!parts.group.empty()) tar.file({"group"}, parts.group);
+    tar.finish();
+  };
+  services.engine.put_archive(id, kEtc, files, call);
 }
 
 }  // namespace isogate::docker

@@ -19,6 +19,7 @@ namespace isogate::docker {
 namespace {
 
 constexpr std::chrono::milliseconds kVolumePatience{2'000};
+constexpr int kInUse = 409;
 constexpr const char* kMaking = "making";
 constexpr const char* kVolumeFile = "volume";  // in the sandbox's directory: the workspace is one, made by us
 
@@ -206,12 +207,18 @@ void remove_workspace_volume(Services& services, const Owner& owner, int directo
 }
 
 void remove_copies(Services& services, const Owner& owner, const sdk::Call& call) {
-  for (const Json& each : services.engine.list_volumes({{kLabelInstance, owner.instance},
-                                                        {kLabelBackend, owner.backend},
-                                                        {kLabelSandbox, owner.sandbox_id},
-                                                        {kLabelRole, "copy"}},
-                                                       call))
-    remove(services, each.value("Name", ""), call);
+  const auto all = services.engine.list_volumes({{kLabelInstance, owner.instance},
+                                                 {kLabelBackend, owner.backend},
+                                                 {kLabelSandbox, owner.sandbox_id},
+                                                 {kLabelRole, "copy"}},
+                                                call);
+  for (const Json& each : all) {
+    try {
+      remove(services, each.value("Name", ""), call);
+    } catch (const EngineError& error) {
+      if (error.http_status() != kInUse) throw;
+    }
+  }
 }
 
 }  // namespace isogate::docker

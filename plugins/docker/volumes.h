@@ -24,7 +24,7 @@ void prepare_volumes(Services& services, const Parts& parts, int directory, cons
 // Whether the workspace of the sandbox with that directory is a volume. Throws where that cannot be seen.
 bool is_volume(int directory);
 // Gone already is OK.
-// Those of copies go with their container, unless somebody else removed that.
+// Those of copies go with their container, unless somebody else removed that. One in use is an orphan's.
 void remove_copies(Services& services, const Owner& owner, const sdk::Call& call);
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call);
 

@@ -71,4 +71,32 @@ class OnEngine : public SharedEngine {
   std::string image_ = "isogate-test:base";
 };
 
+// The same with an image of the test's own.
+class OnOwnImage : public OnEngine {
+ protected:
+  void SetUp() override {
+    OnEngine::SetUp();
+    image_ = "isogate-test:" + instance_;
+  }
+  void TearDown() override {
+    OnEngine::TearDown();
+    if (engine_ != nullptr) shell("docker image rm -f " + image_);
+  }
+  // `small`, after a script has run in its root directory.
+  void import(const std::string& script) const {
+    const test::TemporaryDirectory work;
+    shell("cd " + work.path() +
+          "; mkdir root; id=$(docker create isogate-test:small sh); docker export $id | tar -x -C root; "
+          "docker rm $id > /dev/null; (cd root; " +
+          script + "); tar -c -C root . | docker import - " + image_ + " > /dev/null");
+  }
+
+ private:
+  void shell(const std::string& script) const {
+    const auto ran = test::run_program({"bash", "-c", "set -euo pipefail; " + script},
+                                       {"", {{"DOCKER_HOST", std::getenv(variable_)}}, 60});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  }
+};
+
 }  // namespace isogate::docker

@@ -162,7 +162,7 @@ TEST_F(Orphans, IsTheVolumeThatKeepsAnAgentOutUntilItIsRemoved) {
   const auto refusal = agent.exec("true");
   EXPECT_EQ(refusal.status, 503) << refusal.text;
   const auto listed = ask(gateway, "GET", "/orphans");
-  ASSERT_EQ(listed.body.at("orphans").size(), 2u) << listed.text;
+  ASSERT_EQ(listed.body.at("orphans").size(), 3u) << "its container, /etc and workspace: " << listed.text;
   EXPECT_THAT(listed.text, HasSubstr("\"volume isg-"));
   const std::string id = listed.body.at("orphans")[0].at("sandbox_id");
   EXPECT_TRUE(test::succeeded(ask(gateway, "DELETE", "/orphans/" + id + "?running=true")));

@@ -10,6 +10,7 @@ namespace {
 
 using test::Caller;
 using test::Gateway;
+using test::succeeded;
 
 std::string archive_of(const std::function<void(TarWriter&)>& fill) {
   std::string archive;
@@ -58,24 +59,83 @@ TEST(UserNames, AnyOtherArchiveIsNone) {
   EXPECT_EQ(file_in_archive(std::string(1024, '\0')), std::nullopt);
 }
 
-class Named : public OnEngine {};
+using Named = OnEngine;
+using NamedInOwnImage = OnOwnImage;
+
+constexpr const char* kPlaces[] = {"workspace: bind", "workspace: volume"};
+constexpr const char* kShell = "shell: /bin/sh";
 
 TEST_F(Named, TheImagesOwnNamesStay) {
-  const Gateway gateway(options("", "shell: /bin/sh"));
-  const Caller me(gateway, "a");
-  EXPECT_EQ(me.out("id -un; id -gn; echo $USER; awk -F: -v u=$(id -u) '$3 == u {print $6}' /etc/passwd"),
-            "agent\nagent\nagent\n/workspace\n");
-  EXPECT_EQ(me.out("grep -c '^root:x:0:' /etc/passwd; grep -c '^agent:x:1000:' /etc/passwd /etc/group"),
-            "1\n/etc/passwd:1\n/etc/group:1\n");
-  for (const Json& left : engine_->list({{kLabelInstance, instance_}, {kLabelRole, "filler"}}, usual()))
-    ADD_FAILURE() << left;
+  for (const char* place : kPlaces) {
+    SCOPED_TRACE(place);
+    const Gateway gateway(options(place, kShell));
+    const Caller me(gateway, new_name());
+    EXPECT_EQ(me.out("whoami; id -gn; echo $USER; awk -F: -v u=$(id -u) '$3 == u {print $6}' /etc/passwd"),
+              "agent\nagent\nagent\n/workspace\n");
+    EXPECT_EQ(me.out("grep -c '^root:x:0:' /etc/passwd; grep -c '^agent:x:1000:' /etc/passwd /etc/group"),
+              "1\n/etc/passwd:1\n/etc/group:1\n");
+    EXPECT_EQ(me.out("for f in /etc/passwd /etc/new; do echo x 2> /dev/null >> $f || echo refused; done; "
+                     "rm -f /etc/passwd 2> /dev/null || echo refused; find /etc -writable ! -type l"),
+              "refused\nrefused\nrefused\n");
+    for (const Json& left : containers("filler")) ADD_FAILURE() << left;
+  }
 }
 
 TEST_F(Named, AFileOfTheOperatorTakesTheirPlace) {
   const test::TemporaryDirectory place;
   const std::string file = place.file("passwd", "me:x:0:0::/:/bin/sh\n");
-  const Gateway gateway(options("mounts: [{source: " + file + ", target: /etc/passwd}]", "shell: /bin/sh"));
-  EXPECT_EQ(Caller(gateway, "a").out("cat /etc/passwd; id -gn"), "me:x:0:0::/:/bin/sh\nagent\n");
+  for (const char* where : kPlaces)
+    for (const char* how : {"mounts", "copies"}) {
+      const std::string config =
+          std::string(where) + ", " + how + ": [{source: " + file + ", target: /etc/passwd}]";
+      SCOPED_TRACE(config);
+      const Gateway gateway(options(config, kShell));
+      EXPECT_EQ(Caller(gateway, new_name()).out("cat /etc/passwd; id -gn"), "me:x:0:0::/:/bin/sh\nagent\n");
+    }
+}
+
+TEST_F(Named, WhatTheOperatorCopiesBesideThemIsThere) {
+  const test::TemporaryDirectory place;
+  const std::string file = place.file("tool.conf", "mine\n");
+  for (const char* where : kPlaces) {
+    SCOPED_TRACE(where);
+    const Gateway gateway(
+        options(std::string(where) + ", copies: [{source: " + file + ", target: /etc/tool.conf}]", kShell));
+    EXPECT_EQ(Caller(gateway, new_name()).out("whoami; cat /etc/tool.conf; grep -c ^root: /etc/passwd"),
+              "agent\nmine\n1\n");
+  }
+}
+
+TEST_F(Named, TheirVolumeEndsWithTheSandbox) {
+  const Gateway gateway(options("workspace: volume", kShell));
+  const Caller me(gateway, "a");
+  const auto own = [this] {
+    return engine_->list_volumes({{kLabelInstance, instance_}, {kLabelRole, "copy"}}, usual()).size();
+  };
+  EXPECT_EQ(me.out("whoami"), "agent\n");
+  EXPECT_EQ(own(), 1u);
+  engine_->remove(only("sandbox").at("Id"), true, false, usual());
+  EXPECT_EQ(me.out("whoami"), "agent\n") << "in the next container";
+  EXPECT_TRUE(succeeded(me.call("DELETE", "/sandboxes/a?purge=true")));
+  EXPECT_EQ(volumes(), 1u) << "the runner's";
+}
+
+TEST_F(NamedInOwnImage, HasThemWhateverItSaysOfUsers) {
+  struct Row {
+    const char *script, *name;
+  };
+  for (const Row& row : {Row{"rm -f etc/passwd etc/group", "agent"}, Row{"chmod 400 etc/passwd", "agent"},
+                         Row{"rm -r etc", "agent"},
+                         Row{"seq 10000 69999 | sed 's|.*|me:x:&:&::/:/bin/sh|' >> etc/passwd", "me"}}) {
+    SCOPED_TRACE(row.script);
+    import(row.script);
+    for (const char* place : kPlaces) {
+      SCOPED_TRACE(place);
+      const Gateway gateway(options(place, kShell));
+      EXPECT_EQ(Caller(gateway, new_name()).out("whoami; echo $USER"),
+                std::string(row.name) + "\n" + row.name + "\n");
+    }
+  }
 }
 
 }  // namespace
