@@ -36,21 +36,23 @@ constexpr const char* kWhereIsHome =
 
 ApiError not_supported(const std::string& what) { return {.code = Code::kUnsupported, .message = what}; }
 
-uint64_t limit_of(const App& app, const SandboxRow& row, uint32_t id) {
+// As it was measured; else as configured.
+uint64_t limit_of(const App& app, const Sandbox& sandbox, uint32_t id) {
+  if (const uint64_t measured = sandbox.in_force.get(id); measured != 0) return measured;
   for (const BackendConfig& backend : app.config.backends)
-    if (backend.name == row.backend) return backend.sandbox_limits.get(id);
+    if (backend.name == sandbox.row.backend) return backend.sandbox_limits.get(id);
   return 0;
 }
 
-uint64_t cpus_of(const App& app, const SandboxRow& row) {
-  return (limit_of(app, row, ISOGATE_LIMIT_CPU_MILLIS) + 999) / 1000;
+uint64_t cpus_of(const App& app, const Sandbox& sandbox) {
+  return (limit_of(app, sandbox, ISOGATE_LIMIT_CPU_MILLIS) + 999) / 1000;
 }
 
-// What it may have; 0 where there is no limit.
-void add_size(const App& app, const SandboxRow& row, ordered_json& to) {
-  to["cpuCount"] = cpus_of(app, row);
-  to["memoryMB"] = limit_of(app, row, ISOGATE_LIMIT_MEMORY_BYTES) >> 20;
-  to["diskSizeMB"] = row.disk_limit_bytes.value_or(0) >> 20;
+// What it may have; 0 where there is no limit, or nobody knows it.
+void add_size(const App& app, const Sandbox& sandbox, ordered_json& to) {
+  to["cpuCount"] = cpus_of(app, sandbox);
+  to["memoryMB"] = limit_of(app, sandbox, ISOGATE_LIMIT_MEMORY_BYTES) >> 20;
+  to["diskSizeMB"] = sandbox.row.disk_limit_bytes.value_or(0) >> 20;
 }
 
 ordered_json metadata_json(const Record& record) {
@@ -82,7 +84,7 @@ ordered_json listed_json(const App& app, const Found& found) {
                        {"state", "running"},
                        {"envdVersion", kEnvdVersion},
                        {"metadata", metadata_json(found.record)}};
-  add_size(app, row, body);
+  add_size(app, *found.sandbox, body);
   return body;
 }
 
@@ -379,13 +381,12 @@ Task<void> handle_sandboxes(App& app, Exchange& exchange) {
 }
 
 ordered_json metrics_json(const App& app, const Found& found) {
-  const SandboxRow& row = found.sandbox->row;
   ordered_json sample = {{"timestamp", utc_text_of_ms(steady_date_ms())},
                          {"timestampUnix", steady_date_ms() / 1000}};
-  sample["cpuCount"] = std::max<uint64_t>(cpus_of(app, row), 1);
+  sample["cpuCount"] = std::max<uint64_t>(cpus_of(app, *found.sandbox), 1);
   sample["cpuUsedPct"] = 0;
   sample["memUsed"] = 0;
-  sample["memTotal"] = limit_of(app, row, ISOGATE_LIMIT_MEMORY_BYTES);
+  sample["memTotal"] = limit_of(app, *found.sandbox, ISOGATE_LIMIT_MEMORY_BYTES);
   sample["memCache"] = 0;
   sample["diskUsed"] = found.sandbox->disk ? found.sandbox->disk->used_bytes : 0;
   sample["diskTotal"] = found.sandbox->disk ? found.sandbox->disk->limit_bytes : 0;

@@ -842,6 +842,7 @@ asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, const Opener& 
                     .limits = by.config.sandbox_limits,
                     .limits_best_effort = by.config.limits_best_effort,
                     .started_by_root = started_by_root_};
+  sandbox.in_force = Limits::of(evidence);
   sandbox.ports_refused = ports_obstacle(evidence, by.probe.locality, host_namespaces_).value_or("");
   const auto mismatch = evidence_mismatch(evidence, claim, host_namespaces_);
   if (!mismatch) co_return;

@@ -50,6 +50,7 @@ struct Sandbox {
   size_t calls = 0;                            // leases out
   std::chrono::steady_clock::time_point used;  // when the last lease came back
   size_t execs = 0;
+  Limits in_force;                                   // as measured at its last open; 0: not known, or none
   std::optional<ipc::DiskUse> disk;                  // as its backend said last; none: it does not say
   std::unordered_set<std::function<void()>*> kills;  // of running execs
   // Those that run. They are no calls: they keep it neither from becoming idle nor from being closed.
