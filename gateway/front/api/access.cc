@@ -18,14 +18,28 @@ std::optional<std::string_view> optional_header(const Exchange& exchange, std::s
   return value;
 }
 
+// How a call of this route is given what it needs.
+const char* credential_of(const Exchange& exchange, const ListenerInfo& listener) {
+  if (listener.door != Door::kE2b) return "`Authorization: Bearer KEY`";
+  switch (exchange.route->needs) {
+    case Needs::kSandboxToken:
+      return "the sandbox's token as `X-Access-Token`";
+    case Needs::kKeyOfPort:
+      return "the sandbox's traffic token as `E2b-Traffic-Access-Token`";
+    default:
+      return "`X-API-Key: KEY`";
+  }
+}
+
 bool is_loopback_text(std::string_view ip) { return ip.starts_with("127.") || ip == "::1"; }
 
 }  // namespace
 
-Principal by_key(App& app, std::string_view key, const std::string& peer) {
+Principal by_key(App& app, const Exchange& exchange, const ListenerInfo& listener, std::string_view key,
+                 const std::string& peer) {
   if (!key.empty() && key.size() <= kMaxTokenBytes)
     if (auto principal = app.authenticator.by_key(key)) return std::move(*principal);
-  refuse_key(app, peer, "this key is not known; send `Authorization: Bearer KEY`");
+  refuse_key(app, peer, std::string("this key is not known; send ") + credential_of(exchange, listener));
 }
 
 void refuse_key(App& app, const std::string& peer, const std::string& message) {
@@ -42,8 +56,9 @@ void refuse_key(App& app, const std::string& peer, const std::string& message) {
 
 namespace {
 
-Principal by_authorization(App& app, std::string_view authorization, const std::string& peer) {
-  return by_key(app, bearer_token(authorization).value_or(""), peer);
+Principal by_authorization(App& app, const Exchange& exchange, const ListenerInfo& listener,
+                           std::string_view authorization, const std::string& peer) {
+  return by_key(app, exchange, listener, bearer_token(authorization).value_or(""), peer);
 }
 
 // A browser sends its client certificate with whatever a page asks for, so the page has to be a listed one.
@@ -59,11 +74,11 @@ std::optional<Principal> by_certificate(const App& app, const Exchange& exchange
 }
 
 // Who connected is a proxy, and somebody else asks.
-void refuse_forwarded(const Exchange& exchange) {
+void refuse_forwarded(const Exchange& exchange, const ListenerInfo& listener) {
   if (!exchange.forwarded()) return;
-  throw ApiError{
-      .code = Code::kUnauthenticated,
-      .message = "a proxy sent this request on, so it needs a key: send `Authorization: Bearer KEY`"};
+  throw ApiError{.code = Code::kUnauthenticated,
+                 .message = std::string("a proxy sent this request on, so it needs a key: send ") +
+                            credential_of(exchange, listener)};
 }
 
 // anonymous: loopback, under its conditions.
@@ -72,7 +87,7 @@ std::optional<Principal> by_loopback(const App& app, const Exchange& exchange, c
   auto principal = app.authenticator.by_loopback();
   const BoundAddress bound = bound_address(listener.address);
   if (!principal || !is_loopback_text(bound.ip) || !is_loopback_text(peer)) return std::nullopt;
-  refuse_forwarded(exchange);
+  refuse_forwarded(exchange, listener);
   if (!host_allowed(exchange.header("Host"), bound, app.config.hosts)) {
     throw ApiError{.code = Code::kMisdirectedRequest,
                    .message = "this Host is not served without a key; add it to `hosts`"};
@@ -118,16 +133,17 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, in
   if (listener.door == Door::kMetrics) return only_metrics(exchange);
   if (exchange.route->needs == Needs::kNothing) return;
   if (exchange.route->needs == Needs::kKeyOfPort && exchange.has_header(kKeyHeader)) {
-    exchange.principal = by_authorization(app, "Bearer " + std::string(exchange.header(kKeyHeader)), peer);
+    exchange.principal =
+        by_authorization(app, exchange, listener, "Bearer " + std::string(exchange.header(kKeyHeader)), peer);
     return;
   }
   if (const auto authorization = exchange.header("Authorization"); !authorization.empty()) {
-    exchange.principal = by_authorization(app, authorization, peer);
+    exchange.principal = by_authorization(app, exchange, listener, authorization, peer);
     return;
   }
   std::optional<Principal> principal;
   if (listener.unix_socket) {
-    refuse_forwarded(exchange);
+    refuse_forwarded(exchange, listener);
     if (peer_uid >= 0) principal = app.authenticator.by_peer_uid(static_cast<uint32_t>(peer_uid));
     if (!principal) {
       throw ApiError{.code = Code::kUnauthenticated,
@@ -140,7 +156,7 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, in
     if (!principal) principal = by_loopback(app, exchange, listener, peer);
     if (!principal)
       throw ApiError{.code = Code::kUnauthenticated,
-                     .message = "a key is needed: send `Authorization: Bearer KEY`"};
+                     .message = std::string("a key is needed: send ") + credential_of(exchange, listener)};
   }
   exchange.principal = std::move(*principal);
 }

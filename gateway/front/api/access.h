@@ -23,7 +23,8 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, in
                   const std::string& peer);
 
 // Whose key it is. Throws ApiError.
-Principal by_key(App& app, std::string_view key, const std::string& peer);
+Principal by_key(App& app, const Exchange& exchange, const ListenerInfo& listener, std::string_view key,
+                 const std::string& peer);
 // Throws ApiError: unauthenticated, or rate_limited after many wrong ones of this peer.
 [[noreturn]] void refuse_key(App& app, const std::string& peer, const std::string& message);
 

@@ -72,7 +72,7 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, co
   switch (exchange.route->needs) {
     case Needs::kKey:
       if (const auto key = exchange.header("X-API-Key"); !key.empty()) {
-        exchange.principal = by_key(app, key, peer);
+        exchange.principal = by_key(app, exchange, listener, key, peer);
         return;
       }
       return front::authenticate(app, exchange, listener, -1, peer);
