@@ -214,8 +214,8 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
                 .env = env_in(body),
                 .started_ms = steady_date_ms()};
   const uint64_t seconds = std::max<uint64_t>(timeout_in(app, body, "timeout"), 1);
-  const std::string id = "i" + base32_lower(random_bytes(12));
-  record.token = new_token(id);
+  record.token = new_token();
+  const std::string id = sandbox_of_token(record.token);
   Wanted wanted{.tenant = exchange.principal.tenant,
                 .agent = id,
                 .request_id = exchange.request_id,

@@ -31,13 +31,16 @@ bool is_token(std::string_view presented, const std::string& token) {
   return !presented.empty() && presented.size() <= kMaxTokenBytes && sha256(presented) == sha256(token);
 }
 
-// Who has nothing that opens the sandbox is answered the same where there is none.
+// Who has nothing that opens the sandbox, or did, is answered the same where there is none.
 void authenticate_for_sandbox(App& app, Exchange& exchange, const ListenerInfo& listener,
                               const std::string& peer) {
   const bool of_port = exchange.route->needs == Needs::kKeyOfPort;
   const auto token = exchange.header(of_port ? "E2b-Traffic-Access-Token" : "X-Access-Token");
   const auto signature = signature_in(exchange);
   const std::string& id = exchange.agent_param;
+  const auto opens = [&](const Record& record) {
+    return is_token(token, of_port ? traffic_token(record) : record.token);
+  };
   if (token.empty() && !signature) {
     // A key in place of the token. SDKs send a user's name by Basic, which is none.
     if (!exchange.has_header("Authorization"))
@@ -54,8 +57,11 @@ void authenticate_for_sandbox(App& app, Exchange& exchange, const ListenerInfo& 
   if (token.empty()) {
     if (!found || !signature->fits(found->record.token)) refuse_key(app, peer, "the signature does not fit");
     check_expiration(exchange);
-  } else if (!found || !is_token(token, of_port ? traffic_token(found->record) : found->record.token)) {
-    throw no_such_sandbox(id);
+  } else if (!found || !opens(found->record)) {
+    if (!of_port && was_made_for(token, id)) throw no_such_sandbox(id);
+    refuse_key(app, peer,
+               of_port ? "`E2b-Traffic-Access-Token` is not that of the sandbox, or the sandbox has ended"
+                       : "`X-Access-Token` is not that of the sandbox");
   }
   exchange.principal = {found->sandbox->row.tenant, "token of " + id};
 }

@@ -17,6 +17,10 @@ std::optional<Found> found_in(std::shared_ptr<Sandbox> sandbox) {
   return Found{std::move(sandbox), std::move(*record)};
 }
 
+constexpr size_t kIdSize = 21;
+
+std::string id_of(std::string_view secret) { return "i" + base32_lower(sha256(secret).substr(0, 12)); }
+
 // Looks through all: a URL that an SDK signs names its sandbox by nothing else. Records are not parsed again.
 std::string sandbox_of_signature(const App& app, const Signature& signature) {
   auto& tokens = app.e2b->tokens;
@@ -34,9 +38,9 @@ std::string sandbox_of_signature(const App& app, const Signature& signature) {
 }  // namespace
 
 ApiError no_such_sandbox(const std::string& id) {
-  return {.code = Code::kSandboxNotFound,
-          .message = "the sandbox `" + printable(id, 80) +
-                     "` was not found: it was ended, its time is over, or the token is not its own"};
+  return {
+      .code = Code::kSandboxNotFound,
+      .message = "the sandbox `" + printable(id, 80) + "` was not found: it was ended, or its time is over"};
 }
 
 Found find_sandbox(const App& app, const std::string& tenant, const std::string& id) {
@@ -64,11 +68,17 @@ HostName host_name(std::string_view host, std::string_view domain) {
   return {std::string(name.substr(0, dash)), std::string(name.substr(dash + 1))};
 }
 
-std::string new_token(const std::string& id) { return id + "x" + base32_lower(random_bytes(32)); }
+std::string new_token() {
+  const std::string secret = base32_lower(random_bytes(32));
+  return id_of(secret) + "x" + secret;
+}
 
 std::string sandbox_of_token(std::string_view token) {
-  constexpr size_t kId = 21, kRest = 53;  // "i" and 96 bits; "x" and 256
-  return token.size() == kId + kRest ? std::string(token.substr(0, kId)) : std::string();
+  return is_sandbox_token(token) ? std::string(token.substr(0, kIdSize)) : std::string();
+}
+
+bool was_made_for(std::string_view token, std::string_view id) {
+  return is_sandbox_token(token) && id == token.substr(0, kIdSize) && id == id_of(token.substr(kIdSize + 1));
 }
 
 std::string sandbox_named(const App& app, const Exchange& exchange) {

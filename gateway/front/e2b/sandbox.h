@@ -26,9 +26,11 @@ Found find_sandbox(const App& app, const std::string& tenant, const std::string&
 std::optional<Found> look_for_sandbox(const App& app, const std::string& id);
 ApiError no_such_sandbox(const std::string& id);
 
-// Each begins with the sandbox that it is of: there are calls that name it by nothing else.
-std::string new_token(const std::string& id);
-std::string sandbox_of_token(std::string_view token);
+// A secret behind the id of its sandbox: there are calls that name it by nothing else. The id is made from
+// the secret, so that the token of a sandbox that has ended is not taken for a wrong one.
+std::string new_token();
+std::string sandbox_of_token(std::string_view token);  // empty: it is none
+bool was_made_for(std::string_view token, std::string_view id);
 
 // What a Host below `e2b.domain` names: PORT-SANDBOX. Empty where it is no such name.
 struct HostName {

@@ -141,6 +141,13 @@ std::optional<std::string_view> bearer_token(std::string_view authorization) {
   return token;
 }
 
+bool is_sandbox_token(std::string_view text) {
+  constexpr size_t kId = 21, kSecret = 52;  // "i" and 96 bits; 256 bits
+  const auto is_digit = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '2' && c <= '7'); };
+  return text.size() == kId + 1 + kSecret && text[0] == 'i' && text[kId] == 'x' &&
+         std::all_of(text.begin(), text.end(), is_digit);
+}
+
 bool same_address(std::string_view a, std::string_view b) {
   const std::string bytes = address_bytes(a);
   return !bytes.empty() && bytes == address_bytes(b);

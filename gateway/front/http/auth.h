@@ -58,6 +58,9 @@ class Authenticator {
 // b64token, at most kMaxTokenBytes), nothing after it. nullopt for anything else.
 std::optional<std::string_view> bearer_token(std::string_view authorization);
 
+// Whether it has the form of what opens a sandbox of the door for E2B's SDKs (e2b/sandbox.h).
+bool is_sandbox_token(std::string_view text);
+
 // Where a connection was accepted, from getsockname().
 struct BoundAddress {
   std::string ip;  // numeric, without brackets
