@@ -363,13 +363,24 @@ TEST_F(E2bAttack, ThePortsOfASandboxTakeItsTrafficTokenAlone) {
             "  c.sendall(b'HTTP/1.1 200 OK\\r\\nConnection: close\\r\\n\\r\\n'+r); c.close()\"");
   Answer echo;
   EXPECT_TRUE(eventually(20, [&] {
-    echo =
-        at("8123-" + x.id, x.traffic, {{"X-API-Key", mine()}, {"E2b-Sandbox-Id", x.id}, {"X-Own", "kept"}});
+    echo = at("8123-" + x.id, x.traffic,
+              {{"X-API-Key", mine()},
+               {"E2b-Sandbox-Id", x.id},
+               {"X-Access-Token", x.token},
+               {"Authorization", "Bearer " + x.token},
+               {"X-Forwarded-Access-Token", y.token},
+               {"X-Own", "kept"}});
     return echo.status == 200;
   })) << echo.text;
   EXPECT_NE(echo.text.find("kept"), std::string::npos) << echo.text;
-  EXPECT_EQ(echo.text.find(x.traffic), std::string::npos) << "a program gets no token";
-  EXPECT_EQ(echo.text.find(mine()), std::string::npos) << "and no key";
+  EXPECT_EQ(echo.text.find(x.token), std::string::npos) << "a program gets no token: " << echo.text;
+  EXPECT_EQ(echo.text.find(y.token), std::string::npos) << "nor that of another sandbox: " << echo.text;
+  EXPECT_EQ(echo.text.find(x.traffic), std::string::npos) << echo.text;
+  EXPECT_EQ(echo.text.find(mine()), std::string::npos) << "and no key: " << echo.text;
+  const Answer own = at("8123-" + x.id, x.traffic,
+                        {{"X-Access-Token", "the program's"}, {"Authorization", "Bearer the-program-s"}});
+  EXPECT_NE(own.text.find("the program's"), std::string::npos) << own.text;
+  EXPECT_NE(own.text.find("the-program-s"), std::string::npos) << own.text;
 }
 
 TEST_F(E2bAttack, ASandboxThatIsBeingEndedIsNotMadeAnew) {
