@@ -23,6 +23,7 @@ from e2b import AsyncSandbox, CommandExitException, NotFoundException, PtySize, 
 from e2b.exceptions import AuthenticationException, InvalidArgumentException, SandboxException
 
 CAPABILITIES = os.environ["ISOGATE_TEST_CAPABILITIES"].split()
+BACKEND = os.environ["ISOGATE_TEST_BACKEND"]
 DENIES = os.environ["ISOGATE_TEST_EGRESS"] == "deny"
 DOOR = os.environ["E2B_API_URL"]
 OLD = not hasattr(e2b, "SandboxNotFoundException")  # it has neither close_stdin nor gzip
@@ -426,6 +427,31 @@ class Sandboxes(Case):
         self.assertGreater(info.end_at, info.started_at)
         self.assertTrue(self.box.is_running())
         self.assertEqual(len(self.box.get_metrics()), 1)
+
+    @unittest.skipUnless(BACKEND == "docker", "the defaults of the others are bounds of this machine, or none")
+    def test_its_size_is_what_is_enforced(self):
+        info, sample = self.box.get_info(), self.box.get_metrics()[0]
+        self.assertEqual((info.cpu_count, info.memory_mb), (1, 512), "the backend's own defaults: none is configured")
+        self.assertEqual((sample.cpu_count, sample.mem_total), (1, 512 * MIB))
+        self.assertEqual([each.memory_mb for each in Sandbox.list().next_items() if each.sandbox_id == info.sandbox_id], [512])
+
+    @unittest.skipUnless(BACKEND == "docker", "no images")
+    def test_a_template_is_its_image(self):
+        box = self.new_box(template="tools", envs={"A": "b"})
+        self.assertEqual(box.get_info().template_id, "tools")
+        self.assertEqual(box.commands.run("cat /etc/template; whoami; echo $A").stdout, "of the template\nagent\nb\n")
+        box.files.write("a", "written")
+        self.assertEqual(box.files.read("a"), "written")
+        self.assertEqual(Sandbox.connect(box.sandbox_id).commands.run("cat /etc/template a").stdout, "of the template\nwritten")
+        self.assertEqual(self.run_in_box("ls /etc").stdout.split().count("template"), 0, "and base is another")
+
+    @unittest.skipUnless(BACKEND == "docker", "no images")
+    def test_a_template_whose_image_cannot_serve_is_refused_with_the_reason(self):
+        for template, reason in (("absent", "is not on this Engine"), ("barred", "is not admitted by `images`"),
+                                 ("bare", "cannot run `/bin/bash`")):
+            with self.assertRaisesRegex(SandboxException, reason) as raised:
+                Sandbox.create(template=template)
+            self.assertNotIn("retry", str(raised.exception))
 
     def test_sandboxes_are_listed_by_their_metadata(self):
         other = self.new_box(metadata={"mark": MARK, "of": "other"})

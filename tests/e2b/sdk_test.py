@@ -5,6 +5,7 @@ one backend. Releases that scripts/install-deps.sh --tests has not installed are
     sdk_test.py BUILD_DIR local|namespace|docker|k8s [RELEASE…]    docker and k8s need ISOGATE_TEST_DOCKER, _KUBERNETES
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -24,6 +25,28 @@ OTHERS = {
     "npm-e2b-2.51.0": "sdk_cases.mjs",
     "npm-e2b-2.7.0": "sdk_cases.mjs",
 }
+
+
+@contextlib.contextmanager
+def template_image(backend):
+    """An image that the Engine has beside the backend's own, and is told from it by a file. None: there are no images."""
+    engine = os.environ.get("ISOGATE_TEST_DOCKER")
+    if backend != "docker" or not engine:
+        yield None
+        return
+    image, docker = f"isogate-test:template-{os.getpid()}", ["docker", "-H", engine]
+    container = subprocess.check_output([*docker, "create", "isogate-test:base", "true"], text=True).strip()
+    try:
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("of the template\n")
+            file.flush()
+            os.chmod(file.name, 0o644)
+            subprocess.check_call([*docker, "cp", file.name, f"{container}:/etc/template"], stdout=subprocess.DEVNULL)
+        subprocess.check_call([*docker, "commit", container, image], stdout=subprocess.DEVNULL)
+        yield image
+    finally:
+        subprocess.call([*docker, "rm", "-f", container], stdout=subprocess.DEVNULL)
+        subprocess.call([*docker, "image", "rm", "-f", image], stdout=subprocess.DEVNULL)
 
 
 def run_cases(gateway, command, release):
@@ -65,9 +88,14 @@ def main():
         releases = {name: {**NEWEST, **OTHERS}[name] for name in sys.argv[3:]}
     if not any(os.path.isdir(os.path.join(SDKS, name)) for name in releases):
         skip(f"none of {', '.join(releases)} in {SDKS}; run scripts/install-deps.sh --tests")
-    with tempfile.TemporaryDirectory(prefix="isogate-e2b-", dir="/var/tmp") as work:
+    with tempfile.TemporaryDirectory(prefix="isogate-e2b-", dir="/var/tmp") as work, template_image(backend) as image:
         os.chmod(work, 0o711)
-        gateway = Gateway(build, backend, work, {"e2b": {"listen": ["127.0.0.1:0"], "domain": DOMAIN}})
+        templates, admitted = {}, {}
+        if image:
+            templates = {"tools": image, "absent": "isogate-test:absent", "barred": "isogate-other:1", "bare": "isogate-test:small"}
+            admitted = {"images": ["isogate-test:*"]}
+        door = {"listen": ["127.0.0.1:0"], "domain": DOMAIN, "templates": templates}
+        gateway = Gateway(build, backend, work, {"e2b": door}, admitted)
         try:
             results = [run_release(gateway, *each) for each in releases.items()]
             if False in results:

@@ -42,9 +42,9 @@ def backend_config(backend, build, work):
 
 
 class Gateway:
-    """A gateway of one backend in `work`, with a key; `more` is added to its configuration."""
+    """A gateway of one backend in `work`, with a key; `more` is added to its configuration, `of_backend` to the backend's."""
 
-    def __init__(self, build, backend, work, more=None):
+    def __init__(self, build, backend, work, more=None, of_backend=None):
         config, environment = backend_config(backend, build, work)
         key = json.loads(subprocess.check_output([f"{build}/bin/isogate", "key", "new", "--e2b", "--json"]))
         self.key, self.work, self.log = key["key"], work, f"{work}/log"
@@ -53,7 +53,7 @@ class Gateway:
             "instance": f"test-{os.getpid()}", "state_dir": f"{work}/state", "plugin_dir": f"{build}/plugins",
             "listen": ["127.0.0.1:0"], "allow_unisolated": True, "on_shutdown": "keep",
             "keys": [{"name": "sdk", "tenant": "team", "sha256": key["sha256"]}],
-            "backends": [{"name": backend, "config": config}], **(more or {})}
+            "backends": [{"name": backend, "config": config, **(of_backend or {})}], **(more or {})}
         if backend == "k8s" and os.path.exists(os.path.join(os.path.dirname(os.environ["ISOGATE_TEST_KUBERNETES"]),
                                                             "policies.ready")):
             self.egress = settings["backends"][0]["egress"] = "deny"

@@ -190,9 +190,10 @@ Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& 
   while (said.out_.ends_with('\n')) said.out_.pop_back();
   if (answer.outcome != Outcome::kExited || answer.exit_code != 0 || !said.out_.starts_with('/') ||
       !is_utf8(said.out_))
-    throw ApiError{.code = Code::kBackendUnavailable,
-                   .message = "the sandbox was made, but its shell says not where its home is: " +
-                              printable(said.error_ + answer.message, 300)};
+    throw ApiError{
+        .code = answer.outcome == Outcome::kExited ? Code::kUnsupported : Code::kBackendUnavailable,
+        .message = "the shell of the sandbox does not report where its home is: " +
+                   printable(said.error_ + answer.message, 300)};
   co_return said.out_;
 }
 
