@@ -480,7 +480,7 @@ class Sandboxes(Case):
         self.assertTrue(host.startswith(f"8123-{self.box.sandbox_id}."), host)
         token = self.box.traffic_access_token
         self.assertTrue(eventually(lambda: self.ask(host, token) == (200, b"served from within")), self.ask(host, token))
-        self.assertEqual(self.ask(host, None)[0], 401)
+        self.assertEqual(self.ask(host, None)[0], 403)
         self.assertEqual(self.ask(self.box.get_host(8124), token)[0], 502)
         server.kill()
 

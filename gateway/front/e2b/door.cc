@@ -95,6 +95,7 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, co
 
 std::pair<unsigned, std::string> refusal(const Exchange& exchange, const ApiError& error) {
   const bool of_sandbox = exchange.route != nullptr && exchange.route->needs == Needs::kSandboxToken;
+  const bool of_port = exchange.route != nullptr && exchange.route->needs == Needs::kKeyOfPort;
   nlohmann::ordered_json body;
   unsigned status = error.http_status();
   if (of_sandbox && error.code == Code::kSandboxNotFound) {
@@ -106,6 +107,7 @@ std::pair<unsigned, std::string> refusal(const Exchange& exchange, const ApiErro
     status = code.status;
     body = {{"code", code.text}, {"message", error.message}};
   } else {
+    if (of_port && error.code == Code::kUnauthenticated) status = 403;  // as E2B's proxy answers
     if (of_sandbox && error.code == Code::kIsDirectory) status = 400;  // to SDKs it is a wrong argument
     body = {{"code", status}, {"message", error.message}};
   }
