@@ -84,6 +84,40 @@ TEST_F(McpProtocol, NotificationsAndResponsesAreTakenInSilence) {
   }
 }
 
+TEST_F(McpProtocol, AResponseIsRefusedIn2026WhichAsksNothing) {
+  const Json posted = {{"jsonrpc", "2.0"}, {"id", 4}, {"result", Json::object()}};
+  const Answer answer = post(modern_headers("tools/list"), posted.dump());
+  EXPECT_EQ(answer.status, 400) << answer.text;
+  EXPECT_EQ(code_of(answer), -32600);
+  EXPECT_TRUE(answer.body.contains("id") && answer.body["id"].is_null()) << answer.text;
+}
+
+TEST_F(McpProtocol, WhatHoldsANulIsRefusedWithItsId) {
+  const std::string nul("a\0b", 3);
+  for (const Json& arguments : {Json{{"command", nul}}, Json{{"argv", {"true", nul}}}, Json{{nul, 1}}}) {
+    Json params = tool("exec", arguments);
+    const Answer old = legacy(message("tools/call", params, "x"));
+    EXPECT_EQ(old.status, 200);
+    params["_meta"] = meta();
+    const Answer now = post(modern_headers("tools/call", "exec"), message("tools/call", params, "x").dump());
+    EXPECT_EQ(now.status, 400);
+    for (const Answer& answer : {old, now}) {
+      EXPECT_EQ(answer.body.value("id", Json()), "x") << answer.text;
+      EXPECT_EQ(code_of(answer), -32602) << answer.text;
+    }
+  }
+}
+
+TEST_F(McpProtocol, ASlashAtTheEndOfThePathChangesNothing) {
+  for (const char* path : {"/mcp/", "/mcp/one/"})
+    EXPECT_EQ(post(json_headers(), message("ping").dump(), path).status, 200) << path;
+  const Answer status =
+      post(json_headers(), message("tools/call", tool("sandbox_status", Json::object())).dump(), "/mcp/one/");
+  EXPECT_EQ(status.body["result"]["structuredContent"]["agent_id"], "one") << status.text;
+  EXPECT_EQ(http_call(gateway_->url(), "GET", "/mcp/", json_headers(), "").status, 405);
+  EXPECT_EQ(post(json_headers(), message("ping").dump(), "/mcp//").status, 404);
+}
+
 TEST_F(McpProtocol, WhatIsNoMessageIsRefusedWithItsReason) {
   const std::pair<const char*, int> bodies[] = {
       {"{", -32700},
@@ -94,6 +128,10 @@ TEST_F(McpProtocol, WhatIsNoMessageIsRefusedWithItsReason) {
       {R"({"jsonrpc":"2.0","id":1})", -32600},
       {R"({"jsonrpc":"2.0","id":1,"method":3})", -32600},
       {"[]", -32600},
+      {"null", -32600},
+      {"3", -32600},
+      {"\"ping\"", -32600},
+      {"true", -32600},
       {"[3]", 0},
       {R"([{"jsonrpc":"2.0","id":1,"method":"initialize"}])", -32600}};
   for (const auto& [body, code] : bodies) {
@@ -227,7 +265,9 @@ TEST_F(McpProtocol, APageThatIsNotListedGetsNothingEvenWithAKey) {
 
 TEST_F(McpProtocol, WithoutAKeyNothingIsAnswered) {
   const Headers headers = {{"Content-Type", "application/json"}};
-  EXPECT_TRUE(refused(post(headers, message("ping").dump()), 401, "unauthenticated"));
+  const Answer answer = post(headers, message("ping").dump());
+  EXPECT_TRUE(refused(answer, 401, "unauthenticated"));
+  EXPECT_EQ(answer.header("WWW-Authenticate").substr(0, 6), "Bearer");
   EXPECT_TRUE(refused(post(headers, message("tools/list").dump(), "/mcp/agent"), 401, "unauthenticated"));
 }
 

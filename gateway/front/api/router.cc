@@ -67,7 +67,8 @@ Routed route_target(std::string_view method, std::string_view target, const std:
   const std::string_view path = target.substr(0, mark);
   std::string allow;
   for (const Route& row : table) {
-    const auto found = match(row.path, path);
+    const bool longer = row.also_with_slash && path.ends_with('/');
+    const auto found = match(row.path, path.substr(0, path.size() - (longer ? 1 : 0)));
     if (!found) continue;
     if (row.method == method) {
       const auto query = mark == std::string_view::npos ? std::string_view{} : target.substr(mark + 1);

@@ -25,7 +25,8 @@ enum class Needs {
 
 // As the fields of a route: any.
 inline constexpr std::string_view kAnyField[] = {"*"};
-inline constexpr std::string_view kAnyFieldOrArray[] = {"*", "[]"};
+// As those of a route whose handler checks the body: any JSON value, NUL characters in its strings, too.
+inline constexpr std::string_view kAnyValue[] = {"*", "[]"};
 
 struct Route {
   std::string_view method;
@@ -37,7 +38,8 @@ struct Route {
   std::span<const std::string_view> fields = {};      // of the JSON body; empty: no JSON body
   std::span<const std::string_view> parameters = {};  // of the query string
   Needs needs = Needs::kKey;
-  bool any_query = false;  // of clients that are not ours
+  bool any_query = false;        // of clients that are not ours
+  bool also_with_slash = false;  // at the end of its path
 };
 
 // All of them; they live as long as the process.

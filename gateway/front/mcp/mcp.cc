@@ -256,8 +256,18 @@ Task<void> handle_mcp(App& app, Exchange& exchange) {
 }
 
 constexpr Route kMcpRoutes[] = {
-    {"POST", "/mcp", "mcp", handle_mcp, kAnyFieldOrArray},
-    {"POST", "/mcp/{agent_id}", "mcpOfAgent", handle_mcp, kAnyFieldOrArray},
+    {.method = "POST",
+     .path = "/mcp",
+     .operation_id = "mcp",
+     .handle = handle_mcp,
+     .fields = kAnyValue,
+     .also_with_slash = true},
+    {.method = "POST",
+     .path = "/mcp/{agent_id}",
+     .operation_id = "mcpOfAgent",
+     .handle = handle_mcp,
+     .fields = kAnyValue,
+     .also_with_slash = true},
 };
 
 }  // namespace

@@ -25,6 +25,15 @@ const json* meta_of(const json& params) {
   return meta != nullptr && meta->is_object() ? meta : nullptr;
 }
 
+bool holds_nul(const json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().find('\0') != std::string::npos;
+  if (value.is_array()) return std::ranges::any_of(value, holds_nul);
+  if (!value.is_object()) return false;
+  return std::ranges::any_of(value.get_ref<const json::object_t&>(), [](const auto& member) {
+    return member.first.find('\0') != std::string::npos || holds_nul(member.second);
+  });
+}
+
 bool is_known(std::string_view version) {
   return std::ranges::find(kVersions, version) != std::end(kVersions);
 }
@@ -91,10 +100,18 @@ std::optional<Message> message_in(const RequestHeaders& headers, json body, std:
   const json* method = member(body, "method");
   const json* given = member(body, "id");
   if (given != nullptr) id = id_text(*given);
+  if (holds_nul(body))
+    throw RpcError{.code = RpcError::kParams,
+                   .message = "a string of the message holds a NUL character; send bytes as base64"};
   const json* jsonrpc = member(body, "jsonrpc");
   if (jsonrpc == nullptr || *jsonrpc != "2.0")
     throw RpcError{.code = RpcError::kRequest, .message = "`jsonrpc` must be \"2.0\""};
   const bool responds = method == nullptr && (body.contains("result") || body.contains("error"));
+  if (responds && is_modern(headers, body)) {
+    id.clear();  // it is of no request of the client's
+    throw RpcError{.code = RpcError::kRequest,
+                   .message = "a response: revision " + std::string(kModern) + " asks its clients nothing"};
+  }
   if (responds) return std::nullopt;
   if (method == nullptr || !method->is_string())
     throw RpcError{.code = RpcError::kRequest, .message = "`method` must be a string"};
