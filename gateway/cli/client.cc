@@ -195,6 +195,8 @@ Explanation explain(const Error& error) {
   if (error.status == ISOGATE_UNAVAILABLE && error.os_errno == EACCES)
     why.advice =
         "Its user and root may; others come by TCP with a key: --url or ISOGATE_URL, and ISOGATE_KEY.";
+  else if (error.status == ISOGATE_UNAVAILABLE && error.os_errno == EPROTO)
+    why.advice = "Something answers there, but TLS with it failed: see --url and --ca-file.";
   else if (error.status == ISOGATE_UNAVAILABLE)
     why.advice = "Start one with `isogate serve`, or name it with --url or ISOGATE_URL.";
   else if (error.status == ISOGATE_LOST)

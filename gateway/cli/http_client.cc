@@ -5,6 +5,7 @@
 #include <Poco/Net/HTTPRequest.h>
 #include <Poco/Net/HTTPResponse.h>
 #include <Poco/Net/NetException.h>
+#include <Poco/Net/SSLException.h>
 #include <Poco/Net/SSLManager.h>
 #include <Poco/Net/SecureStreamSocket.h>
 #include <Poco/Net/SocketAddress.h>
@@ -311,7 +312,8 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
   try {
     socket = connect(endpoint_, request.wait_sec);
   } catch (const Poco::Exception& error) {
-    return Error{ISOGATE_UNAVAILABLE, 0,
+    const bool of_tls = dynamic_cast<const Poco::Net::SSLException*>(&error) != nullptr;
+    return Error{ISOGATE_UNAVAILABLE, of_tls ? EPROTO : 0,
                  "cannot reach the gateway at " + endpoint_.text() + ": " + one_line(error) +
                      endpoint_.tls_hint(error.displayText())};
   }
