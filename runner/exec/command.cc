@@ -25,6 +25,8 @@
 #include "runner/exec/command_runner.h"
 #include "runner/exec/raw_syscall.h"
 #include "runner/exec/reaper_watch.h"
+#include "runner/files/workspace_path.h"
+#include "runner/files/workspace_resolve.h"
 
 namespace isogate {
 namespace {
@@ -462,8 +464,13 @@ Result<Ending> enclosed_ending(const Enclosure& place, const Command& command, c
                               loop.init_report.os_errno};
   if (report.os_errno == EAGAIN && report.stage == kStageInit) return sandbox_is_full(place);
   if (report.os_errno != 0 && report.stage != kStageExec) {
-    Error error = describe_failure(report, command.identity);
-    if (report.stage == kStageDirectory) error.status = ISOGATE_INVALID_ARGUMENT;
+    if (report.stage != kStageDirectory) return describe_failure(report, command.identity);
+    Tree tree;
+    tree.confined = !command.cwd.starts_with('/');
+    Error error = resolve_error("cannot use " + quote_path(command.cwd.empty() ? "/workspace" : command.cwd) +
+                                    " as working directory",
+                                tree, -report.os_errno);
+    error.status = ISOGATE_INVALID_ARGUMENT;
     return error;
   }
   auto ending = ending_of(command, loop, report, slot);

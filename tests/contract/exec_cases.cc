@@ -92,6 +92,7 @@ void a_cwd_that_cannot_be_is_refused(World& w) {
   for (const char* cwd : {"absent", "file", "../", "a/../..", "out", "dangling"}) {
     const Answer answer = w.me.exec("touch ran", {{"cwd", cwd}});
     EXPECT_TRUE(refused(answer, 400, "invalid_request")) << cwd;
+    EXPECT_NE(answer.text.find("`" + std::string(cwd) + "`"), std::string::npos) << answer.text;
   }
   EXPECT_TRUE(refused(w.me.read("ran"), 404, "file_not_found"));
 }
