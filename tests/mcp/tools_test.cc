@@ -1,3 +1,5 @@
+#include <signal.h>
+
 #include <thread>
 
 #include "tests/mcp/mcp.h"
@@ -121,6 +123,66 @@ TEST_F(McpTools, ASearchIsNotHeldUpByWhatIsNoText) {
   const Json found = call("search_files", {{"pattern", "needle"}})["structuredContent"]["matches"];
   for (const Json& each : found) paths.insert(each["path"]);
   EXPECT_EQ(paths, (std::set<std::string>{"-", "long", "x:1:y"}));
+}
+
+TEST_F(McpTools, ASearchSaysWhichOfItIsMissing) {
+  call("exec", {{"command", "echo needle > a; echo needle > b; mkdir d; echo needle > d/c"}});
+  const Json all = call("search_files", {{"pattern", "needle"}});
+  EXPECT_EQ(all["structuredContent"]["matches"].size(), 3u) << all;
+  EXPECT_TRUE(all["structuredContent"]["incomplete"].is_null()) << all;
+  const Json locked = call("exec", {{"command", "chmod 0 b d; ! cat b"}});
+  if (locked["structuredContent"]["exit_code"] != 0) GTEST_SKIP() << "programs of the sandbox read any file";
+  const Json some = call("search_files", {{"pattern", "needle"}});
+  EXPECT_EQ(some["structuredContent"]["matches"].size(), 1u) << some;
+  EXPECT_EQ(some["isError"], false);
+  for (const char* path : {"b", "d"}) {
+    const Json none = call("search_files", {{"pattern", "needle"}, {"path", path}});
+    for (const Json& each : {some, none}) {
+      const std::string reason = each["structuredContent"].value("incomplete", "");
+      EXPECT_NE(reason.find("may not read"), std::string::npos) << each;
+      EXPECT_NE(each["content"][0]["text"].get<std::string>().find(reason), std::string::npos) << each;
+    }
+  }
+  call("exec", {{"command", "chmod 700 b d"}});
+  const Json first = call("search_files", {{"pattern", "needle"}, {"limit", 1}});
+  EXPECT_EQ(first["structuredContent"]["truncated"], true) << first;
+  EXPECT_TRUE(first["structuredContent"]["incomplete"].is_null()) << "what ended it is that enough was found";
+}
+
+TEST_F(McpTools, ASearchWhoseGrepIsKilledIsAnError) {
+  const std::string mark = new_mark();
+  call("exec", {{"command", "mkdir d; echo " + mark +
+                                " > d/a; head -c 401 /dev/zero | tr '\\0' a > slow; echo b >> slow"}});
+  Json found;
+  std::jthread search([&] {
+    found = call("search_files",
+                 {{"pattern", mark + "|^(a*)(a*)(a*)(a*)(a*)\\1\\2\\3\\4\\5b$"}, {"regex", true}});
+  });
+  const auto grep = [&]() -> pid_t {
+    for (const pid_t each : marked(mark))
+      if (command_line(each).starts_with("grep ")) return each;
+    return -1;
+  };
+  ASSERT_TRUE(eventually(30, [&] { return grep() > 0; }));
+  ::kill(grep(), SIGKILL);
+  search.join();
+  EXPECT_EQ(found["isError"], true) << found;
+  EXPECT_NE(found["structuredContent"].value("incomplete", ""), "") << found;
+  EXPECT_NE(found["content"][0]["text"].get<std::string>().find("incomplete"), std::string::npos) << found;
+}
+
+TEST_F(McpTools, ToolsOfAnAgentsOwnPathTakeNoOther) {
+  const std::string list = message("tools/list").dump();
+  const auto offered = [](const Answer& answer) {
+    size_t count = 0;
+    for (const Json& each : answer.body["result"]["tools"])
+      count += each["inputSchema"]["properties"].contains("agent_id") ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(offered(post(json_headers(), list)), 8u);
+  EXPECT_EQ(offered(post(json_headers(), list, "/mcp/one")), 0u);
+  const std::string same = message("tools/call", tool("sandbox_status", {{"agent_id", "one"}})).dump();
+  EXPECT_EQ(post(json_headers(), same, "/mcp/one").body["result"]["isError"], false);
 }
 
 TEST_F(McpTools, TheEnvironmentNamesNoOtherAgent) {

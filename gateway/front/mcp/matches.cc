@@ -43,21 +43,21 @@ std::string line_text(std::string_view text) {
 
 }  // namespace
 
-ToolResult matches_in(std::string_view output, uint64_t limit, bool cut) {
+ToolResult matches_in(std::string_view output, uint64_t limit, bool cut, std::string_view missing) {
   ToolResult result;
   result.structured = "{\"matches\":[";
-  uint64_t count = 0;
+  uint64_t count = 0, lines = 0;
   bool truncated = cut;
   if (cut) output.remove_prefix(std::min(output.find('\n'), output.size()));  // it begins within a line
   for (std::string_view rest = output; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    const auto match = match_in(line);
-    if (!match) continue;
-    if (count == limit) {
+    if (lines++ == limit) {
       truncated = true;
       break;
     }
+    const auto match = match_in(line);
+    if (!match) continue;
     if (count++ > 0) result.structured += ',';
     std::string_view file = match->path;
     if (file.starts_with("./")) file.remove_prefix(2);
@@ -74,9 +74,16 @@ ToolResult matches_in(std::string_view output, uint64_t limit, bool cut) {
         .append(text)
         .append("\n");
   }
-  result.structured += truncated ? "],\"truncated\":true}" : "],\"truncated\":false}";
-  if (count == 0) result.text = "[no match]\n";
+  result.structured += truncated ? "],\"truncated\":true" : "],\"truncated\":false";
+  result.structured += ",\"incomplete\":";
+  if (missing.empty())
+    result.structured += "null";
+  else
+    append_json_string(result.structured, missing);
+  result.structured += '}';
+  if (count == 0) result.text = missing.empty() ? "[no match]\n" : "[no match in what was searched]\n";
   if (truncated) result.text += "[there are more]\n";
+  if (!missing.empty()) result.text.append("[incomplete: ").append(missing).append("]\n");
   return result;
 }
 

@@ -10,7 +10,7 @@
 namespace isogate::front::mcp {
 
 // Lines of PATH, a zero byte, LINE:TEXT, or PATH:LINE:TEXT; what is neither is left out. At most `limit`
-// matches; `cut`: the output begins somewhere.
-ToolResult matches_in(std::string_view output, uint64_t limit, bool cut);
+// lines; `cut`: the output begins somewhere. `missing`: why files were not searched; empty: all were.
+ToolResult matches_in(std::string_view output, uint64_t limit, bool cut, std::string_view missing = {});
 
 }  // namespace isogate::front::mcp

@@ -130,10 +130,11 @@ std::string initialized(const Message& message) {
   return json_text(result);
 }
 
-std::string listed(const Message& message) {
+std::string listed(const Exchange& exchange, const Message& message) {
   if (text_field(message.params, "cursor"))
     throw RpcError{.code = RpcError::kParams, .message = "there is no such `cursor`: the list is whole"};
-  return "{" + (message.modern ? modern_members(true) : "") + "\"tools\":" + json_text(tool_list()) + "}";
+  return "{" + (message.modern ? modern_members(true) : "") +
+         "\"tools\":" + json_text(tool_list(!exchange.agent_param.empty())) + "}";
 }
 
 Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Events& events) {
@@ -169,7 +170,7 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
 Task<std::string> answer(App& app, Exchange& exchange, Message& message, Events& events) {
   if (message.modern) check_modern(headers_of(exchange), message);
   if (message.method == "tools/call") co_return co_await call_tool(app, exchange, message, events);
-  if (message.method == "tools/list") co_return listed(message);
+  if (message.method == "tools/list") co_return listed(exchange, message);
   if (message.modern && message.method == "server/discover") co_return discovered();
   if (message.modern && is_task_method(message.method)) co_return answer_of_task(app, exchange, message);
   if (!message.modern && message.method == "initialize") co_return initialized(message);

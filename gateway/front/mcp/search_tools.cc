@@ -1,5 +1,6 @@
 // grep, as a tool of MCP.
 #include <algorithm>
+#include <charconv>
 
 #include "gateway/front/api/files.h"
 #include "gateway/front/api/json_in.h"
@@ -16,11 +17,16 @@ constexpr double kSearchTimeout = 50;  // clients of MCP give a call 60 s
 constexpr uint64_t kMatches = 200, kMostMatches = 1000;
 constexpr size_t kSearched = 1 << 20, kMostPattern = 4096;
 // $1 flags, $2 the pattern, $3 where, $4 how many lines. What ends the pipe early is that enough was found.
+// How the others in the pipe ended is on stderr.
 // What GNU's grep can do more, another one says it cannot.
 constexpr const char* kSearch =
     "[ -e \"$3\" ] || { echo \"there is no such file\" >&2; exit 2; }; "
     "more=; [ -n \"$(grep -Z -D skip x /dev/null 2>&1)\" ] || more='-Z -D skip'; "
-    "grep -rnHIs $more $1 -e \"$2\" -- \"$3\" | cut -b 1-8192 | head -n \"$4\"";
+    "{ grep -rnHIs $more $1 -e \"$2\" -- \"$3\"; echo \"grep: ended $?\" >&2; } | "
+    "{ cut -b 1-8192; echo \"cut: ended $?\" >&2; } | head -n \"$4\"";
+constexpr std::string_view kUnread =
+    "files were left out: the sandbox's user may not read them, or they were removed meanwhile";
+constexpr std::string_view kEnded = "a program of the search was killed, or failed";
 
 // What programs that begin in the workspace call it; it is theirs to follow its symlinks.
 std::string within_workspace(const std::string& path) {
@@ -35,6 +41,18 @@ std::string within_workspace(const std::string& path) {
   if (rest.starts_with('/') || inside.find("/../") != std::string::npos)
     throw invalid_request("`path` leads out of the workspace: search there with `exec` and grep");
   return "./" + std::string(rest);
+}
+
+// How one of the pipe ended, which leaves the line for it out of `error`; -1: it did not say so.
+int end_of(std::string& error, std::string_view program) {
+  const std::string opening = std::string(program) + ": ended ";
+  const size_t at = error.rfind(opening);
+  if (at == std::string::npos || (at > 0 && error[at - 1] != '\n')) return -1;
+  const size_t end = std::min(error.find('\n', at), error.size());
+  int status = -1;
+  std::from_chars(error.data() + at + opening.size(), error.data() + end, status);
+  error.erase(at, end - at + (end < error.size() ? 1 : 0));
+  return status;
 }
 
 Task<ToolResult> search_files(ToolCall& call) {
@@ -57,12 +75,20 @@ Task<ToolResult> search_files(ToolCall& call) {
     throw ApiError{.code = Code::kRequestTimeout,
                    .message = "the search did not end: " + ending_text(exec->answer()) +
                               "; search a part of the workspace by `path`"};
-  const std::string out = exec->output(false).end().text(), error = exec->output(true).end().text();
-  if (out.empty() && !error.empty()) {
+  const std::string out = exec->output(false).end().text();
+  std::string error = exec->output(true).end().text();
+  const int grep = end_of(error, "grep"), cut = end_of(error, "cut");
+  if (out.empty() && !error.empty() && grep < 128) {
     std::string why = error.substr(0, error.find('\n'));
     throw invalid_request("cannot search: " + why);
   }
-  co_return matches_in(out, limit, exec->output(false).end().first() > 0);
+  const bool cut_off = exec->output(false).end().first() > 0;
+  const bool more = cut_off || static_cast<uint64_t>(std::ranges::count(out, '\n')) > limit;
+  const bool whole = more || (grep >= 0 && grep <= 2 && cut == 0 && exec->answer().exit_code == 0);
+  const std::string_view missing = !whole ? kEnded : !more && grep == 2 ? kUnread : "";
+  ToolResult result = matches_in(out, limit, cut_off, missing);
+  result.is_error = !whole;
+  co_return result;
 }
 
 constexpr std::string_view kSearchInput = R"({"properties": {
@@ -76,8 +102,10 @@ constexpr std::string_view kSearchOutput = R"({"properties": {
   "matches": {"type": "array", "items": {"type": "object", "properties": {
     "path": {"type": "string"}, "line": {"type": "integer"}, "text": {"type": "string"}},
     "required": ["path", "line", "text"]}},
-  "truncated": {"type": "boolean"}},
-  "required": ["matches", "truncated"]})";
+  "truncated": {"type": "boolean", "description": "there are more"},
+  "incomplete": {"type": ["string", "null"],
+    "description": "why not all files were searched to their end; null: they were, as far as `truncated` says"}},
+  "required": ["matches", "truncated", "incomplete"]})";
 
 constexpr Tool kSearchTools[] = {
     {.name = "search_files",

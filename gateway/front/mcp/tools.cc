@@ -24,10 +24,11 @@ const std::vector<Tool>& tools() {
 }
 
 // The same member in each: whose sandbox it is.
-ordered_json input_schema(const Tool& tool) {
+ordered_json input_schema(const Tool& tool, bool of_agent) {
   ordered_json schema = ordered_json::parse(tool.input);
-  schema["properties"]["agent_id"] = {
-      {"type", "string"}, {"description", "whose sandbox; left out: the one that the connection names"}};
+  if (!of_agent)
+    schema["properties"]["agent_id"] = {
+        {"type", "string"}, {"description", "whose sandbox; left out: the one that the connection names"}};
   schema["type"] = "object";
   schema["additionalProperties"] = false;
   return schema;
@@ -39,11 +40,11 @@ ordered_json output_schema(const Tool& tool) {
   return schema;
 }
 
-ordered_json description_of(const Tool& tool) {
+ordered_json description_of(const Tool& tool, bool of_agent) {
   return {{"name", tool.name},
           {"title", tool.title},
           {"description", tool.description},
-          {"inputSchema", input_schema(tool)},
+          {"inputSchema", input_schema(tool, of_agent)},
           {"outputSchema", output_schema(tool)},
           {"annotations",
            {{"readOnlyHint", tool.reads_only},
@@ -59,13 +60,14 @@ const Tool* find_tool(std::string_view name) {
   return found == tools().end() ? nullptr : &*found;
 }
 
-const ordered_json& tool_list() {
-  static const ordered_json list = [] {
-    ordered_json made = ordered_json::array();
-    for (const Tool& tool : tools()) made.push_back(description_of(tool));
-    return made;
-  }();
-  return list;
+const ordered_json& tool_list(bool of_agent) {
+  const auto made = [](bool its) {
+    ordered_json list = ordered_json::array();
+    for (const Tool& tool : tools()) list.push_back(description_of(tool, its));
+    return list;
+  };
+  static const ordered_json any = made(false), of_one = made(true);
+  return of_agent ? of_one : any;
 }
 
 ToolResult refused(const ApiError& error) {

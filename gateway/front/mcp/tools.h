@@ -48,8 +48,9 @@ std::span<const Tool> file_tools();
 std::span<const Tool> end_tools();
 // Null: there is none of that name.
 const Tool* find_tool(std::string_view name);
-// As tools/list tells them, in the order above.
-const nlohmann::ordered_json& tool_list();
+// As tools/list tells them, in the order above. `of_agent`: the connection names the agent, so they do not
+// ask.
+const nlohmann::ordered_json& tool_list(bool of_agent = false);
 
 // Of an exec that has ended.
 ToolResult exec_result(const LongExec& exec);
