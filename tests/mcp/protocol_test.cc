@@ -263,6 +263,30 @@ TEST_F(McpProtocol, APageThatIsNotListedGetsNothingEvenWithAKey) {
     EXPECT_EQ(legacy(message("ping"), {{"Origin", origin}}).status, 403) << origin;
 }
 
+TEST_F(McpProtocol, CallsOfToolsAreCountedAndLogged) {
+  call("exec", {{"command", "true"}});
+  call("exec", {{"command", "exit 3"}});
+  call("read_file", {{"path", "no"}, {"agent_id", "one"}});
+  modern("tools/call", tool("no_such_tool", Json::object()));
+  modern("tools/call", tool("exec", {{"command", "sleep 3"}}), true);
+  const std::string metrics = gateway_->get("/metrics").text;
+  for (const char* line : {R"({outcome="ok",tool="exec"} 1)", R"({outcome="error",tool="exec"} 1)",
+                           R"({outcome="task",tool="exec"} 1)", R"({outcome="error",tool="read_file"} 1)",
+                           R"({outcome="refused",tool="none"} 1)"})
+    EXPECT_NE(metrics.find("isogate_mcp_calls_total" + std::string(line)), std::string::npos)
+        << line << metrics;
+  EXPECT_EQ(metrics.find("no_such_tool"), std::string::npos) << "whoever calls would choose the labels";
+  const std::string log = gateway_->log();
+  const size_t at = log.find(R"("tool":"read_file")");
+  ASSERT_NE(at, std::string::npos) << log;
+  const size_t begin = log.rfind('\n', at) + 1;
+  const Json line = Json::parse(log.substr(begin, log.find('\n', at) - begin));
+  EXPECT_EQ(line["event"], "mcp_call");
+  EXPECT_EQ(line["outcome"], "error");
+  EXPECT_EQ(line["agent_id"], "one");
+  EXPECT_FALSE(line["request_id"].get<std::string>().empty());
+}
+
 TEST_F(McpProtocol, WithoutAKeyNothingIsAnswered) {
   const Headers headers = {{"Content-Type", "application/json"}};
   const Answer answer = post(headers, message("ping").dump());

@@ -30,6 +30,10 @@ struct Metrics::Families {
                                                                 .Name("isogate_exec_duration_seconds")
                                                                 .Help("From the program's start to its end")
                                                                 .Register(registry);
+  prometheus::Family<prometheus::Counter>& mcp_calls = prometheus::BuildCounter()
+                                                           .Name("isogate_mcp_calls_total")
+                                                           .Help("Answered tools/call of MCP")
+                                                           .Register(registry);
   prometheus::Family<prometheus::Counter>& ports = prometheus::BuildCounter()
                                                        .Name("isogate_port_connections_total")
                                                        .Help("Ended connections to ports of sandboxes")
@@ -63,6 +67,10 @@ void Metrics::request_ended(std::string_view operation, unsigned status, double 
 void Metrics::exec_ended(const std::string& backend, std::string_view outcome, double seconds) {
   families_->execs.Add({{"backend", backend}, {"outcome", std::string(outcome)}}).Increment();
   families_->exec_seconds.Add({{"backend", backend}}, kSeconds).Observe(seconds);
+}
+
+void Metrics::mcp_call_ended(std::string_view tool, std::string_view outcome) {
+  families_->mcp_calls.Add({{"tool", std::string(tool)}, {"outcome", std::string(outcome)}}).Increment();
 }
 
 void Metrics::port_ended(const std::string& backend, uint64_t bytes_in, uint64_t bytes_out) {

@@ -10,6 +10,7 @@
 #include "gateway/front/mcp/rpc.h"
 #include "gateway/front/mcp/tasks.h"
 #include "gateway/front/mcp/tools.h"
+#include "lib/log.h"
 #include "lib/text.h"
 
 namespace isogate::front::mcp {
@@ -137,9 +138,37 @@ std::string listed(const Exchange& exchange, const Message& message) {
          "\"tools\":" + json_text(tool_list(!exchange.agent_param.empty())) + "}";
 }
 
+// One tools/call, for the metrics and the log, whichever way it ends.
+class CallRecord {
+ public:
+  CallRecord(App& app, const Exchange& exchange) : app_(app), exchange_(exchange) {}
+  CallRecord(const CallRecord&) = delete;
+  CallRecord& operator=(const CallRecord&) = delete;
+  ~CallRecord() {
+    app_.metrics.mcp_call_ended(tool, outcome);
+    const std::chrono::duration<double, std::milli> took = steady_clock::now() - began_;
+    log::info("mcp_call", {{"request_id", exchange_.request_id},
+                           {"tenant", exchange_.principal.tenant},
+                           {"agent_id", agent},
+                           {"tool", tool},
+                           {"outcome", outcome},
+                           {"ms", took.count()}});
+  }
+
+  std::string_view tool = "none", outcome = "refused";
+  std::string agent;
+
+ private:
+  App& app_;
+  const Exchange& exchange_;
+  const steady_clock::time_point began_ = steady_clock::now();
+};
+
 Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Events& events) {
+  CallRecord record(app, exchange);
   const auto name = text_field(message.params, "name");
   const Tool* tool = name ? find_tool(*name) : nullptr;
+  if (tool != nullptr) record.tool = tool->name;
   if (tool == nullptr)
     throw RpcError{.code = RpcError::kParams,
                    .message = "there is no tool `" + printable(name.value_or(""), 80) + "`"};
@@ -148,20 +177,23 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
   json& arguments = given == message.params.end() || given->is_null() ? none : *given;
   if (!arguments.is_object())
     throw RpcError{.code = RpcError::kParams, .message = "`arguments` must be an object"};
+  record.outcome = "gone";
   if (exchange.watch_client().killed()) throw ClientGone{};
   ToolResult result;
   try {
     check_arguments(*tool, arguments);
-    ToolCall call{app,
-                  exchange,
-                  agent_of(exchange, app.config.multi_agent, text_field(arguments, "agent_id")),
-                  arguments,
-                  message.takes_tasks,
-                  [&events](std::string_view output) { return events.progress(output); }};
+    ToolCall call{
+        app,
+        exchange,
+        record.agent = agent_of(exchange, app.config.multi_agent, text_field(arguments, "agent_id")),
+        arguments,
+        message.takes_tasks,
+        [&events](std::string_view output) { return events.progress(output); }};
     result = co_await tool->call(call);
   } catch (const ApiError& error) {
     result = refused(error);
   }
+  record.outcome = result.goes_on ? "task" : result.is_error ? "error" : "ok";
   if (!result.goes_on) co_return result_text(result, message.modern);
   events.hand_over(result.goes_on);
   co_return task_begun(app, *result.goes_on);
