@@ -78,7 +78,7 @@ TEST_F(Transfers, ALargeStdinAndALargeOutputFitIntoOneCall) {
 // Its size is told as 0 or as a page, whatever it holds.
 TEST_F(Transfers, AKernelFileComesWholeWithoutALengthBefore) {
   const auto get = [](const std::string& method, const std::string& path) {
-    return me().call(method, me().file_url(path) + "?scope=sandbox");
+    return me().call(method, me().file_url("/" + path) + "?scope=sandbox");
   };
   const std::string version = me().out("cat /proc/version");
   const Answer whole = get("GET", "proc/version");

@@ -19,7 +19,10 @@ FileTarget parse_raw_target(const std::string& path, std::string_view query) {
   FileTarget target{.path = path};
   check_path("path", target.path);
   target.scope = parse_scope(query_parameter(query, "scope").value_or("workspace"));
-  if (target.scope == ISOGATE_SCOPE_SANDBOX && !target.path.starts_with('/')) target.path.insert(0, 1, '/');
+  if (target.scope == ISOGATE_SCOPE_SANDBOX && !target.path.starts_with('/'))
+    throw invalid_request(
+        "with scope=sandbox the path is absolute, after a slash of its own: "
+        "/workspace/files/AGENT/%2Fetc/hosts");
   target.user = query_parameter(query, "user").value_or("");
   if (const auto mode = query_parameter(query, "mode")) {
     target.mode = parse_mode(*mode);
