@@ -177,10 +177,10 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
   json& arguments = given == message.params.end() || given->is_null() ? none : *given;
   if (!arguments.is_object())
     throw RpcError{.code = RpcError::kParams, .message = "`arguments` must be an object"};
-  record.outcome = "gone";
-  if (exchange.watch_client().killed()) throw ClientGone{};
+  record.outcome = "failed";
   ToolResult result;
   try {
+    if (exchange.watch_client().killed()) throw ClientGone{};
     check_arguments(*tool, arguments);
     ToolCall call{
         app,
@@ -190,6 +190,9 @@ Task<std::string> call_tool(App& app, Exchange& exchange, Message& message, Even
         message.takes_tasks,
         [&events](std::string_view output) { return events.progress(output); }};
     result = co_await tool->call(call);
+  } catch (const ClientGone&) {
+    record.outcome = "gone";
+    throw;
   } catch (const ApiError& error) {
     result = refused(error);
   }
