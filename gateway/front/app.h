@@ -8,8 +8,8 @@
 #include <string>
 
 #include "gateway/config/config.h"
+#include "gateway/front/base/byte_budget.h"
 #include "gateway/front/base/elsewhere.h"
-#include "gateway/front/base/memory_budget.h"
 #include "gateway/front/base/metrics.h"
 #include "gateway/front/exec/admission.h"
 #include "gateway/front/exec/spool_disk.h"
@@ -58,7 +58,7 @@ struct App {
   std::shared_ptr<LongExecs> long_execs;  // set once; never null while requests are served
   std::shared_ptr<e2b::Door> e2b;         // the same
   std::map<std::string, std::weak_ptr<mcp::EditTurn>> edits;  // by tenant and agent, while there are some
-  MemoryBudget memory;
+  ByteBudget memory;
   Metrics metrics;
   std::function<size_t()> connections;
   bool draining = false;

@@ -236,7 +236,7 @@ class Front {
             .handle =
                 [this](Exchange& exchange) {
                   check_query(*exchange.route, exchange.query);
-                  exchange.memory = MemoryShare(app_.memory, exchange.principal.tenant);
+                  exchange.memory = ByteShare(app_.memory, exchange.principal.tenant);
                   return exchange.route->handle(app_, exchange);
                 },
             .refusal =

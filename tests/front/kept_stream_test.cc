@@ -188,7 +188,7 @@ TEST_F(KeptStreamTest, AsMuchAsRoomSaysDropsNothingFromThatOffsetOn) {
     uint64_t reader = 0;
     std::string buffer;
     while (stream.next() < all.size()) {
-      MemoryShare other(disk_.quota, "b");
+      ByteShare other(disk_.quota, "b");
       if (random() % 4 == 0) other.add(random() % (disk_.quota.held() < 800000 ? 100000 : 1));
       const size_t size = std::min({stream.room(reader), all.size() - stream.next(), random() % 60000});
       append(stream, std::string_view(all).substr(stream.next(), size));

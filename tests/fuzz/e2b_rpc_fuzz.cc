@@ -61,9 +61,9 @@ Stream expected_of(std::string_view bytes, uint64_t most) {
 }
 
 void check_envelopes(std::string_view bytes, std::string_view sizes, uint64_t most, uint64_t budget_bytes) {
-  MemoryBudget budget;
+  ByteBudget budget;
   budget.set_limits(budget_bytes, budget_bytes);
-  MemoryShare share(budget, "tenant");
+  ByteShare share(budget, "tenant");
   Pieces pieces(bytes, sizes);
   Stream seen;
   const auto work = [&]() -> asio::awaitable<void> {
@@ -91,8 +91,8 @@ void check_envelopes(std::string_view bytes, std::string_view sizes, uint64_t mo
 }
 
 void check_only(std::string_view bytes, std::string_view sizes, uint64_t most) {
-  MemoryBudget budget;
-  MemoryShare share(budget, "tenant");
+  ByteBudget budget;
+  ByteShare share(budget, "tenant");
   Pieces pieces(bytes, sizes);
   const Stream expected = expected_of(bytes, most);
   bool one = false;

@@ -337,7 +337,7 @@ class ArchiveDownload {
     for (;;) {
       ApiError refusal;
       try {
-        MemoryShare memory;
+        ByteShare memory;
         const Listing listing = co_await list_files(lease_, request, memory, client_);
         watch_client();
         ipc::Reply reply;

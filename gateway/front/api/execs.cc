@@ -238,7 +238,7 @@ namespace {
 // too late to refuse.
 class Captured : public Output {
  public:
-  Captured(uint64_t cap, MemoryShare& memory) : cap_(cap), memory_(memory) {}
+  Captured(uint64_t cap, ByteShare& memory) : cap_(cap), memory_(memory) {}
   asio::awaitable<void> started(const ExecAnswer&) override {
     memory_.add(2 * cap_);
     co_return;
@@ -262,7 +262,7 @@ class Captured : public Output {
 
  private:
   uint64_t cap_;
-  MemoryShare& memory_;
+  ByteShare& memory_;
   KeptOutput kept_;
 };
 

@@ -66,7 +66,7 @@ void set_flag(FileBody& file, std::string_view field, uint32_t flag, bool otherw
   if (bool_field(file.body, field).value_or(otherwise)) file.target.flags |= flag;
 }
 
-Task<std::string> gather(Transfer& transfer, uint64_t cap, MemoryShare& memory) {
+Task<std::string> gather(Transfer& transfer, uint64_t cap, ByteShare& memory) {
   std::string bytes;
   std::string chunk(65536, '\0');
   for (;;) {

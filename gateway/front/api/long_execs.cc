@@ -304,7 +304,7 @@ constexpr Route kLongExecRoutes[] = {
 }  // namespace
 
 Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
-                                           const LongExec::Terms& terms, MemoryShare memory) {
+                                           const LongExec::Terms& terms, ByteShare memory) {
   const auto exec = std::make_shared<LongExec>(app, std::move(spec), terms, std::move(memory));
   asio::co_spawn(app.executor, exec->run(), asio::detached);
   bool gone = false;
@@ -331,7 +331,7 @@ Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
       .pty = parsed.pty};
   const uint64_t answer_bytes = parsed.wait_sec > 0 ? 2 * terms.kept_bytes : 0;
   exchange.memory.hold(answer_bytes);
-  MemoryShare memory(app.memory, exchange.principal.tenant);
+  ByteShare memory(app.memory, exchange.principal.tenant);
   memory.hold(parsed.spec.bytes());
   const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, std::move(memory));
   keep_exec(app, exec);

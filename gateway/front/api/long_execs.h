@@ -12,7 +12,7 @@ namespace isogate::front {
 // Starts it, and waits until its backend may have it, or it has ended. A client that leaves before then ends
 // it. Nobody finds it before keep_exec(). Throws ClientGone.
 Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
-                                           const LongExec::Terms& terms, MemoryShare memory);
+                                           const LongExec::Terms& terms, ByteShare memory);
 
 // Where it was taken: from now on it is found by its exec_id, until some time after its end.
 void keep_exec(App& app, const std::shared_ptr<LongExec>& exec);

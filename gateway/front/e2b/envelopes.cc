@@ -25,7 +25,7 @@ std::string envelope(unsigned char flags, std::string_view message) {
   return text.append(message);
 }
 
-MessageReader::MessageReader(ReadBody read, uint64_t most, MemoryShare& memory, ParseMessage parse)
+MessageReader::MessageReader(ReadBody read, uint64_t most, ByteShare& memory, ParseMessage parse)
     : read_(std::move(read)), most_(most), memory_(memory), parse_(std::move(parse)) {}
 
 asio::awaitable<bool> MessageReader::has(size_t bytes) {

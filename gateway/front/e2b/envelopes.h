@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "gateway/front/base/memory_budget.h"
+#include "gateway/front/base/byte_budget.h"
 #include "gateway/front/e2b/gunzip.h"
 
 namespace isogate::front::e2b {
@@ -25,7 +25,7 @@ using ParseMessage = std::function<boost::asio::awaitable<nlohmann::json>(std::s
 // The messages of a stream, one after the other, each of at most `most` bytes; `memory` holds the last.
 class MessageReader {
  public:
-  MessageReader(ReadBody read, uint64_t most, MemoryShare& memory, ParseMessage parse = {});
+  MessageReader(ReadBody read, uint64_t most, ByteShare& memory, ParseMessage parse = {});
   // nullopt: there are no more. Throws ApiError.
   boost::asio::awaitable<std::optional<nlohmann::json>> next();
   // Of a stream that holds one. Throws ApiError.
@@ -36,7 +36,7 @@ class MessageReader {
 
   const ReadBody read_;
   const uint64_t most_;
-  MemoryShare& memory_;
+  ByteShare& memory_;
   const ParseMessage parse_;
   std::string kept_;
   uint64_t held_ = 0;  // for messages before

@@ -247,7 +247,7 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
   parsed.spec.agent = exchange.agent_param;
   parsed.spec.call.call.request_id = exchange.request_id;
   parsed.spec.existing = true;  // one that is being ended must not come back as another
-  MemoryShare memory(app.memory, exchange.principal.tenant);
+  ByteShare memory(app.memory, exchange.principal.tenant);
   memory.hold(2 * parsed.spec.bytes());  // and what List says of it
   const LongExec::Terms terms{
       .kept_bytes = app.config.exec.max_output_bytes, .stdin_open = parsed.stdin_open, .pty = parsed.pty};

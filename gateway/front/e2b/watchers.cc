@@ -48,7 +48,7 @@ struct Watchers::Watcher {
   size_t bytes = 0;  // of their names
   bool missed = false, over = false, removed = false;
   steady_clock::time_point asked = steady_clock::now();
-  MemoryShare memory;
+  ByteShare memory;
 };
 
 Task<std::unique_ptr<Watch>> begin_watch(App& app, Target target) {
@@ -68,7 +68,7 @@ Task<std::string> Watchers::add(App& app, Exchange& exchange, Target target) {
   auto watcher = std::make_shared<Watcher>();
   watcher->tenant = exchange.principal.tenant;
   watcher->sandbox = exchange.agent_param;
-  watcher->memory = MemoryShare(app.memory, watcher->tenant);
+  watcher->memory = ByteShare(app.memory, watcher->tenant);
   watcher->memory.hold(kWatchBytes + kMostBytes);
   watcher->changes = std::make_unique<Changes>(app.executor);
   watcher->watch = co_await begin_watch(app, std::move(target));

@@ -16,7 +16,7 @@ std::string too_many() {
 
 }  // namespace
 
-ArtifactWatch::ArtifactWatch(Lease& lease, const ExecSpec& spec, MemoryShare& memory)
+ArtifactWatch::ArtifactWatch(Lease& lease, const ExecSpec& spec, ByteShare& memory)
     : lease_(lease),
       request_{.target = {.path = spec.artifact_dir.value_or(""),
                           .user = spec.call.user,

@@ -16,7 +16,7 @@ namespace isogate::front {
 class ArtifactWatch {
  public:
   // Listings are held in `memory`.
-  ArtifactWatch(Lease& lease, const ExecSpec& spec, MemoryShare& memory);
+  ArtifactWatch(Lease& lease, const ExecSpec& spec, ByteShare& memory);
 
   // A directory that is not there yet counts as empty. Throws ApiError for a refused path, and for a
   // directory too large to be compared; not when it was killed.
@@ -27,7 +27,7 @@ class ArtifactWatch {
  private:
   Lease& lease_;
   const ListRequest request_;
-  MemoryShare& memory_;
+  ByteShare& memory_;
   std::set<std::string> known_;  // ordered: nobody can choose names that collide
 };
 

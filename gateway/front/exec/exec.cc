@@ -193,7 +193,7 @@ asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& ki
 class Flight {
  public:
   Flight(App& app, ExecSpec& spec, Output& output, Lease& lease, Admission::Ticket ticket,
-         StartWindow::Slot start, MemoryShare& memory)
+         StartWindow::Slot start, ByteShare& memory)
       : app_(app),
         ticket_(std::make_shared<Admission::Ticket>(std::move(ticket))),
         start_(std::move(start)),
@@ -247,7 +247,7 @@ class Flight {
   ExecSpec& spec_;
   Output& output_;
   Lease& lease_;
-  MemoryShare& memory_;
+  ByteShare& memory_;
   std::shared_ptr<Cancel> cancel_;
   Alarm timer_{app_.executor};
   std::chrono::steady_clock::time_point deadline_;
@@ -546,7 +546,7 @@ uint64_t ExecSpec::bytes() const {
 }
 
 asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
-                                     MemoryShare& memory) {
+                                     ByteShare& memory) {
   if (app.draining)
     throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
   uint64_t needed = 0;

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "gateway/front/base/api_error.h"
+#include "gateway/front/base/byte_budget.h"
 #include "gateway/front/base/killer.h"
-#include "gateway/front/base/memory_budget.h"
 #include "gateway/front/state/state.h"
 #include "gateway/ipc/messages.h"
 #include "isogate/kept_exec.h"
@@ -102,7 +102,7 @@ class Output {
 // Throws ApiError when nothing was started; once something may have been, there is an answer. `spec.call` is
 // used up. Listings of artifacts are held in `memory`.
 boost::asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
-                                            MemoryShare& memory);
+                                            ByteShare& memory);
 
 // Closes the journal of one that cannot be rejoined. `answer` becomes an unknown one.
 void give_up_exec(App& app, ExecAnswer& answer, const std::string& why);

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "gateway/front/base/memory_budget.h"
+#include "gateway/front/base/byte_budget.h"
 #include "gateway/front/exec/spool_disk.h"
 #include "lib/spool.h"
 
@@ -60,7 +60,7 @@ class KeptStream {
   SpoolDisk& disk_;
   const std::string tenant_;
   Spool memory_;
-  MemoryShare share_;                 // of the disk
+  ByteShare share_;                   // of the disk
   std::shared_ptr<SpoolFile> file_;   // null: nothing is in it
   uint64_t first_ = 0, written_ = 0;  // offsets of what is in it
   bool failed_ = false;               // the disk has, and is left alone

@@ -35,7 +35,7 @@ ApiError no_input() { return exec_ended("the exec takes no input: its stdin is c
 
 }  // namespace
 
-LongExec::LongExec(App& app, ExecSpec spec, Terms terms, MemoryShare memory)
+LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
     : app_(app),
       spec_(std::move(spec)),
       terms_(terms),
@@ -90,7 +90,7 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
       LongExec::Terms{.kept_bytes = std::max(app.config.exec.max_output_bytes, kKeptByRunner),
                       .stdin_open = row.kept->stdin_open,
                       .pty = row.kept->pty},
-      MemoryShare(app.memory, row.tenant));
+      ByteShare(app.memory, row.tenant));
 }
 
 Task<void> LongExec::run() {

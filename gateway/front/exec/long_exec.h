@@ -32,7 +32,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
 
   // `memory` is its own. With `spec.rejoin` it is taken() already. Throws ApiError when there are no
   // descriptors.
-  LongExec(App& app, ExecSpec spec, Terms terms, MemoryShare memory);
+  LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory);
   ~LongExec() override;
 
   // From the admission to its end; once. What refuses it is kept as refusal(), nothing is thrown.
@@ -138,7 +138,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   App& app_;
   ExecSpec spec_;
   const Terms terms_;
-  MemoryShare memory_;
+  ByteShare memory_;
   const std::string tenant_, agent_, command_;
   Changes changes_;
   Killer killer_;

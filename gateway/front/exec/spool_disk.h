@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "gateway/front/base/byte_budget.h"
 #include "gateway/front/base/elsewhere.h"
-#include "gateway/front/base/memory_budget.h"
 #include "lib/error.h"
 #include "lib/fd.h"
 
@@ -37,7 +37,7 @@ struct SpoolDisk {
 
   Fd directory;                 // none: nothing is kept on disk
   uint64_t most_of_stream = 0;  // bytes kept of one, with those in memory
-  MemoryBudget quota;
+  ByteBudget quota;
   Elsewhere thread;  // for what waits for the disk
 };
 

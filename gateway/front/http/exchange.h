@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "gateway/front/base/byte_budget.h"
 #include "gateway/front/base/killer.h"
-#include "gateway/front/base/memory_budget.h"
 #include "gateway/front/http/auth.h"
 #include "gateway/front/http/request_head.h"
 #include "gateway/front/http/websocket.h"
@@ -47,7 +47,7 @@ class Exchange {
   std::string agent_param;                     // {agent_id} of the path, or {sandbox_id}; decoded
   std::string path_param;                      // {path} or {port}, decoded
   std::string_view query;                      // after '?', raw
-  MemoryShare memory;                          // what it keeps of bodies and answers, until it is answered
+  ByteShare memory;                            // what it keeps of bodies and answers, until it is answered
 
   // Empty when absent. Names are compared without case.
   [[nodiscard]] virtual std::string_view header(std::string_view name) const = 0;

@@ -134,7 +134,7 @@ Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, json request, size_t k
                                               std::move(*parsed.stdin_text), parsed.stdin_encoding);
     parsed.spec.stdin_bytes = std::make_shared<const std::string>(std::move(bytes));
   }
-  MemoryShare memory(call.app.memory, call.exchange.principal.tenant);
+  ByteShare memory(call.app.memory, call.exchange.principal.tenant);
   memory.hold(parsed.spec.bytes());
   const LongExec::Terms terms{
       .kept_bytes = kept_bytes, .stdin_open = false, .pty = false, .ends_with_gateway = !call.may_go_on};

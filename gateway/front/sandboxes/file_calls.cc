@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kLongest{600};  // a tree to remove, a disk to wr
 constexpr size_t kMostNameBytes = 16 << 20;    // of one listing, kept until its answer is made
 
 // Reads items until the pipe ends. A malformed item is the backend's defect.
-asio::awaitable<void> collect(Transfer& transfer, Listing& listing, uint64_t limit, MemoryShare& memory) {
+asio::awaitable<void> collect(Transfer& transfer, Listing& listing, uint64_t limit, ByteShare& memory) {
   std::string buffer;
   std::string chunk(65536, '\0');
   size_t name_bytes = 0;
@@ -106,7 +106,7 @@ asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, Fi
   co_return reply;
 }
 
-asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, MemoryShare& memory, Killer& killer) {
+asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, ByteShare& memory, Killer& killer) {
   if (request.recursive) request.target.flags |= ISOGATE_FILE_RECURSIVE;
   request.target.limit = request.limit == 0 ? 0 : request.limit + 1;
   Transfer transfer(lease, ipc::FileVerb::kList, std::move(request.target));

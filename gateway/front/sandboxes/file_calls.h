@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "gateway/front/base/byte_budget.h"
 #include "gateway/front/base/killer.h"
-#include "gateway/front/base/memory_budget.h"
 #include "gateway/front/sandboxes/sandboxes.h"
 #include "gateway/ipc/messages.h"
 
@@ -42,7 +42,7 @@ ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget targe
 boost::asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, FileTarget target,
                                                    Killer& killer);
 // Its entries are held in `memory`: throws ApiError when they do not fit. `killer` cancels it.
-boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, MemoryShare& memory,
+boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, ByteShare& memory,
                                            Killer& killer);
 
 // A read or a write under way: the far end of its pipe is with the backend. It is cancelled when the backend

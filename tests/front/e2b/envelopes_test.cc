@@ -25,7 +25,7 @@ struct Messages {
 Messages read_stream(const std::string& body, size_t step = SIZE_MAX, uint64_t most = kMostOfMessage,
                      bool only = false) {
   Messages all;
-  MemoryShare memory;
+  ByteShare memory;
   const auto read_all = [&]() -> boost::asio::awaitable<void> {
     MessageReader reader(body_of(body, step), most, memory);
     if (only) {
@@ -87,8 +87,8 @@ TEST(Envelopes, WhatIsNoStreamOfMessagesIsRefused) {
 
 TEST(Envelopes, ALengthBeyondTheBoundIsRefusedBeforeItIsReadOrHeld) {
   size_t reads = 0, most_asked = 0;
-  MemoryBudget budget;
-  MemoryShare memory(budget, "tenant");
+  ByteBudget budget;
+  ByteShare memory(budget, "tenant");
   const ReadBody body = body_of("\0\xff\xff\xff\xff{}"s, SIZE_MAX);
   const ReadBody counted = [&](char* data, size_t size) {
     ++reads;
@@ -113,8 +113,8 @@ TEST(Envelopes, ALengthBeyondTheBoundIsRefusedBeforeItIsReadOrHeld) {
 }
 
 TEST(Envelopes, MemoryIsHeldForAMessageAlsoWhileTheStreamsEndIsLookedFor) {
-  MemoryBudget budget;
-  MemoryShare memory(budget, "tenant");
+  ByteBudget budget;
+  ByteShare memory(budget, "tenant");
   const json message = {{"text", std::string(1000, 'x')}};
   const auto work = [&]() -> boost::asio::awaitable<void> {
     MessageReader reader(body_of(envelope(0, message.dump()), 10), kMostOfMessage, memory);

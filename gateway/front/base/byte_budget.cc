@@ -1,4 +1,4 @@
-#include "gateway/front/base/memory_budget.h"
+#include "gateway/front/base/byte_budget.h"
 
 #include <algorithm>
 
@@ -18,7 +18,7 @@ ApiError no_memory(const std::string& what, uint64_t most) {
 
 }  // namespace
 
-MemoryShare& MemoryShare::operator=(MemoryShare&& other) noexcept {
+ByteShare& ByteShare::operator=(ByteShare&& other) noexcept {
   if (this == &other) return *this;
   release();
   budget_ = std::exchange(other.budget_, nullptr);
@@ -27,7 +27,7 @@ MemoryShare& MemoryShare::operator=(MemoryShare&& other) noexcept {
   return *this;
 }
 
-void MemoryShare::hold(uint64_t bytes) {
+void ByteShare::hold(uint64_t bytes) {
   if (budget_ == nullptr || bytes == bytes_) return;
   if (bytes > bytes_) make_room(bytes - bytes_);
   budget_->of_[tenant_] += bytes - bytes_;
@@ -35,7 +35,7 @@ void MemoryShare::hold(uint64_t bytes) {
   bytes_ = bytes;
 }
 
-void MemoryShare::make_room(uint64_t more) {
+void ByteShare::make_room(uint64_t more) {
   const auto lack = [more](uint64_t held, uint64_t most) -> uint64_t {
     if (more > most) return UINT64_MAX;
     return held > most - more ? held - (most - more) : 0;
@@ -49,18 +49,18 @@ void MemoryShare::make_room(uint64_t more) {
     if (!reclaim("", lacking)) throw no_memory("all requests", budget_->most_);
 }
 
-uint64_t MemoryShare::of_tenant() const {
+uint64_t ByteShare::of_tenant() const {
   const auto found = budget_->of_.find(tenant_);
   return found == budget_->of_.end() ? 0 : found->second;
 }
 
-uint64_t MemoryShare::left() const {
+uint64_t ByteShare::left() const {
   if (budget_ == nullptr) return UINT64_MAX;
   const auto left_of = [](uint64_t most, uint64_t held) { return most - std::min(most, held); };
   return std::min(left_of(budget_->most_, budget_->held_), left_of(budget_->most_per_tenant_, of_tenant()));
 }
 
-void MemoryShare::release() noexcept {
+void ByteShare::release() noexcept {
   if (budget_ == nullptr || bytes_ == 0) return;
   const auto own = budget_->of_.find(tenant_);
   own->second -= bytes_;

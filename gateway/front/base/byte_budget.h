@@ -1,8 +1,7 @@
-// Bytes of request bodies and of answers that the front keeps while it waits for somebody: a bound on all of
-// them, and on those of one tenant. Asked before they are kept: what does not fit is refused, 429, and
-// nothing of it has happened. What is made and dropped between two waits is not counted (one thread: it is
-// there once), nor are the parts of at most 128 KiB in which a connection reads and writes. The front's one
-// thread.
+// A bound on bytes: of all tenants, and of one. Of memory it is asked before request bodies and answers are
+// kept while the front waits for somebody: what does not fit is refused, 429, and nothing of it has happened.
+// What is made and dropped between two waits is not counted (one thread: it is there once), nor are the parts
+// of at most 128 KiB in which a connection reads and writes. The front's one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace isogate::front {
 
-class MemoryBudget {
+class ByteBudget {
  public:
   void set_limits(uint64_t all, uint64_t per_tenant) {
     most_ = all;
@@ -27,7 +26,7 @@ class MemoryBudget {
   void set_reclaim(Reclaim reclaim) { reclaim_ = std::move(reclaim); }
 
  private:
-  friend class MemoryShare;
+  friend class ByteShare;
 
   uint64_t most_ = UINT64_MAX, most_per_tenant_ = UINT64_MAX;
   uint64_t held_ = 0;
@@ -37,16 +36,16 @@ class MemoryBudget {
 
 // What one request holds; given back when it goes. Must not outlive its budget; without one nothing is
 // counted.
-class MemoryShare {
+class ByteShare {
  public:
-  MemoryShare() = default;
-  MemoryShare(MemoryBudget& budget, std::string tenant) : budget_(&budget), tenant_(std::move(tenant)) {}
-  MemoryShare(MemoryShare&& other) noexcept
+  ByteShare() = default;
+  ByteShare(ByteBudget& budget, std::string tenant) : budget_(&budget), tenant_(std::move(tenant)) {}
+  ByteShare(ByteShare&& other) noexcept
       : budget_(std::exchange(other.budget_, nullptr)),
         tenant_(std::move(other.tenant_)),
         bytes_(std::exchange(other.bytes_, 0)) {}
-  MemoryShare& operator=(MemoryShare&& other) noexcept;
-  ~MemoryShare() { release(); }
+  ByteShare& operator=(ByteShare&& other) noexcept;
+  ~ByteShare() { release(); }
 
   // So many from now on, more or fewer. Throws ApiError rate_limited and leaves what it has.
   void hold(uint64_t bytes);
@@ -60,7 +59,7 @@ class MemoryShare {
   void make_room(uint64_t more);
   [[nodiscard]] uint64_t of_tenant() const;
 
-  MemoryBudget* budget_ = nullptr;
+  ByteBudget* budget_ = nullptr;
   std::string tenant_;
   uint64_t bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-#include "gateway/front/base/memory_budget.h"
+#include "gateway/front/base/byte_budget.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace isogate::front {
 namespace {
 
-unsigned refused_with(MemoryShare& share, uint64_t bytes) {
+unsigned refused_with(ByteShare& share, uint64_t bytes) {
   const uint64_t before = share.bytes();
   try {
     share.hold(bytes);
@@ -19,10 +19,10 @@ unsigned refused_with(MemoryShare& share, uint64_t bytes) {
   return 0;
 }
 
-TEST(MemoryBudget, BoundsATenantAndAllOfThem) {
-  MemoryBudget budget;
+TEST(ByteBudget, BoundsATenantAndAllOfThem) {
+  ByteBudget budget;
   budget.set_limits(100, 60);
-  MemoryShare one(budget, "a"), two(budget, "a"), other(budget, "b");
+  ByteShare one(budget, "a"), two(budget, "a"), other(budget, "b");
   one.hold(40);
   two.hold(20);
   EXPECT_EQ(refused_with(two, 21), 429u) << "the tenant's share";
@@ -31,39 +31,39 @@ TEST(MemoryBudget, BoundsATenantAndAllOfThem) {
   EXPECT_EQ(budget.held(), 100u);
 }
 
-TEST(MemoryBudget, GivesBackWhatIsHeldNoMore) {
-  MemoryBudget budget;
+TEST(ByteBudget, GivesBackWhatIsHeldNoMore) {
+  ByteBudget budget;
   budget.set_limits(100, 100);
   {
-    MemoryShare share(budget, "a");
+    ByteShare share(budget, "a");
     share.hold(90);
     share.hold(30);
     EXPECT_EQ(budget.held(), 30u);
     share.add(70);
     EXPECT_EQ(budget.held(), 100u);
-    MemoryShare moved = std::move(share);
+    ByteShare moved = std::move(share);
     EXPECT_EQ(budget.held(), 100u);
-    moved = MemoryShare(budget, "b");
+    moved = ByteShare(budget, "b");
     EXPECT_EQ(budget.held(), 0u);
     moved.hold(100);
   }
   EXPECT_EQ(budget.held(), 0u);
 }
 
-TEST(MemoryBudget, NoSumWrapsAround) {
-  MemoryBudget budget;
+TEST(ByteBudget, NoSumWrapsAround) {
+  ByteBudget budget;
   budget.set_limits(UINT64_MAX - 1, UINT64_MAX - 1);
-  MemoryShare one(budget, "a"), two(budget, "a");
+  ByteShare one(budget, "a"), two(budget, "a");
   one.hold(10);
   EXPECT_EQ(refused_with(two, UINT64_MAX - 5), 429u);
   EXPECT_EQ(budget.held(), 10u);
 }
 
 // A reload may lower the limits below what is held.
-TEST(MemoryBudget, LowerLimitsTakeNothingAwayAndAdmitNothingMore) {
-  MemoryBudget budget;
+TEST(ByteBudget, LowerLimitsTakeNothingAwayAndAdmitNothingMore) {
+  ByteBudget budget;
   budget.set_limits(100, 100);
-  MemoryShare share(budget, "a"), next(budget, "b");
+  ByteShare share(budget, "a"), next(budget, "b");
   share.hold(80);
   budget.set_limits(50, 25);
   EXPECT_EQ(refused_with(share, 81), 429u);
@@ -73,10 +73,10 @@ TEST(MemoryBudget, LowerLimitsTakeNothingAwayAndAdmitNothingMore) {
   EXPECT_EQ(budget.held(), 45u);
 }
 
-TEST(MemoryBudget, WhatIsKeptInCaseSomebodyAsksGoesBeforeARequestIsRefused) {
-  MemoryBudget budget;
+TEST(ByteBudget, WhatIsKeptInCaseSomebodyAsksGoesBeforeARequestIsRefused) {
+  ByteBudget budget;
   budget.set_limits(100, 60);
-  std::vector<MemoryShare> kept;
+  std::vector<ByteShare> kept;
   std::vector<std::string> asked;
   budget.set_reclaim([&](const std::string& tenant, uint64_t bytes) {
     asked.push_back(tenant);
@@ -85,16 +85,16 @@ TEST(MemoryBudget, WhatIsKeptInCaseSomebodyAsksGoesBeforeARequestIsRefused) {
     return true;
   });
   for (int i = 0; i < 2; ++i) kept.emplace_back(budget, "a").hold(30);
-  MemoryShare request(budget, "a");
+  ByteShare request(budget, "a");
   request.hold(40);
   EXPECT_EQ(budget.held(), 40u);
   EXPECT_EQ(asked, (std::vector<std::string>{"a", "a"}));
   EXPECT_THROW(request.hold(61), ApiError);
   EXPECT_EQ(budget.held(), 40u);
-  MemoryShare other(budget, "b");
+  ByteShare other(budget, "b");
   other.hold(60);
   asked.clear();
-  MemoryShare third(budget, "c");
+  ByteShare third(budget, "c");
   EXPECT_THROW(third.hold(1), ApiError);
   EXPECT_EQ(asked, std::vector<std::string>{""}) << "of anybody";
 }
