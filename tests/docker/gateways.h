@@ -85,7 +85,7 @@ class OnOwnImage : public OnEngine {
   // `small`, after a script has run in its root directory.
   void import(const std::string& script) const {
     const test::TemporaryDirectory work;
-    shell("cd " + work.path() +
+    shell("docker image rm -f " + image_ + " 2> /dev/null || true; cd " + work.path() +
           "; mkdir root; id=$(docker create isogate-test:small sh); docker export $id | tar -x -C root; "
           "docker rm $id > /dev/null; (cd root; " +
           script + "); tar -c -C root . | docker import - " + image_ + " > /dev/null");
