@@ -269,7 +269,7 @@ TEST_F(McpProtocol, CallsOfToolsAreCountedAndLogged) {
   call("read_file", {{"path", "no"}, {"agent_id", "one"}});
   modern("tools/call", tool("no_such_tool", Json::object()));
   modern("tools/call", tool("exec", {{"command", "sleep 3"}}), true);
-  const std::string metrics = gateway_->get("/metrics").text;
+  const std::string metrics = gateway_->get("/metrics").body;
   for (const char* line : {R"({outcome="ok",tool="exec"} 1)", R"({outcome="error",tool="exec"} 1)",
                            R"({outcome="task",tool="exec"} 1)", R"({outcome="error",tool="read_file"} 1)",
                            R"({outcome="refused",tool="none"} 1)"})
