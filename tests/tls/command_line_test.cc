@@ -46,15 +46,10 @@ TEST_F(CommandLine, AttachesOverTls) {
 TEST_F(CommandLine, AGatewayThatIsNotTrustedIsNotToBeStarted) {
   start();
   const Authority other("another authority");
-  const std::string ping = R"({"jsonrpc":"2.0","id":1,"method":"ping"})"
-                           "\n";
   for (const std::string& ca_file : {other.certificate(), std::string(), authority_.file("no-such-file")}) {
-    const auto mcp = run("localhost", ca_file, {"mcp", "--stdio"}, ping);
-    const auto exec = run("localhost", ca_file, {"exec", "-c", "true"});
-    for (const std::string& text : {mcp.out, mcp.err, exec.err}) {
-      EXPECT_NE(text.find("--ca-file"), std::string::npos) << text;
-      EXPECT_EQ(text.find("isogate serve"), std::string::npos) << text;
-    }
+    const std::string error = run("localhost", ca_file, {"exec", "-c", "true"}).err;
+    EXPECT_NE(error.find("--ca-file"), std::string::npos) << error;
+    EXPECT_EQ(error.find("isogate serve"), std::string::npos) << error;
   }
   ProgramOptions plain;
   plain.env = {{"ISOGATE_URL", "https://127.0.0.1:1"}};
