@@ -196,7 +196,7 @@ Explanation explain(const Error& error) {
     why.advice =
         "Its user and root may; others come by TCP with a key: --url or ISOGATE_URL, and ISOGATE_KEY.";
   else if (error.status == ISOGATE_UNAVAILABLE && error.os_errno == EPROTO)
-    why.advice = "Something answers there, but TLS with it failed: see --url and --ca-file.";
+    why.advice = "TLS failed, or a file for it cannot be read: see --url and --ca-file.";
   else if (error.status == ISOGATE_UNAVAILABLE)
     why.advice = "Start one with `isogate serve`, or name it with --url or ISOGATE_URL.";
   else if (error.status == ISOGATE_LOST)

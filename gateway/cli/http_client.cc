@@ -312,7 +312,8 @@ Result<HttpAnswer> HttpClient::exchange(const HttpRequest& request, const BodySi
   try {
     socket = connect(endpoint_, request.wait_sec);
   } catch (const Poco::Exception& error) {
-    const bool of_tls = dynamic_cast<const Poco::Net::SSLException*>(&error) != nullptr;
+    const bool of_tls = dynamic_cast<const Poco::Net::SSLException*>(&error) != nullptr ||
+                        dynamic_cast<const Poco::FileException*>(&error) != nullptr;
     return Error{ISOGATE_UNAVAILABLE, of_tls ? EPROTO : 0,
                  "cannot reach the gateway at " + endpoint_.text() + ": " + one_line(error) +
                      endpoint_.tls_hint(error.displayText())};
