@@ -374,12 +374,17 @@ class ArchiveDownload {
   // As a download does it: an empty read for what the file is, then its bytes, of which the last waits until
   // it is known that they are of the same file.
   Task<Reason> send_checked(const std::string& name, std::string path) {
+    Reason reason = "changed";
     for (int i = 0; i < kMostAttempts; ++i) {
       const Read peek = co_await patient_read(path, 0);
       ipc::Reply reply = co_await peek->reply();
       if (reply.status != ISOGATE_OK) co_return reason_of(reply);
       const Entry entry = std::get<Entry>(reply.value);
-      if (entry.size == ISOGATE_SIZE_UNKNOWN) co_return "no_length";
+      if (entry.size == ISOGATE_SIZE_UNKNOWN) {  // perhaps because it was just being written
+        reason = "no_length";
+        continue;
+      }
+      reason = "changed";
       if (entry.size == 0) {
         writer_.file(tar_entry(name, entry), "");
         co_return Reason();
@@ -403,7 +408,7 @@ class ArchiveDownload {
       writer_.end_file();
       co_return Reason();
     }
-    co_return "changed";
+    co_return reason;
   }
 
   Task<void> send_content(const std::string& name, const Entry& entry, Transfer& read, uint64_t bytes) {
