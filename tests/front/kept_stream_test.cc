@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <random>
@@ -150,6 +153,27 @@ TEST_F(KeptStreamTest, ADiskThatFailsLeavesTheMemory) {
   EXPECT_TRUE(rest(stream, stream.first()) == all.substr(stream.first()));
   EXPECT_EQ(disk_.quota.held(), 0u);
   EXPECT_EQ(stream.room(stream.next()), 65536u);
+}
+
+TEST_F(KeptStreamTest, TheLastOfTheDiskIsLeftToTheJournal) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root mounts a small file system";
+  constexpr uint64_t kRoom = 8 << 20;
+  const std::string size = "size=" + std::to_string(SpoolFile::kLeftFree + kRoom);
+  if (::mount("none", directory_.c_str(), "tmpfs", 0, size.c_str()) != 0)
+    GTEST_SKIP() << "no tmpfs can be mounted: " << std::strerror(errno);
+  disk_.directory.reset(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::string all = noise(2 * kRoom);
+  {
+    KeptStream stream(disk_, "a", 65536);
+    append_in_parts(stream, std::string_view(all).substr(0, kRoom - (1 << 20)));
+    EXPECT_EQ(stream.first(), 0u);
+    append_in_parts(stream, std::string_view(all).substr(kRoom - (1 << 20)));
+    EXPECT_EQ(all.size() - stream.first(), 65536u);
+    EXPECT_TRUE(rest(stream, stream.first()) == all.substr(stream.first()));
+  }
+  EXPECT_EQ(disk_.quota.held(), 0u);
+  disk_.directory.reset();
+  EXPECT_EQ(::umount2(directory_.c_str(), MNT_DETACH), 0);
 }
 
 TEST_F(KeptStreamTest, AWidenedOneDropsNothing) {

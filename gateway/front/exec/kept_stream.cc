@@ -10,11 +10,6 @@
 
 namespace isogate::front {
 namespace asio = boost::asio;
-namespace {
-
-constexpr size_t kAtATime = 128 * 1024;  // to and from the disk
-
-}  // namespace
 
 KeptStream::KeptStream(SpoolDisk& disk, std::string tenant, size_t most)
     : disk_(disk), tenant_(std::move(tenant)), memory_(most), share_(disk.quota, tenant_) {}

@@ -19,6 +19,8 @@ namespace isogate::front {
 
 class KeptStream {
  public:
+  static constexpr size_t kAtATime = 64 * 1024;  // to and from the disk, in memory beside `most`
+
   // `most` bytes in memory; with none it only counts, and there is no file. `disk` outlives it.
   KeptStream(SpoolDisk& disk, std::string tenant, size_t most);
   KeptStream(const KeptStream&) = delete;

@@ -261,7 +261,8 @@ void LongExec::resize(uint16_t rows, uint16_t cols) {
 }
 
 Task<void> LongExec::started(const ExecAnswer& so_far) {
-  if (!std::exchange(claimed_, true)) memory_.add(out_.end().most() + error_.end().most() + 2 * kAtATime);
+  if (!std::exchange(claimed_, true))
+    memory_.add(out_.end().most() + error_.end().most() + 2 * (kAtATime + KeptStream::kAtATime));
   answer_ = so_far;
   changes_.notify();
   co_return;

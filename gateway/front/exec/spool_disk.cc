@@ -1,6 +1,7 @@
 #include "gateway/front/exec/spool_disk.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,6 +29,10 @@ Result<void> SpoolFile::write(int directory, uint64_t offset, std::string_view b
     file_ = std::move(*made);
     base_ = offset;
   }
+  struct statvfs disk {};
+  if (::fstatvfs(file_.get(), &disk) != 0) return os_error("cannot look at the disk", errno);
+  if (disk.f_bavail * disk.f_frsize < kLeftFree + bytes.size())
+    return os_error("cannot write output to the disk", ENOSPC);
   while (!bytes.empty()) {
     const auto n = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset - base_));
     if (n < 0 && errno == EINTR) continue;

@@ -18,7 +18,10 @@ namespace isogate::front {
 // for the disk.
 class SpoolFile {
  public:
-  // Makes the file. The first write says where it begins.
+  static constexpr uint64_t kLeftFree = 64 << 20;  // bytes, for the journal, which is on the same disk
+
+  // Makes the file; the first write says where it begins. Refused, as where the disk is full, if that would
+  // leave less than kLeftFree of it.
   Result<void> write(int directory, uint64_t offset, std::string_view bytes);
   // Gives the disk of what is before it back, in steps.
   Result<void> drop_before(uint64_t offset);
