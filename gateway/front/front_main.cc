@@ -315,7 +315,6 @@ class Front {
     app_.sandboxes.set_limits(limits.max_sandboxes, limits.max_sandboxes_per_tenant,
                               limits.max_disk_mb_per_tenant << 20);
     app_.memory.set_limits(limits.max_held_bytes, limits.tenant_share(limits.max_held_bytes));
-    app_.spool.most_of_stream = app_.config.exec.spool_bytes;
     app_.spool.quota.set_limits(limits.max_spool_bytes, limits.tenant_share(limits.max_spool_bytes));
     set_exec_limits();
   }

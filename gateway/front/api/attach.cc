@@ -63,7 +63,7 @@ Task<void> Attachment::run(const asio::any_io_executor& executor, WebSocket& soc
   bool gone = false;
   try {
     co_await send_output();
-  } catch (const ApiError& error) {  // output_dropped: the exec was killed
+  } catch (const ApiError& error) {  // output_dropped: the exec was killed, or the disk failed
     end_input(WebSocket::kPolicy, error.message);
   } catch (...) {
     gone = true;

@@ -327,6 +327,7 @@ void keep_exec(App& app, const std::shared_ptr<LongExec>& exec) {
 Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
   const LongExec::Terms terms{
       .kept_bytes = parsed.max_output_bytes.value_or(app.config.exec.max_output_bytes),
+      .in_all = app.config.exec.spool_bytes,
       .stdin_open = parsed.stdin_open,
       .pty = parsed.pty};
   const uint64_t answer_bytes = parsed.wait_sec > 0 ? 2 * terms.kept_bytes : 0;

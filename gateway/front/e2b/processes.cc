@@ -249,8 +249,10 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
   parsed.spec.existing = true;  // one that is being ended must not come back as another
   ByteShare memory(app.memory, exchange.principal.tenant);
   memory.hold(2 * parsed.spec.bytes());  // and what List says of it
-  const LongExec::Terms terms{
-      .kept_bytes = app.config.exec.max_output_bytes, .stdin_open = parsed.stdin_open, .pty = parsed.pty};
+  const LongExec::Terms terms{.kept_bytes = app.config.exec.max_output_bytes,
+                              .in_all = app.config.exec.spool_bytes,
+                              .stdin_open = parsed.stdin_open,
+                              .pty = parsed.pty};
   const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, std::move(memory));
   keep_exec(app, exec);
   if (exec->taken()) {

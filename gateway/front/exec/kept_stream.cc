@@ -11,52 +11,73 @@
 namespace isogate::front {
 namespace asio = boost::asio;
 
-KeptStream::KeptStream(SpoolDisk& disk, std::string tenant, size_t most)
-    : disk_(disk), tenant_(std::move(tenant)), memory_(most), share_(disk.quota, tenant_) {}
+namespace {
+
+constexpr uint64_t kAskAgainAfter = 1 << 20;
+
+}  // namespace
+
+KeptStream::KeptStream(SpoolDisk& disk, std::string tenant, size_t most, uint64_t in_all)
+    : disk_(disk),
+      tenant_(std::move(tenant)),
+      memory_(most),
+      in_all_(in_all),
+      uses_disk_(most > 0 && in_all > most && disk.directory),
+      share_(disk.quota, tenant_) {}
 
 KeptStream::~KeptStream() { drop_file(); }
 
-bool KeptStream::has_disk() const {
-  return !failed_ && memory_.most() > 0 && disk_.directory && disk_.most_of_stream > memory_.most();
+// Its beginning would be neither in memory nor in the file.
+bool KeptStream::is_beyond(size_t bytes) const {
+  return next() + bytes > (file_ ? written_ : memory_.first()) + memory_.most();
 }
 
 size_t KeptStream::room(uint64_t offset) const {
-  const uint64_t disk = has_disk() ? std::min(disk_.most_of_stream, share_.bytes() + share_.left()) : 0;
-  const uint64_t most = std::max<uint64_t>(disk, memory_.most());
-  return static_cast<size_t>(most - std::min(most, next() - std::clamp(offset, first(), next())));
-}
-
-bool KeptStream::waits(size_t bytes) const {
-  return has_disk() && next() + bytes > (file_ ? written_ : memory_.first()) + memory_.most();
+  offset = std::clamp(offset, first(), next());
+  const auto left_of = [&](uint64_t most) { return most - std::min(most, next() - offset); };
+  uint64_t room = offset < memory_.first() ? 0 : left_of(memory_.most());
+  if (uses_disk_) {
+    room = std::max(room, left_of(std::min(in_all_, share_.bytes() + share_.left())));
+  } else if (file_ && offset < written_) {
+    room = std::max(room, written_ + memory_.most() - next());
+  }
+  return static_cast<size_t>(room);
 }
 
 // What it has then: as many as it asked for, or what there is.
 uint64_t KeptStream::claim(uint64_t bytes) {
-  if (bytes > share_.bytes()) {
-    try {
-      share_.hold(bytes);
-    } catch (const ApiError&) {
-      share_.add(std::min(bytes - share_.bytes(), share_.left()));
-    }
+  if (bytes <= share_.bytes()) return share_.bytes();
+  try {
+    if (next() >= asks_again_) share_.hold(bytes);
+  } catch (const ApiError&) {
+    asks_again_ = next() + kAskAgainAfter;
   }
+  if (bytes > share_.bytes()) share_.add(std::min(bytes - share_.bytes(), share_.left()));
   return share_.bytes();
 }
 
+void KeptStream::append_to_memory(std::string_view data) {
+  memory_.append(data);
+  if (file_ && written_ < memory_.first()) drop_file();
+}
+
 // All is claimed before it waits for the first time: what room() said is true.
-asio::awaitable<void> KeptStream::append(std::string_view data) {
-  if (!waits(data.size())) co_return memory_.append(data);
-  if (!file_) first_ = written_ = memory_.first();
+asio::awaitable<bool> KeptStream::append(std::string_view data) {
   const uint64_t end = next() + data.size();
-  const uint64_t most = claim(std::min(end - first_, disk_.most_of_stream));
-  if (most <= memory_.most()) {
-    drop_file();
-    co_return memory_.append(data);
+  if (waits(data.size())) {
+    if (!file_) first_ = written_ = memory_.first();
+    const uint64_t most = claim(std::min(end - first_, in_all_));
+    if (!file_ && most <= memory_.most()) {
+      share_.hold(0);
+      append_to_memory(data);
+      co_return true;
+    }
+    first_ = std::max(first_, end - std::min(end, most));
+    written_ = std::max(written_, first_);
+    if (!file_) file_ = std::make_shared<SpoolFile>();
   }
-  first_ = std::max(first_, end - std::min(end, most));
-  written_ = std::max(written_, first_);
-  if (!file_) file_ = std::make_shared<SpoolFile>();
   const auto file = file_;
-  while (file_ && written_ + memory_.most() < end) {
+  while (file_ && uses_disk_ && written_ + memory_.most() < end) {
     std::string piece = unwritten(data);
     const uint64_t from = written_, size = piece.size();
     std::function<void()> write = [file, directory = disk_.directory.get(), from, piece = std::move(piece),
@@ -64,10 +85,14 @@ asio::awaitable<void> KeptStream::append(std::string_view data) {
       or_throw(file->write(directory, from, piece));
       or_throw(file->drop_before(first));
     };
-    if (!co_await on_disk_thread(std::move(write))) break;
+    if (!co_await on_disk_thread(std::move(write))) {
+      if (written_ == first_) drop_file();
+      co_return false;
+    }
     written_ = from + size;
   }
-  memory_.append(data);
+  append_to_memory(data);
+  co_return true;
 }
 
 std::string KeptStream::unwritten(std::string_view coming) const {
@@ -79,7 +104,7 @@ std::string KeptStream::unwritten(std::string_view coming) const {
   return piece;
 }
 
-// False: it failed, and the file is dropped.
+// False: it failed.
 asio::awaitable<bool> KeptStream::on_disk_thread(std::function<void()> work) {
   std::string reason;
   Killer never;
@@ -91,9 +116,8 @@ asio::awaitable<bool> KeptStream::on_disk_thread(std::function<void()> work) {
   } catch (const std::exception& error) {
     reason = error.what();
   }
-  if (!std::exchange(failed_, true))
+  if (std::exchange(uses_disk_, false))
     log::error("output_spool_failed", {{"tenant", tenant_}, {"reason", reason}});
-  drop_file();
   co_return false;
 }
 
@@ -104,7 +128,9 @@ asio::awaitable<std::string_view> KeptStream::read(uint64_t offset, std::string&
   std::function<void()> work = [file = file_, piece, offset, size] {
     *piece = or_throw(file->read(offset, size));
   };
-  if (!co_await on_disk_thread(std::move(work)) || offset < first()) co_return std::string_view();
+  const bool is_read = co_await on_disk_thread(std::move(work));
+  if (!is_read) drop_file();
+  if (!is_read || offset < first()) co_return std::string_view();
   buffer = std::move(*piece);
   co_return buffer;
 }

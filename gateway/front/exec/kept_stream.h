@@ -3,6 +3,7 @@
 // thread; one coroutine appends, any number read.
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +22,14 @@ class KeptStream {
  public:
   static constexpr size_t kAtATime = 64 * 1024;  // to and from the disk, in memory beside `most`
 
-  // `most` bytes in memory; with none it only counts, and there is no file. `disk` outlives it.
-  KeptStream(SpoolDisk& disk, std::string tenant, size_t most);
+  // `most` bytes in memory, and with those in the file `in_all`; with none in memory it only counts, and
+  // there is no file. `disk` outlives it.
+  KeptStream(SpoolDisk& disk, std::string tenant, size_t most, uint64_t in_all);
   KeptStream(const KeptStream&) = delete;
   KeptStream& operator=(const KeptStream&) = delete;
   ~KeptStream();
 
-  [[nodiscard]] uint64_t first() const { return file_ ? first_ : memory_.first(); }
+  [[nodiscard]] uint64_t first() const { return file_ ? std::min(first_, memory_.first()) : memory_.first(); }
   [[nodiscard]] uint64_t next() const { return memory_.next(); }
   // The last bytes, those in memory.
   [[nodiscard]] const Spool& end() const { return memory_; }
@@ -36,12 +38,12 @@ class KeptStream {
   [[nodiscard]] size_t room(uint64_t offset) const;
 
   // append() of so many waits for the disk.
-  [[nodiscard]] bool waits(size_t bytes) const;
+  [[nodiscard]] bool waits(size_t bytes) const { return uses_disk_ && is_beyond(bytes); }
   // Drops the oldest bytes to make room, no more than room() says when it begins. `data` stays valid until it
-  // returns.
-  boost::asio::awaitable<void> append(std::string_view data);
+  // returns. False: the disk failed meanwhile and nothing was appended, room() says what fits now.
+  boost::asio::awaitable<bool> append(std::string_view data);
 
-  // What is there from `offset` on, perhaps not all of it: in memory, valid until the next append(), or in
+  // What is there from `offset` on, perhaps not all of it: in memory, valid until the next change, or in
   // `buffer`. Nothing: it is the end, or that offset was dropped meanwhile (first()).
   boost::asio::awaitable<std::string_view> read(uint64_t offset, std::string& buffer);
 
@@ -53,8 +55,9 @@ class KeptStream {
   void narrow(size_t most);
 
  private:
-  [[nodiscard]] bool has_disk() const;
+  [[nodiscard]] bool is_beyond(size_t bytes) const;
   uint64_t claim(uint64_t bytes);
+  void append_to_memory(std::string_view data);
   [[nodiscard]] std::string unwritten(std::string_view coming) const;
   boost::asio::awaitable<bool> on_disk_thread(std::function<void()> work);
   void drop_file();
@@ -62,10 +65,12 @@ class KeptStream {
   SpoolDisk& disk_;
   const std::string tenant_;
   Spool memory_;
+  const uint64_t in_all_;
+  bool uses_disk_;                    // until it fails: what is there then can still be read
   ByteShare share_;                   // of the disk
   std::shared_ptr<SpoolFile> file_;   // null: nothing is in it
-  uint64_t first_ = 0, written_ = 0;  // offsets of what is in it
-  bool failed_ = false;               // the disk has, and is left alone
+  uint64_t first_ = 0, written_ = 0;  // offsets of what is in it; the memory begins no later than it ends
+  uint64_t asks_again_ = 0;           // the offset at which a quota that is exhausted is asked again
 };
 
 }  // namespace isogate::front

@@ -44,8 +44,8 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
       agent_(spec_.agent),
       command_(spec_.shown),
       changes_(app.executor),
-      out_(app.spool, tenant_, terms.kept_bytes),
-      error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes),
+      out_(app.spool, tenant_, terms.kept_bytes, terms.in_all),
+      error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes, terms.in_all),
       ends_(make_ends()) {
   if (!terms.ends_with_gateway) spec_.kept = ends_;
   spec_.terms = {.deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty};
@@ -88,6 +88,7 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
   return std::make_shared<LongExec>(
       app, std::move(spec),
       LongExec::Terms{.kept_bytes = std::max(app.config.exec.max_output_bytes, kKeptByRunner),
+                      .in_all = app.config.exec.spool_bytes,
                       .stdin_open = row.kept->stdin_open,
                       .pty = row.kept->pty},
       ByteShare(app.memory, row.tenant));
@@ -289,7 +290,7 @@ Task<void> LongExec::bytes(bool error, std::string_view data) {
       size = data.size();
     }
     if (rest.empty() && (size < data.size() || stream.waits(size))) data = rest = std::string(data);
-    co_await stream.append(data.substr(0, size));
+    if (!co_await stream.append(data.substr(0, size))) continue;
     data.remove_prefix(size);
     changes_.notify();
     if (data.empty()) co_return;

@@ -25,6 +25,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
  public:
   struct Terms {
     size_t kept_bytes = 0;    // of each stream, in memory
+    uint64_t in_all = 0;      // likewise, with what is on disk; no more than kept_bytes: nothing is
     bool stdin_open = false;  // after the bytes that the request has
     bool pty = false;
     bool ends_with_gateway = false;  // its backend does not keep it for the next one
@@ -100,8 +101,8 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     ~Reader();
-    // The next bytes of a stream, valid until the next call, and then that they were taken. Empty: there are
-    // none yet. Throws ApiError output_dropped.
+    // The next bytes of a stream, valid until it waits for anything, and then that they were taken. Empty:
+    // there are none yet. Throws ApiError output_dropped.
     Task<std::string_view> next(bool error);
     void took(bool error, size_t bytes);
     [[nodiscard]] uint64_t at(bool error) const { return at_[error ? 1 : 0]; }

@@ -10,7 +10,7 @@ namespace isogate::front {
 namespace {
 
 constexpr const char* kName = "output.tmp";
-constexpr uint64_t kDropStep = 1 << 20;
+constexpr uint64_t kDropStep = 64 << 10;
 
 Result<Fd> make_file(int directory) {
   ::unlinkat(directory, kName, 0);  // of a gateway that was killed here

@@ -38,8 +38,7 @@ class SpoolFile {
 struct SpoolDisk {
   explicit SpoolDisk(boost::asio::any_io_executor executor) : thread(std::move(executor)) {}
 
-  Fd directory;                 // none: nothing is kept on disk
-  uint64_t most_of_stream = 0;  // bytes kept of one, with those in memory
+  Fd directory;  // none: nothing is kept on disk
   ByteBudget quota;
   Elsewhere thread;  // for what waits for the disk
 };

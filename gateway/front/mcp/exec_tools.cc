@@ -137,7 +137,11 @@ Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, json request, size_t k
   ByteShare memory(call.app.memory, call.exchange.principal.tenant);
   memory.hold(parsed.spec.bytes());
   const LongExec::Terms terms{
-      .kept_bytes = kept_bytes, .stdin_open = false, .pty = false, .ends_with_gateway = !call.may_go_on};
+      .kept_bytes = kept_bytes,
+      .in_all = call.may_go_on ? call.app.config.exec.spool_bytes : 0,  // else nobody finds it by its id
+      .stdin_open = false,
+      .pty = false,
+      .ends_with_gateway = !call.may_go_on};
   const auto exec =
       co_await start_exec(call.app, call.exchange, std::move(parsed.spec), terms, std::move(memory));
   if (exec->refusal()) throw *exec->refusal();

@@ -150,7 +150,8 @@ def start(
     """Start a long-lived exec, which goes on without its client.
 
     `stdin_open` keeps stdin open behind `stdin`. With `pty` (`{}` is 80 by 24) it runs on a terminal. `timeout_sec` is by
-    default, and at most, the gateway's `exec.max_background_sec`. Of each stream the last `max_output_bytes` are kept.
+    default, and at most, the gateway's `exec.max_background_sec`. Of each stream the last `max_output_bytes` are kept,
+    and older ones on disk, up to the gateway's `exec.spool_bytes`.
     """
     body = _exec_body(agent_id, command, options)
     body["background"] = True
