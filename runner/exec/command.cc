@@ -465,10 +465,13 @@ Result<Ending> enclosed_ending(const Enclosure& place, const Command& command, c
   if (report.os_errno == EAGAIN && report.stage == kStageInit) return sandbox_is_full(place);
   if (report.os_errno != 0 && report.stage != kStageExec) {
     if (report.stage != kStageDirectory) return describe_failure(report, command.identity);
+    const std::string of_whom = report.os_errno == EACCES && command.identity.change
+                                    ? " of uid " + std::to_string(command.identity.uid)
+                                    : "";
     Tree tree;
     tree.confined = !command.cwd.starts_with('/');
     Error error = resolve_error("cannot use " + quote_path(command.cwd.empty() ? "/workspace" : command.cwd) +
-                                    " as working directory",
+                                    " as working directory" + of_whom,
                                 tree, -report.os_errno);
     error.status = ISOGATE_INVALID_ARGUMENT;
     return error;

@@ -1,4 +1,5 @@
-// JSON requests: what is accepted is an object that any other parser reads the same way.
+// JSON requests: what is accepted is an object that any other parser reads the same way; of a route that
+// takes any value, that value.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -44,9 +45,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(nlohmann::json::accept(error.body("id")));
     return 0;
   }
-  require(body.is_object() && isogate::is_utf8(text));
+  const bool takes_any = !row.fields.empty() && row.fields.back() == "[]";
+  require((takes_any || body.is_object()) && isogate::is_utf8(text));
   require(nlohmann::json::parse(text) == body);
-  require(!has_nul(body));
+  require(takes_any || !has_nul(body));
+  if (!body.is_object()) return 0;
   for (const auto name : row.fields) {
     try_field([&] { text_field(body, name); });
     try_field([&] { bool_field(body, name); });

@@ -202,7 +202,7 @@ TEST_F(Place, AnotherUserIsThatUserAndRootNever) {
     me.run("true");
     const Answer outside = me.exec("id", {{"user", "daemon"}});
     EXPECT_TRUE(refused(outside, 400, "invalid_request"));
-    EXPECT_NE(outside.text.find("cannot enter the working directory as uid 1: Permission denied"),
+    EXPECT_NE(outside.text.find("cannot use `/workspace` as working directory of uid 1: Permission denied"),
               std::string::npos)
         << outside.text;
     me.run("chmod 755 .");

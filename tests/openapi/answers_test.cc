@@ -206,13 +206,13 @@ TEST_F(Answers, LongLivedExecsRefusals) {
   check("post", kExec + "/resize", gateway_->call("POST", none + "/resize", json, R"({"cols":9,"rows":9})"),
         404);
 
-  const std::string path = "/execs/" + started(*gateway_, R"({"command":"seq 1000","background":true,
-                                                              "max_output_bytes":100})");
-  check("get", kExec, gateway_->get(path + "?wait_sec=60"), 200);
-  check("get", kExec + "/output", gateway_->get(path + "/output?stdout_offset=0"), 410);
-  check("post", kExec + "/stdin", gateway_->call("POST", path + "/stdin"), 409);
-  check("post", kExec + "/signal", gateway_->call("POST", path + "/signal", json, R"({"signal":"TERM"})"),
-        409);
+  Gateway own("allow_unisolated: true\nbackends: [{name: dev, plugin: local}]\nexec: {spool_bytes: 0}\n");
+  const std::string path = "/execs/" + started(own, R"({"command":"seq 1000","background":true,
+                                                        "max_output_bytes":100})");
+  check("get", kExec, own.get(path + "?wait_sec=60"), 200);
+  check("get", kExec + "/output", own.get(path + "/output?stdout_offset=0"), 410);
+  check("post", kExec + "/stdin", own.call("POST", path + "/stdin"), 409);
+  check("post", kExec + "/signal", own.call("POST", path + "/signal", json, R"({"signal":"TERM"})"), 409);
 
   const std::string lost =
       "/execs/" + started(*gateway_, R"({"command":"true","background":true,"cwd":"absent"})");
