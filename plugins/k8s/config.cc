@@ -98,6 +98,7 @@ Config taken_from(const Json& json) {
   take("shm_mb", config.shm_mb);
   take("uid", config.uid);
   config.workspace = json.value("workspace", "claim") == "empty_dir" ? Place::kEmptyDir : Place::kClaim;
+  config.adds_names = json.value("names", "image") == "added";
   take("workspace_mb", config.workspace_mb);
   take("storage_class", config.storage_class);
   take("access_mode", config.access_mode);

@@ -52,7 +52,8 @@ struct Config {
   double cpu_request = 0;  // 0: a tenth of the limit
   uint64_t ephemeral_mb = 1024;
   uint64_t tmp_mb = 64, shm_mb = 64;
-  uint64_t uid = 10000;  // and gid, and of the files of volumes
+  uint64_t uid = 10000;     // and gid, and of the files of volumes
+  bool adds_names = false;  // for them, in the pod
   Place workspace = Place::kClaim;
   uint64_t workspace_mb = 1024;
   std::string storage_class;  // empty: the cluster's own default

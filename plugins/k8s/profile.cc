@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMib = 1u << 20;
+constexpr const char* kNames[] = {"passwd", "group"};
 
 std::string mib(uint64_t number) { return std::to_string(number) + "Mi"; }
 
@@ -46,6 +47,8 @@ Json volumes_of(const Config& config, const Parts& parts, const Limits& limits) 
     volumes.push_back({{"name", "workspace"}, {"persistentVolumeClaim", {{"claimName", parts.claim}}}});
   else
     volumes.push_back({{"name", "workspace"}, {"emptyDir", {{"sizeLimit", bytes_of_workspace(limits)}}}});
+  if (config.adds_names)
+    for (const char* file : kNames) volumes.push_back(scratch(file, 64));
   for (size_t i = 0; i < config.secrets.size(); ++i)
     volumes.push_back({{"name", "secret-" + std::to_string(i)},
                        {"secret", {{"secretName", config.secrets[i].secret}, {"defaultMode", 0440}}}});
@@ -64,6 +67,11 @@ Json mounts_of(const Config& config) {
   Json mounts = {mount("runner", kRunnerDirectory, true), mount("workspace", kWorkspace, false),
                  mount("tmp", "/tmp", false), mount("local", "/home/agent/.local", false),
                  mount("shm", "/dev/shm", false)};
+  if (config.adds_names)
+    for (const char* file : kNames) {
+      mounts.push_back(mount(file, std::string("/etc/") + file, true));
+      mounts.back()["subPath"] = file;
+    }
   for (size_t i = 0; i < config.secrets.size(); ++i)
     mounts.push_back(mount("secret-" + std::to_string(i), config.secrets[i].target, true));
   for (size_t i = 0; i < config.shared.size(); ++i)
@@ -111,6 +119,27 @@ Json init_container(const Config& config, const Json& resources) {
           {"volumeMounts", {mount("runner", kRunnerDirectory, false)}}};
 }
 
+const std::string& image_of(const Config& config, const Parts& parts) {
+  return parts.image.empty() ? config.image : parts.image;
+}
+
+// Of the sandbox's image, whose files it copies; it runs no program of it.
+Json names_container(const Config& config, const Parts& parts, const Json& resources) {
+  Json command = {kRunner, "names"}, mounts = {mount("runner", kRunnerDirectory, true)};
+  for (const char* file : kNames) {
+    const std::string directory = std::string(kNamesDirectory) + "/" + file;
+    command.push_back(directory + "/" + file);
+    mounts.push_back(mount(file, directory, false));
+  }
+  return {{"name", "names"},
+          {"image", image_of(config, parts)},
+          {"imagePullPolicy", config.pull_policy},
+          {"command", std::move(command)},
+          {"securityContext", container_context()},
+          {"resources", resources},
+          {"volumeMounts", std::move(mounts)}};
+}
+
 std::vector<std::string> runner_command(const char* mode, const Parts& parts) {
   std::vector<std::string> command = {kRunner, mode, "--scratch", "/dev/shm"};
   for (const std::string& prefix : parts.shared) {
@@ -126,7 +155,7 @@ Json main_container(const Config& config, const Parts& parts, const Limits& limi
   std::vector<std::string> command = runner_command("serve", parts);
   for (std::string& option : disk_options(config, limits)) command.push_back(std::move(option));
   return {{"name", kContainer},
-          {"image", parts.image.empty() ? config.image : parts.image},
+          {"image", image_of(config, parts)},
           {"imagePullPolicy", config.pull_policy},
           {"command", std::move(command)},
           {"terminationMessagePath", kTerminationLog},
@@ -163,6 +192,7 @@ Json spec_of(const Config& config, const Parts& parts, const Limits& limits) {
                {"initContainers", {init_container(config, resources)}},
                {"containers", {main_container(config, parts, limits, resources)}},
                {"volumes", volumes_of(config, parts, limits)}};
+  if (config.adds_names) spec["initContainers"].push_back(names_container(config, parts, resources));
   // What has no network has nobody to ask for names either.
   if (!config.open_network && config.egress_to.empty()) {
     spec["dnsPolicy"] = "None";

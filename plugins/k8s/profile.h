@@ -22,6 +22,9 @@ inline constexpr const char* kRunner = "/run/isogate/bin/isogate-runner";
 // is on a read-only mount, where its owner cannot change that.
 inline constexpr const char* kTerminationLog = "/run/isogate/bin/closed/termination-log";
 inline constexpr const char* kContainer = "sandbox";
+// Where the init container for names writes: a volume for each of the two files, so that each mount has a
+// name.
+inline constexpr const char* kNamesDirectory = "/run/isogate/names";
 
 // `text` where it is a label's value unchanged, else a name made of its digest.
 std::string label_value(const std::string& text);
@@ -56,7 +59,7 @@ struct Parts {
   std::string tenant, agent_id;  // for annotations alone
   std::string lease_uid;
   std::string pod, claim;  // their names
-  std::string image;  // its own; empty: the configuration's
+  std::string image;       // its own; empty: the configuration's
   std::string shell, toolchain;
   std::vector<std::string> shared;  // prefixes
   bool ahead = false;               // nobody's yet

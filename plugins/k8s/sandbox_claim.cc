@@ -108,10 +108,14 @@ std::string why_unfit(Services& services, const Json& pod, const Budget& budget)
 std::string other_image(const Json& asked, const Json& pod) {
   return understood([&]() -> std::string {
     for (const char* list : {"initContainers", "containers"}) {
-      const Json &wanted = asked.at("spec").at(list).at(0), &is = pod.at("spec").at(list).at(0);
-      if (is.at("image") != wanted.at("image"))
-        return std::string("spec.") + list + "[" + wanted.at("name").get<std::string>() + "].image is not " +
-               wanted.at("image").dump();
+      const Json& all = pod.at("spec").at(list);
+      for (const Json& wanted : asked.at("spec").at(list)) {
+        const std::string name = wanted.at("name").get<std::string>();
+        const auto is =
+            std::find_if(all.begin(), all.end(), [&](const Json& each) { return each.at("name") == name; });
+        if (is == all.end() || is->at("image") != wanted.at("image"))
+          return std::string("spec.") + list + "[" + name + "].image is not " + wanted.at("image").dump();
+      }
     }
     return "";
   });

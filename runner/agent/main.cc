@@ -8,6 +8,7 @@
 
 #include "lib/fd.h"
 #include "runner/agent/listener.h"
+#include "runner/agent/names.h"
 #include "runner/agent/options.h"
 #include "runner/agent/reach.h"
 #include "runner/agent/service.h"
@@ -75,10 +76,12 @@ int main(int argc, char** argv) {
     if (!attached) std::fprintf(stderr, "isogate-runner: %s\n", attached.error().message.c_str());
     return attached ? 0 : 1;
   }
-  if (options->mode == Mode::install) {
-    const auto installed = install_into(options->operands[0]);
-    if (!installed) std::fprintf(stderr, "isogate-runner: %s\n", installed.error().message.c_str());
-    return installed ? 0 : 1;
+  if (options->mode == Mode::install || options->mode == Mode::names) {
+    const auto written = options->mode == Mode::install
+                             ? install_into(options->operands[0])
+                             : write_names(options->operands[0], options->operands[1]);
+    if (!written) std::fprintf(stderr, "isogate-runner: %s\n", written.error().message.c_str());
+    return written ? 0 : 1;
   }
   Service service;
   if (auto opened = service.open(*options); !opened) {

@@ -23,9 +23,10 @@ struct Named {
   std::string_view name;
   Mode mode;
 };
-constexpr Named kModes[] = {{"dial", Mode::dial},       {"stdio", Mode::stdio}, {"serve", Mode::serve},
-                            {"attach", Mode::attach},   {"idle", Mode::idle},   {"version", Mode::version},
-                            {"install", Mode::install}, {"reach", Mode::reach}, {"syscalls", Mode::syscalls}};
+constexpr Named kModes[] = {{"dial", Mode::dial},        {"stdio", Mode::stdio}, {"serve", Mode::serve},
+                            {"attach", Mode::attach},    {"idle", Mode::idle},   {"version", Mode::version},
+                            {"install", Mode::install},  {"names", Mode::names}, {"reach", Mode::reach},
+                            {"syscalls", Mode::syscalls}};
 
 Result<void> take_shared(Options& options, std::string_view value) {
   const size_t equals = value.find('=');
@@ -75,6 +76,8 @@ Result<void> check(const Options& options) {
                    " bytes");
   if (options.mode == Mode::install && options.operands.size() != 1)
     return invalid("install needs one directory");
+  if (options.mode == Mode::names && options.operands.size() != 2)
+    return invalid("names needs two files, for passwd and for group");
   if (!options.scratch.empty() && !options.scratch.starts_with('/'))
     return invalid("--scratch must be an absolute path");
   if (!options.workspace.starts_with('/')) return invalid("--workspace must be an absolute path");
@@ -92,10 +95,10 @@ Result<Options> parse_options(int argc, char** argv) {
     options.mode = mode.mode;
     known = true;
   }
-  if (!known) return invalid("name one of dial, stdio, serve, attach, idle, install, reach, version");
+  if (!known) return invalid("name one of dial, stdio, serve, attach, idle, install, names, reach, version");
   ++at;
   if (options.mode == Mode::dial && at < argc && argv[at][0] != '-') options.socket = argv[at++];
-  if (options.mode == Mode::install || options.mode == Mode::reach)
+  if (options.mode == Mode::install || options.mode == Mode::names || options.mode == Mode::reach)
     while (at < argc) options.operands.emplace_back(argv[at++]);
   for (; at < argc; at += 2) {
     auto taken = take_option(options, argv[at], at + 1 < argc ? argv[at + 1] : nullptr);

@@ -10,7 +10,7 @@
 
 namespace isogate::agent {
 
-enum class Mode { dial, stdio, serve, attach, idle, version, install, reach, syscalls };
+enum class Mode { dial, stdio, serve, attach, idle, version, install, names, reach, syscalls };
 
 // What a limit of the workspace rests on.
 enum class DiskBound {
@@ -24,7 +24,7 @@ struct Options {
   std::string socket;                       // of dial
   std::string listener = "isogate-runner";  // of serve and attach: an abstract socket
   std::string server = "1";                 // of attach: the pid that has to be at its other end
-  std::vector<std::string> operands;        // of install, the directory; of reach, the targets
+  std::vector<std::string> operands;  // of install, the directory; of names, the files; of reach, the targets
   std::string workspace = "/workspace";
   std::string shell = "/bin/sh";
   std::string toolchain;                                    // goes in front of PATH; may be empty

@@ -12,6 +12,7 @@
 
 #include "runner/agent/kept_exec.h"
 #include "runner/agent/leftovers.h"
+#include "runner/agent/names.h"
 #include "runner/cgroup/cgroup_detect.h"
 #include "runner/exec/reaper.h"
 #include "runner/files/workspace_path.h"
@@ -35,25 +36,6 @@ Fd open_memory_events() {
 constexpr int kReservedDescriptors = 64;
 
 bool is_alias(std::string_view cwd) { return cwd == "/workspace" || cwd.starts_with("/workspace/"); }
-
-}  // namespace
-
-std::string name_in(std::string_view passwd, uint32_t uid) {
-  const std::string wanted = std::to_string(uid);
-  for (size_t at = 0; at < passwd.size();) {
-    const size_t end = std::min(passwd.find('\n', at), passwd.size());
-    const std::string_view line = passwd.substr(at, end - at);  // name:password:uid:…
-    at = end + 1;
-    const size_t first = line.find(':');
-    const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
-    const size_t third = second == std::string_view::npos ? second : line.find(':', second + 1);
-    if (first == 0 || third == std::string_view::npos) continue;
-    if (line.substr(second + 1, third - second - 1) == wanted) return std::string(line.substr(0, first));
-  }
-  return "agent";
-}
-
-namespace {
 
 // Whether the file system is one of the workspace alone, and no larger than the limit. In a container the
 // files that its runtime adds to /etc lie on the machine's own disk.
@@ -112,8 +94,7 @@ Result<void> Place::open(const Options& options) {
   workspace_->set_view(std::move(view));
   workspace_->set_own_path(options.workspace);
   surroundings_ = {options.workspace, options.user_name, options.shell, options.toolchain};
-  if (surroundings_.user.empty())
-    surroundings_.user = name_in(read_small_file(AT_FDCWD, "/etc/passwd"), ::geteuid());
+  if (surroundings_.user.empty()) surroundings_.user = own_name();
   memory_events_ = open_memory_events();
   if (::getpid() == 1) scratch_ = options.scratch;
   RunnerOptions alone;

@@ -63,7 +63,4 @@ class Place {  // any thread, once open() has returned
   std::unique_ptr<KeptExecs> kept_;  // last: it runs on the rest
 };
 
-// The name that a passwd file has for a uid; "agent" where it has none. Pure.
-std::string name_in(std::string_view passwd, uint32_t uid);
-
 }  // namespace isogate::agent

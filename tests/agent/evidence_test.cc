@@ -11,7 +11,6 @@
 #include <fstream>
 
 #include "runner/agent/evidence.h"
-#include "runner/agent/place.h"
 #include "runner/cgroup/cgroup_detect.h"
 #include "tests/agent/peer.h"
 #include "tests/support/processes.h"
@@ -173,14 +172,6 @@ TEST(AgentEvidence, FindsTheFirstHop) {
   EXPECT_EQ(agent::first_hops(routes), std::vector<std::string>{"172.17.0.1"});
   EXPECT_TRUE(agent::first_hops("").empty());
   EXPECT_TRUE(agent::first_hops("x\n\ny 00000000\nz 00000000 zz\n").empty());
-}
-
-TEST(AgentUser, IsReadFromPasswd) {
-  const char* const passwd = "root:x:0:0:root:/root:/bin/sh\n:x:5:5::/:\nbad\nagent1:x:1000:1000::/w:/bin/sh";
-  EXPECT_EQ(agent::name_in(passwd, 0), "root");
-  EXPECT_EQ(agent::name_in(passwd, 1000), "agent1");
-  EXPECT_EQ(agent::name_in(passwd, 5), "agent");
-  EXPECT_EQ(agent::name_in("", 5), "agent");
 }
 
 }  // namespace

@@ -44,6 +44,18 @@ TEST_F(K8sPod, HomeIsTheWorkspaceSoWhatPipAndCachesKeepStays) {
   EXPECT_NE(uid_of(pod()), first);
 }
 
+TEST_F(K8sPod, AUserWithoutANameInTheImageHasOneOnRequest) {
+  const std::string names = "id -un; id -gn; grep -c ^root: /etc/passwd; touch /etc/passwd 2>&1; true";
+  {
+    Gateway gateway(options("uid: 77777"));
+    EXPECT_NE(Caller(gateway, "a").run("whoami").at("exit_code"), 0) << "the image has this name";
+  }
+  Gateway gateway(options("uid: 77777, names: added"));
+  const std::string out = Caller(gateway, "b").out(names);
+  EXPECT_THAT(out, testing::StartsWith("agent\nagent\n1\n"));
+  EXPECT_THAT(out, testing::AnyOf(HasSubstr("Read-only"), HasSubstr("denied")));
+}
+
 TEST_F(K8sPod, AProgramAboveTheMemoryLimitIsEndedAndThePodIsNot) {
   Gateway gateway(options("memory_mb: 96"));
   const Caller me(gateway, "a");

@@ -76,6 +76,27 @@ TEST(K8sProfile, NoVolumeIsOfTheNode) {
   EXPECT_EQ(named(mounts, "shared-0").at("mountPath"), "/mnt/data");
 }
 
+TEST(K8sProfile, NamesAreAddedOnRequestByTheImagesOwnFiles) {
+  EXPECT_EQ(pod().at("spec").at("initContainers").size(), 1u);
+  const Json made = pod(R"({"names": "added", "image": "team/tools:1"})");
+  const Json& spec = made.at("spec");
+  const Json &init = named(spec.at("initContainers"), "names"), &main = spec.at("containers").at(0);
+  EXPECT_EQ(spec.at("initContainers").at(1), init) << "the runner is installed first";
+  EXPECT_EQ(init.at("image"), "team/tools:1");
+  EXPECT_EQ(init.at("command").at(0), kRunner) << "nothing of the image is run";
+  EXPECT_EQ(init.at("securityContext"), main.at("securityContext"));
+  EXPECT_EQ(init.at("resources"), main.at("resources"));
+  EXPECT_EQ(named(init.at("volumeMounts"), "runner").at("readOnly"), true);
+  for (const std::string file : {"passwd", "group"}) {
+    const Json& seen = named(main.at("volumeMounts"), file);
+    EXPECT_EQ(seen.at("mountPath"), "/etc/" + file);
+    EXPECT_EQ(seen.at("subPath"), file);
+    EXPECT_EQ(seen.at("readOnly"), true);
+    EXPECT_TRUE(named(spec.at("volumes"), file).contains("emptyDir"));
+    EXPECT_EQ(named(init.at("volumeMounts"), file).at("readOnly"), false);
+  }
+}
+
 TEST(K8sProfile, EverythingBelongsToTheLease) {
   const Config config;
   const Parts parts = some_parts();
