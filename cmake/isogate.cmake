@@ -108,11 +108,11 @@ endfunction()
 
 # isogate_run(name [SHARDS n] [LOCK lock] [SHARE engine] [WITH_ENGINE] [WAITS] [HEAVY] [TIMEOUT seconds] [SANITIZED which…]
 # [ENVIRONMENT variable=value…] COMMAND …): one test of ctest, or n that have a share of GoogleTest's cases each. ctest
-# runs several beside each other. LOCK: `machine` runs beside nothing; `docker`, `podman`, `rootless`, `cluster` and
-# `oldest_cluster` beside nothing else of that engine. SHARE: of that engine so many run at a time as it has lanes. All but these, and
-# those WITH_ENGINE, see their own processes alone. WAITS: it computes a tenth of its time at most, and takes half the
-# place of another (ctest --parallel counts halves). HEAVY: it needs the processors, and takes two places. SANITIZED:
-# scripts/test.sh runs it under these sanitizers (address, thread), too.
+# runs several beside each other. LOCK: `machine` runs beside nothing (SHARE then names the cluster it needs); `docker`,
+# `podman`, `rootless`, `cluster` and `oldest_cluster` beside nothing else of that engine. SHARE: of that engine so many
+# run at a time as it has lanes. All but these, and those WITH_ENGINE, see their own processes alone. WAITS: it computes
+# a tenth of its time at most, and takes half the place of another (ctest --parallel counts halves). HEAVY: it needs the
+# processors, and takes two places. SANITIZED: scripts/test.sh runs it under these sanitizers (address, thread), too.
 set(lanes_of_docker 2)
 set(lanes_of_podman 1)  # it answers nobody for up to half a minute while it makes or removes many containers at once
 set(lanes_of_rootless 1)
@@ -174,8 +174,9 @@ function(isogate_run name)
       set_property(GLOBAL PROPERTY ISOGATE_SHARES_OF_${ARG_SHARE} ${count})
       set_tests_properties(${part} PROPERTIES RESOURCE_LOCK ${ARG_SHARE}_${lane})
     endif()
-    if("${ARG_LOCK}${ARG_SHARE}" MATCHES cluster)
-      set_tests_properties(${part} PROPERTIES LABELS cluster FIXTURES_REQUIRED ${ARG_LOCK}${ARG_SHARE})
+    string(REGEX REPLACE "^machine" "" engine "${ARG_LOCK}${ARG_SHARE}")
+    if(engine MATCHES cluster)
+      set_tests_properties(${part} PROPERTIES LABELS cluster FIXTURES_REQUIRED ${engine})
     elseif(sanitizer AND sanitizer IN_LIST ARG_SANITIZED)
       set_tests_properties(${part} PROPERTIES LABELS sanitized)
     endif()
