@@ -74,7 +74,7 @@ asio::awaitable<bool> KeptStream::append(std::string_view data) {
     }
     first_ = std::max(first_, end - std::min(end, most));
     written_ = std::max(written_, first_);
-    if (!file_) file_ = std::make_shared<SpoolFile>();
+    if (!file_) file_ = std::make_shared<SpoolFile>(in_all_ - memory_.most() + kAtATime);
   }
   const auto file = file_;
   while (file_ && uses_disk_ && written_ + memory_.most() < end) {
@@ -83,7 +83,7 @@ asio::awaitable<bool> KeptStream::append(std::string_view data) {
     std::function<void()> write = [file, directory = disk_.directory.get(), from, piece = std::move(piece),
                                    first = first_] {
       or_throw(file->write(directory, from, piece));
-      or_throw(file->drop_before(first));
+      or_throw(file->drop_before(first, kAtATime));
     };
     if (!co_await on_disk_thread(std::move(write))) {
       if (written_ == first_) drop_file();

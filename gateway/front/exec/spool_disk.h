@@ -14,24 +14,30 @@
 
 namespace isogate::front {
 
-// Bytes of a stream by their offset from its beginning; they go with it. One thread at a time, which waits
-// for the disk.
+// The last bytes of a stream, by their offset from its beginning: a ring; they go with it. One thread at a
+// time, which waits for the disk.
 class SpoolFile {
  public:
   static constexpr uint64_t kLeftFree = 64 << 20;  // bytes, for the journal, which is on the same disk
+  static constexpr uint64_t kDropStep = 64 << 10;
 
-  // Makes the file; the first write says where it begins. Refused, as where the disk is full, if that would
-  // leave less than kLeftFree of it.
+  // A byte is overwritten by the one that comes `bytes`, or up to kDropStep more, behind it.
+  explicit SpoolFile(uint64_t bytes) : size_((bytes + kDropStep - 1) / kDropStep * kDropStep) {}
+  // Makes the file; the first write says where it begins, the next go on there. Refused, as where the disk is
+  // full, if that would leave less than kLeftFree of it.
   Result<void> write(int directory, uint64_t offset, std::string_view bytes);
-  // Gives the disk of what is before it back, in steps.
-  Result<void> drop_before(uint64_t offset);
-  // An error unless all of them are there.
+  // Gives the disk of what is before it back, once that is more than `at_least` and a step.
+  Result<void> drop_before(uint64_t offset, uint64_t at_least);
+  // An error unless all of them are there, or were.
   [[nodiscard]] Result<std::string> read(uint64_t offset, size_t bytes) const;
 
  private:
+  [[nodiscard]] uint64_t place_of(uint64_t offset) const { return (offset - base_) % size_; }
+
+  const uint64_t size_;
   Fd file_;
-  uint64_t base_ = 0;     // the offset of the file's first byte
-  uint64_t dropped_ = 0;  // of the file's bytes
+  uint64_t base_ = 0;               // the offset of the byte that was written first
+  uint64_t dropped_ = 0, end_ = 0;  // offsets: of what takes disk
 };
 
 // Of the front's one thread.
