@@ -4,8 +4,8 @@
 
 #include "gateway/cli/cli.h"
 #include "gateway/front/front_main.h"
-#include "gateway/host/describe.h"
 #include "gateway/host/host_main.h"
+#include "gateway/host/plugin/describe.h"
 
 int main(int argc, char** argv) {
   const char* role = argc > 1 ? argv[1] : "";

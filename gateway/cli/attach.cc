@@ -13,7 +13,7 @@
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
-#include "gateway/cli/exec.h"
+#include "gateway/cli/commands/exec.h"
 #include "gateway/cli/output.h"
 #include "gateway/cli/terminal.h"
 #include "gateway/cli/websocket.h"

@@ -12,9 +12,9 @@
 
 #include "gateway/base/privileges.h"
 #include "gateway/config/plugin_place.h"
-#include "gateway/host/describe.h"
 #include "gateway/host/orders.h"
-#include "gateway/host/plugin_loader.h"
+#include "gateway/host/plugin/describe.h"
+#include "gateway/host/plugin/plugin_loader.h"
 #include "gateway/host/server.h"
 #include "gateway/ipc/channel.h"
 #include "gateway/ipc/codec.h"

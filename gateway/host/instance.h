@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gateway/config/config.h"
-#include "gateway/host/descriptor.h"
+#include "gateway/host/plugin/descriptor.h"
 #include "gateway/ipc/messages.h"
 
 namespace isogate {

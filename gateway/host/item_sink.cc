@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "gateway/host/abi_call.h"
-#include "gateway/host/descriptor.h"
+#include "gateway/host/plugin/descriptor.h"
 #include "gateway/host/text.h"
 #include "gateway/ipc/codec.h"
 

@@ -5,7 +5,7 @@
 #include "plugins/common/strict_limits.h"
 #include "plugins/docker/client/engine_sockets.h"
 #include "plugins/docker/companions/companion_config.h"
-#include "plugins/docker/exclude.h"
+#include "plugins/docker/files/exclude.h"
 
 namespace isogate::docker {
 namespace {

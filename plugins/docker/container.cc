@@ -18,12 +18,12 @@
 #include "plugins/common/or_throw.h"
 #include "plugins/common/run_own.h"
 #include "plugins/common/wait_for.h"
-#include "plugins/docker/copies.h"
-#include "plugins/docker/host_paths.h"
+#include "plugins/docker/files/copies.h"
+#include "plugins/docker/files/host_paths.h"
+#include "plugins/docker/files/volumes.h"
 #include "plugins/docker/network.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/seccomp.h"
-#include "plugins/docker/volumes.h"
 #include "runner/files/workspace_state.h"
 
 namespace isogate::docker {

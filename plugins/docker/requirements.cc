@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "plugins/docker/copies.h"
-#include "plugins/docker/host_paths.h"
+#include "plugins/docker/files/copies.h"
+#include "plugins/docker/files/host_paths.h"
 #include "plugins/docker/network.h"
 
 namespace isogate::docker {

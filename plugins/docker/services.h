@@ -15,7 +15,7 @@
 #include "plugins/docker/background.h"
 #include "plugins/docker/client/engine.h"
 #include "plugins/docker/config.h"
-#include "plugins/docker/user_names.h"
+#include "plugins/docker/files/user_names.h"
 #include "plugins/docker/watch.h"
 
 namespace isogate::docker {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/k8s/pool.h"
+#include "plugins/k8s/pod/pool.h"
 #include "plugins/k8s/requirements.h"
 #include "plugins/k8s/sandbox.h"
 #include "plugins/k8s/services.h"

@@ -4,7 +4,7 @@
 
 #include "isogate/backend.hpp"
 #include "plugins/common/config_checks.h"
-#include "plugins/k8s/template.h"
+#include "plugins/k8s/pod/template.h"
 
 namespace isogate::k8s {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/record.h"
 #include "plugins/k8s/services.h"
 

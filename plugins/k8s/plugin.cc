@@ -1,6 +1,6 @@
 #include "plugins/k8s/backend.h"
 #include "plugins/k8s/config_schema.h"
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/profile.h"
 
 ISOGATE_EXPORT_BACKEND(isogate::k8s::Backend, .id = "k8s", .version = ISOGATE_VERSION,
                        .summary = "a pod of a Kubernetes cluster for each agent", .vendor = "isogate",

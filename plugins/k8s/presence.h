@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "lib/fd.h"
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/services.h"
 
 namespace isogate::k8s {

@@ -7,7 +7,7 @@
 #include "isogate/backend.hpp"
 #include "lib/json_depth.h"
 #include "plugins/k8s/client/object.h"
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/profile.h"
 
 namespace isogate::k8s {
 namespace {

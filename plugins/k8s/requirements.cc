@@ -5,9 +5,9 @@
 
 #include "lib/hash.h"
 #include "plugins/k8s/client/object.h"
-#include "plugins/k8s/profile.h"
-#include "plugins/k8s/provision.h"
-#include "plugins/k8s/weaker.h"
+#include "plugins/k8s/pod/profile.h"
+#include "plugins/k8s/pod/provision.h"
+#include "plugins/k8s/pod/weaker.h"
 
 namespace isogate::k8s {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "isogate/backend.h"
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/services.h"
 
 namespace isogate::k8s {

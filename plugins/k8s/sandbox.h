@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "plugins/common/runner_sandbox.h"
-#include "plugins/k8s/sandbox_pod.h"
+#include "plugins/k8s/pod/sandbox_pod.h"
 
 namespace isogate::k8s {
 

@@ -7,8 +7,8 @@
 
 #include "lib/hash.h"
 #include "plugins/k8s/client/object.h"
+#include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/presence.h"
-#include "plugins/k8s/profile.h"
 
 namespace isogate::k8s {
 namespace {

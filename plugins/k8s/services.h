@@ -13,7 +13,7 @@
 #include "plugins/k8s/client/exec_channel.h"
 #include "plugins/k8s/config.h"
 #include "plugins/k8s/liveness.h"
-#include "plugins/k8s/pods.h"
+#include "plugins/k8s/pod/pods.h"
 #include "plugins/k8s/renewals.h"
 
 namespace isogate::k8s {

@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "lib/fd.h"
-#include "runner/agent/listener.h"
+#include "runner/agent/link/listener.h"
 #include "runner/agent/names.h"
 #include "runner/agent/options.h"
 #include "runner/agent/reach.h"

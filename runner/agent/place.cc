@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <climits>
 
-#include "runner/agent/kept_exec.h"
+#include "runner/agent/calls/kept_exec.h"
 #include "runner/agent/leftovers.h"
 #include "runner/agent/names.h"
 #include "runner/cgroup/cgroup_detect.h"

@@ -15,7 +15,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "runner/agent/sessions.h"
+#include "runner/agent/link/sessions.h"
 #include "runner/enclosure/syscall_filter.h"
 
 namespace isogate::agent {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "runner/agent/listener.h"
+#include "runner/agent/link/listener.h"
+#include "runner/agent/link/session.h"
 #include "runner/agent/options.h"
 #include "runner/agent/poller.h"
-#include "runner/agent/session.h"
 #include "runner/agent/signals.h"
 
 namespace isogate::agent {

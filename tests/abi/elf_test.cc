@@ -1,4 +1,4 @@
-#include "gateway/host/elf.h"
+#include "gateway/host/plugin/elf.h"
 
 #include <gtest/gtest.h>
 

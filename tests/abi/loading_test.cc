@@ -6,8 +6,8 @@
 #include <chrono>
 #include <fstream>
 
-#include "gateway/host/describe.h"
-#include "gateway/host/plugin_loader.h"
+#include "gateway/host/plugin/describe.h"
+#include "gateway/host/plugin/plugin_loader.h"
 #include "tests/abi/trusted_dir.h"
 #include "tests_dirs.h"
 

@@ -4,8 +4,8 @@
 
 #include <string_view>
 
-#include "gateway/host/describe.h"
 #include "gateway/host/host_main.h"
+#include "gateway/host/plugin/describe.h"
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "_describe") return isogate::describe_child_main();

@@ -1,5 +1,5 @@
 // What of a tree gets into the archive, and what is refused.
-#include "plugins/docker/copy_tree.h"
+#include "plugins/docker/files/copy_tree.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

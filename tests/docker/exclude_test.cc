@@ -1,4 +1,4 @@
-#include "plugins/docker/exclude.h"
+#include "plugins/docker/files/exclude.h"
 
 #include <gtest/gtest.h>
 

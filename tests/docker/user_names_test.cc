@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "lib/tar/tar_writer.h"
-#include "plugins/docker/user_names.h"
+#include "plugins/docker/files/user_names.h"
 #include "tests/docker/gateways.h"
 
 namespace isogate::docker {
@@ -124,9 +124,9 @@ TEST_F(NamedInOwnImage, HasThemWhateverItSaysOfUsers) {
   struct Row {
     const char *script, *name;
   };
-  for (const Row& row : {Row{"rm -f etc/passwd etc/group", "agent"}, Row{"chmod 400 etc/passwd", "agent"},
-                         Row{"rm -r etc", "agent"},
-                         Row{"seq 10000 69999 | sed 's|.*|me:x:&:0:::|' >> etc/passwd", "me"}}) {
+  for (const Row& row :
+       {Row{"rm -f etc/passwd etc/group", "agent"}, Row{"chmod 400 etc/passwd", "agent"},
+        Row{"rm -r etc", "agent"}, Row{"seq 10000 69999 | sed 's|.*|me:x:&:0:::|' >> etc/passwd", "me"}}) {
     SCOPED_TRACE(row.script);
     import(row.script);
     for (const char* place : kPlaces) {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "lib/text.h"
-#include "plugins/k8s/client/credential_plugin.h"
-#include "plugins/k8s/client/kubeconfig.h"
+#include "plugins/k8s/client/kubeconfig/credential_plugin.h"
+#include "plugins/k8s/client/kubeconfig/kubeconfig.h"
 #include "plugins/k8s/client/url.h"
 #include "tests/fuzz/require.h"
 

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "gateway/host/description.h"
-#include "gateway/host/elf.h"
+#include "gateway/host/plugin/description.h"
+#include "gateway/host/plugin/elf.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "runner/agent/sessions.h"
+#include "runner/agent/link/sessions.h"
 #include "sdk/runner_link/exchange.h"
 #include "sdk/runner_link/resumable_stream.h"
 #include "tests/fuzz/require.h"

@@ -3,8 +3,8 @@
 #include <csignal>
 #include <thread>
 
-#include "plugins/k8s/measured_pod.h"
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/measured_pod.h"
+#include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/renewals.h"
 #include "tests/k8s/on_fake.h"
 

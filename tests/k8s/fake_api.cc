@@ -12,7 +12,7 @@
 
 #include "lib/hash.h"
 #include "lib/net/websocket.h"
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/profile.h"
 #include "tests_dirs.h"
 
 namespace isogate::k8s {

@@ -2,7 +2,7 @@
 // promised. And what is purged successfully is gone.
 #include <csignal>
 
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/profile.h"
 #include "tests/k8s/on_fake.h"
 
 namespace isogate::k8s {

@@ -2,7 +2,7 @@
 #include <csignal>
 #include <thread>
 
-#include "plugins/k8s/pods.h"
+#include "plugins/k8s/pod/pods.h"
 #include "tests/k8s/on_cluster.h"
 #include "tests/support/processes.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plugins/k8s/client/api.h"
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/profile.h"
 #include "tests/support/api.h"
 #include "tests/support/cluster.h"
 #include "tests/support/gateway.h"

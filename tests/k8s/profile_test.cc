@@ -1,4 +1,4 @@
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/net/transport.h"
-#include "plugins/k8s/egress.h"
-#include "plugins/k8s/template.h"
+#include "plugins/k8s/pod/egress.h"
+#include "plugins/k8s/pod/template.h"
 
 namespace isogate::k8s {
 namespace {

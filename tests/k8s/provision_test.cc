@@ -1,5 +1,5 @@
 // Pods that a Job or a Sandbox of agents.x-k8s.io makes: what a bare pod promises holds for them.
-#include "plugins/k8s/provision.h"
+#include "plugins/k8s/pod/provision.h"
 
 #include <csignal>
 #include <nlohmann/json.hpp>

@@ -6,9 +6,9 @@
 
 #include "isogate/backend.hpp"
 #include "plugins/k8s/client/object.h"
-#include "plugins/k8s/pod_start.h"
-#include "plugins/k8s/pods.h"
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/pod_start.h"
+#include "plugins/k8s/pod/pods.h"
+#include "plugins/k8s/pod/profile.h"
 #include "plugins/k8s/services.h"
 
 namespace isogate::k8s {

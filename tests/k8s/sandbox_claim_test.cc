@@ -1,13 +1,13 @@
 // Pods of a SandboxWarmPool of agents.x-k8s.io, taken by SandboxClaims.
-#include "plugins/k8s/sandbox_claim.h"
+#include "plugins/k8s/pod/sandbox_claim.h"
 
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "plugins/k8s/profile.h"
-#include "plugins/k8s/weaker.h"
+#include "plugins/k8s/pod/profile.h"
+#include "plugins/k8s/pod/weaker.h"
 #include "tests/k8s/on_cluster.h"
 #include "tests/support/processes.h"
 #include "tests/support/yaml.h"

@@ -1,5 +1,5 @@
 // What is called a virtual machine is looked at.
-#include "plugins/k8s/virtual_machine.h"
+#include "plugins/k8s/pod/virtual_machine.h"
 
 #include <fstream>
 #include <nlohmann/json.hpp>

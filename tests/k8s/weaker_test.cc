@@ -1,12 +1,12 @@
-#include "plugins/k8s/weaker.h"
+#include "plugins/k8s/pod/weaker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "plugins/k8s/measured_pod.h"
-#include "plugins/k8s/profile.h"
+#include "plugins/k8s/pod/measured_pod.h"
+#include "plugins/k8s/pod/profile.h"
 
 namespace isogate::k8s {
 namespace {

@@ -31,9 +31,9 @@ TEST(Site, what_was_moved_from_is_the_same_place) {
 const std::map<std::string, std::string> kOnThisHost = {
     {"plugins/local/sandbox.cc", "that is what `local` is"},
     {"runner/exec/command.cc", "the trial of a cgroup2 leaf, in which no program runs"},
-    {"runner/agent/exec_call.cc", "its host is a container or a pod"},
-    {"runner/agent/exec_job.cc", "its host is a container or a pod"},
-    {"runner/agent/measure_call.cc", "its host is a container or a pod"},
+    {"runner/agent/calls/exec_call.cc", "its host is a container or a pod"},
+    {"runner/agent/calls/exec_job.cc", "its host is a container or a pod"},
+    {"runner/agent/calls/measure_call.cc", "its host is a container or a pod"},
 };
 
 TEST(Site, this_host_is_named_by_few) {

@@ -10,7 +10,7 @@
 
 #include "calls.h"
 #include "isogate/runner_resume.h"
-#include "runner/agent/listener.h"
+#include "runner/agent/link/listener.h"
 #include "served.h"
 #include "tests_dirs.h"
 

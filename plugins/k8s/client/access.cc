@@ -6,7 +6,7 @@
 
 #include "lib/net/operator_file.h"
 #include "plugins/k8s/client/api_error.h"
-#include "plugins/k8s/client/kubeconfig.h"
+#include "plugins/k8s/client/kubeconfig/kubeconfig.h"
 
 namespace isogate::k8s {
 namespace {

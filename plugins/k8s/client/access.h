@@ -21,7 +21,7 @@
 
 #include "lib/net/transport.h"
 #include "plugins/common/environment.h"
-#include "plugins/k8s/client/credentials.h"
+#include "plugins/k8s/client/kubeconfig/credentials.h"
 
 namespace isogate::k8s {
 

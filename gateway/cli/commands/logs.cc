@@ -1,0 +1,71 @@
+// isogate logs
+#include <nlohmann/json.hpp>
+
+#include "gateway/cli/cli.h"
+#include "gateway/cli/client.h"
+#include "gateway/cli/commands/exec.h"
+#include "gateway/cli/event_stream.h"
+#include "gateway/cli/output.h"
+#include "lib/text.h"
+
+namespace isogate::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+EventStream::Handlers log_handlers(bool json) {
+  EventStream::Handlers handlers;
+  if (json) {
+    handlers.line = [](std::string_view line) { return write_all(1, std::string(line) + "\n"); };
+  } else {
+    handlers.output = [](bool to_stderr, std::string_view bytes, bool) {
+      return write_all(to_stderr ? 2 : 1, bytes);
+    };
+  }
+  return handlers;
+}
+
+// Output that ends without an exit event has an end all the same: what `state` counted before.
+Result<void> whole_until(const EventStream& events, const Json& state) {
+  for (const bool of_stderr : {false, true}) {
+    const Json kept = state.value(of_stderr ? "stderr" : "stdout", Json::object());
+    const auto first = kept.value("first_offset", uint64_t{0}), next = kept.value("next_offset", uint64_t{0});
+    if (first < next && events.next_offset(of_stderr) < next)
+      return Error{ISOGATE_LOST, 0, "the gateway's answer was cut short"};
+  }
+  return {};
+}
+
+int log_failed(const Error& error, bool json) {
+  const int exit_code = report(error, json);
+  return error.status == ISOGATE_LOST || error.status == ISOGATE_UNAVAILABLE ? exit_code : kFailed;
+}
+
+}  // namespace
+
+int run_logs(const LogsOptions& options) try {
+  end_on_signals();
+  const bool json = options.client.json;
+  auto client = find_gateway(options.client);
+  if (!client.ok()) return report(client.error(), json);
+  HttpRequest request{.method = "GET", .target = "/execs/" + percent_encode(options.exec_id)};
+  int exit_code = kDone;
+  auto known = call_or_report(*client, request, json, exit_code);
+  if (!known) return exit_code;
+  const Json state = Json::parse(known->body);
+  request.target += options.follow ? "/output?follow=true" : "/output";
+  request.wait_sec = kStreamSilenceSec;
+  EventStream events(log_handlers(json));
+  auto answer = client->call(request, [&](std::string_view bytes) { return events.feed(bytes); });
+  if (!answer.ok()) return log_failed(answer.error(), json);
+  if (!answer->ok()) return report_refusal(*answer, json);
+  auto end = events.pause();
+  if (!end.ok()) return log_failed(end.error(), json);
+  if (*end) return kDone;
+  auto whole = options.follow ? Result<void>(events.finish().error()) : whole_until(events, state);
+  return whole.ok() ? kDone : log_failed(whole.error(), json);
+} catch (const Json::exception& error) {
+  return makes_no_sense(error);
+}
+
+}  // namespace isogate::cli

@@ -1,0 +1,30 @@
+// The descriptor of a plugin, read without trusting the plugin: `isogate plugin describe FILE`, and what a
+// backend host asks before it decides which privileges to keep.
+//
+// The checks of plugin_file.h are made first. Then a child, quarantined (base/privileges.h), with an
+// empty environment and five seconds, loads the copy and prints its descriptor on a pipe. A plugin that
+// crashes, hangs or prints rubbish is reported as such. Call it from a process with one thread. [main]
+#pragma once
+
+#include <string>
+
+#include "gateway/host/plugin/description.h"
+#include "gateway/host/plugin/plugin_file.h"
+#include "lib/error.h"
+
+namespace isogate {
+
+// `pin`: SHA-256 in hex, or empty. `copy_dir`: as in plugin_file.h; empty: a temporary one.
+// `executable`: this program, whose role `_describe` is describe_child_main().
+Result<Description> describe_plugin(const std::string& path, const std::string& pin,
+                                    const std::string& copy_dir,
+                                    const std::string& executable = "/proc/self/exe");
+
+// The same for a file that has been checked and copied.
+Result<Description> describe_copy(const PluginImage& image, const PluginCopy& copy,
+                                  const std::string& executable = "/proc/self/exe");
+
+// The role `isogate _describe`: the plugin is ./plugin.so, the pipe is descriptor 3.
+int describe_child_main();
+
+}  // namespace isogate

@@ -1,0 +1,239 @@
+#include "gateway/host/plugin/description.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "gateway/host/text.h"
+#include "lib/capabilities.h"
+#include "lib/text.h"
+
+namespace isogate {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr size_t kMaxTextBytes = 1024;
+constexpr size_t kMaxSchemaBytes = 512u << 10;
+
+// capabilities(7), by bit.
+constexpr std::array<std::string_view, 41> kLinuxCapabilities = {"chown",
+                                                                 "dac_override",
+                                                                 "dac_read_search",
+                                                                 "fowner",
+                                                                 "fsetid",
+                                                                 "kill",
+                                                                 "setgid",
+                                                                 "setuid",
+                                                                 "setpcap",
+                                                                 "linux_immutable",
+                                                                 "net_bind_service",
+                                                                 "net_broadcast",
+                                                                 "net_admin",
+                                                                 "net_raw",
+                                                                 "ipc_lock",
+                                                                 "ipc_owner",
+                                                                 "sys_module",
+                                                                 "sys_rawio",
+                                                                 "sys_chroot",
+                                                                 "sys_ptrace",
+                                                                 "sys_pacct",
+                                                                 "sys_admin",
+                                                                 "sys_boot",
+                                                                 "sys_nice",
+                                                                 "sys_resource",
+                                                                 "sys_time",
+                                                                 "sys_tty_config",
+                                                                 "mknod",
+                                                                 "lease",
+                                                                 "audit_write",
+                                                                 "audit_control",
+                                                                 "setfcap",
+                                                                 "mac_override",
+                                                                 "mac_admin",
+                                                                 "syslog",
+                                                                 "wake_alarm",
+                                                                 "block_suspend",
+                                                                 "audit_read",
+                                                                 "perfmon",
+                                                                 "bpf",
+                                                                 "checkpoint_restore"};
+
+// `name_of`: of a bit; empty where it has none.
+template <typename NameOf>
+ordered_json names_of(uint64_t bits, NameOf name_of) {
+  ordered_json list = ordered_json::array();
+  for (size_t i = 0; i < 64; ++i) {
+    if ((bits >> i & 1) == 0) continue;
+    const std::string name(name_of(i));
+    list.push_back(name.empty() ? "bit " + std::to_string(i) : name);
+  }
+  return list;
+}
+
+std::string_view capability_name(size_t bit) {
+  const auto names = capability_names(1ull << bit);
+  return names.empty() ? "" : names.front();
+}
+
+std::string_view linux_capability_name(size_t bit) {
+  return bit < kLinuxCapabilities.size() ? kLinuxCapabilities[bit] : "";
+}
+
+bool id_is_sane(std::string_view id) {
+  auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  return !id.empty() && id.size() <= 63 && fits(id[0]) &&
+         std::all_of(id.begin(), id.end(), [&](char c) { return fits(c) || c == '.' || c == '-'; });
+}
+
+Result<void> check_text(const std::string& text, const char* field, bool required) {
+  std::string what = std::string("the descriptor's ") + field;
+  if (required && text.empty()) return invalid(what + " is empty");
+  if (text.size() > kMaxTextBytes) return invalid(what + " is over 1 KiB");
+  if (clean_text(text, kMaxTextBytes) != text) return invalid(what + " is not one line of UTF-8");
+  return {};
+}
+
+Error mark(const char* what) {
+  return invalid(std::string("the plugin wrote rubbish where its description was expected: ") + what);
+}
+
+// A cast from what does not fit is undefined.
+template <typename T>
+void take_number(const json& from, T& to) {
+  if (!from.is_number_unsigned() || from.get<uint64_t>() > std::numeric_limits<T>::max())
+    throw json::other_error::create(599, "not a number that fits", &from);
+  to = from.get<T>();
+}
+
+}  // namespace
+
+const char* isolation_name(uint32_t isolation) {
+  switch (isolation) {
+    case ISOGATE_ISOLATION_NONE:
+      return "none";
+    case ISOGATE_ISOLATION_NAMESPACE:
+      return "namespace";
+    case ISOGATE_ISOLATION_CONTAINER:
+      return "container";
+    case ISOGATE_ISOLATION_VM:
+      return "vm";
+    default:
+      return nullptr;
+  }
+}
+
+const char* locality_name(uint32_t locality) {
+  constexpr std::array<const char*, 6> kNames = {nullptr, "process", "host", "daemon", "cluster", "gateway"};
+  return locality < kNames.size() ? kNames[locality] : nullptr;
+}
+
+Result<void> check(const Description& d) {
+  if (!id_is_sane(d.id))
+    return invalid("the descriptor's id `" + clean_text(d.id, 80) +
+                   "` is not of the form [a-z0-9][a-z0-9.-]{0,62}, such as com.example.firecracker");
+  if (auto checked = check_text(d.version, "version", true); !checked) return checked;
+  if (auto checked = check_text(d.summary, "summary", false); !checked) return checked;
+  if (auto checked = check_text(d.vendor, "vendor", false); !checked) return checked;
+  if (auto checked = check_text(d.license, "license", false); !checked) return checked;
+  if (isolation_name(d.isolation) == nullptr)
+    return invalid("the descriptor's isolation is " + std::to_string(d.isolation) +
+                   ", which is no ISOGATE_ISOLATION_ level");
+  if (locality_name(d.locality) == nullptr)
+    return invalid("the descriptor's locality is " + std::to_string(d.locality) +
+                   ", which is no ISOGATE_LOCALITY_; set one, selection goes by it");
+  if ((d.flags & ~ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0)
+    return invalid("the descriptor's flags have bits that this ABI does not know");
+  if (d.config_schema_json.size() > kMaxSchemaBytes) return invalid("the config schema is over 512 KiB");
+  if (!is_utf8(d.config_schema_json)) return invalid("the config schema is not UTF-8");
+  if (d.takes_config && !json::accept(d.config_schema_json))
+    return invalid("the config schema (config_schema_json) is not JSON");
+  return {};
+}
+
+std::string to_json(const Description& d) {
+  ordered_json out;
+  out["id"] = d.id;
+  out["version"] = d.version;
+  out["summary"] = d.summary;
+  out["vendor"] = d.vendor;
+  out["license"] = d.license;
+  out["abi"] = std::to_string(d.abi_major) + "." + std::to_string(d.abi_minor);
+  out["isolation"] = isolation_name(d.isolation) != nullptr ? isolation_name(d.isolation) : "?";
+  out["locality"] = locality_name(d.locality) != nullptr ? locality_name(d.locality) : "?";
+  out["capabilities"] = names_of(d.capabilities, capability_name);
+  out["runs_as_root"] = (d.flags & ISOGATE_PLUGIN_RUNS_AS_ROOT) != 0;
+  out["linux_capabilities"] = names_of(d.linux_capabilities, linux_capability_name);
+  out["leaves_out"] = d.absent;
+  out["config_schema"] =
+      d.takes_config ? ordered_json::parse(d.config_schema_json, nullptr, false) : ordered_json(nullptr);
+  out["path"] = d.path;
+  out["sha256"] = d.sha256;
+  out["warnings"] = d.warnings;
+  return out.dump(2, ' ', false, json::error_handler_t::replace);
+}
+
+std::string pack(const Result<Description>& described) {
+  json out;
+  if (!described.ok()) {
+    out["status"] = described.error().status;
+    out["message"] = described.error().message;
+    return out.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+  const Description& d = *described;
+  out = {{"id", d.id},
+         {"version", d.version},
+         {"summary", d.summary},
+         {"vendor", d.vendor},
+         {"license", d.license},
+         {"abi_major", d.abi_major},
+         {"abi_minor", d.abi_minor},
+         {"flags", d.flags},
+         {"isolation", d.isolation},
+         {"locality", d.locality},
+         {"capabilities", d.capabilities},
+         {"linux_capabilities", d.linux_capabilities},
+         {"takes_config", d.takes_config},
+         {"config_schema_json", d.config_schema_json},
+         {"absent", d.absent}};
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<Description> unpack(const std::string& packed) {
+  try {
+    json in = json::parse(packed);
+    if (in.contains("message")) {
+      uint16_t status = 0;
+      take_number(in.at("status"), status);
+      Error error{status, 0, clean_text(in.at("message").get<std::string>(), 2000)};
+      if (error.status <= ISOGATE_OK || error.status > ISOGATE_NO_SANDBOX) error.status = ISOGATE_INTERNAL;
+      return error;
+    }
+    if (in.size() != 15) return mark("unknown fields");
+    Description d;
+    in.at("id").get_to(d.id);
+    in.at("version").get_to(d.version);
+    in.at("summary").get_to(d.summary);
+    in.at("vendor").get_to(d.vendor);
+    in.at("license").get_to(d.license);
+    take_number(in.at("abi_major"), d.abi_major);
+    take_number(in.at("abi_minor"), d.abi_minor);
+    take_number(in.at("flags"), d.flags);
+    take_number(in.at("isolation"), d.isolation);
+    take_number(in.at("locality"), d.locality);
+    take_number(in.at("capabilities"), d.capabilities);
+    take_number(in.at("linux_capabilities"), d.linux_capabilities);
+    in.at("takes_config").get_to(d.takes_config);
+    in.at("config_schema_json").get_to(d.config_schema_json);
+    in.at("absent").get_to(d.absent);
+    if (auto checked = check(d); !checked) return checked.error();
+    return d;
+  } catch (const json::exception&) {
+    return mark("not the JSON object of a descriptor");
+  }
+}
+
+}  // namespace isogate

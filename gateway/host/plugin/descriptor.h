@@ -1,0 +1,34 @@
+// The structs a plugin hands over, taken into memory of the host's own: magic and versions first, then
+// only the bytes that struct_size covers; what it does not cover is zero.
+// The pointers inside are the plugin's and are believed: only call this where a crash is affordable, or
+// after a describing child survived it. [any]
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "gateway/host/plugin/description.h"
+#include "isogate/backend.h"
+
+namespace isogate {
+
+// For structs whose first member is struct_size.
+template <typename T>
+T import_struct(const T* from) {
+  uint32_t size = 0;
+  std::memcpy(&size, from, sizeof size);
+  T own{};
+  std::memcpy(static_cast<void*>(&own), from, std::min<size_t>(size, sizeof own));
+  own.struct_size = sizeof own;
+  return own;
+}
+
+struct ImportedPlugin {
+  Description description;  // without path and sha256
+  isogate_backend_api api{};
+};
+
+// `name` is how messages call it before its id is known.
+Result<ImportedPlugin> import_plugin(const isogate_plugin* plugin, const std::string& name);
+
+}  // namespace isogate

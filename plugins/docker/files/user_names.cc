@@ -1,0 +1,207 @@
+#include "plugins/docker/files/user_names.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "lib/fd.h"
+#include "lib/hash.h"
+#include "lib/tar/tar_writer.h"
+#include "plugins/docker/files/volumes.h"
+#include "plugins/docker/services.h"
+
+namespace isogate::docker {
+namespace {
+
+constexpr size_t kMostArchive = 16u << 20;
+constexpr size_t kMostWritten = 256u << 10;  // for each sandbox
+constexpr std::chrono::milliseconds kRemovalPatience{2'000};
+constexpr const char* kDirectory = "identity";
+constexpr const char* kEtc = "/etc";
+constexpr const char* kPasswd = "/etc/passwd";
+constexpr const char* kGroup = "/etc/group";
+
+// As tar writes it: octal digits.
+std::optional<size_t> size_of(std::string_view header) {
+  std::string_view digits = header.substr(124, 12);
+  digits = digits.substr(0, digits.find_first_of(std::string_view(" \0", 2)));
+  size_t size = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size, 8);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return size;
+}
+
+// Nothing where the image has no such file.
+std::optional<std::string> read_file(Services& services, const std::string& id, const char* path,
+                                     const Budget& budget) {
+  std::string archive;
+  const auto gather = [&archive](std::string_view piece) {
+    if (archive.size() + piece.size() > kMostArchive)
+      throw sdk::Error(ISOGATE_RESOURCE_EXHAUSTED, "a file of the image is too large");
+    archive += piece;
+  };
+  try {
+    services.engine.get_archive(id, path, gather, budget);
+  } catch (const EngineError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return std::string();
+  }
+  return file_in_archive(archive);
+}
+
+// From a container that is never started.
+ImageUsers read_image(Services& services, const std::string& image, const sdk::Call& call) {
+  const Owner owner{std::string(sdk::view(services.host.abi().instance)),
+                    std::string(sdk::view(services.host.abi().backend_name)), "-"};
+  const std::string name =
+      "isg-users-" + sha256_hex(owner.instance + '\0' + owner.backend).substr(0, 32) + ".filler";
+  const std::string plain = name.substr(0, name.size() - 7);
+  const Json body = {{"Image", image},
+                     {"Entrypoint", {"/bin/false"}},
+                     {"Labels", labels_of(owner, "filler")},
+                     {"HostConfig", {{"NetworkMode", "none"}}}};
+  remove_filler(services, owner, plain, call);  // of a gateway that was killed
+  ImageUsers users;
+  try {
+    const std::string id = services.engine.create_container(name, body, call, services.config.platform);
+    try {
+      users.users = names_in(read_file(services, id, kPasswd, call));
+      users.groups = names_in(read_file(services, id, kGroup, call));
+    } catch (const sdk::Error& error) {  // too large, which it stays
+      if (error.status() != ISOGATE_RESOURCE_EXHAUSTED) throw;
+      users = {};
+    }
+  } catch (...) {
+    try {
+      remove_filler(services, owner, plain, Budget(kRemovalPatience));
+    } catch (const EngineError& error) {
+      services.warn("the container " + name + " stays for now: " + error.what());
+    }
+    throw;
+  }
+  remove_filler(services, owner, plain, call);
+  return users;
+}
+
+// The operator's own file, or directory, takes the place of the image's.
+bool is_configured(const Config& config, const std::string& path) {
+  const auto covers = [&path](const auto& each) { return (path + "/").starts_with(each.target + "/"); };
+  return std::any_of(config.mounts.begin(), config.mounts.end(), covers) ||
+         std::any_of(config.copies.begin(), config.copies.end(), covers);
+}
+
+std::string with_line(const std::string& text, const std::string& line) {
+  return text + (text.empty() || text.back() == '\n' ? "" : "\n") + line + "\n";
+}
+
+void write_file(int directory, const char* name, const std::string& text) {
+  const Fd file(::openat(directory, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!file || ::fchmod(file.get(), 0644) != 0 ||
+      ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    sdk::fail_with_errno(std::string("cannot write the sandbox's ") + name, errno);
+}
+
+Fd own_directory(int sandbox) {
+  if (::mkdirat(sandbox, kDirectory, 0755) != 0 && errno != EEXIST)
+    sdk::fail_with_errno("cannot make the directory of the sandbox's names", errno);
+  Fd directory(::openat(sandbox, kDirectory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory) sdk::fail_with_errno("cannot open the directory of the sandbox's names", errno);
+  return directory;
+}
+
+}  // namespace
+
+bool ImageNames::has(uint32_t number) const {
+  return std::binary_search(numbers.begin(), numbers.end(), number);
+}
+
+ImageNames names_in(const std::optional<std::string>& text) {
+  ImageNames names;
+  if (!text) return names;
+  for (std::string_view rest = *text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const size_t first = line.find(':');
+    const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
+    const std::string_view field = line.substr(second + 1, line.find(':', second + 1) - second - 1);
+    uint32_t number = 0;
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), number);
+    if (error == std::errc() && end == field.data() + field.size() && !field.empty())
+      names.numbers.push_back(number);
+  }
+  std::sort(names.numbers.begin(), names.numbers.end());
+  if (text->size() <= kMostWritten) names.text = *text;
+  return names;
+}
+
+std::optional<std::string> file_in_archive(std::string_view archive) {
+  constexpr size_t kBlock = 512;
+  while (archive.size() >= kBlock) {
+    const std::string_view header = archive.substr(0, kBlock);
+    const auto size = size_of(header);
+    archive.remove_prefix(kBlock);
+    if (!size || *size > archive.size()) return std::nullopt;
+    const char type = header[156];
+    if (type == '0' || type == '\0') return std::string(archive.substr(0, *size));
+    if (type != 'x' && type != 'g') return std::nullopt;
+    archive.remove_prefix(std::min(archive.size(), (*size + kBlock - 1) / kBlock * kBlock));
+  }
+  return std::nullopt;
+}
+
+void prepare_names(Services& services, Parts& parts, int directory, const std::string& path,
+                   const sdk::Call& call) {
+  parts.passwd.clear();
+  parts.group.clear();
+  if (parts.podman) return;
+  if (!parts.bind && parts.uid == 0) return;  // a rootless Engine's: all of the volume would be the program's
+  const ImageUsers* image = nullptr;
+  try {
+    const auto turn = lock_for(services.preparing, call);
+    const std::string& name = image_of(services.config, parts);
+    const auto known = services.image_users.find(name);
+    image = known != services.image_users.end()
+                ? &known->second
+                : &services.image_users.emplace(name, read_image(services, name, call)).first->second;
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    services.warn("programs may find no name for their user: " + std::string(error.what()));
+    return;
+  }
+  const std::string uid = std::to_string(parts.uid), gid = std::to_string(parts.gid);
+  const std::string home =
+      ":agent:" + std::string(kWorkspace) + ":" + (parts.shell.empty() ? "/bin/sh" : parts.shell);
+  const auto add = [&](const ImageNames& names, uint32_t number, const char* target, const char* file,
+                       const std::string& line) -> std::string {
+    if (names.has(number) || !names.text || is_configured(services.config, target)) return {};
+    const std::string text = with_line(*names.text, line);
+    if (!parts.bind) return text;
+    write_file(own_directory(directory).get(), file, text);
+    return path + "/" + kDirectory + "/" + file;
+  };
+  parts.passwd = add(image->users, parts.uid, kPasswd, "passwd", "agent:x:" + uid + ":" + gid + home);
+  parts.group = add(image->groups, parts.gid, kGroup, "group", "agent:x:" + gid + ":");
+  const CopyPlace around{kEtc, true};
+  if (!parts.bind && !(parts.passwd.empty() && parts.group.empty()) &&
+      std::find(parts.copies.begin(), parts.copies.end(), around) == parts.copies.end())
+    parts.copies.push_back(around);
+}
+
+void fill_names(Services& services, const Parts& parts, const std::string& id, const sdk::Call& call) {
+  if (parts.bind || (parts.passwd.empty() && parts.group.empty())) return;
+  const auto files = [&parts](const ByteSink& sink) {
+    TarWriter tar(sink);
+    if (!parts.passwd.empty()) tar.file({"passwd"}, parts.passwd);
+    if (!parts.group.empty()) tar.file({"group"}, parts.group);
+    tar.finish();
+  };
+  services.engine.put_archive(id, kEtc, files, call);
+}
+
+}  // namespace isogate::docker

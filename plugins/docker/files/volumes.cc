@@ -1,0 +1,224 @@
+#include "plugins/docker/files/volumes.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "lib/fd.h"
+#include "lib/hash.h"
+#include "lib/tar/tar_writer.h"
+#include "plugins/common/or_throw.h"
+#include "runner/files/workspace_state.h"
+
+namespace isogate::docker {
+namespace {
+
+constexpr std::chrono::milliseconds kVolumePatience{2'000};
+constexpr int kInUse = 409;
+constexpr const char* kMaking = "making";
+constexpr const char* kVolumeFile = "volume";  // in the sandbox's directory: the workspace is one, made by us
+
+Fd open_runner(const Services& services) {
+  Fd file(::open(services.runner.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) sdk::fail_with_errno("cannot read " + services.runner, errno);
+  return file;
+}
+
+template <typename Sink>
+void read_whole(int file, Sink sink) {
+  std::array<char, 64u << 10> piece;
+  for (;;) {
+    const ssize_t n = ::read(file, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) sdk::fail_with_errno("cannot read the program isogate-runner", errno);
+    if (n == 0) return;
+    sink(std::string_view(piece.data(), static_cast<size_t>(n)));
+  }
+}
+
+Owner owner_of_runner(const Services& services) {
+  return {std::string(sdk::view(services.host.abi().instance)),
+          std::string(sdk::view(services.host.abi().backend_name)), "-"};
+}
+
+void fill_volume(Services& services, const Owner& owner, const std::string& volume, const std::string& target,
+                 const std::string& place, const Filler& fill, const sdk::Call& call) {
+  fill_volumes(services, owner, volume, {{volume, target}}, place, fill, call);
+}
+
+// Whether it is there; one that is somebody else's is an error.
+bool is_there(Services& services, const Owner& owner, const std::string& volume, const sdk::Call& call) {
+  try {
+    const Json seen = services.engine.inspect_volume(volume, call);
+    if (carries(seen.value("Labels", Json()), owner)) return true;
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_NOT_FOUND) return false;
+    throw;
+  }
+  throw sdk::Error(ISOGATE_UNAVAILABLE, "the volume " + volume + " is not this gateway's: it is left alone");
+}
+
+void make_volume(Services& services, const Owner& owner, const std::string& volume, const std::string& role,
+                 const sdk::Call& call, const std::string& option = {}) {
+  Json body = {{"Labels", labels_of(owner, role)}};
+  if (!option.empty()) body["DriverOpts"] = {{"o", option}};
+  services.engine.create_volume(volume, body, call);
+}
+
+// Gone already is OK.
+void remove(Services& services, const std::string& volume, const sdk::Call& call) {
+  try {
+    services.engine.remove_volume(volume, false, call);
+  } catch (const EngineError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+  }
+}
+
+void prepare_runner(Services& services, const sdk::Call& call) {
+  const auto lock = lock_for(services.preparing, call);
+  if (services.runner_filled) return;
+  const Owner owner = owner_of_runner(services);
+  const std::string volume = runner_volume(services);
+  if (!is_there(services, owner, volume, call)) make_volume(services, owner, volume, "runner", call);
+  const Fd file = open_runner(services);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) sdk::fail_with_errno("cannot look at " + services.runner, errno);
+  const auto fill = [&](TarWriter& tar) {
+    tar.begin_file({.name = "isogate-runner", .mode = 0111}, static_cast<uint64_t>(info.st_size));
+    read_whole(file.get(), [&](std::string_view piece) { tar.bytes(piece); });
+    tar.end_file();
+  };
+  fill_volume(services, owner, volume, kRunnerDirectory, kRunnerDirectory, fill, call);
+  services.runner_filled = true;
+}
+
+}  // namespace
+
+void remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget) {
+  try {
+    const Json seen = services.engine.inspect(name + ".filler", budget);
+    if (carries(seen.value("Config", Json::object()).value("Labels", Json()), owner))
+      services.engine.remove(seen.value("Id", ""), true, true, budget);
+  } catch (const EngineError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+  }
+}
+
+void fill_volumes(Services& services, const Owner& owner, const std::string& name,
+                  const std::vector<std::pair<std::string, std::string>>& volumes, const std::string& place,
+                  const Filler& fill, const Budget& budget) {
+  Json mounts = Json::array();
+  for (const auto& [volume, target] : volumes)
+    mounts.push_back(
+        {{"Type", "volume"}, {"Source", volume}, {"Target", target}, {"VolumeOptions", {{"NoCopy", true}}}});
+  const Json body = {{"Image", services.config.image},
+                     {"Entrypoint", {"/bin/false"}},
+                     {"Labels", labels_of(owner, "filler")},
+                     {"HostConfig", {{"NetworkMode", "none"}, {"Mounts", std::move(mounts)}}}};
+  remove_filler(services, owner, name, budget);  // of a gateway that was killed
+  const std::string id = services.engine.create_container(name + ".filler", body, budget);
+  // With what the image makes volumes of; those that are filled have names and stay.
+  const auto remove = [&](const Budget& within) { services.engine.remove(id, true, true, within); };
+  try {
+    services.engine.put_archive(
+        id, place,
+        [&](const ByteSink& sink) {
+          TarWriter tar(sink);
+          fill(tar);
+          tar.finish();
+        },
+        budget);
+  } catch (...) {
+    try {
+      remove(Budget(kVolumePatience));
+    } catch (const EngineError& error) {
+      services.warn("the container " + name + ".filler stays for now: " + error.what());
+    }
+    throw;
+  }
+  remove(budget);
+}
+
+std::string runner_volume(const Services& services) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  bool sound = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  const auto add = [&](std::string_view bytes) {
+    sound = sound && EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1;
+  };
+  const Owner owner = owner_of_runner(services);
+  add(owner.instance + '\0' + owner.backend + '\0');
+  read_whole(open_runner(services).get(), add);
+  if (!sound || EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1)
+    throw sdk::Error(ISOGATE_INTERNAL, "cannot make the digest of the program isogate-runner");
+  return "isg-runner-" + hex({reinterpret_cast<const char*>(digest.data()), 16});
+}
+
+bool is_volume(int directory) {
+  if (::faccessat(directory, kVolumeFile, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  if (errno != ENOENT) sdk::fail_with_errno("cannot look at the record of the sandbox's volume", errno);
+  return false;
+}
+
+void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call) {
+  prepare_runner(services, call);
+  const bool recorded = is_volume(directory);
+  if (parts.known && !recorded)
+    throw sdk::Error(ISOGATE_UNAVAILABLE,
+                     "the workspace of this sandbox is a directory of the gateway's host, and `workspace` is "
+                     "volume: set it to bind");
+  const bool there = is_there(services, parts.owner, parts.workspace, call);
+  const bool making = recorded && or_throw(read_state_file(directory, kVolumeFile)).value_or("") == kMaking;
+  if (there && recorded && !making) return;
+  if (there && !recorded) {
+    throw sdk::Error(ISOGATE_UNAVAILABLE,
+                     "the volume " + parts.workspace +
+                         " is there, and this gateway did not make it: give each gateway of this Engine an "
+                         "`instance` name of its own, or remove the volume");
+  }
+  if (parts.known)
+    throw sdk::Error(
+        ISOGATE_SANDBOX_LOST,
+        "the volume with the workspace of this sandbox is gone; DELETE the sandbox to begin with "
+        "an empty one");
+  or_throw(replace_state_file(directory, kVolumeFile, kMaking));
+  // podman gives a volume to whom the image's directory belongs, unless it was made for somebody.
+  const bool podman = services.kind(call).podman;
+  const std::string user = "uid=" + std::to_string(parts.uid) + ",gid=" + std::to_string(parts.gid);
+  if (!there) make_volume(services, parts.owner, parts.workspace, "workspace", call, podman ? user : "");
+  const auto fill = [&](TarWriter& tar) {
+    tar.directory({.name = podman ? "./" : kWorkspace + 1, .mode = 0700, .uid = parts.uid, .gid = parts.gid});
+  };
+  fill_volume(services, parts.owner, parts.workspace, kWorkspace, podman ? kWorkspace : "/", fill, call);
+  or_throw(replace_state_file(directory, kVolumeFile, "filled"));
+}
+
+void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call) {
+  if (!is_volume(directory)) return;
+  remove_filler(services, owner, owner.sandbox_id, call);
+  if (is_there(services, owner, owner.sandbox_id, call)) remove(services, owner.sandbox_id, call);
+  if (::unlinkat(directory, kVolumeFile, 0) != 0 && errno != ENOENT)
+    sdk::fail_with_errno("cannot forget the volume of a sandbox", errno);
+}
+
+void remove_copies(Services& services, const Owner& owner, const sdk::Call& call) {
+  const auto all = services.engine.list_volumes({{kLabelInstance, owner.instance},
+                                                 {kLabelBackend, owner.backend},
+                                                 {kLabelSandbox, owner.sandbox_id},
+                                                 {kLabelRole, "copy"}},
+                                                call);
+  for (const Json& each : all) {
+    try {
+      remove(services, each.value("Name", ""), call);
+    } catch (const EngineError& error) {
+      if (error.http_status() != kInUse) throw;
+    }
+  }
+}
+
+}  // namespace isogate::docker

@@ -1,0 +1,27 @@
+// Runs a credential plugin once. For credentials.cc alone.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "plugins/k8s/client/kubeconfig/credentials.h"
+
+namespace isogate::k8s {
+
+struct PluginAnswer {
+  Identity identity;  // without `authorization`
+  std::string token;
+  std::chrono::sys_seconds expires;  // coarse: nanoseconds end in 2262
+};
+
+// At most 30 s, and within the budget; then its process group is killed. It has this process's environment
+// and its own variables, no input, and its stderr goes nowhere. Throws ApiError.
+PluginAnswer run_credential_plugin(const CredentialPlugin& plugin, const Budget& budget);
+
+// What it printed. Throws ApiError, whose message has none of it.
+PluginAnswer parse_exec_credential(const CredentialPlugin& plugin, const std::string& printed);
+
+// What credentials are made of when no plugin is asked.
+Identity read_identity(const CredentialFiles& files);
+
+}  // namespace isogate::k8s

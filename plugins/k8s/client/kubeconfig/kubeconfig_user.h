@@ -1,0 +1,12 @@
+// The user of a kubeconfig's context: credentials and impersonation. For kubeconfig.cc.
+#pragma once
+
+#include "plugins/k8s/client/access.h"
+#include "plugins/k8s/client/kubeconfig/kubeconfig_entry.h"
+
+namespace isogate::k8s {
+
+// Fills access.credentials and access.headers. `cluster`: what a plugin with provideClusterInfo is told of.
+void take_user(ClusterAccess& access, const KubeconfigEntry& user, const KubeconfigEntry& cluster);
+
+}  // namespace isogate::k8s

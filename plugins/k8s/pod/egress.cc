@@ -1,0 +1,138 @@
+#include "plugins/k8s/pod/egress.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "lib/net/transport.h"
+#include "plugins/k8s/client/object.h"
+#include "plugins/k8s/pod/profile.h"
+
+namespace isogate::k8s {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kSettle{5'000}, kApart{250}, kNames{5'000};
+constexpr int kSilentRounds = 2;
+constexpr size_t kMostServers = 8;
+constexpr int kNothingAnswers = 0, kSomethingAnswers = 10;  // of `isogate-runner reach`
+
+std::string at(const std::string& host, const std::string& port) {
+  return host.find(':') == std::string::npos ? host + ":" + port : "[" + host + "]:" + port;
+}
+
+// What cannot be resolved cannot be tried. Behind a proxy its name may be known to that alone.
+ApiServers servers_of(Services& services, const sdk::Call& call) {
+  const ClusterAccess& access = services.api.access();
+  ApiServers servers{{}, access.port};
+  if (services.config.open_network || !services.config.egress_to.empty()) return servers;
+  try {
+    servers.addresses = net::addresses_of(access.host, Budget(call, kNames));
+  } catch (const net::NetError& error) {
+    if (!access.proxy || error.status() == ISOGATE_CANCELLED)
+      throw ApiError(error.status(), error.what(), error.http_status(), error.maybe_done());
+    services.warn_once("sandboxes are not tried against the API server: " + std::string(error.what()));
+  }
+  if (servers.addresses.size() > kMostServers) servers.addresses.resize(kMostServers);
+  return servers;
+}
+
+// Where these credentials may not get nodes the configuration's ports are all that is known.
+Node node_of(Services& services, const PodState& pod, const sdk::Call& call) {
+  Node node{pod.node_ip, {}};
+  if (pod.node.empty() || services.config.open_network || !services.config.egress_to.empty()) return node;
+  try {
+    const uint16_t port = kubelet_port_of(services.api.get({"v1", "", "nodes", pod.node}, call));
+    if (port != 0) node.ports.push_back(port);
+  } catch (const ApiError& error) {
+    if (error.http_status() != 403 && error.status() != ISOGATE_NOT_FOUND) throw;
+  }
+  return node;
+}
+
+}  // namespace
+
+std::string what_answers(const std::string& text) {
+  std::string found;
+  std::set<std::string> seen;  // the first hop may be the node
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t space = line.find(' ');
+    if (space == std::string::npos || line.ends_with(" silent")) continue;
+    if (!seen.insert(line.substr(0, space)).second) continue;
+    found += (found.empty() ? "" : ", ") + line.substr(0, space) + " (" + line.substr(space + 1) + ")";
+  }
+  return printable(found);
+}
+
+uint16_t kubelet_port_of(const Json& node) {
+  const Json& endpoints = member(member(node, "status"), "daemonEndpoints");
+  const Json& port = member(member(endpoints, "kubeletEndpoint"), "Port");
+  const uint64_t number = port.is_number_integer() ? port.get<uint64_t>() : 0;
+  return number < 65536 ? static_cast<uint16_t>(number) : 0;
+}
+
+std::vector<std::string> targets_of(const Config& config, const ApiServers& servers, const Node& node) {
+  if (config.open_network) return {};
+  std::vector<std::string> targets = {"169.254.169.254:80"};
+  targets.insert(targets.end(), config.must_not_reach.begin(), config.must_not_reach.end());
+  if (!config.egress_to.empty()) return targets;  // the rest may be among what is allowed
+  std::set<uint16_t> ports(config.kubelet_ports.begin(), config.kubelet_ports.end());
+  ports.insert(node.ports.begin(), node.ports.end());
+  for (const uint16_t port : ports) {
+    targets.push_back(at("hop", std::to_string(port)));
+    if (!node.ip.empty()) targets.push_back(at(node.ip, std::to_string(port)));
+  }
+  for (const std::string& each : servers.addresses) {
+    const bool loopback = each.starts_with("127.") || each == "::1";
+    if (!loopback) targets.push_back(at(each, std::to_string(servers.port)));
+  }
+  return targets;
+}
+
+Ran settle(const std::function<Ran()>& ask, milliseconds apart, milliseconds most) {
+  const auto until = Clock::now() + most;
+  auto next = Clock::now();
+  for (int silent = 0;; std::this_thread::sleep_until(next)) {
+    next = Clock::now() + apart;
+    Ran round = ask();
+    silent = round.exit_code == kNothingAnswers ? silent + 1 : 0;
+    if (silent == kSilentRounds) return round;
+    if (silent > 0) continue;
+    if (round.exit_code != kSomethingAnswers || Clock::now() >= until) return round;
+  }
+}
+
+void prove_no_way_out(Services& services, sdk::RunnerLink& link, const PodState& pod, const sdk::Call& call) {
+  const auto targets = targets_of(services.config, servers_of(services, call), node_of(services, pod, call));
+  if (targets.empty()) return;
+  std::vector<std::string> command = {kRunner, "reach"};
+  command.insert(command.end(), targets.begin(), targets.end());
+  const bool tolerated = services.config.allow_unenforced_network;
+  const auto once = [&] {
+    call.check();
+    return run_own(link, command, call);
+  };
+  const Ran last = settle(once, kApart, tolerated ? milliseconds(0) : kSettle);
+  if (last.exit_code == kNothingAnswers) return;
+  if (last.exit_code != kSomethingAnswers)
+    throw sdk::Error(ISOGATE_UNAVAILABLE,
+                     "whether packets of the sandbox get out could not be tried: exit code " +
+                         std::to_string(last.exit_code));
+  const std::string why =
+      "packets of sandboxes get out, although a NetworkPolicy denies it: " + what_answers(last.out) +
+      " answered";
+  if (!tolerated)
+    throw sdk::Error(ISOGATE_UNAVAILABLE,
+                     why +
+                         ". Use a network that enforces policies (Calico, Cilium, …), or write "
+                         "allow_unenforced_network: true");
+  services.warn_once(why + "; served all the same: allow_unenforced_network");
+}
+
+}  // namespace isogate::k8s

@@ -1,0 +1,949 @@
+#include "plugins/k8s/pod/sandbox_pod.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "lib/hash.h"
+#include "plugins/common/bounded_call.h"
+#include "plugins/common/wait_for.h"
+#include "plugins/k8s/client/exec_channel.h"
+#include "plugins/k8s/client/object.h"
+#include "plugins/k8s/pod/egress.h"
+#include "plugins/k8s/pod/measured_pod.h"
+#include "plugins/k8s/pod/pod_start.h"
+#include "plugins/k8s/pod/pool.h"
+#include "plugins/k8s/pod/provision.h"
+#include "plugins/k8s/pod/sandbox_pod_impl.h"
+#include "plugins/k8s/pod/stuck_pod.h"
+#include "plugins/k8s/pod/virtual_machine.h"
+#include "plugins/k8s/presence.h"
+
+namespace isogate::k8s {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kGone{100'000}, kPause{200}, kAppear{30'000}, kAsk{3'000}, kHello{10'000};
+
+const std::string& made_of(const Record& record) {
+  return record.object.empty() ? record.pod : record.object;
+}
+
+}  // namespace
+
+SandboxPod::SandboxPod(Services& services, Parts parts, const Limits& limits)
+    : services_(services), parts_(std::move(parts)), limits_(limits), lease_(services_, parts_) {}
+
+SandboxPod::~SandboxPod() { detach(); }
+
+// The cluster's answer is for the log, and never the caller's mistake.
+SandboxPod::Opened SandboxPod::open(const OpenWish& wish, const sdk::Call& call) {
+  const auto lock = lock_for(mutex_, call);
+  Opened opened;
+  in_time(call, [&](const sdk::Call& within) { opened = claim(wish, within); });
+  return opened;
+}
+
+SandboxPod::Opened SandboxPod::claim(const OpenWish& wish, const sdk::Call& call) {
+  for (const auto since = Clock::now();; wait_for_others(call, since)) {
+    if (!lease_.find(call)) {
+      if (wish.known) lost();
+      if (wish.attach_only || wish.unchanged) nothing_there(wish, call);
+      if (make_first(wish, call)) return {.fresh = true};
+      continue;
+    }
+    if (lease_.is_ending()) continue;
+    if (!wish.handle.empty() && wish.handle != lease_.uid()) lost();
+    if (wish.attach_only) return attach(), Opened{.used_before = true};
+    if (lease_.is_others()) continue;
+    if (wish.unchanged) return re_attach(call), Opened{.used_before = true};
+    check_place(call);
+    if (adopt(call)) {
+      if (join(call)) return {.used_before = true};
+      continue;
+    }
+    const bool used = lease_.record().place().has_value();
+    if (used && ends_with_pod()) {
+      if (!lease_.hold(call)) continue;
+      end_place(call);
+      if (wish.known) lost();
+      continue;
+    }
+    try {
+      if (make_anew("", call)) return {.fresh = true, .used_before = used};
+    } catch (const sdk::Error& error) {
+      if (error.status() != ISOGATE_SANDBOX_LOST || wish.known) throw;
+      remove_all(call);  // it was ended, and its workspace is gone: nobody waits for that any more
+    }
+  }
+}
+
+// The Lease is gone, and what belonged to it may take its time.
+void SandboxPod::nothing_there(const OpenWish& wish, const sdk::Call& call) {
+  if (!wish.handle.empty())
+    await_ends(remove_leftovers(services_, parts_.owner.sandbox_id, wish.handle, call), call);
+  throw sdk::Error(ISOGATE_NO_SANDBOX, "there is no such sandbox in the cluster");
+}
+
+// False: another gateway was faster.
+bool SandboxPod::make_first(const OpenWish& wish, const sdk::Call& call) {
+  parts_.lease_uid.clear();  // of one before it: what belongs to that goes with it
+  lease_.record() = {};
+  lease_.record().users = {services_.holder};
+  lease_.record().claim = parts_.owner.sandbox_id + "-" + random_hex(4);
+  name_anew();
+  if (!lease_.create(call)) return false;
+  try {
+    if (wish.ready == nullptr || !take(*wish.ready, call)) make(call);
+    return true;
+  } catch (...) {
+    try {
+      const isogate_call soon = cleaning_up();
+      remove_all(sdk::Call(soon), Patience::kNone);
+    } catch (const std::exception& error) {
+      services_.warn("what was made of a sandbox stays until its next call: " + std::string(error.what()));
+    }
+    throw;
+  }
+}
+
+void SandboxPod::name_anew() {
+  parts_.pod = parts_.owner.sandbox_id + "-" + random_hex(4);
+  name_pod(lease_.record(), services_.config.provision, parts_.pod);
+}
+
+// To end it: that takes no pod, and makes none.
+void SandboxPod::attach() {
+  const Record& record = lease_.record();
+  parts_.lease_uid = lease_.uid();
+  parts_.pod = record.pod;
+  parts_.claim = record.claim;
+  if (record.proof) proven_ = record.proof;
+}
+
+void SandboxPod::wait_for_others(const sdk::Call& call, Clock::time_point since) {
+  waits_for_ = lease_.is_ending() ? "the end of its Lease" : who_is_at_work(lease_.holder());
+  if (Clock::now() - since >= seconds(services_.config.busy_timeout_sec)) busy(lease_.holder());
+  call.check();
+  std::this_thread::sleep_for(kPause);
+}
+
+// The recorded pod, when it runs and is the very one that was measured.
+bool SandboxPod::adopt(const sdk::Call& call) {
+  const Record& record = lease_.record();
+  attach();
+  if (!record.proof || record.pod_uid.empty()) return false;
+  if (record.profile != profile_digest(services_.config, parts_, limits_)) {
+    services_.info("the pod " + record.pod + " is recreated: its settings have changed");
+    return false;
+  }
+  if (const std::string why = why_other(call); !why.empty()) {
+    services_.warn("the pod " + record.pod + " of a sandbox is not used: " + why);
+    return false;
+  }
+  fresh_ = false;
+  link_ = reconnect(call);
+  follow();
+  return link_ != nullptr;
+}
+
+// As what it was made, and by whose name.
+Parts SandboxPod::made_as() const {
+  const Record& record = lease_.record();
+  Parts made = parts_;
+  made.pod = record.pod;
+  made.claim = record.claim;
+  if (record.ahead.empty()) return made;
+  made.owner.sandbox_id = record.ahead;
+  made.lease_uid = record.ahead_uid;
+  return made;
+}
+
+// Why the recorded pod is not the one that was measured, as the API server reports now; empty: it is.
+std::string SandboxPod::why_other(const sdk::Call& call) {
+  const Record& record = lease_.record();
+  const std::string owner = owner_of(services_, record, parts_.lease_uid, call);
+  const auto pod = own_pod(services_, record, owner, call);
+  if (!pod) return "it is gone, or another's";
+  const PodState state = state_of(*pod);
+  if (!state.running) return state.how.empty() ? "it does not run" : state.how;
+  if (std::string why = what_differs(record.likeness, *pod); !why.empty()) return why;
+  const Parts made = made_as();
+  if (std::string why =
+          why_weaker(services_.config, pod_of(services_.config, made, limits_), *pod, record.kind);
+      !why.empty())
+    return why;
+  try {
+    const Json policy = services_.api.get(services_.policies(made.owner.sandbox_id), call);
+    return what_policy_lacks(policy_of(services_.config, made), policy);
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return "its NetworkPolicy is gone";
+  }
+}
+
+void SandboxPod::follow() {
+  if (!link_) return;
+  services_.pods.follow(lease_.record().pod, lease_.record().pod_uid, link_);
+  watch_liveness(services_, parts_, lease_.record().pod_uid, link_, running_);
+}
+
+// With the Lease held and what will be made in it.
+void SandboxPod::make(const sdk::Call& call) {
+  parts_.lease_uid = lease_.uid();
+  parts_.claim = lease_.record().claim;
+  try {
+    try_make(call);
+  } catch (...) {
+    const auto failure = std::current_exception();
+    if (call.cancelled() && is_starting()) {
+      let_go();
+    } else {
+      starting_.clear();
+      discard_now();
+    }
+    give_up();
+    rethrow_as_ours(services_, failure);
+  }
+}
+
+bool SandboxPod::is_starting() const {
+  const Record& record = lease_.record();
+  return !starting_.empty() && starting_ == made_of(record) && !record.proof && Clock::now() < starts_until_;
+}
+
+void SandboxPod::try_make(const sdk::Call& call) {
+  waits_for_ = "its new pod to run";
+  Record& record = lease_.record();
+  const bool goes_on = is_starting();
+  if (!goes_on) {
+    record.profile = profile_digest(services_.config, parts_, limits_);
+    prepare_workspace(call);
+    prepare_policy(call);
+  }
+  const Json pod = pod_of(services_.config, parts_, limits_);
+  if (!goes_on) {
+    begin_pod(services_, pod, record, call);
+    starting_ = made_of(record);
+    starts_until_ = Clock::now() + seconds(services_.config.ready_timeout_sec);
+  }
+  const PodState state = run(pod, call);
+  tie_->set({}, {});  // that was of the one before
+  link_ = connect(call, std::max(kHello, std::chrono::ceil<milliseconds>(starts_until_ - Clock::now())));
+  remember_likeness(call);
+  prove_machine(services_, *link_, state, call);
+  prove_no_way_out(services_, *link_, state, call);
+  starting_.clear();
+  fresh_ = true;
+  suspicion_.clear();
+  follow();
+}
+
+// What is measured next is of this container alone.
+void SandboxPod::remember_likeness(const sdk::Call& call) {
+  const Json pod = services_.api.get(services_.pod(lease_.record().pod), call);
+  if (const PodState state = state_of(pod); !state.running || state.uid != lease_.record().pod_uid)
+    unavailable("the sandbox's pod ended while it was looked at");
+  lease_.record().likeness = likeness_of(pod);
+  tie();
+}
+
+// Until it, or one that a Job has made after it, runs.
+PodState SandboxPod::run(const Json& pod, const sdk::Call& call) {
+  const auto end = Clock::now() + seconds(services_.config.ready_timeout_sec);
+  const auto left = [&] { return std::chrono::ceil<milliseconds>(end - Clock::now()); };
+  Record& record = lease_.record();
+  uint64_t more = record.kind == Provision::kJob ? services_.config.job_backoff_limit : 0;
+  for (;; --more) {
+    find_pod(services_, pod, record, call, std::min(left(), kAppear));
+    parts_.pod = record.pod;
+    const PodState state = await_start(call, left());
+    if (state.running && state.uid == record.pod_uid) return state;
+    if (state.ended && more > 0 && left() > milliseconds(0)) continue;
+    unavailable("the sandbox's pod cannot be started: " +
+                why_not_started(services_, record, state, Budget(call, kAsk)));
+  }
+}
+
+// What cannot come right by itself is reported at once. A new node may be on its way for a while, and a
+// volume until it is there.
+PodState SandboxPod::await_start(const sdk::Call& call, milliseconds most) {
+  const auto due = Clock::now() + seconds(services_.config.node_timeout_sec);
+  const auto hopeless = [&](const PodState& state) {
+    if (state.problem.empty() || waits_for_volume(state)) return false;
+    return !state.waits_for_node || Clock::now() >= due;
+  };
+  return services_.pods.await(parts_.pod, call, most,
+                              [&](const PodState& now) { return now.running || now.ended || hopeless(now); });
+}
+
+// False: another gateway has begun with something.
+bool SandboxPod::make_anew(const std::string& why, const sdk::Call& call) {
+  if (!lease_.hold(call)) return false;
+  if (is_starting()) return make(call), true;
+  if (!why.empty()) services_.warn("the pod " + lease_.record().pod + " of a sandbox is recreated: " + why);
+  discard_held(call);
+  name_anew();
+  lease_.record().users = {services_.holder};
+  lease_.write(true, call);
+  make(call);
+  return true;
+}
+
+void SandboxPod::discard_held(const sdk::Call& call) {
+  try {
+    discard(call);
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+// Removes what is recorded, and waits until nothing of it runs.
+void SandboxPod::discard(const sdk::Call& call, Patience patience) {
+  const Record& record = lease_.record();
+  services_.pods.forget(record.pod);
+  if (link_) link_->close("the pod is removed");
+  link_.reset();
+  const std::string owner = owner_of(services_, record, parts_.lease_uid, call);
+  const auto ending = remove_pods(services_, record, parts_.owner.sandbox_id, owner, call);
+  if (patience == Patience::kUntilGone) await_ends(ending, call);
+}
+
+void SandboxPod::await_ends(const std::vector<PodName>& pods, const sdk::Call& call) {
+  waits_for_ = "the end of its pod before";
+  for (const PodName& pod : pods) {
+    const auto gone = [&](const PodState& now) { return now.stopped || now.uid != pod.uid; };
+    const PodState left = services_.pods.await(pod.name, call, kGone, gone);
+    if (!gone(left)) unavailable("the sandbox's pod does not end: is its node `" + left.node_ip + "` lost?");
+  }
+}
+
+void SandboxPod::discard_now() noexcept {
+  try {
+    const isogate_call soon = cleaning_up();
+    discard(sdk::Call(soon), Patience::kNone);
+  } catch (const std::exception& error) {
+    services_.warn("a pod that could not be used stays until its sandbox's next call: " +
+                   std::string(error.what()));
+  }
+}
+
+// Nobody is at work on it any more.
+void SandboxPod::give_up() noexcept {
+  try {
+    const isogate_call soon = cleaning_up();
+    const sdk::Call call(soon);
+    lease_.write(false, Budget(call, milliseconds(5'000)));
+  } catch (const std::exception&) {  // then it is once the Lease has expired
+  }
+}
+
+void SandboxPod::end(const sdk::Call& call) {
+  const auto lock = lock_for(mutex_, call);
+  closing_ = true;
+  if (lease_.find(call)) return stop(call);
+  let_go();
+  discard(call);
+}
+
+// Held first: nobody begins to use what is about to end. What the Lease records belongs to this Lease, whether
+// it was opened here or not.
+void SandboxPod::stop(const sdk::Call& call) {
+  for (;;) {
+    parts_.lease_uid = lease_.uid();
+    if (lease_.is_others()) busy(lease_.holder());
+    lease_.record().users = other_users(call);
+    const bool shared = !lease_.record().users.empty();
+    if (shared ? lease_.join(call) : lease_.hold(call)) {
+      if (shared) return let_go();
+      break;
+    }
+    call.check();
+    if (!lease_.find(call)) return discard(call);
+  }
+  if (lease_.record().place().value_or(services_.config.workspace) == Place::kEmptyDir)
+    return end_place(call);
+  discard_held(call);
+  lease_.record().forget_pod();
+  lease_.write(false, call);
+}
+
+// Held, and its files go with it.
+void SandboxPod::end_place(const sdk::Call& call) {
+  try {
+    remove_all(call);
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+// Within open_timeout_sec; the error names what the call waited for. The mutex is held.
+void SandboxPod::in_time(const sdk::Call& call, const std::function<void(const sdk::Call&)>& work) {
+  waits_for_.clear();
+  const BoundedCall bounded(call, seconds(services_.config.open_timeout_sec));
+  try {
+    work(bounded.call());
+  } catch (const ApiError&) {
+    if (bounded.is_late()) too_late();
+    rethrow_as_ours(services_, std::current_exception());
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED && bounded.is_late()) too_late();
+    throw;
+  }
+}
+
+void SandboxPod::too_late() {
+  unavailable("the sandbox was not open within open_timeout_sec, " +
+              std::to_string(services_.config.open_timeout_sec) + " s: it waited for " +
+              (waits_for_.empty() ? "the API server" : waits_for_));
+}
+
+namespace {
+
+constexpr seconds kEnding{60};
+constexpr milliseconds kVolume{3'000};
+
+bool is_ending(const Json& object) { return member(object, "metadata").contains("deletionTimestamp"); }
+
+// As it goes into the record.
+Proof proof_of(const isogate_evidence& evidence, Gateway gateway) {
+  gateway.listeners = tried_of(gateway);
+  return {evidence, std::move(gateway)};
+}
+
+}  // namespace
+
+// Created again for each pod, so that none runs under one that somebody else has changed.
+void SandboxPod::prepare_policy(const sdk::Call& call) {
+  const Json policy = policy_of(services_.config, parts_);
+  const std::string& name = parts_.owner.sandbox_id;
+  for (const auto since = Clock::now();;) {
+    try {
+      services_.api.create(services_.policies(), policy, call);
+      return;
+    } catch (const ApiError& error) {
+      if (error.status() != ISOGATE_ALREADY_EXISTS || Clock::now() - since > kEnding) throw;
+    }
+    try {
+      const Json there = services_.api.get(services_.policies(name), call);
+      if (!carries(there, parts_.owner))
+        throw sdk::Error(ISOGATE_UNAVAILABLE,
+                         "there is a NetworkPolicy with this sandbox's name that this "
+                         "gateway did not make: it is left alone, and nothing runs");
+      remove_object(services_, services_.policies(name), uid_of(there), call);
+    } catch (const ApiError& error) {
+      if (error.status() != ISOGATE_NOT_FOUND) throw;
+    }
+    call.check();
+  }
+}
+
+void SandboxPod::prepare_workspace(const sdk::Call& call) {
+  if (services_.config.workspace == Place::kEmptyDir) return lease_.record().claim_uid.clear();
+  if (!lease_.record().claim_uid.empty()) return adopt_workspace(call);
+  Record& record = lease_.record();
+  try {
+    record.claim_uid =
+        uid_of(services_.api.create(services_.claims(), claim_of(services_.config, parts_, limits_), call));
+    return wait_for_volume(call);
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_ALREADY_EXISTS) throw;
+  }
+  // This sandbox's, made when its maker was killed.
+  const Json there = services_.api.get(services_.claims(record.claim), call);
+  if (!carries(there, parts_.owner) || !belongs_to(there, lease_.uid()))
+    throw sdk::Error(
+        ISOGATE_UNAVAILABLE,
+        "there is a PersistentVolumeClaim with the name of this sandbox's that this gateway did not "
+        "make: it is left alone, and nothing runs");
+  record.claim_uid = uid_of(there);
+}
+
+// A pod that comes before its volume is put off by the scheduler, for seconds. Where volumes are made only
+// for pods there is no use in waiting: seen once, it is not waited for again.
+void SandboxPod::wait_for_volume(const sdk::Call& call) {
+  if (services_.volumes_wait_for_pods) return;
+  for (const auto since = Clock::now(); Clock::now() - since < kVolume; std::this_thread::sleep_for(kPause)) {
+    call.check();
+    const Json claim = services_.api.get(services_.claims(lease_.record().claim), call);
+    if (text_at(member(claim, "status"), "phase") == "Bound") return;
+  }
+  services_.volumes_wait_for_pods = true;
+}
+
+void SandboxPod::adopt_workspace(const sdk::Call& call) {
+  try {
+    const Json there = services_.api.get(services_.claims(lease_.record().claim), call);
+    if (uid_of(there) != lease_.record().claim_uid || is_ending(there)) lost();
+    if (!belongs_to(there, owner_of(services_, lease_.record(), lease_.uid(), call)))
+      unavailable(
+          "the PersistentVolumeClaim on this sandbox's record is not this sandbox's: it is left alone");
+  } catch (const ApiError& error) {
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    lost();
+  }
+}
+
+// Throws where its files are, and this configuration would begin without them. Nothing of it is touched.
+void SandboxPod::check_place(const sdk::Call& call) {
+  const auto place = lease_.record().place();
+  if (!place || place == services_.config.workspace || !is_there(*place, call)) return;
+  const bool on_claim = place == Place::kClaim;
+  const std::string recorded = on_claim ? "claim" : "empty_dir", wanted = on_claim ? "empty_dir" : "claim";
+  throw sdk::Error(ISOGATE_UNSUPPORTED,
+                   "the workspace of this sandbox is " +
+                       std::string(on_claim ? "on a PersistentVolumeClaim" : "in its pod, which still runs") +
+                       ", and the configuration demands workspace: " + wanted +
+                       ": nothing was touched. Write workspace: " + recorded +
+                       " again, or remove the sandbox and its files: DELETE with ?purge=true");
+}
+
+// Also where these credentials may not look.
+bool SandboxPod::is_there(Place place, const sdk::Call& call) {
+  const Record& record = lease_.record();
+  if (place == Place::kEmptyDir) {
+    const auto pod = own_pod(services_, record, owner_of(services_, record, lease_.uid(), call), call);
+    return pod && !state_of(*pod).ended;
+  }
+  try {
+    const Json there = services_.api.get(services_.claims(record.claim), call);
+    return uid_of(there) == record.claim_uid && !is_ending(there);
+  } catch (const ApiError& error) {
+    if (error.http_status() == 403) return true;
+    if (error.status() != ISOGATE_NOT_FOUND) throw;
+    return false;
+  }
+}
+
+// Its files do, or would.
+bool SandboxPod::ends_with_pod() {
+  return services_.config.workspace == Place::kEmptyDir || lease_.record().place() == Place::kEmptyDir;
+}
+
+isogate_evidence SandboxPod::evidence(const sdk::Call& call, const isogate_evidence_request& request) {
+  const auto lock = lock_for(mutex_, call);
+  isogate_evidence found{};
+  in_time(call, [&](const sdk::Call& within) {
+    if (closing_) being_closed();
+    services_.learn_gateway(request);
+    const Record& record = lease_.record();
+    if (record.proof && covers(record.proof->gateway.listeners, tried_of(Gateway::of(request))))
+      found = record.proof->evidence;
+    else if (fresh_ && link_)
+      found = measure_now(request, within);
+    else
+      found = replace_and_measure(request, within);
+  });
+  return found;
+}
+
+isogate_evidence SandboxPod::measure_now(const isogate_evidence_request& request, const sdk::Call& call) {
+  const isogate_evidence found = measure_in(*link_, request, call);
+  proven_ = {found, Gateway::of(request)};
+  keep_proof(found, call);
+  return found;
+}
+
+// It was measured, and not against all that this gateway listens on.
+isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request& request,
+                                                 const sdk::Call& call) {
+  if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
+  if (!lease_.record().proof || !proven_)
+    unavailable("nothing was measured before the first command of this sandbox");
+  const std::string why = "it was not tried against all listeners of this gateway";
+  if (!other_users(call).empty())
+    unavailable("another gateway uses the pod of this sandbox, and " + why + ": give them the same `listen`");
+  if (ends_with_pod())
+    unavailable("the files of this sandbox are in its pod, and " + why +
+                ": end it with DELETE, or give it the "
+                "listeners that it had");
+  proven_->gateway = Gateway::of(request);
+  if (!make_anew(why, call)) busy("");
+  prove_again(call);
+  return lease_.record().proof->evidence;
+}
+
+// A pod that takes the place of a dead one has to have the same isolation profile.
+void SandboxPod::prove_again(const sdk::Call& call) {
+  try {
+    if (!proven_) throw sdk::Error(ISOGATE_UNAVAILABLE, "nobody measured the first pod of this sandbox");
+    const isogate_evidence found = measure_in(*link_, proven_->gateway.request(), call);
+    if (!isolates_alike(found, proven_->evidence))
+      throw sdk::Error(ISOGATE_UNAVAILABLE,
+                       "the pod that was recreated does not isolate as the first one did: refused");
+    keep_proof(found, call);
+  } catch (...) {
+    discard_now();
+    give_up();
+    throw;
+  }
+}
+
+void SandboxPod::keep_proof(const isogate_evidence& found, const sdk::Call& call) {
+  Record& record = lease_.record();
+  record.proof = proof_of(found, proven_->gateway);
+  record.measured = true;
+  lease_.write(false, call);
+}
+
+void SandboxPod::purge(const sdk::Call& call, bool stranger) {
+  const auto lock = lock_for(mutex_, call);
+  closing_ = true;
+  if (stranger && lease_.find(call) && has_others()) return forget_user();
+  remove_all(call);
+}
+
+// The Lease last: as long as it is there the rest is found by it.
+void SandboxPod::remove_all(const sdk::Call& call, Patience patience) {
+  if (lease_.find(call)) parts_.lease_uid = lease_.uid();
+  if (parts_.lease_uid.empty()) return;
+  discard(call, patience);
+  const Record& record = lease_.record();
+  const std::string owner = owner_of(services_, record, parts_.lease_uid, call);
+  remove_parts(services_, record, parts_.owner.sandbox_id, owner, call);
+  lease_.remove(call);
+}
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kKilled{10'000}, kConnect{15'000}, kLate{1'000}, kNow{3'000}, kTold{5'000};
+constexpr std::chrono::seconds kGrace{60};
+
+// `check` throws where what was dialled is another container than the one before: it is looked at once the
+// stream is there, so that none can come in between.
+std::unique_ptr<sdk::RunnerStream> resumed(Services& services, const ExecRequest& request,
+                                           std::function<void(const Budget&)> check, milliseconds first,
+                                           const sdk::Call& call) {
+  const auto dial = [&api = services.api, request, check = std::move(check)](const sdk::Call& dialling) {
+    const Clock::time_point late(std::chrono::nanoseconds(dialling.deadline_ns()));
+    const auto left = std::chrono::ceil<milliseconds>(late - Clock::now()) + kLate;
+    const Budget budget(std::min(kConnect, left), dialling.cancel_fd());
+    auto channel = ExecChannel::open(api, request, budget);
+    check(budget);
+    return channel;
+  };
+  sdk::ResumeOptions options;
+  options.patience = 2 * request.ping_every - 2 * kLate;
+  options.first = first;
+  options.grace = kGrace;
+  const std::string owner = sha256_hex(services.holder);
+  std::copy_n(owner.begin(), options.owner.size(), options.owner.begin());
+  return sdk::resumable_stream(dial, options, call);
+}
+
+}  // namespace
+
+void SandboxPod::Tie::set(const Record& record, Json policy) {
+  const std::lock_guard lock(mutex_);
+  record_ = record;
+  policy_ = std::move(policy);
+}
+
+void SandboxPod::Tie::check(Services& services, const Budget& budget) {
+  std::unique_lock lock(mutex_);
+  const Record record = record_;
+  const Json policy = policy_;
+  lock.unlock();
+  if (record.pod_uid.empty()) return;
+  const Json now = services.api.get(services.pod(record.pod), budget);
+  std::string why = uid_of(now) == record.pod_uid ? what_differs(record.likeness, now) : "it is another pod";
+  if (why.empty() && !state_of(now).running) why = "it does not run";
+  if (why.empty())
+    why = what_policy_lacks(policy,
+                            services.api.get(services.policies(policy.at("metadata").at("name")), budget));
+  if (!why.empty())
+    throw ApiError(ISOGATE_NOT_FOUND, "the pod " + record.pod + " is not the one before: " + why);
+}
+
+// By one exec for each of its streams, which are dialled again when they are lost: each to this very pod. Or
+// by one for a single call.
+std::shared_ptr<sdk::RunnerLink> SandboxPod::connect(const sdk::Call& call, milliseconds patience) {
+  const bool stays = services_.config.transport == RunnerTransport::kStream;
+  std::vector<std::string> single = stdio_command(parts_);
+  for (std::string& option : disk_options(services_.config, limits_)) single.push_back(std::move(option));
+  const ExecRequest request = exec_request(services_, parts_.pod, stays ? attach_command() : single);
+  try {
+    if (stays) {
+      const auto check = [&services = services_, tie = tie_](const Budget& budget) {
+        tie->check(services, budget);
+      };
+      return sdk::RunnerLink::connect(resumed(services_, request, check, patience, call), patience, call,
+                                      kKilled);
+    }
+    return sdk::RunnerLink::connect(ExecChannel::open(services_.api, request, Budget(call, kConnect)),
+                                    patience, call, kKilled);
+  } catch (const ApiError&) {
+    throw;
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    unavailable(std::string("the runner does not answer: ") + error.what());
+  }
+}
+
+// To the runner of a pod that runs; null when the pod is gone, or stuck. Throws when that is unknown: others
+// may use it, and what is between here and there may be away for a while.
+std::shared_ptr<sdk::RunnerLink> SandboxPod::reconnect(const sdk::Call& call) {
+  tie();
+  for (int tries = 0;; ++tries) {
+    try {
+      return connect(call, kHello);
+    } catch (const ApiError& error) {
+      if (error.status() == ISOGATE_NOT_FOUND) return nullptr;
+      if (error.status() == ISOGATE_CANCELLED || error.http_status() == 0 || tries > 0) throw;
+    } catch (const sdk::Error& error) {
+      if (error.status() == ISOGATE_CANCELLED) throw;
+      services_.warn("cannot reach the runner of " + parts_.pod + ": " + error.what());
+      if (tries == 0) continue;
+      if (is_stuck(services_, parts_, lease_.record().pod_uid, call)) return nullptr;
+      throw;
+    }
+  }
+}
+
+// A pod that is not trusted serves what runs in it already, and is replaced before what comes then.
+bool SandboxPod::is_usable() const { return link_ && link_->alive() && (suspicion_.empty() || !is_alone()); }
+
+std::shared_ptr<sdk::RunnerLink> SandboxPod::link(const sdk::Call& call) {
+  if (services_.config.transport == RunnerTransport::kExec) return lend(call);
+  const auto lock = lock_for(mutex_, call);
+  if (closing_) being_closed();
+  if (!is_usable()) in_time(call, [this](const sdk::Call& within) { relink(within); });
+  fresh_ = false;
+  return link_;
+}
+
+// One for this call alone, which ends with it.
+std::shared_ptr<sdk::RunnerLink> SandboxPod::lend(const sdk::Call& call) {
+  acquire_for(*slots_, call);
+  const std::shared_ptr<void> slot(nullptr, [slots = slots_](void*) { slots->release(); });
+  const auto lock = lock_for(mutex_, call);
+  if (closing_) being_closed();
+  if (!is_usable()) in_time(call, [this](const sdk::Call& within) { relink(within); });
+  fresh_ = false;
+  const auto own = std::exchange(link_, nullptr);
+  return {own.get(), [own, slot](sdk::RunnerLink* link) { link->close("its call has ended"); }};
+}
+
+void SandboxPod::relink(const sdk::Call& call) {
+  if (link_ && link_->spent() && suspicion_.empty())
+    suspicion_ = "something that ran in it was not seen to end, or is left";
+  std::string why = !suspicion_.empty() ? suspicion_ : link_ ? link_->why() : "it was let go";
+  bool trusted = suspicion_.empty();
+  const std::string before = lease_.record().pod_uid;
+  if (link_) link_->close(why);
+  link_.reset();
+  if (!trusted) {
+    if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
+    trusted = ends_with_pod() || has_others();  // its runner ends what this gateway's last session left
+  }
+  const bool same = lease_.record().pod_uid == before;
+  std::string other = trusted && same ? why_other(call) : "";
+  if (!starting_.empty()) other = "it was not looked at yet";
+  if (trusted && same && other.empty()) link_ = reconnect(call);
+  follow();
+  if (link_) return suspicion_.clear();
+  if (!lease_.find(call) || lease_.uid() != parts_.lease_uid) lost();
+  if (lease_.is_ending()) unavailable("this sandbox is being removed: try again");
+  check_place(call);
+  if (lease_.is_others()) busy(lease_.holder());
+  if (ends_with_pod()) {
+    if (!lease_.hold(call)) busy("");
+    end_place(call);
+    lost();
+  }
+  // Another gateway may have made the new one already.
+  if (lease_.record().pod_uid != before && adopt(call) && join(call)) return suspicion_.clear();
+  if (!make_anew(other.empty() ? why : other, call)) busy("");
+  prove_again(call);
+}
+
+void SandboxPod::distrust(const std::string& why, bool now) noexcept try {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!lock.try_lock_for(kLate) || closing_) return;
+  suspicion_ = why;
+  const Budget soon(kNow);
+  if (!now || !lease_.find(soon) || lease_.uid() != parts_.lease_uid || ends_with_pod() || has_others() ||
+      lease_.is_others())
+    return;
+  services_.pods.forget(lease_.record().pod);
+  remove_pods(services_, lease_.record(), parts_.owner.sandbox_id,
+              owner_of(services_, lease_.record(), parts_.lease_uid, soon), soon);
+} catch (const std::exception& error) {
+  services_.warn("a pod that is not trusted stays until its sandbox's next call: " +
+                 std::string(error.what()));
+}
+
+void SandboxPod::detach() {
+  const std::lock_guard lock(mutex_);
+  closing_ = true;
+  let_go();
+}
+
+void SandboxPod::let_go() {
+  services_.pods.forget(lease_.record().pod);
+  if (link_) link_->close("the sandbox is closed");
+  link_.reset();
+}
+
+std::string SandboxPod::how_it_ended(const sdk::Call& call) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return "its pod is being replaced";
+  const std::string pod = lease_.record().pod, uid = lease_.record().pod_uid;
+  lock.unlock();
+  if (pod.empty()) return "its pod is gone";
+  try {
+    // A kubelet that evicts a pod reports it after it has ended the containers.
+    const PodState state = services_.pods.await(
+        pod, call, kTold, [&](const PodState& now) { return now.ended || now.uid != uid; });
+    return state.uid == uid || !state.exists ? state.how : "its pod is gone";
+  } catch (const sdk::Error&) {
+    if (call.cancelled()) return "";  // nobody asks any more: what runs in it is not known
+    return "the API server does not know what happened to its pod";
+  }
+}
+
+// With the Lease held. What is recorded stays the pool's by its names, and goes with this Lease.
+bool SandboxPod::take(Pool& pool, const sdk::Call& call) {
+  Parts taker = parts_;
+  taker.lease_uid = lease_.uid();
+  auto ready = pool.take(limits_, taker, call);
+  if (!ready) return false;
+  lease_.record() = ready->record;
+  lease_.record().users = {services_.holder};
+  parts_.lease_uid = lease_.uid();
+  parts_.pod = ready->record.pod;
+  parts_.claim = ready->record.claim;
+  link_ = std::move(ready->link);
+  fresh_ = true;
+  tie();
+  const bool measured = lease_.record().proof.has_value();
+  if (measured) {
+    attach();
+    lease_.record().measured = true;
+  }
+  lease_.write(!measured, call);
+  follow();
+  return true;
+}
+
+bool SandboxPod::warm() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock && fresh_ && link_ && link_->alive();
+}
+
+std::shared_ptr<sdk::RunnerLink> SandboxPod::at_hand() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock && !closing_ && link_ && link_->alive() ? link_ : nullptr;
+}
+
+bool SandboxPod::renew(const sdk::Call& call) {
+  const std::lock_guard lock(mutex_);
+  return lease_.hold(call);
+}
+
+// A third of a second, for what leaves a question without answer.
+bool SandboxPod::measure(const sdk::Call& call) {
+  const std::lock_guard lock(mutex_);
+  const auto gateway = services_.gateway();
+  if (!gateway || !link_) return false;
+  lease_.record().proof = proof_of(measure_in(*link_, gateway->request(), call), *gateway);
+  return true;
+}
+
+std::optional<ReadyPod> SandboxPod::give_to(const Parts& taker, const sdk::Call& call) {
+  const std::lock_guard lock(mutex_);
+  if (!link_ || !link_->alive()) return std::nullopt;
+  if (const std::string why = why_other(call); !why.empty()) {
+    services_.warn("the pod " + lease_.record().pod + " that was made ahead is not used: " + why);
+    return std::nullopt;
+  }
+  ReadyPod given{lease_.record(), link_};
+  given.record.ahead = parts_.owner.sandbox_id;
+  given.record.ahead_uid = lease_.uid();
+  if (!lease_.give_to(taker, call)) return std::nullopt;
+  services_.pods.forget(given.record.pod);
+  lease_.record() = {};
+  link_.reset();
+  return given;
+}
+
+void SandboxPod::drop(const sdk::Call& call) {
+  const std::lock_guard lock(mutex_);
+  remove_all(call, Patience::kNone);
+}
+
+namespace {
+
+constexpr size_t kManyUsers = 16;  // then those that are gone are taken off
+
+bool has(const std::vector<std::string>& all, const std::string& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+}  // namespace
+
+// This gateway is among those that use it, and nobody is at work on it, as of now: so it is written also
+// where it says so already. False: somebody else has written, look again.
+bool SandboxPod::join(const sdk::Call& call) {
+  Record& record = lease_.record();
+  if (record.users.size() >= kManyUsers) record.users = other_users(call);
+  if (!has(record.users, services_.holder)) record.users.push_back(services_.holder);
+  try {
+    if (lease_.join(call)) return true;
+  } catch (...) {  // it may be written all the same
+    forget_user();
+    throw;
+  }
+  let_go();
+  return false;
+}
+
+// On record, whether they live or not.
+bool SandboxPod::has_others() const {
+  const auto& users = lease_.record().users;
+  return std::any_of(users.begin(), users.end(),
+                     [this](const std::string& each) { return each != services_.holder; });
+}
+
+// Those that live, without this gateway.
+std::vector<std::string> SandboxPod::other_users(const sdk::Call& call) {
+  std::vector<std::string> left;
+  for (const std::string& each : lease_.record().users)
+    if (each != services_.holder && services_.presence->lives(each, call)) left.push_back(each);
+  return left;
+}
+
+// Nothing of it is used here any more.
+void SandboxPod::forget_user() noexcept {
+  let_go();
+  try {
+    const isogate_call soon = cleaning_up();
+    const sdk::Call call(soon);
+    for (const Budget budget(call); !budget.over(); std::this_thread::sleep_for(kPause)) {
+      if (!lease_.find(budget) || lease_.is_ending()) return;
+      if (lease_.is_others()) continue;
+      if (std::erase(lease_.record().users, services_.holder) == 0 || lease_.join(budget)) return;
+    }
+  } catch (const std::exception& error) {
+    services_.warn(std::string("a sandbox may count as used here until this gateway ends: ") + error.what());
+  }
+}
+
+// What cannot be used unchanged ends, if it is nobody else's. With its workspace, where that is the pod's by
+// the configuration, too.
+void SandboxPod::re_attach(const sdk::Call& call) {
+  if (lease_.record().place() == Place::kEmptyDir) check_place(call);
+  if (adopt(call) && join(call)) return;
+  attach();
+  stop(call);
+  throw sdk::Error(ISOGATE_NO_SANDBOX, "what ran of it could not be re-attached");
+}
+
+}  // namespace isogate::k8s

@@ -1,0 +1,191 @@
+// The pod of one sandbox and the way to its runner: made at the first need, kept warm, recreated on the same
+// workspace when it has died. Any thread.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <semaphore>
+#include <string>
+
+#include "isogate/runner_link.hpp"
+#include "plugins/k8s/lease.h"
+#include "plugins/k8s/pod/provision.h"
+
+namespace isogate::k8s {
+
+class Pool;
+
+// Each exec of the API server is a process of the container's beside its program, and costs it a while.
+inline constexpr int kExecsAtOnce = 8;
+using Slots = std::counting_semaphore<kExecsAtOnce>;
+
+struct OpenWish {
+  bool attach_only = false, known = false;
+  bool unchanged = false;  // re-attach what runs, and create nothing
+  std::string handle;      // uid of the Lease, as answered before; may be empty
+  Pool* ready = nullptr;   // where one made ahead may be taken; borrowed
+};
+
+// A pod that somebody else has made, and now is the taker's.
+struct ReadyPod {
+  Record record;
+  std::shared_ptr<sdk::RunnerLink> link;
+};
+
+class SandboxPod {
+ public:
+  SandboxPod(Services& services, Parts parts, const Limits& limits);  // `services` is borrowed
+  ~SandboxPod();                                                      // lets go of it; whatever runs stays
+  SandboxPod(const SandboxPod&) = delete;
+  SandboxPod& operator=(const SandboxPod&) = delete;
+
+  struct Opened {
+    bool fresh = false;        // its pod was made by this very open, or ahead, and nobody has used it
+    bool used_before = false;  // its workspace: a tenant may have been there
+  };
+  // The recorded one if it runs and is what was measured, else a new one. Within open_timeout_sec. Throws
+  // sdk::Error; then nothing is left of a sandbox that was new.
+  Opened open(const OpenWish& wish, const sdk::Call& call);
+  [[nodiscard]] std::string handle() const { return lease_.uid(); }
+  // While one is, calls of a tenant run over what link() has answered.
+  class Running {
+   public:
+    explicit Running(SandboxPod& pod) : pod_(pod) { ++*pod_.running_; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    ~Running() { --*pod_.running_; }
+
+   private:
+    SandboxPod& pod_;
+  };
+  // No call but this one runs.
+  [[nodiscard]] bool is_alone() const { return *running_ <= 1; }
+  // A way to its runner, dialled again if need be. ISOGATE_SANDBOX_LOST where the workspace went with the
+  // pod.
+  std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
+  // The same, if it needs no dialling; else null.
+  std::shared_ptr<sdk::RunnerLink> at_hand();
+  // What was measured before the first command of a tenant, of this very container; measures if that is now.
+  // A pod that was not tried against all of this gateway's listeners is replaced, unless another gateway uses
+  // it.
+  isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
+  // In a few words how it ended, for the call that saw it; empty: it runs, or nobody knows.
+  std::string how_it_ended(const sdk::Call& call);
+  // Contact was lost while something ran in it, or something it ran is left: its runner's report of that is
+  // not relied on. Where its files outlive it, and no other gateway uses it, the pod is removed at once if
+  // that can be, and the next link() is to another one.
+  void distrust(const std::string& why, bool now) noexcept;
+  // From each of these on link() and evidence() throw, also when it fails; then it may be tried again.
+  //
+  // Lets go of the runner: what it runs ends.
+  void detach();
+  // Ends and removes the pod, unless other gateways use it; the workspace stays where it is a claim. Throws
+  // while something of it may still run.
+  void end(const sdk::Call& call);
+  // And all the rest: pods, claim, policy, what makes them, and the Lease last. Throws unless the API server
+  // has confirmed of each that it is removed. `stranger`: nothing of it was used here, so where other
+  // gateways are on record it stays theirs.
+  void purge(const sdk::Call& call, bool stranger);
+
+  // Of one made ahead, by its pool alone. It runs, and nobody has used it.
+  bool warm();
+  // Still this gateway's, for as long as a Lease is held. False: not any more.
+  bool renew(const sdk::Call& call);
+  // What open() would do after give_to(), when this gateway's question is known. False: it is not.
+  bool measure(const sdk::Call& call);
+  // None: it is another's, or has died. Else this object holds nothing any more.
+  std::optional<ReadyPod> give_to(const Parts& taker, const sdk::Call& call);
+  void drop(const sdk::Call& call);  // purge() that waits for no end
+
+ private:
+  bool adopt(const sdk::Call& call);
+  void re_attach(const sdk::Call& call);
+  bool join(const sdk::Call& call);
+  [[nodiscard]] bool has_others() const;
+  std::vector<std::string> other_users(const sdk::Call& call);
+  void forget_user() noexcept;
+  void let_go();
+  void stop(const sdk::Call& call);
+  std::shared_ptr<sdk::RunnerLink> lend(const sdk::Call& call);
+  void attach();
+  Opened claim(const OpenWish& wish, const sdk::Call& call);
+  [[noreturn]] void nothing_there(const OpenWish& wish, const sdk::Call& call);
+  bool make_first(const OpenWish& wish, const sdk::Call& call);
+  [[nodiscard]] Parts made_as() const;
+  std::string why_other(const sdk::Call& call);
+  void remember_likeness(const sdk::Call& call);
+  void tie() { tie_->set(lease_.record(), policy_of(services_.config, made_as())); }
+  void await_ends(const std::vector<PodName>& pods, const sdk::Call& call);
+  void end_place(const sdk::Call& call);
+  void in_time(const sdk::Call& call, const std::function<void(const sdk::Call&)>& work);
+  [[noreturn]] void too_late();
+  [[nodiscard]] bool is_usable() const;
+  isogate_evidence measure_now(const isogate_evidence_request& request, const sdk::Call& call);
+  isogate_evidence replace_and_measure(const isogate_evidence_request& request, const sdk::Call& call);
+  void relink(const sdk::Call& call);
+  void wait_for_others(const sdk::Call& call, std::chrono::steady_clock::time_point since);
+  bool take(Pool& pool, const sdk::Call& call);
+  void make(const sdk::Call& call);
+  void try_make(const sdk::Call& call);
+  [[nodiscard]] bool is_starting() const;
+  void prepare_policy(const sdk::Call& call);
+  void prepare_workspace(const sdk::Call& call);
+  void adopt_workspace(const sdk::Call& call);
+  void check_place(const sdk::Call& call);
+  bool is_there(Place place, const sdk::Call& call);
+  bool ends_with_pod();
+  void wait_for_volume(const sdk::Call& call);
+  void name_anew();
+  PodState run(const Json& pod, const sdk::Call& call);
+  PodState await_start(const sdk::Call& call, std::chrono::milliseconds most);
+  void follow();
+  // Whether it is waited for until nothing of a pod runs: not where a call failed, and nobody has run in it.
+  enum class Patience { kNone, kUntilGone };
+  void discard(const sdk::Call& call, Patience patience = Patience::kUntilGone);
+  void discard_held(const sdk::Call& call);
+  void discard_now() noexcept;
+  void give_up() noexcept;
+  void remove_all(const sdk::Call& call, Patience patience = Patience::kUntilGone);
+  std::shared_ptr<sdk::RunnerLink> connect(const sdk::Call& call, std::chrono::milliseconds patience);
+  std::shared_ptr<sdk::RunnerLink> reconnect(const sdk::Call& call);
+  bool make_anew(const std::string& why, const sdk::Call& call);
+  void prove_again(const sdk::Call& call);
+  void keep_proof(const isogate_evidence& found, const sdk::Call& call);
+
+  Services& services_;
+  Parts parts_;
+  const Limits limits_;
+  std::timed_mutex mutex_;
+  Lease lease_;
+  bool fresh_ = false;    // no command of a tenant has run in it yet
+  bool closing_ = false;  // only a close may follow
+  const std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
+  // The pod that a call was making when it was cancelled: the cluster goes on with it, and the next call
+  // waits for that one. Empty: none.
+  std::string starting_;
+  std::chrono::steady_clock::time_point starts_until_;
+  std::string suspicion_;  // why the pod is to be replaced before the next call; empty: it is not
+  std::string waits_for_;  // what an opening waits for
+  // What a stream that is dialled again has to find: it may be another container by then. Any thread.
+  class Tie {
+   public:
+    // `policy`: as it was asked for.
+    void set(const Record& record, nlohmann::json policy);
+    // Throws ISOGATE_NOT_FOUND for another one. Nothing was set: any will do.
+    void check(Services& services, const Budget& budget);
+
+   private:
+    std::mutex mutex_;
+    Record record_;
+    nlohmann::json policy_;
+  };
+  const std::shared_ptr<Tie> tie_ = std::make_shared<Tie>();
+  std::optional<Proof> proven_;  // at open; what takes its place has to have the same isolation profile
+  std::shared_ptr<sdk::RunnerLink> link_;
+  std::shared_ptr<Slots> slots_ = std::make_shared<Slots>(kExecsAtOnce);  // RunnerTransport::kExec
+};
+
+}  // namespace isogate::k8s

@@ -1,0 +1,95 @@
+#include "plugins/k8s/pod/virtual_machine.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "lib/fd.h"
+#include "plugins/k8s/client/api_error.h"
+#include "plugins/k8s/client/object.h"
+
+namespace isogate::k8s {
+namespace {
+
+constexpr size_t kMostEvidence = 16384;  // less than a pipe holds
+constexpr size_t kBootId = 36;
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+bool is_boot_id(const std::string& text) {
+  return text.size() == kBootId && text.find_first_not_of("0123456789abcdef-") == std::string::npos;
+}
+
+// On x86 the line `flags` of the first processor; elsewhere there is none.
+bool has_hypervisor(const std::string& cpuinfo) {
+  const size_t begin = cpuinfo.find("\nflags");
+  if (begin == std::string::npos) return true;
+  const size_t end = cpuinfo.find('\n', begin + 1);
+  if (end == std::string::npos) return false;
+  return (cpuinfo.substr(begin, end - begin) + " ").find(" hypervisor ") != std::string::npos;
+}
+
+std::string read_inside(sdk::RunnerLink& link, const char* path, const sdk::Call& call) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw sdk::Error(ISOGATE_UNAVAILABLE, "no pipe", errno);
+  const Fd reader(ends[0]);
+  Fd writer(ends[1]);
+  isogate_file_request request{};
+  request.struct_size = sizeof request;
+  request.scope = ISOGATE_SCOPE_SANDBOX;
+  request.path = sdk::str(path);
+  request.limit = kMostEvidence;
+  request.fd = writer.get();
+  isogate_entry entry{};
+  entry.struct_size = sizeof entry;
+  link.read(call, request, entry);
+  writer.reset();
+  std::string text(kMostEvidence, '\0');
+  size_t size = 0;
+  for (ssize_t n = 1; n > 0 && size < text.size(); size += static_cast<size_t>(std::max<ssize_t>(n, 0)))
+    n = ::read(reader.get(), text.data() + size, text.size() - size);
+  text.resize(size);
+  return text;
+}
+
+}  // namespace
+
+std::string why_no_machine(const Json& node, std::string boot_id, const std::string& cpuinfo) {
+  const std::string of_node = trimmed(text_at(member(member(node, "status"), "nodeInfo"), "bootID"));
+  boot_id = trimmed(std::move(boot_id));
+  if (!is_boot_id(of_node)) return "its node does not name the boot of its kernel";
+  if (!is_boot_id(boot_id)) return "its kernel does not name its boot";
+  if (boot_id == of_node) return "it runs on the kernel of its node";
+  if (!has_hypervisor(cpuinfo)) return "its processor knows of no hypervisor";
+  return "";
+}
+
+void prove_machine(Services& services, sdk::RunnerLink& link, const PodState& pod, const sdk::Call& call) {
+  if (!services.config.vm) return;
+  std::string why;
+  if (pod.node.empty()) throw sdk::Error(ISOGATE_UNAVAILABLE, "the node of the sandbox's pod is not known");
+  try {
+    const Json node = services.api.get({"v1", "", "nodes", pod.node}, call);
+    why = why_no_machine(node, read_inside(link, "/proc/sys/kernel/random/boot_id", call),
+                         read_inside(link, "/proc/cpuinfo", call));
+  } catch (const ApiError& error) {
+    if (error.http_status() != 403) throw;
+    why =
+        "that is known by its node's boot, and these credentials may not get nodes: "
+        "deploy/k8s/rbac-nodes.yaml";
+  } catch (const sdk::Error& error) {
+    if (error.status() == ISOGATE_CANCELLED || error.status() == ISOGATE_UNAVAILABLE) throw;
+    why = std::string("what tells it cannot be read: ") + error.what();
+  }
+  if (!why.empty())
+    throw sdk::Error(ISOGATE_UNAVAILABLE, "a pod of the runtime class `" + services.config.runtime_class +
+                                              "` is no virtual machine, as isolation: vm says: " + why);
+}
+
+}  // namespace isogate::k8s
