@@ -74,9 +74,10 @@ class KeptStreamTest : public testing::Test {
       append(stream, data.substr(at, size));
   }
   std::string rest(KeptStream& stream, uint64_t offset) {
-    std::string all, buffer;
+    std::string all;
+    KeptStream::Piece piece;
     for (;;) {
-      const std::string_view part = get(stream.read(offset + all.size(), buffer));
+      const std::string_view part = get(stream.read(offset + all.size(), piece));
       if (part.empty()) return all;
       all += part;
     }
@@ -133,6 +134,24 @@ TEST_F(KeptStreamTest, WithoutAPlaceInTheQuotaTheMemoryIsAll) {
   EXPECT_EQ(second.on_disk(), 0u);
   EXPECT_TRUE(rest(second, second.first()) == all.substr(second.first()));
   EXPECT_TRUE(rest(first, first.first()) == all.substr(first.first()));
+}
+
+TEST_F(KeptStreamTest, WhereTheQuotaIsSmallerTheDiskIsGivenBackToo) {
+  disk_.quota.set_limits(1 << 20, 1 << 20);
+  const std::string all = noise(16 << 20);
+  for (const uint64_t in_all : {uint64_t{2 << 20}, uint64_t{5'000'000}, kMuch}) {
+    KeptStream stream(disk_, "a", 65536, in_all);
+    append_in_parts(stream, all);
+    EXPECT_GE(all.size() - stream.first(), 1u << 20);
+    EXPECT_TRUE(rest(stream, stream.first()) == all.substr(stream.first())) << in_all;
+    EXPECT_LE(disk_of_files(), (1u << 20) + KeptStream::kAtATime + 262144) << in_all;
+    stream.skip_to(all.size());
+    EXPECT_TRUE(test::eventually(30, [this] {
+      io_.restart();
+      io_.poll();
+      return disk_of_files() == 0;
+    }));
+  }
 }
 
 TEST_F(KeptStreamTest, ItTakesThePlaceOfWhatCanBeForgotten) {
@@ -234,14 +253,14 @@ TEST_F(KeptStreamTest, AsMuchAsRoomSaysDropsNothingFromThatOffsetOn) {
   for (const size_t memory : {500, 40000, 300000}) {
     KeptStream stream(disk_, "a", memory, 700000);
     uint64_t reader = 0;
-    std::string buffer;
+    KeptStream::Piece piece;
     while (stream.next() < all.size()) {
       ByteShare other(disk_.quota, "b");
       if (random() % 4 == 0) other.add(random() % (disk_.quota.held() < 800000 ? 100000 : 1));
       const size_t size = std::min({stream.room(reader), all.size() - stream.next(), random() % 60000});
       append(stream, std::string_view(all).substr(stream.next(), size));
       ASSERT_GE(reader, stream.first());
-      const std::string part(get(stream.read(reader, buffer)).substr(0, random() % 90000));
+      const std::string part(get(stream.read(reader, piece)).substr(0, random() % 90000));
       ASSERT_TRUE(part == all.substr(reader, part.size())) << reader;
       reader += part.size();
     }

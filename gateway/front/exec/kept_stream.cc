@@ -121,18 +121,20 @@ asio::awaitable<bool> KeptStream::on_disk_thread(std::function<void()> work) {
   co_return false;
 }
 
-asio::awaitable<std::string_view> KeptStream::read(uint64_t offset, std::string& buffer) {
+asio::awaitable<std::string_view> KeptStream::read(uint64_t offset, Piece& piece) {
   if (!file_ || offset >= memory_.first()) co_return memory_.from(offset);
-  const auto piece = std::make_shared<std::string>();
-  const size_t size = std::min<uint64_t>(written_ - offset, kAtATime);
-  std::function<void()> work = [file = file_, piece, offset, size] {
-    *piece = or_throw(file->read(offset, size));
-  };
-  const bool is_read = co_await on_disk_thread(std::move(work));
-  if (!is_read) drop_file();
-  if (!is_read || offset < first()) co_return std::string_view();
-  buffer = std::move(*piece);
-  co_return buffer;
+  if (offset < piece.from || offset - piece.from >= piece.bytes.size()) {
+    const auto bytes = std::make_shared<std::string>();
+    const size_t size = std::min<uint64_t>(written_ - offset, kAtATime);
+    std::function<void()> work = [file = file_, bytes, offset, size] {
+      *bytes = or_throw(file->read(offset, size));
+    };
+    const bool is_read = co_await on_disk_thread(std::move(work));
+    if (!is_read) drop_file();
+    if (!is_read || offset < first()) co_return std::string_view();
+    piece = {std::move(*bytes), offset};
+  }
+  co_return std::string_view(piece.bytes).substr(offset - piece.from);
 }
 
 void KeptStream::skip_to(uint64_t offset) {

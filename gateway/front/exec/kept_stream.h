@@ -22,6 +22,12 @@ class KeptStream {
  public:
   static constexpr size_t kAtATime = 64 * 1024;  // to and from the disk, in memory beside `most`
 
+  // What a reader has read from the disk.
+  struct Piece {
+    std::string bytes;
+    uint64_t from = 0;
+  };
+
   // `most` bytes in memory, and with those in the file `in_all`; with none in memory it only counts, and
   // there is no file. `disk` outlives it.
   KeptStream(SpoolDisk& disk, std::string tenant, size_t most, uint64_t in_all);
@@ -44,8 +50,8 @@ class KeptStream {
   boost::asio::awaitable<bool> append(std::string_view data);
 
   // What is there from `offset` on, perhaps not all of it: in memory, valid until the next change, or in
-  // `buffer`. Nothing: it is the end, or that offset was dropped meanwhile (first()).
-  boost::asio::awaitable<std::string_view> read(uint64_t offset, std::string& buffer);
+  // `piece`, of this stream. Nothing: it is the end, or that offset was dropped meanwhile (first()).
+  boost::asio::awaitable<std::string_view> read(uint64_t offset, Piece& piece);
 
   // Drops all, and goes on at an offset behind it.
   void skip_to(uint64_t offset);

@@ -394,7 +394,7 @@ Task<std::string_view> LongExec::Reader::next(bool error) {
   KeptStream& stream = error ? of_->error_ : of_->out_;
   if (stream.end().most() == 0) co_return std::string_view();
   std::string_view bytes;
-  if (at(error) >= stream.first()) bytes = co_await stream.read(at(error), buffer_);
+  if (at(error) >= stream.first()) bytes = co_await stream.read(at(error), pieces_[error ? 1 : 0]);
   if (at(error) < stream.first()) throw of_->dropped();
   co_return bytes;
 }

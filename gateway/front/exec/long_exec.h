@@ -112,7 +112,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
    private:
     std::shared_ptr<LongExec> of_;
     std::array<uint64_t, 2> at_{};
-    std::string buffer_;
+    std::array<KeptStream::Piece, 2> pieces_;
   };
 
   Task<void> started(const ExecAnswer& so_far) override;
