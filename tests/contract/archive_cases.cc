@@ -385,6 +385,22 @@ void the_agent_of_an_archive_is_named_once(World& w) {
   EXPECT_TRUE(refused(w.me.get("/workspace/archive?agent_id=..&path=mine"), 400, "invalid_request"));
 }
 
+void an_archive_outside_the_workspace_has_an_absolute_path(World& w) {
+  if (!w.can("scope_sandbox")) {
+    EXPECT_TRUE(refused(w.me.get(archive_url(w.me, "/etc") + "&scope=sandbox"), 501, "unsupported"));
+    return;
+  }
+  const std::string directory = "tmp/isogate-contract-" + new_mark();
+  w.me.run("mkdir /" + directory + " && echo in > /" + directory + "/f");
+  const Answer whole = w.me.get(archive_url(w.me, "/" + directory) + "&scope=sandbox");
+  EXPECT_EQ(whole_archive(whole).members.at("f").content, "in\n");
+  for (const char* method : {"GET", "PUT"}) {
+    const Answer relative = w.me.call(method, archive_url(w.me, directory) + "&scope=sandbox");
+    EXPECT_TRUE(refused(relative, 400, "invalid_request"));
+  }
+  w.me.run("rm -r /" + directory);
+}
+
 const Case kArchiveCases[] = {
     {"a_tree_goes_down_and_up_again", 5, a_tree_goes_down_and_up_again},
     {"a_single_file_is_an_archive_of_one", 5, a_single_file_is_an_archive_of_one},
@@ -400,6 +416,8 @@ const Case kArchiveCases[] = {
     {"a_directory_that_cannot_be_read_is_named", 5, a_directory_that_cannot_be_read_is_named},
     {"a_client_that_stops_reading_holds_nobody_up", 4, a_client_that_stops_reading_holds_nobody_up},
     {"an_archive_ends_with_its_sandbox", 5, an_archive_ends_with_its_sandbox},
+    {"an_archive_outside_the_workspace_has_an_absolute_path", 5,
+     an_archive_outside_the_workspace_has_an_absolute_path},
     {"the_agent_of_an_archive_is_named_once", 0, the_agent_of_an_archive_is_named_once},
 };
 
