@@ -70,7 +70,8 @@ TEST_F(Named, TheImagesOwnNamesStay) {
     SCOPED_TRACE(place);
     const Gateway gateway(options(place, kShell));
     const Caller me(gateway, new_name());
-    EXPECT_EQ(me.out("whoami; id -gn; echo $USER; awk -F: -v u=$(id -u) '$3 == u {print $6}' /etc/passwd"),
+    EXPECT_EQ(me.out("whoami; id -gn; echo $USER; [ $(id -u agent) = $(id -u) ] || echo other; awk -F: -v "
+                     "u=$(id -u) '$3 == u {print $6}' /etc/passwd"),
               "agent\nagent\nagent\n/workspace\n");
     EXPECT_EQ(me.out("grep -c '^root:x:0:' /etc/passwd; grep -c '^agent:x:1000:' /etc/passwd /etc/group"),
               "1\n/etc/passwd:1\n/etc/group:1\n");

@@ -95,10 +95,6 @@ bool is_configured(const Config& config, const std::string& path) {
          std::any_of(config.copies.begin(), config.copies.end(), covers);
 }
 
-std::string with_line(const std::string& text, const std::string& line) {
-  return text + (text.empty() || text.back() == '\n' ? "" : "\n") + line + "\n";
-}
-
 void write_file(int directory, const char* name, const std::string& text) {
   const Fd file(::openat(directory, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!file || ::fchmod(file.get(), 0644) != 0 ||
@@ -180,7 +176,7 @@ void prepare_names(Services& services, Parts& parts, int directory, const std::s
   const auto add = [&](const ImageNames& names, uint32_t number, const char* target, const char* file,
                        const std::string& line) -> std::string {
     if (names.has(number) || !names.text || is_configured(services.config, target)) return {};
-    const std::string text = with_line(*names.text, line);
+    const std::string text = line + "\n" + *names.text;  // first: the image may have another `agent`
     if (!parts.bind) return text;
     write_file(own_directory(directory).get(), file, text);
     return path + "/" + kDirectory + "/" + file;
