@@ -23,8 +23,10 @@ constexpr const char* kOwnPlaces[] = {"/workspace", "/run/isogate", "/proc", "/s
 
 void check_secrets(const Config& config) {
   std::vector<std::string> targets;
+  std::vector<const char*> own(std::begin(kOwnPlaces), std::end(kOwnPlaces));
+  if (config.adds_names) own.insert(own.end(), {"/etc/passwd", "/etc/group"});
   for (const SecretFiles& each : config.secrets) {
-    check_target("target", each.target, kOwnPlaces);
+    check_target("target", each.target, own);
     targets.push_back(each.target);
   }
   check_apart(targets);
@@ -37,6 +39,11 @@ void check_limits(const Config& config) {
     refuse("cpus of `k8s` is below 0.01; 0 is no cap");
   if (config.vm && config.runtime_class.empty())
     refuse("isolation: vm of `k8s` needs the runtime_class that makes virtual machines");
+  if (config.vm && config.adds_names)
+    refuse(
+        "names: added of `k8s` is not for isolation: vm: a virtual machine may make its volumes itself, "
+        "where "
+        "no single file of them can be mounted");
   if (config.transport == RunnerTransport::kExec && config.warm_pool != 0)
     refuse("warm_pool of `k8s` needs transport: stream: what is ready is held by its stream");
   if (config.open_network && !config.egress_to.empty())

@@ -43,7 +43,7 @@ inline constexpr const char* kConfigSchema = R"({
     "uid": {"type": "integer", "minimum": 1, "maximum": 2147483646, "default": 10000,
       "description": "user and group of all programs of all sandboxes, and of the files of their volumes"},
     "names": {"type": "string", "enum": ["image", "added"], "default": "image",
-      "description": "where programs find a name for that user and group: image: in the image's own /etc/passwd and /etc/group; added: there with a line `agent` more if they lack one, by an init container of the image that runs isogate-runner"},
+      "description": "where programs find a name for that user and group: image: in the image's own /etc/passwd and /etc/group; added: there with a line `agent` more if they lack one, by an init container of the image that runs isogate-runner; not with isolation: vm"},
     "workspace": {"type": "string", "enum": ["claim", "empty_dir"], "default": "claim",
       "description": "claim: a PersistentVolumeClaim for each sandbox, which outlives its pods; empty_dir: lost with the pod"},
     "workspace_mb": {"type": "integer", "minimum": 1, "maximum": 16777216, "default": 1024, "description": "size of the workspace in MiB"},

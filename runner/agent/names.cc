@@ -13,24 +13,30 @@ namespace isogate::agent {
 namespace {
 
 constexpr size_t kMost = 16u << 20;
+constexpr const char *kPasswd = "/etc/passwd", *kGroup = "/etc/group";
 
 // Empty: it is not there, or not for this user.
-Result<std::string> read_all(const char* path) {
-  const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!file) return std::string();
+Result<std::string> read_all(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) return std::string();
+  if (!file) return os_error("cannot open `" + path + "`", errno);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) return os_error("cannot look at `" + path + "`", errno);
+  if (!S_ISREG(info.st_mode)) return invalid("`" + path + "` is not a regular file");
   std::string text;
   for (char part[65536];;) {
     const ssize_t n = ::read(file.get(), part, sizeof part);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return os_error(std::string("cannot read `") + path + "`", errno);
+    if (n < 0) return os_error("cannot read `" + path + "`", errno);
     if (n == 0) return text;
     text.append(part, static_cast<size_t>(n));
-    if (text.size() > kMost) return invalid(std::string("`") + path + "` is larger than 16 MiB");
+    if (text.size() > kMost) return invalid("`" + path + "` is larger than 16 MiB");
   }
 }
 
 Result<void> write_all(const std::string& path, std::string_view text) {
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  ::unlink(path.c_str());  // of a run before
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) return os_error("cannot write `" + path + "`", errno);
   while (!text.empty()) {
     const ssize_t n = ::write(file.get(), text.data(), text.size());
@@ -42,14 +48,12 @@ Result<void> write_all(const std::string& path, std::string_view text) {
   return {};
 }
 
-Result<void> copy_with(const char* from, const std::string& to, uint32_t number, const std::string& line) {
+// The line comes first: the image may have another `agent`.
+Result<void> copy_with(const std::string& from, const std::string& to, uint32_t number,
+                       const std::string& line) {
   auto text = read_all(from);
   if (!text) return text.error();
-  if (!name_of_number(*text, number)) {
-    if (!text->empty() && text->back() != '\n') *text += '\n';
-    *text += line;
-  }
-  return write_all(to, *text);
+  return write_all(to, name_of_number(*text, number) ? *text : line + *text);
 }
 
 }  // namespace
@@ -70,15 +74,15 @@ std::optional<std::string> name_of_number(std::string_view text, uint32_t number
 }
 
 std::string own_name() {
-  const auto text = read_all("/etc/passwd");
+  const auto text = read_all(kPasswd);
   return (text ? name_of_number(*text, ::geteuid()) : std::nullopt).value_or("agent");
 }
 
 Result<void> write_names(const std::string& passwd, const std::string& group) {
   const std::string uid = std::to_string(::geteuid()), gid = std::to_string(::getegid());
   auto written =
-      copy_with("/etc/passwd", passwd, ::geteuid(), "agent:x:" + uid + ":" + gid + "::/workspace:/bin/sh\n");
-  if (written) written = copy_with("/etc/group", group, ::getegid(), "agent:x:" + gid + ":\n");
+      copy_with(kPasswd, passwd, ::geteuid(), "agent:x:" + uid + ":" + gid + "::/workspace:/bin/sh\n");
+  if (written) written = copy_with(kGroup, group, ::getegid(), "agent:x:" + gid + ":\n");
   return written;
 }
 

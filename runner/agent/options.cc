@@ -116,6 +116,8 @@ std::string usage() {
          "       isogate-runner attach [option…]      gives its input and output to the `serve` beside it\n"
          "       isogate-runner idle                  only reaps: the first process of a container\n"
          "       isogate-runner install DIR           puts itself there, mode 0111\n"
+         "       isogate-runner names PASSWD GROUP    writes those of its container, with a line for its "
+         "user\n"
          "       isogate-runner reach TARGET…         reports which ADDRESS:PORT answers; hop: the first "
          "hop\n"
          "       isogate-runner syscalls              reports which calls its profile should refuse and does "

@@ -85,6 +85,8 @@ TEST(K8sConfig, EveryRelaxationIsListedInWords) {
 TEST(K8sConfig, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(R"({"memory_mb": 8})"), HasSubstr("below 32"));
   EXPECT_THAT(refusal(R"({"isolation": "vm"})"), HasSubstr("runtime_class"));
+  EXPECT_THAT(refusal(R"({"isolation": "vm", "runtime_class": "kata", "names": "added"})"),
+              HasSubstr("names"));
   EXPECT_THAT(refusal(R"({"network": "open", "egress_to": [{"cidr": "10.0.0.0/8"}]})"),
               HasSubstr("egress_to"));
   EXPECT_THAT(refusal(R"({"memory_mb": "much"})"), HasSubstr("does not fit its schema"));
@@ -93,6 +95,11 @@ TEST(K8sConfig, RefusesWhatCannotBe) {
        {"/workspace/x", "/run", "/run/isogate/bin", "/proc/x", "/tmp", "/dev/shm/x", "/a/../b"})
     EXPECT_NE(refusal(std::string(R"({"secrets": [{"secret": "s", "target": ")") + target + "\"}]}"), "")
         << target;
+  for (const char* target : {"/etc/passwd", "/etc"}) {
+    const std::string secret = std::string(R"("secrets": [{"secret": "s", "target": ")") + target + "\"}]}";
+    EXPECT_EQ(refusal("{" + secret), "") << target;
+    EXPECT_THAT(refusal(R"({"names": "added", )" + secret), HasSubstr("/etc/passwd")) << target;
+  }
 }
 
 TEST(K8sConfig, ATemplateSaysWhereAPodRunsAndNotWhatItMay) {

@@ -45,14 +45,15 @@ TEST_F(K8sPod, HomeIsTheWorkspaceSoWhatPipAndCachesKeepStays) {
 }
 
 TEST_F(K8sPod, AUserWithoutANameInTheImageHasOneOnRequest) {
-  const std::string names = "id -un; id -gn; grep -c ^root: /etc/passwd; touch /etc/passwd 2>&1; true";
+  const std::string names =
+      "id -un; id -gn; grep -c ^root: /etc/passwd; id -u agent; touch /etc/passwd 2>&1; true";
   {
     Gateway gateway(options("uid: 77777"));
     EXPECT_NE(Caller(gateway, "a").run("whoami").at("exit_code"), 0) << "the image has this name";
   }
   Gateway gateway(options("uid: 77777, names: added"));
   const std::string out = Caller(gateway, "b").out(names);
-  EXPECT_THAT(out, testing::StartsWith("agent\nagent\n1\n"));
+  EXPECT_THAT(out, testing::StartsWith("agent\nagent\n1\n77777\n"));
   EXPECT_THAT(out, testing::AnyOf(HasSubstr("Read-only"), HasSubstr("denied")));
 }
 

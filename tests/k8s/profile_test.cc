@@ -84,6 +84,7 @@ TEST(K8sProfile, NamesAreAddedOnRequestByTheImagesOwnFiles) {
   EXPECT_EQ(spec.at("initContainers").at(1), init) << "the runner is installed first";
   EXPECT_EQ(init.at("image"), "team/tools:1");
   EXPECT_EQ(init.at("command").at(0), kRunner) << "nothing of the image is run";
+  EXPECT_EQ(init.at("workingDir"), "/") << "the image's own may be closed to this user";
   EXPECT_EQ(init.at("securityContext"), main.at("securityContext"));
   EXPECT_EQ(init.at("resources"), main.at("resources"));
   EXPECT_EQ(named(init.at("volumeMounts"), "runner").at("readOnly"), true);

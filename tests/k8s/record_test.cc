@@ -199,6 +199,15 @@ TEST(K8sPodState, TellsHowItEnded) {
   EXPECT_EQ(state.how, "its pod was deleted");
 }
 
+TEST(K8sPodState, AnInitContainerThatFailsIsNamed) {
+  const Json end = {{"terminated", {{"exitCode", 1}, {"reason", "Error"}, {"message", "too large"}}}};
+  const Json pod = pod_with({{"phase", "Pending"},
+                             {"initContainerStatuses",
+                              {{{"name", "runner"}, {"state", {{"terminated", {{"exitCode", 0}}}}}},
+                               {{"name", "names"}, {"state", end}}}}});
+  EXPECT_EQ(state_of(pod).problem, "its init container `names` failed with exit code 1: Error: too large");
+}
+
 TEST(K8sPodState, IsStoppedOnceNoContainerRunsOrWill) {
   const Json ended = {{"terminated", {{"exitCode", 0}}}},
              waiting = {{"waiting", {{"reason", "PodInitializing"}}}};

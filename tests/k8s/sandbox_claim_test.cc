@@ -86,6 +86,18 @@ TEST(K8sSandboxClaim, TheShippedTemplateIsNoWeakerThanTheDefaults) {
   EXPECT_THAT(weaker_than(asked, given), HasSubstr("readOnlyRootFilesystem"));
 }
 
+TEST(K8sSandboxClaim, EveryContainersImageIsCompared) {
+  const Json asked = pod_of_claim(parse_config(R"({"names": "added", "image": "team/tools:1"})"));
+  EXPECT_EQ(other_image(asked, asked), "");
+  for (const char* list : {"initContainers", "containers"})
+    for (size_t i = 0; i < asked.at("spec").at(list).size(); ++i) {
+      Json given = asked;
+      given["spec"][list][i]["image"] = "another:1";
+      EXPECT_THAT(other_image(asked, given),
+                  HasSubstr("[" + asked.at("spec").at(list).at(i).at("name").get<std::string>() + "]"));
+    }
+}
+
 void replace_all(std::string& text, const std::string& what, const std::string& with) {
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
     text.replace(at, what.size(), with);

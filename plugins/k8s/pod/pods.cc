@@ -169,6 +169,12 @@ std::string how_container_ended(const Json& terminated) {
   return how;
 }
 
+std::string how_it_failed(const Json& terminated) {
+  const Json& code = member(terminated, "exitCode");
+  const std::string why = joined(printable_text(terminated, "reason"), printable_text(terminated, "message"));
+  return (code.is_number_integer() ? " with exit code " + code.dump() : "") + (why.empty() ? "" : ": " + why);
+}
+
 void read_container(const Json& status, bool init, PodState& state) {
   const Json& now = member(status, "state");
   const Json& waiting = member(now, "waiting");
@@ -180,8 +186,8 @@ void read_container(const Json& status, bool init, PodState& state) {
   if (hopeless) state.problem = waits;
   if (!hopeless && !waits.empty()) state.waits = waits;
   if (init && terminated.is_object() && member(terminated, "exitCode") != Json(0))
-    state.problem = "its init container could not install the runner: " +
-                    joined(printable_text(terminated, "reason"), printable_text(terminated, "message"));
+    state.problem =
+        "its init container `" + printable_text(status, "name") + "` failed" + how_it_failed(terminated);
   if (init) return;
   if (terminated.is_object()) {
     state.ended = true;

@@ -135,6 +135,8 @@ Json names_container(const Config& config, const Parts& parts, const Json& resou
           {"image", image_of(config, parts)},
           {"imagePullPolicy", config.pull_policy},
           {"command", std::move(command)},
+          {"workingDir", "/"},
+          {"terminationMessagePolicy", "FallbackToLogsOnError"},
           {"securityContext", container_context()},
           {"resources", resources},
           {"volumeMounts", std::move(mounts)}};
