@@ -50,7 +50,7 @@ class Gateway:
         self.key = open(key).read().strip() if os.path.exists(key) else ""
 
     def children(self):
-        """name → pid of front and hosts."""
+        """name → pid of `front`, `host` and, with several backends, `host 2`."""
         found = {}
         for pid in os.listdir("/proc"):
             if not pid.isdigit():
@@ -63,7 +63,8 @@ class Gateway:
             except OSError:
                 continue
             if parent == self.process.pid:
-                found["front" if "_front" in name else "host"] = int(pid)
+                role = "front" if "_front" in name else "host"
+                found[role if role not in found else f"{role} {len(found)}"] = int(pid)
         return found
 
     def curl(self, *arguments):
