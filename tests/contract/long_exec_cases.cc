@@ -1133,6 +1133,33 @@ void an_exec_outlives_its_backend_host(World& w) {
   own->stop();
 }
 
+void input_goes_on_after_its_backend_host_ended(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another("limits: {max_execs_per_sandbox: 1}");
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
+  Attached attached(exec);
+  ASSERT_TRUE(attached.hears("ready\n"));
+  attached.socket.send_binary("before\n");
+  ASSERT_TRUE(attached.hears("before\n"));
+  const pid_t host = host_of(*own, w.backend);
+  ASSERT_GT(host, 0);
+  // It waits for a place, which the exec that goes on must not lose to it.
+  std::jthread newcomer([&me] { me.post("/exec", {{"command", "sleep 5"}}); });
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_EQ(::kill(host, SIGKILL), 0);
+  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
+  attached.socket.send_binary("after\n");
+  EXPECT_TRUE(attached.hears("after\n"));
+  EXPECT_TRUE(refused(exec.type("x"), 409, "already_attached"));
+  attached.control({{"type", "close_stdin"}});
+  attached.rest();
+  EXPECT_TRUE(attached.heard.out.ends_with("after\nover\n")) << attached.heard.out;
+  EXPECT_EQ(exec.ended().at("outcome"), "exited");
+  newcomer.join();
+  own->stop();
+}
+
 const Case kLongExecCases[] = {
     {"background_answers_at_once_with_a_state", 3, background_answers_at_once_with_a_state},
     {"an_ended_exec_has_its_result", 3, an_ended_exec_has_its_result},
@@ -1195,6 +1222,7 @@ const Case kLongExecCases[] = {
     {"an_orderly_stop_leaves_execs_where_it_keeps_sandboxes", 9,
      an_orderly_stop_leaves_execs_where_it_keeps_sandboxes},
     {"an_exec_outlives_its_backend_host", 3, an_exec_outlives_its_backend_host},
+    {"input_goes_on_after_its_backend_host_ended", 3, input_goes_on_after_its_backend_host_ended},
 };
 
 }  // namespace

@@ -313,6 +313,28 @@ TEST(Admission, ABackendThatIsFullIsNamed) {
   EXPECT_EQ(hall.order, std::vector<std::string>{"b1"});
 }
 
+TEST(Admission, WhatRunsAlreadyHasAPlaceWhateverTheCaps) {
+  Admission admission({.max_execs = 1, .max_execs_per_sandbox = 1, .exec_queue = 1});
+  admission.set_backend_limit("b", 1);
+  Admission::Ticket newcomer = std::get<Admission::Ticket>(admission.admit("t", "s", "b", {}));
+  bool called = false;
+  Admission::Ticket queued;
+  EXPECT_TRUE(
+      std::holds_alternative<Admission::Queued>(admission.admit("t", "s", "b", [&](Admission::Ticket t) {
+        called = true;
+        queued = std::move(t);
+      })));
+  Admission::Ticket first = admission.readmit("t", "s", "b"), second = admission.readmit("t", "s", "b");
+  EXPECT_EQ(admission.running("s"), 3u);
+  newcomer.release();
+  first.release();
+  EXPECT_FALSE(called) << "one runs, which is the cap";
+  second.release();
+  EXPECT_TRUE(called);
+  queued.release();
+  EXPECT_EQ(admission.running(), 0u);
+}
+
 TEST(Admission, KeepsItsCountsInAnyOrderOfEvents) {
   const Admission::Limits limits{10, 3, 12, 6, 7};
   auto hall = std::make_unique<Hall>(limits);

@@ -58,6 +58,11 @@ Admission::Answer Admission::admit(std::string_view tenant, std::string_view san
   return Queued{id};
 }
 
+Admission::Ticket Admission::readmit(std::string_view tenant, std::string_view sandbox_id,
+                                     std::string_view backend) {
+  return take(find_or_make(tenant, sandbox_id, backend));
+}
+
 bool Admission::cancel(uint64_t waiter) {
   auto found = waiters_.find(waiter);
   if (found == waiters_.end()) return false;

@@ -75,6 +75,8 @@ class Admission {
   // A sandbox is one tenant's, and stays on its backend as long as it has execs. `ready` is kept, and called
   // once, only when the answer is Queued.
   Answer admit(std::string_view tenant, std::string_view sandbox_id, std::string_view backend, Ready ready);
+  // A place for one that runs already, whatever the caps are.
+  Ticket readmit(std::string_view tenant, std::string_view sandbox_id, std::string_view backend);
   bool cancel(uint64_t waiter);    // false: its turn has come, or it never was
   void set_limits(Limits limits);  // a lower cap ends nothing, it only admits nobody
   void set_backend_limit(std::string_view backend, uint32_t max_execs);  // likewise; unlimited before

@@ -564,13 +564,20 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
                       .running = spec.rejoin.has_value()};
   std::optional<Lease> held(co_await app.sandboxes.acquire(wanted));
   if (killer.killed() && !spec.rejoin) throw ClientGone{};
-  Admission::Ticket ticket = co_await admitted(app, *held->sandbox, killer);
-  StartWindow::Slot start = co_await start_slot(app, *held, killer);
+  Admission::Ticket ticket;
+  StartWindow::Slot start;
+  if (spec.rejoin) {
+    const SandboxRow& row = held->sandbox->row;
+    ticket = app.admission.readmit(row.tenant, row.sandbox_id, row.backend);
+  } else {
+    ticket = co_await admitted(app, *held->sandbox, killer);
+    start = co_await start_slot(app, *held, killer);
+  }
   // While it waited the policy may have changed, and its sandbox.
   while (!app.sandboxes.still_good(*held, wanted)) {
     held.reset();
     held.emplace(co_await app.sandboxes.acquire(wanted));
-    if (killer.killed()) throw ClientGone{};
+    if (killer.killed() && !spec.rejoin) throw ClientGone{};
   }
   Lease& lease = *held;
   Flight flight(app, spec, output, lease, std::move(ticket), std::move(start), memory);

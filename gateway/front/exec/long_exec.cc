@@ -22,7 +22,8 @@ namespace {
 ApiError exec_ended(const std::string& why) { return {.code = Code::kExecEnded, .message = why}; }
 
 constexpr std::chrono::milliseconds kRejoinPause{500};
-constexpr uint64_t kKeptByRunner = 256 << 10;  // of each stream
+constexpr std::chrono::seconds kKnownGoneWithin{3};  // of a backend host, after its ends of pipes
+constexpr uint64_t kKeptByRunner = 256 << 10;        // of each stream
 
 std::shared_ptr<KeptEnds> make_ends() {
   auto ends = std::make_shared<KeptEnds>();
@@ -32,6 +33,13 @@ std::shared_ptr<KeptEnds> make_ends() {
 }
 
 ApiError no_input() { return exec_ended("the exec takes no input: its stdin is closed"); }
+
+ApiError contact_lost() {
+  return {
+      .code = Code::kBackendUnavailable,
+      .message = "contact with the exec was lost, and it is looked for: what was sent may not have arrived",
+      .retry_after_sec = 1};
+}
 
 }  // namespace
 
@@ -58,21 +66,27 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
   answer_.backend = spec_.backend.value_or("");
 }
 
+// What no host has received yet stays.
 void LongExec::open_ends() {
   // A host that ended has signalled its own copy of the one before.
   if (!ends_->detached) ends_->detach = or_throw(make_event());
-  Pipe orders = or_throw(make_pipe());
-  spec_.call.control = std::move(orders.read);
-  control_ = std::move(orders.write);
-  ::fcntl(control_.get(), F_SETFL, O_NONBLOCK);
+  ipc::ExecCall& call = spec_.call;
+  if (!call.control) {
+    Pipe orders = or_throw(make_pipe());
+    call.control = std::move(orders.read);
+    control_ = std::move(orders.write);
+    ::fcntl(control_.get(), F_SETFL, O_NONBLOCK);
+  }
   if (!terms_.stdin_open || input_closed_) {
     input_.reset();
-    return;
+    call.std_in.reset();
+  } else if (!call.std_in) {
+    Pipe in = or_throw(make_pipe());
+    call.std_in = std::move(in.read);
+    input_ = std::make_shared<PipeEnd>(app_.executor, in.write.release());
+    input_->native_non_blocking(true);
   }
-  Pipe in = or_throw(make_pipe());
-  spec_.call.std_in = std::move(in.read);
-  input_ = std::make_shared<PipeEnd>(app_.executor, in.write.release());
-  input_->native_non_blocking(true);
+  changes_.notify();
 }
 
 LongExec::~LongExec() = default;
@@ -158,6 +172,8 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
     spec.kept = ends_;
     spec.terms = spec_.terms;
     if (terms_.pty) spec.call.flags |= ISOGATE_EXEC_PTY;
+    spec.call.control = std::move(spec_.call.control);
+    spec.call.std_in = std::move(spec_.call.std_in);
     spec_ = std::move(spec);
     try {
       open_ends();
@@ -209,6 +225,8 @@ void LongExec::end() {
   boost::system::error_code ignored;
   if (input_) input_->close(ignored);
   control_.reset();
+  ends_->detach.reset();
+  ends_->input_end.reset();
   spec_ = ExecSpec();
   narrow();
   uint64_t kept = out_.end().held() + error_.end().held();
@@ -248,7 +266,7 @@ void LongExec::control(uint32_t type, uint32_t a, uint32_t b) {
   if (ended_) throw exec_ended("the exec has ended");
   const isogate_control record{type, a, b, 0};
   if (::write(control_.get(), &record, sizeof record) == sizeof record) return;
-  if (errno != EAGAIN) throw exec_ended("the exec has ended");
+  if (errno != EAGAIN) throw ends_->kept ? contact_lost() : exec_ended("the exec has ended");
   throw ApiError{.code = Code::kRateLimited,
                  .message = "the exec has not taken earlier signals yet",
                  .retry_after_sec = 1};
@@ -262,8 +280,8 @@ void LongExec::resize(uint16_t rows, uint16_t cols) {
 }
 
 Task<void> LongExec::started(const ExecAnswer& so_far) {
-  if (!std::exchange(claimed_, true))
-    memory_.add(out_.end().most() + error_.end().most() + 2 * (kAtATime + KeptStream::kAtATime));
+  if (!claimed_) memory_.add(out_.end().most() + error_.end().most() + 2 * (kAtATime + KeptStream::kAtATime));
+  claimed_ = true;
   answer_ = so_far;
   changes_.notify();
   co_return;
@@ -305,7 +323,7 @@ ApiError LongExec::dropped() const {
                           ",\"stderr_first_offset\":" + std::to_string(error_.first()) + "}"};
 }
 
-LongExec::Writer::Writer(std::shared_ptr<LongExec> to) : to_(std::move(to)), pipe_(to_->input_) {
+LongExec::Writer::Writer(std::shared_ptr<LongExec> to) : to_(std::move(to)) {
   if (to_->ended_) throw exec_ended("the exec has ended");
   if (!to_->input_open()) throw no_input();
   if (to_->writing_) {
@@ -316,36 +334,56 @@ LongExec::Writer::Writer(std::shared_ptr<LongExec> to) : to_(std::move(to)), pip
   to_->writing_ = true;
 }
 
-LongExec::Writer::~Writer() { to_->writing_ = false; }
+LongExec::Writer::~Writer() {
+  to_->writing_ = false;
+  to_->changes_.notify();
+}
 
 Task<void> LongExec::Writer::write(std::string_view bytes) {
-  boost::system::error_code error;
-  while (!bytes.empty() && !error && !cancelled_)
-    bytes.remove_prefix(co_await pipe_->async_write_some(asio::buffer(bytes.data(), bytes.size()),
-                                                         asio::redirect_error(asio::use_awaitable, error)));
-  if (bytes.empty()) co_return;
-  if (!cancelled_) give_up();
-  throw no_input();
+  while (!bytes.empty()) {
+    const auto pipe = to_->input_;
+    if (cancelled_ || !pipe || !pipe->is_open()) throw no_input();
+    boost::system::error_code error;
+    bytes.remove_prefix(co_await pipe->async_write_some(asio::buffer(bytes.data(), bytes.size()),
+                                                        asio::redirect_error(asio::use_awaitable, error)));
+    if (error && !cancelled_) co_await wait_for_next(pipe);
+  }
 }
 
 Task<void> LongExec::Writer::write_body(Exchange& exchange) {
-  bool gone = false;
+  const auto pipe = to_->input_;
+  if (!pipe || !pipe->is_open()) throw no_input();
+  bool gone = false, broken = false;
   Killer& client = exchange.watch_client();
   client.on_kill([this, &gone] {
     gone = true;
     cancel();
   });
   try {
-    while (!gone && co_await exchange.read_body_to_pipe(*pipe_) > 0) {
+    while (!gone && co_await exchange.read_body_to_pipe(*pipe) > 0) {
     }
   } catch (const PipeClosed&) {
-    client.on_kill({});
-    if (gone) throw ClientGone{};
-    give_up();
-    throw no_input();
+    broken = true;
   }
   client.on_kill({});
   if (gone) throw ClientGone{};
+  if (!broken) co_return;
+  co_await wait_for_next(pipe);
+  throw to_->input_open() ? contact_lost() : no_input();
+}
+
+// The reader of `broken` went away: the program closed its stdin, or of one that is kept the backend host
+// ended.
+Task<void> LongExec::Writer::wait_for_next(std::shared_ptr<PipeEnd> broken) {
+  if (to_->ends_->kept) {
+    const bool is_there = co_await to_->changes_.until(
+        [&] { return to_->input_ != broken || !broken->is_open() || to_->ended_ || cancelled_; },
+        kKnownGoneWithin);
+    if (is_there) co_return;
+    drop();
+  } else {
+    close();
+  }
 }
 
 void LongExec::Writer::close() {
@@ -354,19 +392,17 @@ void LongExec::Writer::close() {
   drop();
 }
 
-// Of one that is kept the pipe alone is gone, with its host.
-void LongExec::Writer::give_up() { to_->ends_->kept ? drop() : close(); }
-
 void LongExec::Writer::drop() {
   boost::system::error_code ignored;
-  pipe_->close(ignored);
+  if (to_->input_) to_->input_->close(ignored);
   to_->changes_.notify();
 }
 
 void LongExec::Writer::cancel() {
   cancelled_ = true;
   boost::system::error_code ignored;
-  if (pipe_->is_open()) pipe_->cancel(ignored);
+  if (to_->input_open()) to_->input_->cancel(ignored);
+  to_->changes_.notify();
 }
 
 LongExec::Reader::Reader(std::shared_ptr<LongExec> of, const std::array<std::optional<uint64_t>, 2>& from)

@@ -52,6 +52,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] const std::string& command() const { return command_; }  // for the journal
   [[nodiscard]] uint64_t held() const { return memory_.bytes(); }
   [[nodiscard]] uint64_t on_disk() const { return out_.on_disk() + error_.on_disk(); }
+  [[nodiscard]] bool is_read() const { return !readers_.empty(); }
   [[nodiscard]] bool pty() const { return terms_.pty; }
   [[nodiscard]] bool input_open() const { return input_ && input_->is_open(); }
 
@@ -65,7 +66,8 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
 
   // SIGKILL to all that it started.
   void kill() { killer_.kill(); }
-  // Throw ApiError exec_ended. The signal goes to its process group.
+  // Throw ApiError: exec_ended, and backend_unavailable while contact with it is lost. The signal goes to its
+  // process group.
   void send_signal(int signal);
   void resize(uint16_t rows, uint16_t cols);
 
@@ -77,19 +79,20 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     Writer(const Writer&) = delete;
     Writer& operator=(const Writer&) = delete;
     ~Writer();
-    // Returns once the program has room for all of it. Throws ApiError exec_ended.
+    // Returns once the program has room for all of it. While its backend host is away it waits for the next;
+    // what the host that ended had received may be lost. Throws ApiError exec_ended.
     Task<void> write(std::string_view bytes);
-    // The body's bytes. Throws the same, and what the exchange throws.
+    // The body's bytes. Throws the same, backend_unavailable where the host ended meanwhile, and what the
+    // exchange throws.
     Task<void> write_body(Exchange& exchange);
     void close();   // no more comes
     void cancel();  // write() throws, now and from now on
 
    private:
-    void give_up();
+    Task<void> wait_for_next(std::shared_ptr<PipeEnd> broken);
     void drop();
     bool cancelled_ = false;
     std::shared_ptr<LongExec> to_;
-    std::shared_ptr<PipeEnd> pipe_;
   };
 
   // Reads both streams. Of what it has not taken yet nothing is dropped, unless the exec is killed.
