@@ -36,7 +36,8 @@ bool LongExecs::forget_oldest(const std::string& tenant, uint64_t bytes, Bytes h
   const Ended* oldest = nullptr;
   for (const Ended& each : ended_) {
     if (!is_of(each, tenant)) continue;
-    const uint64_t its = (*find(each.tenant, each.exec_id).*has)();
+    const auto exec = find(each.tenant, each.exec_id);
+    const uint64_t its = exec->is_read() ? 0 : (*exec.*has)();
     if (oldest == nullptr && (bytes == 0 || its > 0)) oldest = &each;
     held += its;
   }

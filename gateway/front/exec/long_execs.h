@@ -27,8 +27,8 @@ class LongExecs {
   [[nodiscard]] std::shared_ptr<LongExec> find(const std::string& tenant, const std::string& exec_id) const;
   // In the order of their ids.
   [[nodiscard]] std::vector<std::shared_ptr<LongExec>> of(const std::string& tenant) const;
-  // Forgets the one that ended first, of all or of one tenant, if those that have ended have so many bytes
-  // between them. False: they do not.
+  // Forgets the one that ended first, of all or of one tenant, if those that have ended, and that nobody
+  // reads, have so many bytes between them. False: they do not.
   using Bytes = uint64_t (LongExec::*)() const;
   bool forget_oldest(const std::string& tenant, uint64_t bytes, Bytes has = &LongExec::held);
   // SIGTERM to all that run; with `leave` not to those that their backends keep, which are detached.
