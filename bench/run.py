@@ -64,7 +64,8 @@ class Gateway:
                 continue
             if parent == self.process.pid:
                 role = "front" if "_front" in name else "host"
-                found[role if role not in found else f"{role} {len(found)}"] = int(pid)
+                others = sum(name.startswith(role) for name in found)
+                found[role if others == 0 else f"{role} {others + 1}"] = int(pid)
         return found
 
     def curl(self, *arguments):
