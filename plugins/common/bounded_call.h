@@ -1,4 +1,4 @@
-// A call with a time of its own. Its own thread's.
+// A call with its own time limit. Used by its own thread.
 #pragma once
 
 #include <chrono>

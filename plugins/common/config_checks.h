@@ -1,4 +1,4 @@
-// What the configurations of several backends are checked for, when they are read.
+// Checks of several backends' configurations, when they are read.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,8 +14,8 @@ namespace isogate {
 // A configuration that cannot be used.
 [[noreturn]] inline void refuse(const std::string& why) { throw sdk::Error(ISOGATE_INVALID_ARGUMENT, why); }
 
-// What `take` makes of the JSON object in `text`; refuses anything else, also where `take` finds another type
-// than it expects. `backend`: for messages.
+// The result of `take` for the JSON object in `text`; refuses anything else, also if `take` finds an
+// unexpected type. `backend`: for messages.
 template <typename Config>
 Config config_from(const std::string& backend, std::string_view text, Config (*take)(const nlohmann::json&)) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
@@ -32,10 +32,10 @@ bool is_normal(const std::string& path);
 // Whether one of the paths is the other, or lies below it.
 bool meets(const std::string& one, const std::string& other);
 
-// Refuses a path in a sandbox that is not normal, or meets what the backend fills itself. `what`: "mount
-// target", for messages.
+// Refuses a path in a sandbox that is not normal, or overlaps a path that the backend fills itself.
+// `what`: "mount target", for messages.
 void check_target(const std::string& what, const std::string& target, std::span<const char* const> own);
-// Refuses paths of which any meet.
+// Refuses paths if any two overlap.
 void check_apart(const std::vector<std::string>& targets);
 
 }  // namespace isogate

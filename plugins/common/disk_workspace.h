@@ -1,4 +1,4 @@
-// The workspace of a sandbox in what bounds its disk. Any thread.
+// The workspace of a sandbox together with its disk. Any thread.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,8 @@ struct DiskWorkspace {
   std::unique_ptr<Workspace> workspace;  // in it; ends first
 };
 
-// `options` without a home. To close, and where its disk cannot be opened: the sandbox's
-// directory in the place of the workspace. Where it fails, nothing is left of a sandbox that was not there
-// before.
+// `options` without a home. If it is opened only to be closed and its disk cannot be opened: the sandbox's
+// directory in place of the workspace. If it fails, nothing is left of a new sandbox.
 Result<DiskWorkspace> open_disk_workspace(SandboxDisks& disks, const SandboxDisks::Wanted& wanted,
                                           Workspace::Options options);
 

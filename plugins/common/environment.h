@@ -10,7 +10,8 @@ namespace isogate {
 // Looks a variable up; nothing when it is unset.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 
-// That of this process. A backend host has neither HOME nor XDG_RUNTIME_DIR: they are what they would be.
+// The environment of this process. A backend host has neither HOME nor XDG_RUNTIME_DIR: they get their
+// usual values.
 Environment process_environment();
 
 // An empty variable counts as unset.

@@ -1,5 +1,5 @@
-// Making, checking and mounting an ext4 in an image, by the host's e2fsprogs and a loop device. What a
-// program said is in the error. The paths are this process's own; no tenant can name or reach them. Any
+// Making, checking and mounting an ext4 in an image, by the host's e2fsprogs and a loop device. The
+// error has a program's output. The paths are this process's own; no tenant can name or reach them. Any
 // thread.
 #pragma once
 
@@ -19,12 +19,12 @@ Result<void> make_file_system(const std::string& path, const Fd& image, uint64_t
 // Whether the image has an ext4 of this size, as its superblock says.
 bool is_file_system_of(const Fd& image, uint64_t bytes);
 
-// e2fsck -p, and resize2fs where the size is another one. Nothing has it mounted. ISOGATE_IO where an
-// operator has to repair it; ISOGATE_UNSUPPORTED where its files do not fit the size.
+// e2fsck -p, and resize2fs if the size differs. It must not be mounted. ISOGATE_IO if an operator
+// must repair it; ISOGATE_UNSUPPORTED if its files do not fit the size.
 Result<void> check_and_fit(const std::string& path, const Fd& image, uint64_t bytes);
 
-// nosuid, nodev. The loop device holds `image`, with its lock, until nothing uses the file system any more,
-// and then goes by itself.
+// nosuid, nodev. The loop device holds `image`, with its lock, until nothing uses the file system, and then
+// disappears by itself.
 Result<void> mount_loop(const Fd& image, const std::string& target);
 
 }  // namespace isogate

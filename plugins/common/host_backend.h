@@ -1,5 +1,5 @@
-// What the backends share whose sandboxes are directories of this host and run as its processes: users,
-// shared directories, the runner, the list of what exists. A base class; its members are set once create()
+// The common part of backends whose sandboxes are directories and processes of this host: users, shared
+// directories, the runner, the list of existing sandboxes. A base class; its members are set once create()
 // of the backend has returned, and any thread may use them from then on.
 #pragma once
 
@@ -31,13 +31,13 @@ class HostBackend {
   // The steps of create(). ISOGATE_INVALID_ARGUMENT without a state directory; the error of a shared
   // directory that cannot be opened.
   Result<void> open_shared_dirs();
-  void start_sweeper();  // of what was purged, or left mounted; unless the host only probes
+  void start_sweeper();  // for purged sandboxes and left mounts; unless the host only probes
 
-  // Why no sandbox can be opened, with the remedy `grant` for missing capabilities; nothing: one can.
+  // Why no sandbox can be opened, with the remedy `grant` for missing capabilities; nothing: it can.
   std::optional<std::string> why_unavailable(std::span<const Kept> needed, const std::string& grant) const;
-  // A uid of the sandbox's own where root started the gateway, else this process's.
+  // The sandbox's own uid if root started the gateway, else this process's.
   Result<Identity> identity_of(const isogate_sandbox_spec& spec) const;
-  // Where it fails, nothing is left of a sandbox that was not there before, and its uid is released.
+  // If it fails, nothing is left of a new sandbox, and its uid is released.
   Result<DiskWorkspace> open_workspace(const SandboxDisks::Wanted& wanted);
   // Removes all files of a sandbox, then releases its uid.
   Result<void> purge(const std::string& id, const Identity& identity, SandboxDisk& disk, int cancel_fd);

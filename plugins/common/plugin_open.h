@@ -1,4 +1,4 @@
-// What every backend whose sandboxes are directories of its host makes sure of before it opens one.
+// The checks of every backend whose sandboxes are directories of its host, before it opens one.
 #pragma once
 
 #include <span>
@@ -15,8 +15,8 @@ struct OpenCall {
   bool attach_only;  // never create
 };
 
-// What the specification limits. Of those that are not `enforced` here ISOGATE_UNSUPPORTED names the
-// settings, or they are left out with ISOGATE_OPEN_LIMITS_BEST_EFFORT.
+// The limits of the specification. For limits that are not `enforced` here, ISOGATE_UNSUPPORTED
+// names the settings, or they are left out with ISOGATE_OPEN_LIMITS_BEST_EFFORT.
 Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend,
                            std::span<const uint32_t> enforced);
 
@@ -25,8 +25,8 @@ Result<void> refuse_options(const isogate_sandbox_spec& spec, const char* backen
 // The image of this sandbox alone, empty: none. ISOGATE_UNSUPPORTED for any other option.
 Result<std::string> take_image(const isogate_sandbox_spec& spec, const char* backend);
 
-// Refuses a specification with anything in it that these sources do not know, and with ISOGATE_SANDBOX_LOST
-// or ISOGATE_NO_SANDBOX to attach to what is not there. Takes nothing: no uid, no directory.
+// Refuses a specification with anything unknown to these sources, and, with ISOGATE_SANDBOX_LOST or
+// ISOGATE_NO_SANDBOX, an attach to a missing sandbox. Allocates nothing: no uid, no directory.
 Result<OpenCall> check_open(const isogate_sandbox_spec& spec, const std::string& sandboxes_dir);
 
 }  // namespace isogate

@@ -1,5 +1,5 @@
-// The functions of the ABI for a backend on this host whose files are a Workspace: what crosses the edge is
-// checked and copied here, once for all such plugins.
+// The functions of the ABI for a backend on this host whose files are a Workspace: checks and copies
+// everything that crosses the ABI, once for all such plugins.
 //
 // Backend has: static Result<unique_ptr<Backend>> create(host, config_json), isogate_probe probe(),
 //   Result<unique_ptr<Sandbox>> open(spec, info), Result<void> enumerate(sink).
@@ -21,7 +21,7 @@ namespace isogate {
 
 template <typename Backend, typename Sandbox>
 struct PluginVerbs {
-  // What began to end is closed to every call but close, whatever became of that.
+  // A sandbox whose close has begun accepts no call except close, even if the close failed.
   struct Handle {
     std::unique_ptr<Sandbox> sandbox;
     std::atomic<bool> ending = false;

@@ -1,5 +1,4 @@
-// What was measured in a sandbox before its first command, and as a backend keeps that in the sandbox's
-// record. Values.
+// The measurement of a sandbox before its first command, and its form in the sandbox's record. Values.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,8 @@
 
 namespace isogate {
 
-// What a sandbox tries to reach when it is measured: as in isogate_evidence_request.
+// The addresses that a sandbox tries to reach when it is measured: as in
+// isogate_evidence_request.
 struct Gateway {
   std::string address;
   uint32_t port = 0;
@@ -27,14 +27,14 @@ struct Proof {
   Gateway gateway;
 };
 
-// Whether `now` has what must be the same in every container or pod of a sandbox, and limits that are no
-// weaker. Namespaces differ.
+// Whether `now` has the same values that every container or pod of a sandbox must share, and no weaker
+// limits. Namespaces differ.
 bool isolates_alike(const isogate_evidence& now, const isogate_evidence& before);
 
-// Adds it to a record. None: that nothing was measured.
+// Adds it to a record. None: nothing was measured.
 void write_proof(nlohmann::json& record, const std::optional<Proof>& proof);
 // False, or a nlohmann::json::exception: something is missing or does not fit, so the record is damaged. A
-// limit may be missing, in a record of before its kind: it is not in force.
+// limit may be missing in a record that is older than its kind: it is not in force.
 [[nodiscard]] bool read_proof(const nlohmann::json& record, std::optional<Proof>& proof);
 
 }  // namespace isogate

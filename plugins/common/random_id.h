@@ -1,4 +1,4 @@
-// Ids of sandboxes that are made before anybody asks for them.
+// Ids of sandboxes that are created in advance.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 namespace isogate {
 
-// A sandbox id that is nobody's: "isg-" and 130 random bits in base32. Throws sdk::Error.
+// An unused sandbox id: "isg-" and 130 random bits in base32. Throws sdk::Error.
 inline std::string random_sandbox_id() {
   unsigned char bytes[26];
   if (::getentropy(bytes, sizeof bytes) != 0) sdk::fail_with_errno("cannot draw a random name", errno);

@@ -1,4 +1,4 @@
-// What a backend runs in a sandbox itself, before or beside the commands of a tenant.
+// Programs that a backend itself runs in a sandbox, before or beside the commands of a tenant.
 #pragma once
 
 #include <string>

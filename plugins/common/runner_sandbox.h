@@ -1,5 +1,5 @@
-// An open sandbox of which every verb goes through a runner. A backend adds how that is reached, and what it
-// means that contact is lost. Any thread.
+// An open sandbox whose verbs all go through a runner. A backend adds how to reach the runner, and what lost
+// contact means. Any thread.
 #pragma once
 
 #include <functional>
@@ -65,10 +65,10 @@ class RunnerSandbox : public sdk::Sandbox {
   // `surroundings`: of every program, below what a request says; borrowed.
   explicit RunnerSandbox(const Surroundings& surroundings) : surroundings_(surroundings) {}
 
-  // Throws what `verb` throws. What finds its runner gone before anything was sent is tried once more, where
-  // it was recreated; what was lost on the way is reported as lost, with what became of the runner.
+  // Throws what `verb` throws. If the runner ended before anything was sent, the verb is tried once more on
+  // the recreated one. If contact was lost later, it is reported as lost, with the runner's fate.
   virtual void with_runner(const sdk::Call& call, const Verb& verb) = 0;
-  // Its runner, if that can be reached without further ado; null: not now.
+  // Its runner, if it is connected now; else null.
   virtual std::shared_ptr<sdk::RunnerLink> runner_at_hand() = 0;
   // exec() and start_kept() with the surroundings.
   void run(sdk::RunnerLink& link, const sdk::Call& call, const isogate_exec_request& request,

@@ -1,15 +1,15 @@
-// What bounds the disk of one sandbox on this host, as its backend's settings want it.
+// The limit on the disk of one sandbox on this host, as its backend's settings define it.
 //
-//   directory  its files lie on the file system of the state directory: bounded by a project quota where that
+//   directory  its files are on the file system of the state directory: limited by a project quota if that
 //              has them, else counted (runner/files/disk_quota.h)
-//   loop       <sandbox>/disk.img, a sparse ext4 of its own, checked and mounted at <sandbox>/disk at each
-//   open tmpfs      a tmpfs at <sandbox>/disk, which lasts until it is purged or this host ends
+//   loop       <sandbox>/disk.img, a sparse ext4, checked and mounted at <sandbox>/disk at each open
+//   tmpfs      a tmpfs at <sandbox>/disk, which lasts until it is purged or this host ends
 //
-// Of loop, the lock that the kernel's loop device keeps on the image tells whether anything still uses it;
-// one on the sandbox's directory tells whether a backend host has it open. What a host that died has left
-// mounted is unmounted by the next start or open. A step that fails leaves nothing mounted, and no new image.
-// What cannot be opened any more can be closed and purged. SandboxDisks: any thread. SandboxDisk: one at a
-// time, but for quota().
+// With loop, the lock that the kernel's loop device keeps on the image shows whether anything still uses it;
+// a lock on the sandbox's directory shows whether a backend host has it open. The next start or open unmounts
+// what a dead host has left mounted. A step that fails leaves nothing mounted, and no new image. A sandbox
+// that can no longer be opened can be closed and purged. SandboxDisks: any thread. SandboxDisk: one at a
+// time, except quota().
 #pragma once
 
 #include <functional>
@@ -32,9 +32,9 @@ std::optional<WorkspaceFs> workspace_fs_named(std::string_view name);
 
 struct DiskPolicy {
   WorkspaceFs fs = WorkspaceFs::kDirectory;
-  uint64_t disk_mb = kStrictLimits.disk_mb;  // of a sandbox for which nothing is asked; 0: no limit
-  bool written = false;                      // by the operator: advisory is not enough then
-  // No program can change the project of a file: a project quota is enforced, and not merely in force.
+  uint64_t disk_mb = kStrictLimits.disk_mb;  // of a sandbox without a requested limit; 0: no limit
+  bool written = false;                      // by the operator: then it must be enforced
+  // No program can change the project of a file, so a project quota is really enforced.
   bool projects_out_of_reach = false;
 };
 
@@ -43,7 +43,7 @@ Result<void> take_disk(const std::string& backend, const std::string& name, cons
                        DiskPolicy& policy);
 // In words what is weaker than the default.
 void add_disk(std::vector<std::string>& found, const DiskPolicy& policy);
-// Why this cannot be; empty: it can. `whose`: "`namespace`".
+// Why this is not possible; empty: it is. `whose`: "`namespace`".
 std::string why_no_disk(const std::string& whose, const DiskPolicy& policy);
 
 class SandboxDisk {
@@ -52,23 +52,25 @@ class SandboxDisk {
   SandboxDisk(const SandboxDisk&) = delete;
   SandboxDisk& operator=(const SandboxDisk&) = delete;
 
-  // Where the workspace and its staging lie: O_RDONLY, borrowed, and as a path of this host.
+  // The directory of the workspace and its staging: O_RDONLY, borrowed, and as a path of this
+  // host.
   [[nodiscard]] int home() const { return home_.get(); }
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const std::shared_ptr<DiskQuota>& quota() const { return quota_; }  // null: not limited
-  // What the kernel enforces; 0: nothing.
+  // The limit that the kernel enforces; 0: none.
   [[nodiscard]] uint64_t enforced_bytes() const { return enforced_bytes_; }
-  // What is in force, to the limits that were measured.
+  // Adds the limit in force to the measured limits.
   void add_to(isogate_evidence& evidence) const;
   // ISOGATE_UNSUPPORTED: it is neither limited nor counted.
   Result<isogate_disk_use> use() const;
-  // What outlives this process uses what is mounted: it stays, for an open() that keeps it. So it does until
-  // hold(), where this one found it mounted.
+  // A process that outlives this one uses the mount: it stays, for an open() with `keep`. A mount that this
+  // object found also stays until hold().
   void leave();
   void hold();
   // The sandbox's directory was renamed to <sandboxes_dir>/<id>; `lock` of it (flock(2)) is this one's now.
   void moved(const std::string& sandboxes_dir, const std::string& id, Fd lock);
-  // Before the sandbox is purged: nothing of it is mounted then, or in the kernel's table of quotas.
+  // Call before the sandbox is purged: afterwards nothing of it is mounted, or in the kernel's table
+  // of quotas.
   Result<void> release();
 
  private:
@@ -93,7 +95,7 @@ class SandboxDisks {
       : sandboxes_dir_(std::move(sandboxes_dir)), as_root_(as_root), policy_(policy) {}
   void set_policy(const DiskPolicy& policy) { policy_ = policy; }  // before all else
 
-  // Unmounts what a backend host that died has left of this backend. Once, at the start.
+  // Unmounts what a dead backend host of this backend has left. Once, at the start.
   void sweep(std::string_view backend, const Notice& notice) const;
 
   struct Means {
@@ -105,10 +107,10 @@ class SandboxDisks {
       return enforced ? ISOGATE_CAP_SANDBOX_LIMIT_DISK : ISOGATE_CAP_SANDBOX_DISK_ADVISORY;
     }
   };
-  // What bounds a sandbox here and now, for a probe.
+  // How a sandbox's disk is limited here now, for a probe.
   [[nodiscard]] Means look(bool best_effort) const;
-  // To be said at the start: that programs, or all sparse images together, can fill the file system that the
-  // gateway's own records, in this directory, are on. Empty: they cannot.
+  // The warning at start that programs, or all sparse images together, can fill the file system of the
+  // gateway's own records, in this directory. Empty: they cannot.
   [[nodiscard]] std::string warning(const std::string& records) const;
 
   struct Wanted {
@@ -117,17 +119,18 @@ class SandboxDisks {
     uint64_t asked_bytes = 0;  // 0: as the policy says
     bool best_effort = false;
     bool attach_only = false;
-    bool to_close = false;  // where it cannot be opened, nothing but its end follows
-    bool keep = false;      // what is mounted, and as large as wanted, may be in use and stays so
-    bool locked = false;    // whoever asks holds a lock on the sandbox's directory
+    bool to_close = false;  // it is opened only to be ended, even if its disk cannot be opened
+    bool keep = false;      // a mount of the right size may be in use and stays mounted
+    bool locked = false;    // the caller holds a lock on the sandbox's directory
   };
-  // `sandbox`: its directory (O_RDONLY, borrowed). ISOGATE_UNAVAILABLE with EBUSY where another host has it
-  // open, with ETXTBSY where something uses its image. ISOGATE_UNSUPPORTED where the limit could only be
-  // advisory and that is not enough; ISOGATE_SANDBOX_LOST where attach_only finds no file system.
+  // `sandbox`: its directory (O_RDONLY, borrowed). ISOGATE_UNAVAILABLE with EBUSY if another host has it
+  // open, with ETXTBSY if something uses its image. ISOGATE_UNSUPPORTED if the limit must be enforced and
+  // could only be advisory; ISOGATE_SANDBOX_LOST if attach_only finds no file system.
   Result<std::unique_ptr<SandboxDisk>> open(const Wanted& wanted, int sandbox);
-  // The same of one that open() refuses, for its end alone: without a limit, and mounted or not.
+  // The same for a sandbox that open() refuses, only to end it: without a limit, and mounted or
+  // not.
   Result<std::unique_ptr<SandboxDisk>> open_to_close(const Wanted& wanted, int sandbox) const;
-  // Of a sandbox that is purged without having been opened.
+  // For a sandbox that is purged without having been opened.
   Result<void> unmount_left(const std::string& id, int sandbox) const;
 
  private:

@@ -1,6 +1,5 @@
-// What a sandbox may use where the operator says nothing: the one source of it for the backends that limit by
-// their own settings. The defaults in their schemas are these; a test compares them.
-// Plain values and pure functions.
+// The default limits of a sandbox: the one source for the backends that limit by their own settings. The
+// defaults in their schemas are these; a test compares them. Plain values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +22,12 @@ inline constexpr StrictLimits kStrictLimits;
 // Of a file system in memory, whatever its size.
 inline constexpr uint64_t kInodesInMemory = 65536;
 
-// Of what is not 0: nothing runs in less.
+// The minimum of a limit that is not 0: nothing runs with less.
 inline constexpr uint64_t kLeastMemoryMb = 32, kLeastSandboxPids = 32;
 
 Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids);
 
-// Why these cannot be; empty: they can. `whose`: "`docker`", for the message.
+// Why these limits are invalid; empty: they are valid. `whose`: "`docker`", for the message.
 std::string why_no_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids);
 
 // In words what is weaker than the defaults. `who`: "a sandbox"; `which`: " of `db`" makes "memory_mb of
@@ -36,7 +35,8 @@ std::string why_no_limits(const std::string& whose, uint64_t memory_mb, double c
 void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,
                 const std::string& machine, uint64_t memory_mb, double cpus, uint64_t pids);
 
-// The size of /tmp beside a limit of memory, in which it counts: half of that is left for programs.
+// The size of /tmp under a memory limit, in which it counts: half of the limit is left for
+// programs.
 uint64_t tmp_mb_beside(uint64_t tmp_mb, const Limits& limits);
 
 }  // namespace isogate

@@ -1,4 +1,4 @@
-// Waits for others that end with their call.
+// Waits that end with their call.
 #pragma once
 
 #include <chrono>
@@ -8,9 +8,9 @@
 
 namespace isogate {
 
-inline constexpr std::chrono::milliseconds kCallLook{20};  // how often the call is looked at
+inline constexpr std::chrono::milliseconds kCallLook{20};  // how often the call is checked
 
-// Waits as long as the call does. Throws ISOGATE_CANCELLED.
+// Locks the mutex. Throws ISOGATE_CANCELLED when the call is cancelled first.
 inline std::unique_lock<std::timed_mutex> lock_for(std::timed_mutex& mutex, const sdk::Call& call) {
   std::unique_lock lock(mutex, std::defer_lock);
   while (!lock.try_lock_for(kCallLook)) call.check();

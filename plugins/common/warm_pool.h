@@ -1,6 +1,5 @@
-// Sandboxes that are made before anybody asks for them, so that a new agent's first call takes one. A thread
-// keeps as many ready as are wanted: it lives as long as the pool. How one is made, looked at and removed is
-// the backend's, by a Source.
+// Sandboxes that are created in advance, so that a new agent's first call takes one. A thread keeps the
+// wanted number ready: it lives as long as the pool. The backend's Source makes, checks and removes them.
 //
 // The pool's functions are for any thread, those of the Source are called by the pool.
 #pragma once
@@ -27,20 +26,22 @@
 
 namespace isogate {
 
-// `Ready` is one that nobody has yet. It can be moved, and has the members `Limits limits`, its own, and
-// `bool warm() const`: it can be taken as it is. That is asked with the pool locked, and must not wait.
+// `Ready` is an unassigned sandbox. It can be moved, and has the members `Limits limits`, its own, and
+// `bool warm() const`: it can be taken unchanged. warm() is called with the pool locked, and must not
+// wait.
 template <typename Ready>
 class WarmPool {
  public:
-  // What throws here ends the round: it is logged, and the next one comes after a second, later after a
-  // minute.
+  // An exception here ends the round: it is logged, and the next round starts after a second, later
+  // after a minute.
   class Source {
    public:
     // Several threads at once. `call`: cancelled when the pool ends.
     virtual Ready make(const Limits& limits, const sdk::Call& call) = 0;
-    // With all that belongs to it. False: it stays for now, and that was logged.
+    // Removes it with everything that belongs to it. False: it stays for now, and that was
+    // logged.
     virtual bool remove(Ready ready) noexcept = 0;
-    // What else there is to do in each round, after the dead ones are removed and before others are made.
+    // Further work in each round, after dead sandboxes are removed and before others are made.
     virtual void tend(const sdk::Call& call) = 0;
     // False: none is made now. Must not wait.
     [[nodiscard]] virtual bool may_make() const { return true; }
@@ -50,18 +51,18 @@ class WarmPool {
   };
 
   // Keeps `size` ready, the first ones with these limits, and makes up to `at_once` at the same time. `size`
-  // 0: it only tends. `source` is borrowed.
+  // 0: it only removes and cleans up. `source` is borrowed.
   WarmPool(Source& source, sdk::Host host, size_t size, size_t at_once, const Limits& limits);
   WarmPool(const WarmPool&) = delete;
   WarmPool& operator=(const WarmPool&) = delete;
-  // Removes what nobody took, until one of them stays: what cannot be removed once is not waited for again.
+  // Removes the unassigned sandboxes, until one cannot be removed: it does not retry.
   ~WarmPool();
 
-  // One with these limits. None: it has to be made. What is asked for twice in a row and not found is made
-  // from then on.
+  // A sandbox with these limits. None: the caller must make one. Limits that are requested twice in a row
+  // and not found are made from then on.
   std::optional<Ready> pick(const Limits& limits);
-  // The first for which `is_wanted` holds, which is called with the pool locked; the caller may put() it
-  // back.
+  // The first for which `is_wanted` returns true, which is called with the pool locked; the caller may
+  // put() it back.
   template <typename Predicate>
   std::optional<Ready> take_if(const Predicate& is_wanted);
   void put(Ready ready);
@@ -79,7 +80,7 @@ class WarmPool {
   Source& source_;
   const sdk::Host host_;
   const size_t size_, at_once_;
-  const Fd stop_;  // an eventfd: cancels what the thread is about
+  const Fd stop_;  // an eventfd: cancels the thread's current work
   const isogate_call stopping_{sizeof(isogate_call), stop_.get(), INT64_MAX, {}};
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -46,30 +46,31 @@ class Backend : public sdk::Backend {
   Parts parts_of(const isogate_sandbox_spec& spec, const std::string& id, int directory,
                  const SandboxDisk& disk, uint32_t uid) const;
   std::unique_ptr<Pool> make_pool();
-  // Removes a sandbox of which no gateway knows and in which nobody can have run anything: one was killed
-  // while it made it. Throws while that cannot be.
+  // Removes a sandbox that no gateway knows and in which no program can have run: a gateway was killed
+  // while it created it. Throws while that is not possible.
   void remove_unfinished(const std::string& id, const sdk::Call& call);
   void remove_all_of(const std::string& id, uint32_t uid, Container& container, SandboxDisk* disk,
                      const sdk::Call& call) const;
-  // After a failure, which is what the caller gets: what runs is ended; with `all` nothing stays. What
-  // the Engine does not do at once is done behind the scenes, until the next open().
+  // After a failure, which the caller gets: ends what runs; with `all` nothing stays. What the Engine
+  // does not do at once is done in the background, until the next open().
   void undo(const Home& home, std::shared_ptr<Container> container, bool all) noexcept;
-  // The workspace in what bounds it. A container that an earlier host has left in one of another size is
+  // The workspace with its disk. A container that an earlier host left on a disk of another size is
   // ended.
   DiskWorkspace open_workspace(const sdk::Call& call, const isogate_sandbox_spec& spec, const OpenCall& asked,
                                bool to_close, const Identity& identity);
   bool open_enforced(Container& container, const isogate_sandbox_spec& spec, const sdk::Call& call);
-  // Of a container that is only to be ended.
+  // For a container that is only ended.
   Container recorded_container(const std::string& id, uint32_t uid);
   void re_attach(const sdk::Call& call, const isogate_sandbox_spec& spec, Container& container) const;
-  // Null: there is none made ahead.
+  // Null: the pool has none.
   std::unique_ptr<sdk::Sandbox> open_ready(const sdk::Call& call, const isogate_sandbox_spec& spec,
                                            const OpenCall& asked, isogate_sandbox_info& info);
   Home home_of(const std::string& id, uint32_t uid, std::shared_ptr<SandboxDisk> disk);
   std::unique_ptr<sdk::Sandbox> sandbox_of(const Surroundings& around, Home home,
                                            std::shared_ptr<Container> container, isogate_sandbox_info& info);
   const Surroundings& surroundings(const std::string& own_image, const sdk::Call& call);
-  // Why no call could be served now, for who comes to close the sandbox; none: they could.
+  // Why no call can be served now, for a caller that closes the sandbox; none: calls can be
+  // served.
   std::optional<sdk::Error> why_refused(const isogate_sandbox_spec& spec, const sdk::Call& call);
 
   const sdk::Host host_;

@@ -1,5 +1,5 @@
-// Work that no call waits for, tried again until it is done: what an Engine was too slow for, or could not do
-// at once. Each has a thread of its own while it lasts. Any thread.
+// Work that no call waits for, retried until it is done: work that an Engine could not do at once, or in
+// time. Each task has its own thread while it lasts. Any thread.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class Background {
   explicit Background(sdk::Host host) : host_(host) {}
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
-  ~Background();  // cancels what is under way; the log names what is not done
+  ~Background();  // cancels running tasks; the log names unfinished ones
 
   // Of one `key` there is never more than one: a second is the first. `what`: "the container x is killed".
   void begin(const std::string& key, const std::string& what, Work work);

@@ -1,6 +1,6 @@
-// The container of one sandbox and the way to its runner: made at the first need, kept warm, recreated on the
-// same workspace when it has died, when contact with its runner is lost, and when the Engine describes
-// another one than was measured. Any thread.
+// The container of one sandbox and the connection to its runner: created when first needed, kept running, and
+// recreated on the same workspace when it has died, when contact with its runner is lost, or when the Engine
+// describes it differently than when it was measured. Any thread.
 #pragma once
 
 #include <chrono>
@@ -33,12 +33,13 @@ class Container {
   Container(Services& services, Parts parts, const Limits& limits, Fd directory, Fd gate);
   ~Container();  // releases it; whatever runs stays
 
-  // The recorded one if it runs and is what we made, else a new one. True: it was there. Throws sdk::Error.
+  // The recorded container if it runs and is the one that we created, else a new one. True: it existed.
+  // Throws sdk::Error.
   bool open(const sdk::Call& call);
-  // The recorded one; what cannot be used unchanged is ended, and is ISOGATE_NO_SANDBOX.
+  // The recorded container; if it cannot be used unchanged, it is ended: ISOGATE_NO_SANDBOX.
   void re_attach(const sdk::Call& call);
-  // As open(), but what is not there is made when it is first needed: for who comes to close it. Calls throw
-  // `refusal`, where there is one.
+  // As open(), but a missing container is created when first needed: for a caller that closes it. Calls
+  // throw `refusal`, if there is one.
   bool attach(const std::optional<sdk::Error>& refusal, const sdk::Call& call);
   struct Way {  // to the runner of that container
     std::shared_ptr<sdk::RunnerLink> link;
@@ -46,29 +47,29 @@ class Container {
   };
   // Recreates the container if need be.
   Way link(const sdk::Call& call);
-  // Contact with that runner was lost, or it could not end an exec: what it may still run is killed from
-  // outside. True: the Engine confirms within `patience` that nothing of it runs.
+  // Contact with that runner was lost, or it could not end an exec: kills from outside what it may still
+  // run. True: the Engine confirms within `patience` that nothing of it runs.
   bool lose(const Way& way, std::chrono::milliseconds patience);
-  // What was measured before the first command of a tenant; measures if that is now. What does not show what
-  // was asked of the Engine is an error, and its container removed.
+  // The measurement from before the first command of a tenant; measures if there is none yet. If it does not
+  // match the request to the Engine, it is an error, and the container is removed.
   isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
-  // Made ahead, it is this sandbox's from now on: `parts` as they would be had it been made for it. Before
-  // the first call through it.
+  // Created in advance, it belongs to this sandbox from now on: `parts` as if it had been created for it.
+  // Before the first call through it.
   void take_over(const Parts& parts, const sdk::Call& call);
-  // There is one, or may be one, that nobody measured.
+  // There is, or may be, a container that was not measured.
   bool is_unproven();
-  // Its runner, if that can be reached without further ado; else null.
+  // Its runner, if it is connected now; else null.
   std::shared_ptr<sdk::RunnerLink> at_hand();
   // In a few words how the container with that id ended, for the call that saw it; empty: it runs.
   std::string how_it_ended(const std::string& id, const sdk::Call& call) const;
   // Releases the runner: what it runs ends.
   void detach();
-  // Ends and removes it, its companions and its network. Gone already is OK, and nothing else is: what throws
-  // may be called again.
+  // Ends and removes it, its companions and its network. Already removed is OK. It may be called again after
+  // an exception.
   void end(const sdk::Call& call);
 
-  // After end(): the workspace, where it is a volume, and volumes of copies that outlived their container.
-  // This host's own directories are the caller's.
+  // After end(): removes the workspace, if it is a volume, and volumes of copies that outlived their
+  // container. The caller removes this host's own directories.
   void purge(const sdk::Call& call);
 
  private:
@@ -76,12 +77,13 @@ class Container {
   std::unique_lock<std::timed_mutex> alone(const sdk::Call& call);
   State look_at(const std::string& which, const sdk::Call& call) const;
   State state_of(const std::string& which, const sdk::Call& call) const;
-  // The same of the recorded one, which an Engine may still be making for a caller that has gone.
+  // The same for the recorded container, which an Engine may still be creating for a caller that
+  // has gone.
   State state_of_recorded(const sdk::Call& call) const;
   static void refuse_paused(const State& state);
-  // Why it is not to be used; empty: it is what was recorded, and measured.
+  // Why it must not be used; empty: it is as recorded and measured.
   [[nodiscard]] std::string why_unfit(const State& state) const;
-  // Why what is mounted in it must not go on being mounted; empty: it may.
+  // Why its mounts must not stay; empty: they may.
   [[nodiscard]] std::string why_exposed() const;
   [[nodiscard]] std::string why_changed(const State& state) const;
   bool adopt(const sdk::Call& call);
@@ -113,9 +115,9 @@ class Container {
   std::string workspace_path_, gate_path_;  // as parts() came with them
   std::timed_mutex mutex_;
   Record record_;
-  bool unsure_ = false;          // whether the Engine makes one of the recorded name
+  bool unsure_ = false;          // the Engine may be creating one of the recorded name
   bool fresh_ = false;           // no command of a tenant has run in it yet
-  std::optional<Proof> proven_;  // at open; what takes its place has to isolate alike
+  std::optional<Proof> proven_;  // at open; a replacement must isolate in the same way
   std::optional<sdk::Error> refusal_;
   std::shared_ptr<sdk::RunnerLink> link_;
   std::unique_ptr<Companions> companions_;

@@ -1,4 +1,4 @@
-// What an Engine says of one container, as this backend takes it. Values; pure.
+// An Engine's description of one container, as this backend uses it. Values; pure.
 #pragma once
 
 #include <cstdint>

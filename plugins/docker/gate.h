@@ -1,6 +1,6 @@
-// The Unix socket through which the runner of one container comes to this host: in a directory that the
-// container sees read-only. The host listens, the runner dials in. Whoever else does, a program of the
-// tenant, say, is told apart by the kernel: only the container's own init may come in, and once.
+// The Unix socket over which the runner of one container connects to this host: in a directory that is
+// read-only in the container. The host listens, the runner connects. The kernel identifies the peer:
+// only the container's own init is accepted, and once; no program of the tenant is.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,12 @@ namespace isogate::docker {
 
 class Gate {
  public:
-  // Listens in `directory` (O_PATH, borrowed until the destructor), in the place of an earlier one. Throws
+  // Listens in `directory` (O_PATH, borrowed until the destructor), and replaces an earlier one. Throws
   // sdk::Error.
   explicit Gate(int directory);
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
-  ~Gate();  // stops listening, removes its socket; one that took its place stays
+  ~Gate();  // stops listening, removes its socket; one that replaced it stays
 
   // The connection of the process `pid` (as this host sees it), close-on-exec. An empty one when it did not
   // come within `patience`. Throws ISOGATE_CANCELLED.

@@ -1,6 +1,6 @@
-// What the Engine has of this backend that no sandbox directory claims: containers, networks and volumes
-// whose records are lost, and the container that a sandbox had before it lost its record. Named and removed
-// for an operator alone. Any thread.
+// Objects of this backend on the Engine that no sandbox directory claims: containers, networks and volumes
+// whose records are lost, and the container that a sandbox had before it lost its record. They are listed
+// and removed only for an operator. Any thread.
 #pragma once
 
 #include <functional>

@@ -1,9 +1,9 @@
-// Sandboxes made ahead: containers that run, each with a workspace and a uid of its own, and nobody's yet. A
-// new agent's first call takes one: a directory is renamed, its uid is handed over, no container is made.
+// Sandboxes created in advance: running containers without an agent, each with its own workspace and uid. A
+// new agent's first call takes one: a directory is renamed, its uid is handed over, no container is created.
 //
-// On disk: <sandboxes_dir>/ready.<backend>/<id>/ is what becomes <sandboxes_dir>/<sandbox_id>/. It is locked
-// (flock(2)) as long as its maker lives, so that the next one removes what a crash has left, and leaves alone
-// what another generation of the backend has ready.
+// On disk: <sandboxes_dir>/ready.<backend>/<id>/ becomes <sandboxes_dir>/<sandbox_id>/. It is locked
+// (flock(2)) while its maker lives, so that the next maker removes what a crash has left, and keeps what
+// another generation of the backend has ready.
 #pragma once
 
 #include <atomic>
@@ -57,7 +57,7 @@ class Pool final : WarmPool<PooledContainer>::Source {
   // One with these limits, now the sandbox `id` at <sandboxes_dir>/<id>, which must not be there yet. None:
   // it has to be made. Any thread. Throws sdk::Error.
   std::optional<Taken> take(const std::string& id, const Limits& limits);
-  // Whether a pool of this backend was here and did not end in order.
+  // Whether an earlier pool of this backend did not end in order.
   static bool left_anything(const std::string& sandboxes_dir, const std::string& backend);
   [[nodiscard]] std::string text() const { return pool_.text(); }
 
@@ -73,7 +73,7 @@ class Pool final : WarmPool<PooledContainer>::Source {
   const std::string directory_;
   const UidRegistry registry_;
   SandboxDisks disks_;
-  std::atomic<bool> left_behind_{true};                // there may be what nobody needs any more
+  std::atomic<bool> left_behind_{true};                // there may be leftovers
   std::chrono::steady_clock::time_point next_look_{};  // at what is left behind; the pool's thread's
   WarmPool<PooledContainer> pool_;                     // the last member: it ends first
 };

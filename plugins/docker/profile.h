@@ -1,4 +1,4 @@
-// The one source of what a container of this backend is made of. Pure functions.
+// The one source of the settings of this backend's containers. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline constexpr const char* kRunner = "/run/isogate/bin/isogate-runner";  // th
 inline constexpr const char* kGate = "/run/isogate/gate";
 inline constexpr const char* kSocketName = "runner.sock";
 
-// Labels of all that this backend makes; nothing without them is ever touched.
+// Labels of everything that this backend creates; it never touches an object without them.
 inline constexpr const char* kLabelInstance = "io.isogate.instance";
 inline constexpr const char* kLabelBackend = "io.isogate.backend";
 inline constexpr const char* kLabelSandbox = "io.isogate.sandbox";
@@ -37,7 +37,7 @@ bool carries(const nlohmann::json& labels, const Owner& owner);
 // A volume without a name, made and removed with its container, for what is copied into it (copies.h).
 struct CopyPlace {
   std::string target;
-  bool on_top = false;  // of what the image has there; else that is hidden
+  bool on_top = false;  // of the image's content there; else that is hidden
   bool operator==(const CopyPlace&) const = default;
 };
 
@@ -64,19 +64,19 @@ struct Parts {
   uint64_t processes = 0;      // RLIMIT_NPROC of its programs; 0: as the Engine has it
 };
 
-// What is in force in a container: what was asked for the sandbox, else the configuration's.
+// The limits in force in a container: those requested for the sandbox, else the configuration's.
 Limits limits_of(const Config& config, const Limits& asked);
 
-// What an Engine can limit of a container.
+// The limits that an Engine can enforce on a container.
 inline constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS,
                                         ISOGATE_LIMIT_PIDS, ISOGATE_LIMIT_DISK_BYTES};
 
-// RLIMIT_NPROC for podman, which names no number for it but its own, and that only a privileged one may set:
-// above the cgroup's limit, and no more than this process may have.
+// RLIMIT_NPROC for podman, whose own default only a privileged podman may set: above the cgroup's limit, and
+// no more than this process may have.
 uint64_t processes_for(const Limits& limits);
 
-// For a rootless Engine of the gateway's own user: who is that user inside. podman keeps his number; with
-// Docker he is 0, without any capability.
+// For a rootless Engine of the gateway's own user: the uid of that user inside. podman keeps the number;
+// with Docker it is 0, without any capability.
 void fit_rootless(Parts& parts, bool podman);
 
 // The body of POST /containers/create.
@@ -89,11 +89,11 @@ nlohmann::json container_of(const Config& config, const Parts& parts, const Comp
 // Identifies what a container was made of: differs when the configuration or the limits do.
 std::string profile_digest(const Config& config, Parts parts, const Limits& limits);
 
-// What an Engine says of a container that must stay the same as long as it runs, of what it answers to
-// `inspect`, as a digest: limits, capabilities, mounts, networks, and all else that isolates.
+// A digest of the parts of an Engine's `inspect` response that must stay the same while a container
+// runs: limits, capabilities, mounts, networks, and everything else that isolates.
 std::string shape_of(const nlohmann::json& inspected);
 
-// argv of the runner for a call over a byte stream of its own.
+// argv of the runner for a call over its own byte stream.
 nlohmann::json stdio_command(const Parts& parts, const Limits& limits);
 
 }  // namespace isogate::docker

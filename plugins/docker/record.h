@@ -1,7 +1,7 @@
-// What this backend knows of the container of one sandbox: a file in the sandbox's directory, which no tenant
-// reaches. It is written before the container is made (its name, which holds 64 random bits) and again
-// when its id is known, so that after a crash a container is found by what was recorded, never by a label
-// that somebody else could have written too.
+// The record of one sandbox's container: a file in the sandbox's directory, which no tenant reaches. It is
+// written before the container is created (its name, which holds 64 random bits) and again when its id is
+// known. So after a crash a container is found by the record, never by a label, which somebody else could
+// also write.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -23,8 +23,8 @@ struct Record {
   std::optional<Proof> proof;  // measured by our runner before the first command of a tenant
 };
 
-// What is in a JSON file of a sandbox's directory; nothing: there is no such file. What is not JSON is
-// discarded JSON. `whose`: "container", for messages. Throws sdk::Error.
+// The content of a JSON file of a sandbox's directory; nothing: there is no such file. Invalid JSON is
+// a discarded value. `whose`: "container", for messages. Throws sdk::Error.
 std::optional<nlohmann::json> read_json_file(int directory, const char* name, const std::string& whose);
 
 // `directory`: the sandbox's, borrowed. All throw sdk::Error. A damaged record is an error, never an absent
@@ -32,7 +32,8 @@ std::optional<nlohmann::json> read_json_file(int directory, const char* name, co
 std::optional<Record> read_record(int directory);
 void write_record(int directory, const Record& record);
 void remove_record(int directory);
-// Whether an Engine may be about to make what was recorded less than half a minute ago.
+// Whether the record is less than half a minute old, so that an Engine may still create its
+// container.
 bool may_still_be_made(int directory);
 
 }  // namespace isogate::docker

@@ -13,13 +13,13 @@
 
 namespace isogate::docker {
 
-// The workspace of a sandbox on this host, and whose it is.
+// The workspace of a sandbox on this host, and its owner.
 struct Home {
   std::string sandboxes_dir, sandbox_id;
   std::shared_ptr<SandboxDisk> disk;      // the workspace's, but for a volume
   const UidRegistry* registry = nullptr;  // null: no uid of its own
   uint32_t uid = 0;
-  TrashSweeper* sweeper = nullptr;  // takes what a purge leaves; null: nobody does
+  TrashSweeper* sweeper = nullptr;  // removes what a purge leaves; null: there is none
 };
 
 class Sandbox : public RunnerSandbox {
@@ -47,14 +47,14 @@ class Sandbox : public RunnerSandbox {
   }
 
  private:
-  // Contact was lost; `ended`: the Engine says that nothing it ran is left.
+  // Contact was lost; `ended`: the Engine reports that nothing it ran is left.
   struct LostContact : sdk::Error {
     LostContact(const sdk::Error& error, const std::string& how, bool ended_)
         : Error(ISOGATE_LOST, error.what() + (how.empty() ? "" : "; " + how), error.os_errno()),
           ended(ended_) {}
     bool ended;
   };
-  // What is known to have ended with its container is killed, not lost.
+  // An exec that is known to have ended with its container is killed, not lost.
   void ending(const sdk::Call& call, isogate_exec_result& result, const std::function<void()>& run);
   void with_runner(const sdk::Call& call, const Verb& verb) override;
   std::shared_ptr<sdk::RunnerLink> runner_at_hand() override { return container_->at_hand(); }

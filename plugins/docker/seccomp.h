@@ -8,9 +8,9 @@
 
 namespace isogate::docker {
 
-// What Docker takes inline as SecurityOpt `seccomp=…`, and podman from a file. Names, no numbers: an Engine
-// leaves out those that its libseccomp does not know, and refuses them so. Of 32-bit x86 and x32 it has
-// nothing: who calls those is killed.
+// The profile that Docker takes inline as SecurityOpt `seccomp=…`, and podman from a file. It has names,
+// not numbers: an Engine leaves out names that its libseccomp does not know, and so refuses those calls. It
+// has nothing for 32-bit x86 and x32: a program that makes such a call is killed.
 const std::string& seccomp_profile();
 nlohmann::json make_seccomp_profile();
 

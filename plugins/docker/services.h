@@ -1,5 +1,5 @@
-// What all sandboxes of one backend share. Made once, then read; the two choices are made at the first
-// sandbox and kept.
+// The state that all sandboxes of one backend share. Made once, then read; the two choices are made at
+// the first sandbox and kept.
 #pragma once
 
 #include <atomic>
@@ -36,21 +36,21 @@ struct Services {
   std::timed_mutex preparing;
   bool runner_filled = false;                     // its volume; under `preparing`
   std::map<std::string, ImageUsers> image_users;  // by image, under `preparing`; none is ever taken out
-  std::counting_semaphore<> making{8};  // containers at once: an Engine that is asked for more serves nobody
+  std::counting_semaphore<> making{8};  // containers at once: an Engine with more requests stalls
   std::timed_mutex creating;  // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
 
   void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }
   void info(const std::string& line) const { host.log(ISOGATE_LOG_INFO, line); }
 
-  // Where seccomp_profile() is for podman, which takes no profile but in a file; written when it is first
-  // asked for. Throws sdk::Error.
+  // The file with seccomp_profile() for podman, which takes a profile only from a file; written at first
+  // use. Throws sdk::Error.
   std::string seccomp_file();
-  // Kills a container of ours, however often it has to be tried. True: the Engine confirms within `patience`
-  // that nothing of it runs.
+  // Kills a container of ours, with as many attempts as necessary. True: the Engine confirms within
+  // `patience` that nothing of it runs.
   bool kill(const std::string& id, const std::string& name, std::chrono::milliseconds patience);
 
-  // How runners are reached; RunnerTransport::kAuto while nobody knows. settle() keeps the first answer and
-  // why.
+  // How runners are reached; RunnerTransport::kAuto while that is not known. settle() keeps the first
+  // answer and why.
   [[nodiscard]] RunnerTransport transport() const { return transport_.load(); }
   [[nodiscard]] Place place() const { return place_.load(); }
   void settle(RunnerTransport transport, const std::string& why);
@@ -76,7 +76,7 @@ struct Services {
   Background background{host};  // the last member: it ends first
 };
 
-// One of those that may be made at once, until its end.
+// A place among the containers that may be created at once, until its destructor.
 class Making {
  public:
   Making(Services& services, const sdk::Call& call) : services_(services) {

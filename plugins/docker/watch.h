@@ -1,7 +1,7 @@
-// Follows what happens at the Engine to this backend's containers, in a thread of its own that begins with
-// the first of them: one that ends is known at once, with how, and the link to its runner is closed. A safety
-// net: calls look for themselves all the same, and where the Engine reports nothing, nothing is lost but
-// time.
+// Follows the Engine's events of this backend's containers, in its own thread that begins with the first
+// container. When one ends, that is known at once, with the reason, and the link to its runner is closed.
+// This is an optimization: calls also check by themselves, and if the Engine reports nothing, only time is
+// lost.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ namespace isogate::docker {
 
 struct Services;
 
-// How something ended, with what the Engine knows of its memory: that a process in it was killed for lack of
-// it, at some time; not that it ended of that.
+// How a container ended, and whether the Engine reported an out-of-memory kill in it at some time; the kill
+// need not be the cause of its end.
 std::string with_memory(const std::string& how, bool out_of_memory);
 
 class Watch {

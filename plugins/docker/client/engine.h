@@ -1,13 +1,13 @@
 // A client of the Docker Engine API (and of podman's copy of it). Start here; the backend is written on top.
 //
-// Any thread, concurrently: each call takes a connection of its own from a small pool, or makes one. Every
-// call takes a Budget: connecting, sending and receiving are bounded by it, so a stopped Engine hangs nobody.
+// Any thread, concurrently: each call takes a connection from a small pool, or makes one. Every call takes a
+// Budget, which bounds connecting, sending and receiving: no caller hangs on a stopped Engine.
 //
 // Errors are EngineError (engine_error.h): ISOGATE_NOT_FOUND for a 404, ISOGATE_ALREADY_EXISTS where a name
-// is taken, ISOGATE_UNAVAILABLE when the Engine cannot be reached, is late, breaks off, answers nonsense or a
-// 5xx, or the thing is in a state that does not allow it (other 409s), ISOGATE_CANCELLED. maybe_done() tells
-// what may have happened nevertheless. Answers are bounded to 16 MiB. A GET over a connection that turns out
-// dead is repeated once on a new one; nothing else ever is.
+// is taken, ISOGATE_UNAVAILABLE when the Engine cannot be reached, is late, breaks off, sends an invalid
+// response or a 5xx, or the object's state does not allow it (other 409s), ISOGATE_CANCELLED. maybe_done()
+// reports that it may have happened nevertheless. Responses are bounded to 16 MiB. A GET over a connection
+// that turns out dead is repeated once on a new one; no other request is.
 #pragma once
 
 #include <chrono>
@@ -63,9 +63,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   [[nodiscard]] const EngineAddress& address() const;
-  // Asks every time. What a first call does by itself: the version is negotiated anew after contact was lost.
+  // Asks every time. A first call does this by itself: the version is negotiated again after contact was
+  // lost.
   EngineInfo info(const Budget& budget);
-  // Asks nothing but whether it answers.
+  // Only checks that it responds.
   void ping(const Budget& budget);
 
   // Containers, by id or name. `body` as POST /containers/create takes it; the answer is the id. `platform`:
@@ -93,12 +94,12 @@ class Engine {
   std::unique_ptr<EngineStream> attach(const std::string& id, bool tty, const Budget& budget);
 
   // Unpacks into directory `path` of the container the tar archive (tar.h) that `produce` gives to its
-  // argument, piece by piece. When `produce` throws nothing is taken for complete; what was unpacked already
-  // stays.
+  // argument, piece by piece. When `produce` throws, the archive is incomplete; files that were unpacked
+  // already stay.
   using ArchiveProducer = std::function<void(const ByteSink&)>;
   void put_archive(const std::string& id, const std::string& path, const ArchiveProducer& produce,
                    const Budget& budget);
-  // A tar archive of `path`, piece by piece; unbounded. Returns only when it was whole.
+  // A tar archive of `path`, piece by piece; unbounded. Returns only when it was complete.
   void get_archive(const std::string& id, const std::string& path, const ByteSink& sink,
                    const Budget& budget);
 
@@ -116,8 +117,8 @@ class Engine {
   Json inspect_image(const std::string& name, const Budget& budget);
 
   // `filters` as the API has them: {"type": ["container"], "event": ["die", "oom"], "label": [...]}. `since`:
-  // a Unix time with up to nine decimals, empty for now. What happens once this has returned is told; but
-  // podman 4.3 lets it return only when it has a first event to tell.
+  // a Unix time with up to nine decimals, empty for now. Events after this has returned are reported; but
+  // with podman 4.3 it returns only at the first event.
   std::unique_ptr<EngineEvents> events(const Json& filters, const std::string& since, const Budget& budget);
 
  private:
@@ -126,7 +127,7 @@ class Engine {
   std::shared_ptr<Pool> pool_;
 };
 
-// What happens at an Engine, as it happens. One thread at a time.
+// The events of an Engine, as they happen. One thread at a time.
 class EngineEvents {
  public:
   virtual ~EngineEvents() = default;

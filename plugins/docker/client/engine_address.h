@@ -1,4 +1,4 @@
-// Where a Docker Engine listens, and how that is found when nobody says so. Values; no network is touched.
+// Where a Docker Engine listens, and how to find that without configuration. Values; no network access.
 //
 // The paths here are the operator's: configuration, environment and home directory of the backend host.
 #pragma once

@@ -1,5 +1,5 @@
-// What goes wrong with an Engine. http_status() and maybe_done() separate "nothing happened" from "contact
-// was lost".
+// Failures of an Engine. http_status() and maybe_done() distinguish "nothing happened" from "contact was
+// lost".
 #pragma once
 
 #include "lib/net/net_error.h"

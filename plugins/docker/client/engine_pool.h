@@ -1,4 +1,5 @@
-// What the calls of engine.h have in common: connections, the version, the way from a request to its answer.
+// The common part of the calls of engine.h: connections, the version, the way from a request to its
+// response.
 #pragma once
 
 #include <memory>

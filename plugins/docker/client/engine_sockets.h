@@ -1,8 +1,8 @@
-// Sockets of container engines: whoever reaches one is root of its machine, so no sandbox is ever shown one.
+// Sockets of container engines: whoever reaches one is root of its machine, so no sandbox ever sees one.
 //
-// Two ways to tell. By name, for any machine: directories in which engines usually have their sockets. And by
-// what is there, for this one: the very file, over symlinks, bind mounts and other mounts of its file system.
-// Not seen are the layers below an overlay. Any thread; nothing throws but std::bad_alloc.
+// It finds them in two ways. By name, for any machine: directories in which engines usually have their
+// sockets. And by the file itself, for this machine, through symlinks, bind mounts and other mounts of its
+// file system. It does not see the layers below an overlay. Any thread; throws only std::bad_alloc.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ std::string usual_socket_in(const std::string& path);
 std::vector<std::string> sockets_here(const std::string& own);
 
 // Which of `sockets` is seen in a recursive bind mount of `source`, an O_PATH descriptor; empty: none.
-// Error: that cannot be told.
+// Error: that is not known.
 Result<std::string> socket_shown_in(int source, const std::vector<std::string>& sockets);
 
 }  // namespace isogate::docker

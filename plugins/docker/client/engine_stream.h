@@ -13,7 +13,7 @@
 
 namespace isogate::docker {
 
-// Takes the frames of a stream without terminal apart: 1 byte stream (0 and 1 stdout, 2 stderr, 3 the
+// Parses the frames of a stream without terminal: 1 byte stream (0 and 1 stdout, 2 stderr, 3 the
 // Engine's own complaints), 3 zero bytes, 4 bytes length, big-endian; then that many bytes. Nothing is
 // allocated by length.
 class Demultiplexer {
@@ -46,13 +46,13 @@ class EngineStream : public sdk::RunnerStream {
   EngineStream(std::unique_ptr<net::Transport> transport, std::string early, bool framed);
 
   [[nodiscard]] int fd() const override;
-  // Of stdout alone. An end in the middle of a frame is -1 with ECONNRESET, what are no frames EPROTO.
+  // Of stdout alone. An end in the middle of a frame is -1 with ECONNRESET, invalid frames are EPROTO.
   ssize_t read_some(char* to, size_t size) override;
   ssize_t write_some(const char* from, size_t size) override;
   [[nodiscard]] bool has_buffered() const override;
   void shutdown() override;
 
-  // The program reads the end of its input; reading goes on. By the thread that writes.
+  // Ends the program's input; reading continues. By the thread that writes.
   void end_input();
   // What it wrote to stderr so far, its first 4 KiB as one printable line. Any thread.
   [[nodiscard]] std::string stderr_text() const;

@@ -1,6 +1,6 @@
-// What this backend knows of the companions of one sandbox: a file in the sandbox's directory, which no
-// tenant reaches, written before a companion is made (its name, which holds 64 random bits) and again when
-// its id is known. As with record.h, none is ever found by its labels alone.
+// The record of one sandbox's companions: a file in the sandbox's directory, which no tenant reaches. It
+// is written before a companion is created (its name, which holds 64 random bits) and again when its id is
+// known. As with record.h, a companion is never found by its labels alone.
 #pragma once
 
 #include <string>

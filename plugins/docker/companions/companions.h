@@ -1,8 +1,7 @@
-// The companions of one sandbox: further containers on its network, each with a thread here that makes it,
-// waits until it is healthy, runs post_start in the sandbox's own container, and starts it again when it
-// ends, three times at most and later each time. Nobody waits for any of it: what goes wrong is reported in
-// the log, and the sandbox's calls do not fail for it. The next container of the sandbox has fresh
-// companions.
+// The companions of one sandbox: further containers on its network. Each has a thread here that creates it,
+// waits until it is healthy, runs post_start in the sandbox's own container, and restarts it when it ends,
+// at most three times and later each time. No call waits for this: failures are logged, and the sandbox's
+// calls do not fail because of them. The next container of the sandbox has fresh companions.
 #pragma once
 
 #include <functional>
@@ -29,11 +28,12 @@ class Companions {
   // Begins: re-attaches those that are recorded and run, makes the others. `parts` with the network;
   // `directory`: the sandbox's, borrowed. Throws sdk::Error.
   Companions(Services& services, Parts parts, int directory, Primary primary);
-  ~Companions();  // releases them: they run on
+  ~Companions();  // releases them: they keep running
   Companions(const Companions&) = delete;
   Companions& operator=(const Companions&) = delete;
 
-  // Made ahead, they are this sandbox's from now on: in the log, which alone names it. Any thread.
+  // Created in advance, they belong to this sandbox from now on: only the log uses its name. Any
+  // thread.
   void belong_to(const std::string& sandbox_id);
 
  private:
@@ -70,7 +70,8 @@ class Companions {
 // Whether what the Engine describes is the container that we made under that name.
 bool is_companion(const Json& seen, const Owner& owner, const std::string& name);
 
-// Removes those that are recorded and ours; nobody tends them any more. Throws sdk::Error.
+// Removes those that are recorded and ours, and that no thread manages any more. Throws
+// sdk::Error.
 void remove_companions(Services& services, const Owner& owner, int directory, const sdk::Call& call);
 
 }  // namespace isogate::docker

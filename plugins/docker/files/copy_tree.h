@@ -1,11 +1,11 @@
 // Reads a tree of this host into a tar archive, unchanged, or not at all. One thread.
 //
-// The tree is walked by descriptors, one component at a time and without following a link, so that who
-// changes it meanwhile cannot lead the walk outside. Memory does not grow with the tree. Refused, with a
-// HostPathError that names the path: what cannot be read; sockets, FIFOs and devices; symlinks that are
+// The tree is walked by descriptors, one component at a time and without following a symlink, so that a
+// concurrent change cannot lead the walk outside. Memory does not grow with the tree. Refused, with a
+// HostPathError that names the path: unreadable files; sockets, FIFOs and devices; symlinks that are
 // absolute, lead above the top or nowhere; another file system mounted in it; a file that changes while it is
-// read; directories more than 100 deep. Symlinks that stay inside are kept as they are. Hard links become
-// files of their own; owners, set-id bits, ACLs and extended attributes are not taken along.
+// read; directories more than 100 deep. Symlinks that stay inside are kept unchanged. Hard links become
+// separate files; owners, set-id bits, ACLs and extended attributes are not copied.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace isogate::docker {
 
-// How much there may still be; taken from while a tree is read.
+// The remaining budget; reduced while a tree is read.
 struct CopyRoom {
   uint64_t bytes = 0, entries = 0;
 };

@@ -1,11 +1,11 @@
 // Which entries of a tree are left out of a copy. Pure functions.
 //
-// A pattern is of components between slashes. `*`, `?` and `[…]` are those of fnmatch(3) and stay within one
-// component; a component `**` stands for any number of them, also none. A pattern without a slash (one at its
-// end aside) is for names at any depth; any other one is for whole paths from the top of the tree, a slash in
-// front or not. With a slash at its end it is for directories alone. `dir/**` takes all that is in `dir`, and
-// leaves `dir`. What is below an entry that is left out is left out with it, and never looked at. There is no
-// way back in: `!` in front is refused.
+// A pattern consists of components between slashes. `*`, `?` and `[…]` are those of fnmatch(3) and stay
+// within one component; a component `**` matches any number of components, also none. A pattern without a
+// slash (except one at its end) matches names at any depth; any other one matches whole paths from the top of
+// the tree, with or without a leading slash. With a slash at its end it matches only directories. `dir/**`
+// matches everything in `dir`, but not `dir`. Everything below an excluded entry is excluded, and never read.
+// A pattern cannot include again: a leading `!` is refused.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace isogate::docker {
 
-// Empty: it is a pattern. Else what is wrong with it, in words that go on after its name.
+// Empty: it is a valid pattern. Else what is wrong with it, as a continuation after its name.
 std::string why_no_pattern(const std::string& pattern);
 
 // `path`: relative to the top, without `.` and empty components.

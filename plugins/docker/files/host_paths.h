@@ -19,14 +19,14 @@ class HostPathError : public std::runtime_error {
 // symlink. Throws HostPathError.
 Fd open_real(const std::string& path);
 
-// Throws HostPathError where the source of a mount is no file or directory, or a symlink or below one, and
-// the Engine listens at a Unix socket of this host and is not known to see other directories; where it is
-// known to see these, also for a source that is missing. Else that is the Engine's to refuse: it makes none.
-// Also where check_no_socket() throws.
+// If the Engine listens at a Unix socket of this host and is not known to see other directories: throws
+// HostPathError if the source of a mount is no file or directory, or is a symlink or below one. If the
+// Engine is known to see this host's directories: also if the source is missing. Otherwise the Engine
+// refuses it, and creates none. Also throws what check_no_socket() throws.
 void check_mount_source(const Services& services, const Mount& mount);
 
-// Throws HostPathError where the source, behind all symlinks, would show a container the socket of an engine
-// (engine_sockets.h), or where that cannot be told. A source that is not on this host says nothing.
+// Throws HostPathError if the source, after all symlinks, would show a container the socket of an engine
+// (engine_sockets.h), or if that is not known. A source that is not on this host is not checked.
 void check_no_socket(const Services& services, const std::string& source, const std::string& target);
 
 // The same for one of the gateway's shared directories, whose path was not looked at before.
@@ -35,7 +35,7 @@ void check_shared_source(const Services& services, const std::string& source, co
 // check_shared_source() of all that this host has.
 void check_shared_sources(const Services& services);
 
-// For container making: HostPathError goes to the log, and out of it what a tenant may read.
+// While a container is created: logs a HostPathError, and throws an error that a tenant may read.
 template <typename Work>
 auto with_paths_hidden(const Services& services, const std::string& what, Work work) {
   try {

@@ -1,5 +1,5 @@
-// Volumes of the Engine, for where it does not see this host's directories: one for each workspace, and one
-// with the runner in it for all of a backend's containers. Throws sdk::Error.
+// Volumes of an Engine that does not see this host's directories: one for each workspace, and one with the
+// runner in it for all of a backend's containers. Throws sdk::Error.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace isogate::docker {
 
-// Its name tells the runner's content, so that another build has another one.
+// Its name depends on the runner's content, so that another build has another volume.
 std::string runner_volume(const Services& services);
 
 // Makes both where they are missing, and gives the workspace to its user. A volume of that name without our
@@ -21,10 +21,10 @@ std::string runner_volume(const Services& services);
 // `directory`: the sandbox's on this host, where it is recorded that we made it.
 void prepare_volumes(Services& services, const Parts& parts, int directory, const sdk::Call& call);
 
-// Whether the workspace of the sandbox with that directory is a volume. Throws where that cannot be seen.
+// Whether the workspace of the sandbox with that directory is a volume. Throws if that is not known.
 bool is_volume(int directory);
-// Gone already is OK.
-// Those of copies go with their container, unless somebody else removed that. One in use is an orphan's.
+// Gone already is OK. Volumes of copies are removed with their container, unless somebody else removed
+// that. One in use belongs to an orphan.
 void remove_copies(Services& services, const Owner& owner, const sdk::Call& call);
 void remove_workspace_volume(Services& services, const Owner& owner, int directory, const sdk::Call& call);
 
@@ -35,7 +35,7 @@ using Filler = std::function<void(TarWriter&)>;
 void fill_volumes(Services& services, const Owner& owner, const std::string& name,
                   const std::vector<std::pair<std::string, std::string>>& volumes, const std::string& place,
                   const Filler& fill, const Budget& budget);
-// What a crash left of that.
+// Removes what a crash left of that.
 void remove_filler(Services& services, const Owner& owner, const std::string& name, const Budget& budget);
 
 }  // namespace isogate::docker
