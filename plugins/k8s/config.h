@@ -17,7 +17,8 @@ namespace isogate::k8s {
 enum class RunnerTransport { kStream, kExec };
 enum class Place { kClaim, kEmptyDir };
 
-// What makes the pods (provision.h). By name, as in the configuration; nothing for what is none.
+// What creates the pods (provision.h). By name, as in the configuration; nothing for an unknown
+// name.
 enum class Provision { kPod, kJob, kSandbox, kSandboxClaim };
 const char* name_of(Provision provision);
 std::optional<Provision> provision_named(std::string_view name);
@@ -33,7 +34,7 @@ struct SharedClaim {
   std::string prefix, claim;
 };
 
-// What a sandbox may reach although its network is none.
+// Addresses that a sandbox may reach although its network denies everything.
 struct Destination {
   std::string cidr;
   std::vector<uint16_t> ports;  // TCP; empty: all of every protocol
@@ -70,7 +71,7 @@ struct Config {
   RunnerTransport transport = RunnerTransport::kStream;
   unsigned warm_pool = 0;           // pods made ahead
   uint64_t open_timeout_sec = 150;  // of a whole opening
-  uint64_t busy_timeout_sec = 20;   // of that behind another gateway that is at work on the same sandbox
+  uint64_t busy_timeout_sec = 20;   // of that, waiting for another gateway that works on the same sandbox
   uint64_t ready_timeout_sec = 120;
   uint64_t node_timeout_sec = 10;
   uint64_t orphaned_after_sec = 600;

@@ -1,4 +1,4 @@
-// The schema of this backend's configuration, with what each option is for.
+// The schema of this backend's configuration, with the purpose of each option.
 #pragma once
 
 namespace isogate::k8s {

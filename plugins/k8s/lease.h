@@ -1,5 +1,5 @@
-// The claim of one sandbox in the cluster: a Lease of its name, which only one of several gateways can
-// create, and which all that belongs to the sandbox belongs to. One thread at a time.
+// The claim to one sandbox in the cluster: a Lease of its name. Only one of several gateways can
+// create it, and it owns everything of the sandbox. One thread at a time.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,23 +19,24 @@ class Lease {
   bool find(const Budget& budget);
   // Held by this gateway, with record() unchanged. False: another one was faster.
   bool create(const Budget& budget);
-  // Writes record(). `hold`: this gateway is at work on it; else nobody is. Throws ISOGATE_UNAVAILABLE when
-  // another gateway has written since.
+  // Writes record(). `hold`: this gateway works on it; else no gateway does. Throws ISOGATE_UNAVAILABLE
+  // when another gateway has written since.
   void write(bool hold, const Budget& budget);
-  // Writes record() of a Lease that nobody is at work on. False: another gateway has written since.
+  // Writes record() of a Lease that no gateway works on. False: another gateway has written since.
   bool join(const Budget& budget) { return replace(false, budget); }
-  // This gateway is at work on it, for so long again. False: another gateway has written since.
+  // Extends the time in which this gateway works on it. False: another gateway has written since.
   bool hold(const Budget& budget) { return replace(true, budget); }
-  // One made ahead becomes `taker`'s, held by nobody. False: another gateway has written since.
+  // Gives a Lease created in advance to `taker`, without a holder. False: another gateway has
+  // written since.
   bool give_to(const Parts& taker, const Budget& budget);
-  // With all that belongs to it, sooner or later. Gone already is fine.
+  // Deletes it, and later everything that belongs to it. Already deleted is OK.
   void remove(const Budget& budget);
 
   Record& record() { return record_; }
   [[nodiscard]] const Record& record() const { return record_; }
   [[nodiscard]] const std::string& uid() const { return uid_; }  // empty: there is none
   [[nodiscard]] bool is_ending() const { return ending_; }
-  // Another gateway is at work on it, and still renews it.
+  // Another gateway works on it, and still renews it.
   [[nodiscard]] bool is_others() const;
   [[nodiscard]] const std::string& holder() const { return hold_.holder; }
 
@@ -43,7 +44,7 @@ class Lease {
   void learn(nlohmann::json lease);
   void put(nlohmann::json lease, bool hold);
   void remove_ahead(const Budget& budget);
-  bool replace(bool hold, const Budget& budget);  // false: somebody else has
+  bool replace(bool hold, const Budget& budget);  // false: another gateway has
 
   Services& services_;
   const Parts& parts_;
@@ -54,7 +55,7 @@ class Lease {
   bool ending_ = false;
 };
 
-// Nobody is at work on what that Lease is of: it has no holder, or one that does not renew it any more.
+// No gateway works on the Lease's sandbox: it has no holder, or one that no longer renews it.
 bool is_free(Services& services, const nlohmann::json& lease);
 
 }  // namespace isogate::k8s

@@ -1,9 +1,8 @@
-// Whether the runners of open links still do their work. One thread pings them by turns; a few more have
-// those that answer run a program, and look at those that do not, so that a pod that is stuck delays no
-// other. They begin with the first link. A runner that answers and twice runs nothing, while nothing of a
-// tenant runs in its pod that could be the reason, is broken. What becomes of one that is silent is decided
-// by another connection to it: only what is let through twice and sends nothing is stuck, and whatever cannot
-// be found out is no reason for anything. Any thread.
+// Whether the runners of open links still work. One thread pings them in turn. A few more threads let
+// responding runners start a program, and examine silent ones, so that a stuck pod delays no other. They
+// begin with the first link. A runner that responds but twice starts no program, while no tenant's program in
+// its pod can be the reason, is broken. A silent runner is tried over another connection: it is stuck only if
+// it accepts two connections and sends nothing. An unknown state has no consequence. Any thread.
 #pragma once
 
 #include <chrono>
@@ -26,20 +25,20 @@ class Liveness {
  public:
   enum class Found {
     kSpeaks,   // over another connection
-    kSilent,   // that one was let through by all that is on the way, and no runner sent hello in time
+    kSilent,   // that connection was established end to end, and no runner sent HELLO in time
     kUnknown,  // anything else
   };
-  // Of one link. They own what they need and may block for some times the patience.
+  // Of one link. They own what they need and may block for a small multiple of the patience.
   struct Way {
     std::function<Found(const sdk::Call&)> try_anew;
     std::function<bool()> is_busy;                 // programs of a tenant run in it
-    std::function<void(const sdk::Call&)> remove;  // what is stuck or broken; throws sdk::Error
+    std::function<void(const sdk::Call&)> remove;  // the stuck or broken pod; throws sdk::Error
   };
 
-  // `interval`: from look to look at one link; zero: nothing is ever looked at. `patience`: for each answer.
+  // `interval`: between two checks of one link; zero: no checks. `patience`: for each reply.
   Liveness(std::chrono::milliseconds interval, std::chrono::milliseconds patience,
            std::function<void(const std::string&)> log);
-  ~Liveness();  // what is being looked at is closed
+  ~Liveness();  // closes links under examination
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
 

@@ -1,6 +1,6 @@
-// Which gateways live: each renews a Lease of its own while it has sandboxes open. So one that stops an idle
-// sandbox knows whether another one still uses it, and a gateway that is gone keeps nothing running. A
-// gateway lives as long as this one sees its Lease change, by Renewals. Any thread.
+// Which gateways live: each renews its own Lease while it has sandboxes open. So a gateway that stops an
+// idle sandbox knows whether another one still uses it, and a dead gateway keeps nothing running. A gateway
+// counts as alive while this one sees its Lease change, by Renewals. Any thread.
 #pragma once
 
 #include <atomic>
@@ -23,13 +23,14 @@ class Presence {
   Presence(Services& services, Owner owner);
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
-  ~Presence();  // the Lease goes, unless a later generation of this gateway has begun
+  ~Presence();  // deletes the Lease, unless a later generation of this gateway has begun
 
-  // This gateway is there from now on; it is known when this returns. Throws what Api throws, until it is.
+  // Announces this gateway; when this returns, others see it. Throws what Api throws, until then.
   void begin(const sdk::Call& call);
-  // Whether that one has renewed its Lease in time. Throws what Api throws: then nobody knows.
+  // Whether that gateway has renewed its Lease in time. Throws what Api throws: then that is not
+  // known.
   bool lives(const std::string& holder, const Budget& budget);
-  // All that do.
+  // All gateways that have.
   std::set<std::string> all(const Budget& budget);
 
  private:
@@ -40,7 +41,7 @@ class Presence {
 
   Services& services_;
   const Owner owner_;
-  const Fd stop_;  // an eventfd: cancels what the thread is about
+  const Fd stop_;  // an eventfd: cancels the thread's current work
   std::timed_mutex beginning_;
   std::atomic<bool> begun_{false};
   std::mutex mutex_;

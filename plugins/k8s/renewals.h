@@ -1,6 +1,6 @@
-// Whether what others renew is still renewed: by the changes that this process has seen itself, on its own
-// monotonic clock. No two machines' clocks are compared. What is seen for the first time counts as renewed
-// just now. Any thread.
+// Whether other gateways still renew their Leases: by the changes that this process itself has seen, on
+// its own monotonic clock. Clocks of two machines are never compared. A Lease that is seen for the first
+// time counts as renewed just now. Any thread.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace isogate::k8s {
 class Renewals {
  public:
   using Clock = std::chrono::steady_clock;
-  // Notes that `name` has this `version` now. True: it had it all the time for longer than `lasts`.
+  // Records that `name` has this `version` now. True: it has not changed for longer than `lasts`.
   bool lapsed(const std::string& name, const std::string& version, std::chrono::seconds lasts,
               Clock::time_point now = Clock::now());
 

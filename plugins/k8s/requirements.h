@@ -1,4 +1,4 @@
-// What a cluster has to be for this backend to serve. Any thread.
+// The requirements of a cluster for this backend to serve. Any thread.
 #pragma once
 
 #include <atomic>
@@ -12,13 +12,13 @@
 
 namespace isogate::k8s {
 
-// Looks at the cluster: cheaply each time, in full when that was not done for a while.
+// Checks the cluster: cheaply each time, fully if that was not done for a while.
 class Requirements {
  public:
-  // `any`: what is the same in all sandboxes; `limits`: of one for which nothing is asked. Why the cluster
-  // cannot be used; empty: it can. Throws what Api throws.
+  // `any`: the parts that all sandboxes share; `limits`: the defaults. Returns why the cluster cannot be
+  // used; empty: it can. Throws what Api throws.
   std::string why_not(Services& services, const Parts& any, const Limits& limits, const Budget& budget);
-  // "Kubernetes v1.20.2", and what a person should know of the namespace; of the last look.
+  // "Kubernetes v1.20.2", and notes about the namespace; of the last check.
   [[nodiscard]] std::string text() const;
 
  private:

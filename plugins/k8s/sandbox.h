@@ -12,8 +12,8 @@ namespace isogate::k8s {
 
 class Sandbox : public RunnerSandbox {
  public:
-  // `stranger`: it was there, and this gateway's front did not know it: other gateways may have it. What its
-  // front refuses before it has used it is not another one's to lose.
+  // `stranger`: it existed, and this gateway's front did not know it: other gateways may have it. If the
+  // front refuses it before use, the other gateways keep it.
   Sandbox(const Config& config, std::unique_ptr<SandboxPod> pod, bool stranger)
       : RunnerSandbox(config.env), pod_(std::move(pod)), stranger_(stranger) {}
 

@@ -1,4 +1,4 @@
-// What all sandboxes of one backend share. Any thread.
+// The state that all sandboxes of one backend share. Any thread.
 #pragma once
 
 #include <atomic>
@@ -28,13 +28,13 @@ struct Services {
   const Config& config;  // the backend's
   Api api;
   const std::string name_space;
-  const std::string holder;  // who this gateway is among those that share sandboxes; the same after a restart
+  const std::string holder;  // this gateway's name among those that share sandboxes; the same after a restart
 
   Renewals renewals;                               // of Leases, by their names
-  std::atomic<bool> serves{false};                 // the last probe found all that is needed
+  std::atomic<bool> serves{false};                 // the last probe found nothing missing
   std::atomic<bool> volumes_wait_for_pods{false};  // claims are bound when a pod uses them
 
-  // What this gateway asks each new sandbox to try to reach; none: no sandbox was measured yet.
+  // The addresses that each new sandbox tries to reach; none: no sandbox was measured yet.
   [[nodiscard]] std::optional<Gateway> gateway() const;
   void learn_gateway(const isogate_evidence_request& request);
 
@@ -47,8 +47,8 @@ struct Services {
   [[nodiscard]] Resource pod(const std::string& name = {}) const;
   [[nodiscard]] Resource claims(const std::string& name = {}) const;
   [[nodiscard]] Resource policies(const std::string& name = {}) const;
-  // Of agents.x-k8s.io, in the newest version that the cluster serves: asked for each time, since in one that
-  // it serves no more whatever is there looks gone.
+  // Of agents.x-k8s.io, in the newest version that the cluster serves. Checked each time, because in a
+  // version that it no longer serves, existing objects look deleted.
   Resource sandbox_object(const std::string& name, const Budget& budget);
 
  private:
@@ -65,13 +65,13 @@ struct Services {
 // Into the container of a sandbox's pod.
 ExecRequest exec_request(const Services& services, const std::string& pod, std::vector<std::string> command);
 
-// What is there now, or nothing.
+// The current object, or nothing.
 std::optional<nlohmann::json> find_object(Services& services, const Resource& what, const Budget& budget);
 
-// Removes `what` if it still is the object `uid` (empty: whichever). Gone already is fine: false then.
+// Removes `what` if it still is the object `uid` (empty: any). Returns false if it is already deleted.
 bool remove_object(Services& services, const Resource& what, const std::string& uid, const Budget& budget);
 
-// The same of `what` as it was when `known` was read, and of no later version.
+// The same, only for the version of `what` that `known` is.
 bool remove_version(Services& services, const Resource& what, const nlohmann::json& known,
                     const Budget& budget);
 

@@ -1,4 +1,4 @@
-// Where the cluster is and who the gateway is there, as kubectl's users know it.
+// The address of the cluster and the gateway's identity there, in kubectl's terms.
 //
 // load_access() reads files of the operator, touches no network and runs nothing; a credential plugin runs
 // when the first request needs it. Throws sdk::Error: ISOGATE_INVALID_ARGUMENT naming file, context and
@@ -8,7 +8,7 @@
 // client certificates as data or files (relative to the kubeconfig), token, tokenFile (wins), username and
 // password, exec plugins, tls-server-name, proxy-url (http://; CONNECT), as, as-uid, as-groups,
 // as-user-extra, the context's namespace. Refused by name: auth-provider, and proxies other than http.
-// HTTPS_PROXY and its like are not looked at.
+// HTTPS_PROXY and similar variables are ignored.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace isogate::k8s {
 
-// What the backend's configuration says about it.
+// The backend's configuration of the access.
 struct AccessConfig {
   std::string kubeconfig;   // a file, or several separated by ':'; empty: as kubectl finds it
   std::string context;      // empty: current-context

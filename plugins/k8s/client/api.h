@@ -1,17 +1,17 @@
 // A client of the Kubernetes API. Start here; watch.h and exec_channel.h are written on top of it.
 //
-// Any thread, concurrently: each call takes a connection of its own from a small pool of kept ones, or makes
-// one. Every call takes a Budget: waiting for its turn, connecting, sending and receiving are bounded by it,
-// so a silent server hangs nobody.
+// Any thread, concurrently: each call takes a connection from a small pool, or makes one. Every call takes a
+// Budget, which bounds waiting for its turn, connecting, sending and receiving: no caller hangs on a silent
+// server.
 //
-// Errors are ApiError, thrown: what the API server's Status says (api_error.h), ISOGATE_UNAVAILABLE when it
-// cannot be reached, is late, breaks off or answers nonsense (maybe_done() tells what may have happened),
-// ISOGATE_CANCELLED.
+// Errors are thrown as ApiError: the API server's Status (api_error.h), ISOGATE_UNAVAILABLE when it cannot
+// be reached, is late, breaks off or sends an invalid response (maybe_done() reports that it may have
+// happened), ISOGATE_CANCELLED.
 //
-// What is repeated, five times at most and within the budget: after a 401 once, with newer credentials when
-// there are any; after a 429, whatever the method, since nothing was done; after a 503 with Retry-After, and
-// over a kept connection that turned out dead, only what may be done twice: GET, and DELETE. Nothing else
-// ever is, nor an upgrade but after a 401.
+// Requests are repeated at most five times, within the budget: after a 401 once, with newer credentials if
+// there are any; after a 429, whatever the method, because nothing was done; after a 503 with Retry-After,
+// and over a kept connection that turned out dead, only GET and DELETE, which may be done twice. No other
+// request is repeated; an upgrade only after a 401.
 #pragma once
 
 #include <memory>
@@ -46,7 +46,7 @@ struct ApiRequest {
   std::string body = {};     // JSON
   std::string content_type = "application/json";
   std::string attempt = {};  // "create pod `x`", for messages
-  std::string name = {};     // of the object: only a 404 that names it says that it is not there
+  std::string name = {};     // of the object: only a 404 that names it means that it is missing
 };
 
 enum class Patch { kMerge, kStrategic, kJson };  // kJson: a list of operations, RFC 6902
@@ -81,11 +81,11 @@ class Api {
   Json create(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});
   Json patch(const Resource& what, Patch kind, const Json& body, const Budget& budget,
              const Query& query = {});
-  // With metadata.resourceVersion in `body` somebody else's change is an error, reason() "Conflict".
+  // With metadata.resourceVersion in `body`, a concurrent change is an error, reason() "Conflict".
   Json replace(const Resource& what, const Json& body, const Budget& budget, const Query& query = {});
-  // `options`: {{"gracePeriodSeconds", 0}, {"propagationPolicy", "Background"},
-  // {"preconditions", {{"uid", …}}}}; null: none. What is not there is ISOGATE_NOT_FOUND, another uid
-  // reason() "Conflict"; a collection, `what` without name, is ISOGATE_INVALID_ARGUMENT.
+  // `options`: {{"gracePeriodSeconds", 0}, {"propagationPolicy", "Background"}, {"preconditions",
+  // {{"uid", …}}}}; null: none. A missing object is ISOGATE_NOT_FOUND, another uid reason()
+  // "Conflict"; a collection, `what` without name, is ISOGATE_INVALID_ARGUMENT.
   Json remove(const Resource& what, const Json& options, const Budget& budget);
   // All pages as one: {"metadata": {"resourceVersion": …}, "items": […]}. Bounded to 64 MiB together.
   Json list(const Resource& what, const Selection& selection, const Budget& budget);

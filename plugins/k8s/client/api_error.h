@@ -1,5 +1,5 @@
-// What goes wrong with a cluster: a NetError that also has the name which the API server gave it. Its message
-// never holds a token, a key or what a credential plugin printed.
+// Failures of a cluster: a NetError that also has the API server's name for it. Its message never holds a
+// token, a key or the output of a credential plugin.
 #pragma once
 
 #include <string>
@@ -27,8 +27,8 @@ using net::printable;
 // 409 AlreadyExists: …". 404 and 410 are ISOGATE_NOT_FOUND, but 410 Expired of a list or watch is
 // ISOGATE_UNAVAILABLE; 409 AlreadyExists is ISOGATE_ALREADY_EXISTS, other 409s, 429 and 5xx are
 // ISOGATE_UNAVAILABLE; 401 and 403 ISOGATE_PERMISSION_DENIED; 400, 413 and 422 ISOGATE_INVALID_ARGUMENT.
-// `name`: of the object that was asked for; a 404 of anything else, as of its namespace, says nothing of it
-// and is ISOGATE_UNAVAILABLE. Empty: none was.
+// `name`: of the requested object; a 404 of anything else, for example its namespace, says nothing about it
+// and is ISOGATE_UNAVAILABLE. Empty: no object.
 ApiError refusal(const std::string& attempt, int http_status, std::string_view body,
                  std::string_view name = {});
 

@@ -1,4 +1,4 @@
-// What the calls of api.h have in common: connections, who we are, what is repeated.
+// The common part of the calls of api.h: connections, credentials, repetitions.
 #pragma once
 
 #include <memory>

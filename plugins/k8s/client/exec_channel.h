@@ -2,12 +2,13 @@
 //
 // Frames are ours over the TLS connection that Poco's HTTP client upgraded. Poco's WebSocket (1.11) blocks in
 // each receive without cancellation, allocates by the length that a frame claims, masks byte by byte, and
-// gives no way to answer or notice pings while it sends. Here payloads stream through fixed buffers: a
-// frame's length is checked and allocates nothing.
+// cannot answer or notice pings while it sends. Here payloads stream through fixed buffers: a frame's length
+// is checked and allocates nothing.
 //
-// A thread of its own, which begins with open() and ends with the object, moves bytes between the WebSocket
-// and a socket pair, whose other end is fd(): so pings go out and half-open connections are noticed also
-// while nobody reads, and a full pair slows the program, or the writer. stdout's bytes are not looked at.
+// Its own thread, which begins with open() and ends with the object, moves bytes between the WebSocket and
+// a socket pair, whose other end is fd(). So pings are sent and half-open connections are noticed even
+// without a reader, and a full pair slows the program, or the writer. The bytes of stdout are not
+// interpreted.
 //
 // Thread rules are RunnerStream's. wait() and ended(): any thread.
 #pragma once
@@ -40,7 +41,7 @@ struct ExecEnd {
   enum class How {
     kExited,  // the server's Status says with which code
     kFailed,  // its Status says that the program did not run, or that nobody knows how it ended
-    kLost,    // no whole Status came: the program may run on. Never success.
+    kLost,    // no complete Status came: the program may still run. Never success.
   };
   How how = How::kLost;
   int exit_code = -1;  // kExited alone; a signal's is 128 + n
@@ -50,21 +51,21 @@ struct ExecEnd {
 class ExecChannel : public sdk::RunnerStream {
  public:
   // Offers v5.channel.k8s.io and v4.channel.k8s.io. Throws ApiError: ISOGATE_NOT_FOUND where there is no such
-  // pod, ISOGATE_UNAVAILABLE, ISOGATE_CANCELLED. That the program itself cannot start is told by wait().
+  // pod, ISOGATE_UNAVAILABLE, ISOGATE_CANCELLED. wait() reports that the program itself cannot start.
   static std::unique_ptr<ExecChannel> open(Api& api, const ExecRequest& request, const Budget& budget);
 
-  // RunnerStream, of stdin and stdout. The end, read_some() 0, is told only after a Status: what ends
-  // otherwise is -1 with ECONNRESET.
+  // RunnerStream, of stdin and stdout. read_some() returns 0, the end, only after a Status: any other
+  // end is -1 with ECONNRESET.
 
-  // The program reads the end of its input; by the thread that writes. ISOGATE_UNSUPPORTED with v4.
+  // Ends the program's input; by the thread that writes. ISOGATE_UNSUPPORTED with v4.
   virtual void end_input() = 0;
   [[nodiscard]] virtual bool can_end_input() const = 0;  // v5 was agreed on
-  // Stderr's bytes, -1 unless separate_stderr; borrowed, to be read as RunnerStream says until its end. While
-  // one of both streams is full and not read the other one stands still, too.
+  // The bytes of stderr, -1 unless separate_stderr; borrowed; read it to its end, as RunnerStream says. While
+  // one of the two streams is full and not read, the other one waits, too.
   [[nodiscard]] virtual int stderr_fd() const = 0;
   [[nodiscard]] virtual std::string stderr_text() const = 0;  // one printable line
 
-  // How it ended, once it has and all its output is in fd() (and stderr_fd()): so somebody has to read them.
+  // How it ended, once it has and all its output is in fd() (and stderr_fd()): so the caller must read them.
   // Throws ApiError when the budget ends first.
   virtual ExecEnd wait(const Budget& budget) = 0;
   [[nodiscard]] virtual std::optional<ExecEnd> ended() const = 0;

@@ -76,7 +76,7 @@ class ExecPump {
   size_t in_begin_ = 0, in_end_ = 0;
   FrameReader reader_;
   int channel_ = kNoChannel;
-  const Fd* blocked_ = nullptr;  // a full one, for which everything waits
+  const Fd* blocked_ = nullptr;  // a full descriptor that everything waits for
   std::string status_;
   std::optional<ExecEnd> result_;
 

@@ -9,7 +9,7 @@
 
 namespace isogate::k8s {
 
-// Nothing while it is no whole Status.
+// Nothing while the Status is incomplete.
 std::optional<ExecEnd> parse_exec_status(std::string_view text);
 
 }  // namespace isogate::k8s

@@ -1,4 +1,4 @@
-// Objects of the API as they come: what has another type than it should is not there. Pure functions.
+// Objects of the API as received: a value of an unexpected type counts as absent. Pure functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,7 +6,7 @@
 
 namespace isogate::k8s {
 
-// Null where `object` has none, or is no object. As long as `object` is.
+// Null if `object` has none, or is no object. Valid as long as `object`.
 const nlohmann::json& member(const nlohmann::json& object, const char* key);
 
 // Empty where there is none, or no text.
@@ -18,8 +18,8 @@ std::string printable_text(const nlohmann::json& object, const char* key);
 // metadata.`field`, likewise.
 std::string metadata_text(const nlohmann::json& object, const char* field);
 
-// metadata.uid. Throws ISOGATE_UNAVAILABLE where there is none: nobody can tell then whether this is what was
-// asked for, nor that it is gone.
+// metadata.uid. Throws ISOGATE_UNAVAILABLE if there is none: without it, neither the object's identity nor
+// its removal can be verified.
 std::string uid_of(const nlohmann::json& object);
 
 }  // namespace isogate::k8s

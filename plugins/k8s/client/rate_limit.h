@@ -12,8 +12,8 @@ using net::Budget;
 class RateLimit {
  public:
   RateLimit(double qps, double burst);  // qps 0: any number
-  // Waits for its turn, in the order of asking. False: it comes after the budget's end, or the budget was
-  // cancelled; the turn is given back.
+  // Waits for its turn, in the order of the calls. False: the turn would come after the budget's end, or
+  // the budget was cancelled; the turn is returned.
   [[nodiscard]] bool take(const Budget& budget);
 
  private:

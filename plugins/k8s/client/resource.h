@@ -1,4 +1,4 @@
-// What a cluster holds, by name. Values.
+// Resources of a cluster, by name. Values.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct Resource {
   std::string name = {};
   std::string subresource = {};  // "exec", "status"
 
-  // "/api/v1/namespaces/x/pods/y"; throws ISOGATE_INVALID_ARGUMENT for what no cluster has.
+  // "/api/v1/namespaces/x/pods/y"; throws ISOGATE_INVALID_ARGUMENT for an impossible name.
   [[nodiscard]] std::string path() const;
   [[nodiscard]] std::string text() const;  // "pods/exec `x/y`", for messages
 };

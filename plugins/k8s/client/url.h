@@ -16,7 +16,7 @@ struct Url {
   std::string path;            // without a '/' at its end: "" or "/a/b"
 };
 
-// Nothing for what is none, has a query or a fragment, or another scheme.
+// Nothing if it is no URL, has a query or a fragment, or another scheme.
 std::optional<Url> parse_url(std::string_view text);
 
 }  // namespace isogate::k8s

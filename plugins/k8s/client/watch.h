@@ -1,11 +1,10 @@
-// Follows one collection of the cluster, in a thread of its own: lists it, then watches it from there with
-// bookmarks, lists again when that is no longer possible (410, ERROR) and connects again, after 0.1 to 10 s,
-// when the stream ends or breaks. A connection that says nothing is given up some seconds after
-// `stream_time`.
+// Follows one collection of the cluster, in its own thread: lists it, then watches it from there with
+// bookmarks, lists again when that is no longer possible (410, ERROR) and reconnects, after 0.1 to 10 s,
+// when the stream ends or breaks. A silent connection is closed some seconds after `stream_time`.
 //
 // The callbacks are called by that thread, one at a time; they may use Api, not destroy the Watch. An object
-// that went away while nobody watched is told as deleted once a list lacks it, with what was last known. One
-// that was deleted and recreated with the same name is deleted and added, by metadata.uid.
+// that disappeared between two watches is reported as deleted once a list lacks it, in its last known state.
+// One that was deleted and recreated with the same name is reported as deleted and added, by metadata.uid.
 #pragma once
 
 #include <chrono>
@@ -19,9 +18,10 @@ namespace isogate::k8s {
 
 struct WatchEvents {
   std::function<void(const Json&)> added, modified, deleted;  // may be empty, all of them
-  // A list has been told whole: what was not in it does not exist. Again after each relist.
+  // A list has been reported completely: an object that was not in it does not exist. Again after
+  // each relist.
   std::function<void()> synced;
-  // Contact was lost, told once with why, until synced or `restored`.
+  // Contact was lost; called once with the reason, until synced or `restored`.
   std::function<void(const std::string& why)> lost;
   std::function<void()> restored;
 };

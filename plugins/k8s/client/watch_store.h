@@ -1,4 +1,4 @@
-// What a Watch reads, and what it last knew of its collection. For watch.cc alone.
+// The input of a Watch, and the last known state of its collection. For watch.cc alone.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,8 @@ class WatchLines {
  public:
   WatchLines(size_t most, std::function<void(const std::string&)> take)
       : most_(most), take_(std::move(take)) {}
-  // Hands on each line that is whole now, without its end. Throws ApiError for one of more than `most` bytes,
-  // and what `take` throws.
+  // Passes on each line that is complete now, without its end. Throws ApiError for one of more than `most`
+  // bytes, and what `take` throws.
   void add(std::string_view bytes);
 
  private:
@@ -34,14 +34,14 @@ struct WatchEvent {
 // Throws ApiError for a line that is none. Pure.
 WatchEvent parse_event(const std::string& line);
 
-// What an ERROR says. Pure.
+// The message of an ERROR. Pure.
 ApiError error_of(const WatchEvent& event, const std::string& attempt);
 
-// What is known, and what is to be told when that changes. An object without name or uid is an ApiError.
+// The known objects, and the callbacks when they change. An object without name or uid is an ApiError.
 class WatchStore {
  public:
   explicit WatchStore(const WatchEvents& events) : events_(events) {}  // borrowed
-  // A whole list took the place of what was known. Throws what the callbacks throw.
+  // A complete list replaces the known objects. Throws what the callbacks throw.
   void replace(const Json& items);
   void apply(const WatchEvent& event);
 

@@ -1,5 +1,5 @@
 // Whether packets of a sandbox get out, tried from inside by our own program before the first command of a
-// tenant: a NetworkPolicy is a wish that a cluster's network may ignore without a word.
+// tenant: a NetworkPolicy is a request that a cluster's network may silently ignore.
 #pragma once
 
 #include <chrono>
@@ -14,13 +14,13 @@
 
 namespace isogate::k8s {
 
-// The API server's addresses, where it goes by a name all that it has.
+// The API server's addresses; if it is given by name, all of that name's addresses.
 struct ApiServers {
   std::vector<std::string> addresses;
   uint16_t port = 0;
 };
 
-// A node, as its kubelets may be reached: `ports` beside those of the configuration.
+// A node and the ports of its kubelet: `ports` in addition to those of the configuration.
 struct Node {
   std::string ip;
   std::vector<uint16_t> ports;
@@ -35,12 +35,13 @@ std::vector<std::string> targets_of(const Config& config, const ApiServers& serv
 // "10.0.0.1:443 (connected), …" of what was not silent in a round's output, each address once.
 std::string what_answers(const std::string& text);
 
-// A policy may be in force late, and so may what lets packets out: rounds, their beginnings `apart` at least,
-// until two in a row were silent, one could not be tried, or something has answered for `most`. The last one.
+// A policy may take effect late, and so may one that lets packets out. It runs rounds, with starts at least
+// `apart`, until two in a row were silent, one could not be tried, or something has answered for `most`.
+// Returns the last round.
 Ran settle(const std::function<Ran()>& ask, std::chrono::milliseconds apart, std::chrono::milliseconds most);
 
-// Throws ISOGATE_UNAVAILABLE when something answers for five seconds, and when it could not be tried; where
-// allow_unenforced_network is written, warns instead of the former.
+// Throws ISOGATE_UNAVAILABLE when something answers for five seconds, and when it could not be tried. With
+// allow_unenforced_network, an answer is only a warning.
 void prove_no_way_out(Services& services, sdk::RunnerLink& link, const PodState& pod, const sdk::Call& call);
 
 }  // namespace isogate::k8s

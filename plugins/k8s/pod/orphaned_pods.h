@@ -1,5 +1,5 @@
-// Pods that run although none of the gateways that used them is there any more. A gateway of the instance
-// ends them after a while; their workspaces stay. With an emptyDir for a workspace nothing is ended. One
+// Pods that run although none of the gateways that used them exists any more. A gateway of the instance
+// ends them after a while; their workspaces stay. A pod whose workspace is an emptyDir is not ended. One
 // thread at a time.
 #pragma once
 
@@ -19,7 +19,7 @@ class OrphanedPods {
   // `like`: parts of any sandbox of the backend, without a sandbox_id. `services` is borrowed.
   OrphanedPods(Services& services, Parts like) : services_(services), like_(std::move(like)) {}
 
-  // Looks once, and ends those that were seen without a gateway for orphaned_after_sec. One that cannot be
+  // Checks once, and ends those that were without a gateway for orphaned_after_sec. One that cannot be
   // ended is logged. Throws what Api throws.
   void stop_due(const sdk::Call& call);
 

@@ -1,6 +1,6 @@
-// The ends of this backend's pods, reported by one watch: a thread of its own that begins with the
-// first pod. Calls that wait for a pod wait here, and the link to the runner of one that has ended is closed
-// at once, with how. While the watch is silent, pods are polled now and then. Any thread.
+// The ends of this backend's pods, reported by one watch: a separate thread that begins with the first pod.
+// Calls that wait for a pod wait here. When a pod has ended, the link to its runner is closed at once, with
+// the reason. While the watch is silent, pods are polled from time to time. Any thread.
 #pragma once
 
 #include <chrono>
@@ -20,16 +20,16 @@ namespace isogate::k8s {
 
 struct PodState {
   bool exists = false, running = false;
-  bool ended = false;    // or about to: nothing in it may be relied on
+  bool ended = false;    // or about to end: nothing in it is reliable
   bool stopped = false;  // none of its containers runs, and none will
-  bool ready = false;    // by its kubelet's word, which the cluster withdraws when the kubelet is not heard
+  bool ready = false;    // as its kubelet reports; the cluster withdraws that when the kubelet is silent
   std::string uid, node, node_ip;
-  std::string how;              // ended: in a few words
-  std::string problem;          // why it does not run yet, when that will not come right by itself
-  std::string waits;            // for what its container waits, where that may well come right
+  std::string how;              // how it ended, in a few words
+  std::string problem;          // why it does not run yet, if that does not resolve by itself
+  std::string waits;            // what its container waits for, if that may resolve by itself
   bool waits_for_node = false;  // the problem is the scheduler's: a volume or a new node may be on its way
 };
-// Of a pod as the API server reports it; what has no uid does not exist.
+// Of a pod as the API server reports it; a pod without a uid does not exist.
 PodState state_of(const nlohmann::json& pod);
 
 class Pods {
@@ -41,10 +41,10 @@ class Pods {
   Pods(const Pods&) = delete;
   Pods& operator=(const Pods&) = delete;
 
-  // As the API server reports now. Throws ApiError, also for what is no pod.
+  // As the API server reports now. Throws ApiError, also if it is no pod.
   PodState look(const std::string& name, const Budget& budget);
-  // Until `done` likes its state, or the time is over: then the last state. Throws ISOGATE_CANCELLED, and
-  // what look() throws.
+  // Waits until `done` accepts its state, or the time has passed: then returns the last state. Throws
+  // ISOGATE_CANCELLED, and what look() throws.
   PodState await(const std::string& name, const sdk::Call& call, std::chrono::milliseconds most,
                  const std::function<bool(const PodState&)>& done);
   // `link` is closed when the pod has ended, unless forget() was first.

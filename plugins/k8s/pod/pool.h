@@ -1,10 +1,10 @@
-// Sandboxes made ahead: pods that run, each with a workspace of its own, tried and nobody's yet. A new
+// Sandboxes created in advance: running, tested pods without an agent, each with its own workspace. A new
 // agent's first call takes one: its Lease becomes the agent's by a write that names the version it was read
-// at, so of all that want it one gets it. No pod is made, and none is waited for.
+// at, so only one taker gets it. The call creates no pod, and waits for none.
 //
-// What is ready belongs to a Lease of its own with the label kLabelAhead, which this gateway renews as long
-// as it lives. One that is not renewed any more is removed by whichever gateway of the instance sees it. The
-// pool's thread looks for these, and ends orphaned pods.
+// A ready pod belongs to its own Lease with the label kLabelAhead, which this gateway renews while it lives.
+// Any gateway of the instance removes a Lease that is no longer renewed. The pool's thread looks for these,
+// and ends orphaned pods.
 #pragma once
 
 #include <chrono>
@@ -30,11 +30,11 @@ struct PooledPod {
 class Pool final : WarmPool<PooledPod>::Source {
  public:
   // `like`: parts of any sandbox of the backend, without a sandbox_id. `limits`: of the first ones. `size` 0:
-  // none are made, and what others have left is removed. `services` is borrowed.
+  // it creates none, and removes what others have left. `services` is borrowed.
   Pool(Services& services, unsigned size, const Parts& like, const Limits& limits);
 
-  // One with these limits, now `taker`'s, whose Lease has to be there. None: it has to be made. Any thread.
-  // Throws ISOGATE_CANCELLED.
+  // A pod with these limits, now `taker`'s, whose Lease must exist. None: the caller must create one. Any
+  // thread. Throws ISOGATE_CANCELLED.
   std::optional<ReadyPod> take(const Limits& limits, const Parts& taker, const sdk::Call& call);
   [[nodiscard]] std::string text() const { return pool_.text(); }
 

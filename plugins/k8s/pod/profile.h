@@ -1,5 +1,5 @@
-// The one source of what a sandbox is made of in the cluster. Pure functions; the answers are bodies for the
-// API. Everything belongs to one Lease, the sandbox's claim, and goes with it.
+// The one source of a sandbox's objects in the cluster. Pure functions; the results are bodies for the API.
+// Everything belongs to one Lease, the sandbox's claim, and is deleted with it.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ namespace isogate::k8s {
 inline constexpr const char* kWorkspace = "/workspace";
 inline constexpr const char* kRunnerDirectory = "/run/isogate/bin";
 inline constexpr const char* kRunner = "/run/isogate/bin/isogate-runner";
-// A file of the node that the kubelet mounts, writable by anybody who gets there and counted by nobody. The
-// directory is the installer's (runner/agent/main.cc): no process of the container may search it, and it
-// is on a read-only mount, where its owner cannot change that.
+// A file of the node that the kubelet mounts; any process that reaches it can write it, and its size is not
+// counted. The directory belongs to the installer (runner/agent/main.cc): no process of the container may
+// search it, and it is on a read-only mount, where its owner cannot change that.
 inline constexpr const char* kTerminationLog = "/run/isogate/bin/closed/termination-log";
 inline constexpr const char* kContainer = "sandbox";
 // Where the init container for names writes: a volume for each of the two files, so that each mount has a
 // name.
 inline constexpr const char* kNamesDirectory = "/run/isogate/names";
 
-// `text` where it is a label's value unchanged, else a name made of its digest.
+// `text` if it is a valid label value, else a name made of its digest.
 std::string label_value(const std::string& text);
 
-// Labels of all that this backend makes; nothing without them is ever touched.
+// Labels of everything that this backend creates; it never touches an object without them.
 inline constexpr const char* kLabelInstance = "isogate.io/instance";
 inline constexpr const char* kLabelBackend = "isogate.io/backend";
 inline constexpr const char* kLabelSandbox = "isogate.io/sandbox";
@@ -40,7 +40,7 @@ struct Owner {
   std::string instance, backend, sandbox_id;
 };
 nlohmann::json labels_of(const Owner& owner);
-// Of what is a gateway's and no sandbox's.
+// Of an object of a gateway, not of a sandbox.
 inline constexpr const char* kLabelGateway = "isogate.io/gateway";
 nlohmann::json gateway_labels_of(const Owner& owner);
 // Whether this object has exactly this owner's labels. Of no sandbox none does.
@@ -65,37 +65,37 @@ struct Parts {
   bool ahead = false;               // nobody's yet
 };
 
-// What is in force in a pod: what was asked for the sandbox, else the configuration's.
+// The limits in force in a pod: those requested for the sandbox, else the configuration's.
 Limits limits_of(const Config& config, const Limits& asked);
 
-// What a cluster can limit of a pod.
+// The limits that a cluster can enforce on a pod.
 inline constexpr uint32_t kLimited[] = {ISOGATE_LIMIT_MEMORY_BYTES, ISOGATE_LIMIT_CPU_MILLIS,
                                         ISOGATE_LIMIT_DISK_BYTES};
 
 nlohmann::json lease_of(const Parts& parts);
-// A Lease made ahead becomes the property of `taker`'s, and goes with it.
+// A Lease created in advance becomes owned by `taker`'s, and is deleted with it.
 void give_lease(nlohmann::json& lease, const Parts& taker);
 // A PersistentVolumeClaim
 nlohmann::json claim_of(const Config& config, const Parts& parts, const Limits& limits);
 nlohmann::json policy_of(const Config& config, const Parts& parts);  // NetworkPolicy
 nlohmann::json pod_of(const Config& config, const Parts& parts, const Limits& limits);
 
-// `own` with one thing more, each of which makes its creator the node's root, or nearly: to see whether the
-// cluster would have it.
+// `own` with one addition, each of which makes its creator root on the node, or nearly: to test whether the
+// cluster admits it.
 struct Escape {
   std::string what;
   nlohmann::json pod;
 };
 std::vector<Escape> escapes_of(const nlohmann::json& own);
 
-// Identifies what a pod was made of: differs when the configuration or the limits do, not with whose
-// it is.
+// Identifies the settings of a pod: differs when the configuration or the limits do, not by its
+// agent.
 std::string profile_digest(const Config& config, const Parts& parts, const Limits& limits);
 
-// argv of what brings a stream to the runner, and of one for a single connection.
+// argv of the program that attaches a stream to the runner, and of one for a single connection.
 std::vector<std::string> attach_command();
 std::vector<std::string> stdio_command(const Parts& parts);
-// What tells a runner how large the workspace is; nothing where a pool's template is what pods are made of.
+// The options that give a runner the size of the workspace; nothing if a pool's template defines the pods.
 std::vector<std::string> disk_options(const Config& config, const Limits& limits);
 
 }  // namespace isogate::k8s

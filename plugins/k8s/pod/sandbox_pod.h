@@ -1,5 +1,5 @@
-// The pod of one sandbox and the way to its runner: made at the first need, kept warm, recreated on the same
-// workspace when it has died. Any thread.
+// The pod of one sandbox and the connection to its runner: created when first needed, kept running, and
+// recreated on the same workspace when it has died. Any thread.
 #pragma once
 
 #include <atomic>
@@ -26,10 +26,10 @@ struct OpenWish {
   bool attach_only = false, known = false;
   bool unchanged = false;  // re-attach what runs, and create nothing
   std::string handle;      // uid of the Lease, as answered before; may be empty
-  Pool* ready = nullptr;   // where one made ahead may be taken; borrowed
+  Pool* ready = nullptr;   // where a pod created in advance may be taken; borrowed
 };
 
-// A pod that somebody else has made, and now is the taker's.
+// A pod that the pool has created, and that now belongs to the taker.
 struct ReadyPod {
   Record record;
   std::shared_ptr<sdk::RunnerLink> link;
@@ -38,7 +38,7 @@ struct ReadyPod {
 class SandboxPod {
  public:
   SandboxPod(Services& services, Parts parts, const Limits& limits);  // `services` is borrowed
-  ~SandboxPod();                                                      // lets go of it; whatever runs stays
+  ~SandboxPod();                                                      // releases it; whatever runs stays
   SandboxPod(const SandboxPod&) = delete;
   SandboxPod& operator=(const SandboxPod&) = delete;
 
@@ -46,11 +46,11 @@ class SandboxPod {
     bool fresh = false;        // its pod was made by this very open, or ahead, and nobody has used it
     bool used_before = false;  // its workspace: a tenant may have been there
   };
-  // The recorded one if it runs and is what was measured, else a new one. Within open_timeout_sec. Throws
-  // sdk::Error; then nothing is left of a sandbox that was new.
+  // The recorded pod if it runs and is unchanged since its measurement, else a new one. Within
+  // open_timeout_sec. Throws sdk::Error; then nothing is left of a new sandbox.
   Opened open(const OpenWish& wish, const sdk::Call& call);
   [[nodiscard]] std::string handle() const { return lease_.uid(); }
-  // While one is, calls of a tenant run over what link() has answered.
+  // While one lives, calls of a tenant run over the result of link().
   class Running {
    public:
     explicit Running(SandboxPod& pod) : pod_(pod) { ++*pod_.running_; }
@@ -63,40 +63,40 @@ class SandboxPod {
   };
   // No call but this one runs.
   [[nodiscard]] bool is_alone() const { return *running_ <= 1; }
-  // A way to its runner, dialled again if need be. ISOGATE_SANDBOX_LOST where the workspace went with the
-  // pod.
+  // A connection to its runner; reconnects if necessary. ISOGATE_SANDBOX_LOST if the workspace was lost
+  // with the pod.
   std::shared_ptr<sdk::RunnerLink> link(const sdk::Call& call);
-  // The same, if it needs no dialling; else null.
+  // The same, if it is connected now; else null.
   std::shared_ptr<sdk::RunnerLink> at_hand();
-  // What was measured before the first command of a tenant, of this very container; measures if that is now.
-  // A pod that was not tried against all of this gateway's listeners is replaced, unless another gateway uses
-  // it.
+  // The measurement of this very container from before the first command of a tenant; measures if there is
+  // none yet. A pod that was not tried against all of this gateway's listeners is replaced, unless another
+  // gateway uses it.
   isogate_evidence evidence(const sdk::Call& call, const isogate_evidence_request& request);
-  // In a few words how it ended, for the call that saw it; empty: it runs, or nobody knows.
+  // In a few words how it ended, for the call that saw it; empty: it runs, or that is not known.
   std::string how_it_ended(const sdk::Call& call);
-  // Contact was lost while something ran in it, or something it ran is left: its runner's report of that is
-  // not relied on. Where its files outlive it, and no other gateway uses it, the pod is removed at once if
-  // that can be, and the next link() is to another one.
+  // Contact was lost while something ran in it, or something it ran is left: its runner's report is not
+  // trusted. If its files outlive it, and no other gateway uses it, the pod is removed, at once if
+  // possible, and the next link() is to another pod.
   void distrust(const std::string& why, bool now) noexcept;
-  // From each of these on link() and evidence() throw, also when it fails; then it may be tried again.
+  // After each of these link() and evidence() throw, even if it fails; then it may be tried again.
   //
-  // Lets go of the runner: what it runs ends.
+  // Releases the runner: what it runs ends.
   void detach();
   // Ends and removes the pod, unless other gateways use it; the workspace stays where it is a claim. Throws
   // while something of it may still run.
   void end(const sdk::Call& call);
-  // And all the rest: pods, claim, policy, what makes them, and the Lease last. Throws unless the API server
-  // has confirmed of each that it is removed. `stranger`: nothing of it was used here, so where other
-  // gateways are on record it stays theirs.
+  // Also removes the rest: pods, claim, policy, the objects that create them, and the Lease last. Throws
+  // unless the API server has confirmed each removal. `stranger`: this gateway used nothing of it, so if
+  // other gateways are on record it stays theirs.
   void purge(const sdk::Call& call, bool stranger);
 
-  // Of one made ahead, by its pool alone. It runs, and nobody has used it.
+  // Of a pod created in advance, only for its pool. It runs, and is unused.
   bool warm();
-  // Still this gateway's, for as long as a Lease is held. False: not any more.
+  // Keeps it this gateway's for another Lease duration. False: it no longer is.
   bool renew(const sdk::Call& call);
   // What open() would do after give_to(), when this gateway's question is known. False: it is not.
   bool measure(const sdk::Call& call);
-  // None: it is another's, or has died. Else this object holds nothing any more.
+  // None: another gateway has it, or it has died. Else this object holds nothing any more.
   std::optional<ReadyPod> give_to(const Parts& taker, const sdk::Call& call);
   void drop(const sdk::Call& call);  // purge() that waits for no end
 
@@ -142,7 +142,7 @@ class SandboxPod {
   PodState run(const Json& pod, const sdk::Call& call);
   PodState await_start(const sdk::Call& call, std::chrono::milliseconds most);
   void follow();
-  // Whether it is waited for until nothing of a pod runs: not where a call failed, and nobody has run in it.
+  // Whether to wait until nothing of a pod runs: not if a call failed and no program has run in it.
   enum class Patience { kNone, kUntilGone };
   void discard(const sdk::Call& call, Patience patience = Patience::kUntilGone);
   void discard_held(const sdk::Call& call);
@@ -163,13 +163,13 @@ class SandboxPod {
   bool fresh_ = false;    // no command of a tenant has run in it yet
   bool closing_ = false;  // only a close may follow
   const std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
-  // The pod that a call was making when it was cancelled: the cluster goes on with it, and the next call
-  // waits for that one. Empty: none.
+  // The pod that a cancelled call was creating: the cluster continues, and the next call waits for that
+  // pod. Empty: none.
   std::string starting_;
   std::chrono::steady_clock::time_point starts_until_;
-  std::string suspicion_;  // why the pod is to be replaced before the next call; empty: it is not
+  std::string suspicion_;  // why the pod must be replaced before the next call; empty: it need not
   std::string waits_for_;  // what an opening waits for
-  // What a stream that is dialled again has to find: it may be another container by then. Any thread.
+  // What a reconnected stream must find: by then it may be another container. Any thread.
   class Tie {
    public:
     // `policy`: as it was asked for.
@@ -183,7 +183,7 @@ class SandboxPod {
     nlohmann::json policy_;
   };
   const std::shared_ptr<Tie> tie_ = std::make_shared<Tie>();
-  std::optional<Proof> proven_;  // at open; what takes its place has to have the same isolation profile
+  std::optional<Proof> proven_;  // at open; a replacement must have the same isolation profile
   std::shared_ptr<sdk::RunnerLink> link_;
   std::shared_ptr<Slots> slots_ = std::make_shared<Slots>(kExecsAtOnce);  // RunnerTransport::kExec
 };

@@ -1,4 +1,4 @@
-// What the sources of SandboxPod share. For them alone.
+// Shared by the sources of SandboxPod. For them alone.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ inline std::string who_is_at_work(const std::string& holder) {
                    "the workspace of this sandbox is gone; DELETE the sandbox to begin with an empty one");
 }
 
-// What is removed after a failure takes no longer: the rest expires, or is the next call's.
+// The time limit of a removal after a failure: the rest expires, or the next call removes it.
 inline isogate_call cleaning_up() {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(6);
   return {sizeof(isogate_call), -1, std::chrono::nanoseconds(until.time_since_epoch()).count(), {}};

@@ -9,8 +9,8 @@ namespace isogate::k8s {
 // always for this backend's own labels and annotations.
 void check_template(const nlohmann::json& addition, bool weaker);
 
-// Lists (containers, volumes, …) are joined by their elements' `name`, other lists are replaced, objects
-// merged; null removes.
+// Lists (containers, volumes, …) are merged by their elements' `name`, other lists are replaced, objects
+// are merged; null removes.
 void overlay(nlohmann::json& pod, const nlohmann::json& addition);
 
 }  // namespace isogate::k8s

@@ -1,5 +1,5 @@
-// Whether a pod is a virtual machine, looked at from inside before the first command of a tenant: a runtime
-// class that is called so may be anything.
+// Whether a pod is a virtual machine, measured from inside before the first command of a tenant: the name
+// of a runtime class proves nothing.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,13 +10,13 @@
 
 namespace isogate::k8s {
 
-// Why what was read in a pod (/proc/sys/kernel/random/boot_id, the beginning of /proc/cpuinfo) is no virtual
-// machine on that node; empty: it is one. Its kernel was booted for it, and on x86 has found a hypervisor.
-// What cannot be told is none. Pure.
+// Why these values from a pod (/proc/sys/kernel/random/boot_id, the beginning of /proc/cpuinfo) do not prove
+// a virtual machine on that node; empty: they do. Its kernel was booted for it, and on x86 has found a
+// hypervisor. An unknown value is no proof. Pure.
 std::string why_no_machine(const nlohmann::json& node, std::string boot_id, const std::string& cpuinfo);
 
-// Where the configuration says `isolation: vm`. Throws ISOGATE_UNAVAILABLE when it is not so, or cannot be
-// looked at.
+// For `isolation: vm`. Throws ISOGATE_UNAVAILABLE when it is no virtual machine, or that cannot be
+// measured.
 void prove_machine(Services& services, sdk::RunnerLink& link, const PodState& pod, const sdk::Call& call);
 
 }  // namespace isogate::k8s

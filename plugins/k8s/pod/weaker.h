@@ -1,4 +1,4 @@
-// Whether a pod is what was asked for: controllers and admission change pods on their way. A pure function.
+// Whether a pod is as requested: controllers and admission may change it. A pure function.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,9 +6,9 @@
 
 namespace isogate::k8s {
 
-// In what `pod`, as the API server tells it, is weaker than `asked` (metadata and spec); empty: in nothing.
-// It may have lower limits, other images, and more of what says where a pod runs. What is not understood
-// counts as weaker.
+// How `pod`, as the API server reports it, is weaker than `asked` (metadata and spec); empty: it is not. It
+// may have lower limits, other images, and more fields that decide where a pod runs. A value that is not
+// understood counts as weaker.
 std::string weaker_than(const nlohmann::json& asked, const nlohmann::json& pod);
 
 }  // namespace isogate::k8s

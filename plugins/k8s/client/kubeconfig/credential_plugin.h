@@ -15,13 +15,13 @@ struct PluginAnswer {
 };
 
 // At most 30 s, and within the budget; then its process group is killed. It has this process's environment
-// and its own variables, no input, and its stderr goes nowhere. Throws ApiError.
+// and its own variables, no input, and its stderr is discarded. Throws ApiError.
 PluginAnswer run_credential_plugin(const CredentialPlugin& plugin, const Budget& budget);
 
-// What it printed. Throws ApiError, whose message has none of it.
+// Parses its output. Throws ApiError, whose message has none of it.
 PluginAnswer parse_exec_credential(const CredentialPlugin& plugin, const std::string& printed);
 
-// What credentials are made of when no plugin is asked.
+// Credentials without a plugin.
 Identity read_identity(const CredentialFiles& files);
 
 }  // namespace isogate::k8s

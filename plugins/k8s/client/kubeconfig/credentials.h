@@ -1,5 +1,5 @@
-// Who this gateway is to the API server, at this moment: a fixed token, a file that is read again, what a
-// credential plugin said. Any thread; shared by all copies of a ClusterAccess.
+// The gateway's current credentials for the API server: a fixed token, a file that is read again, the
+// output of a credential plugin. Any thread; shared by all copies of a ClusterAccess.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace isogate::k8s {
 
 using net::Budget;
 
-// Secrets: never to be logged, nor put into a message.
+// Secrets: never log them, never put them into a message.
 struct Identity {
   std::string authorization;     // the header, "Bearer …" or "Basic …"; empty: none
   std::string certificate, key;  // PEM; empty: none shown
   bool operator==(const Identity&) const = default;
 };
 
-// A PEM text or token: given as it is, or in the operator's file `file`, which is read again once a minute.
+// A PEM text or token: given directly, or in the operator's file `file`, which is read again once a minute.
 struct Secret {
   std::string text, file;
   [[nodiscard]] bool empty() const { return text.empty() && file.empty(); }
@@ -34,10 +34,12 @@ std::string read_secret(const Secret& secret, const std::string& field);
 class Credentials {
  public:
   virtual ~Credentials() = default;
-  // What is valid now; reads, or runs the plugin, where it must, one thread for all. Throws ApiError:
-  // ISOGATE_PERMISSION_DENIED with the file or program that does not give any, ISOGATE_CANCELLED.
+  // The credentials that are valid now; reads the file or runs the plugin if necessary, one thread
+  // for all. Throws ApiError: ISOGATE_PERMISSION_DENIED with the file or program that does not give
+  // any, ISOGATE_CANCELLED.
   virtual Identity current(const Budget& budget) = 0;
-  // The API server answered 401 to `identity`: the next current() asks anew, unless that was done already.
+  // The API server answered 401 to `identity`: the next current() gets new credentials, unless that was
+  // done already.
   virtual void refused(const Identity& identity) = 0;
 };
 
@@ -48,8 +50,8 @@ struct CredentialFiles {
 std::unique_ptr<Credentials> file_credentials(CredentialFiles files);
 
 // An exec plugin of a kubeconfig, client.authentication.k8s.io/v1 or v1beta1. Run without a terminal, at most
-// 30 s; what it says holds until its expirationTimestamp, or a 401. Its stderr is for its operator: the
-// message of a failure names its exit code and not what it printed.
+// 30 s; its output is valid until its expirationTimestamp, or a 401. The message of a failure has its exit
+// code, not its output.
 struct CredentialPlugin {
   std::string api_version, command, install_hint;
   std::vector<std::string> args;

@@ -1,5 +1,5 @@
-// One stanza of a kubeconfig (a cluster, a user, a context), which knows where it stands, for messages
-// without values. Includes yaml-cpp: for kubeconfig*.cc alone.
+// One entry of a kubeconfig (a cluster, a user, a context) with its place, for messages without
+// values. Includes yaml-cpp: for kubeconfig*.cc alone.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -18,7 +18,7 @@ class KubeconfigEntry {
  public:
   KubeconfigEntry(std::string path, std::string what, const YAML::Node& node);
 
-  // Each throws ISOGATE_INVALID_ARGUMENT where the field is of another kind; absent and null are empty.
+  // Each throws ISOGATE_INVALID_ARGUMENT if the field is of another kind; absent and null are empty.
   [[nodiscard]] std::string text(const char* field) const;
   [[nodiscard]] bool flag(const char* field) const;
   [[nodiscard]] std::string data(const char* field) const;  // base64, decoded

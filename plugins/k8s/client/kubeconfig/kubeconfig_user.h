@@ -6,7 +6,7 @@
 
 namespace isogate::k8s {
 
-// Fills access.credentials and access.headers. `cluster`: what a plugin with provideClusterInfo is told of.
+// Fills access.credentials and access.headers. `cluster`: passed to a plugin with provideClusterInfo.
 void take_user(ClusterAccess& access, const KubeconfigEntry& user, const KubeconfigEntry& cluster);
 
 }  // namespace isogate::k8s
