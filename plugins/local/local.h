@@ -1,8 +1,9 @@
-// The backend `local`: programs of this host, run beside the gateway without isolation. For development.
+// The backend `local`: runs programs of this host beside the gateway, without isolation. For
+// development.
 //
-// Started by root, each sandbox has a uid of its own (uid_registry.h) and its programs have no capability;
-// started by an ordinary user, every program runs as that user and can reach what it can. Errors are Results
-// here; plugins/common/plugin_verbs.h turns them into the ABI's. Threads: as backend.h says of each function.
+// Started by root, each sandbox has its own uid (uid_registry.h) and its programs have no capability; started
+// by an ordinary user, every program runs as that user, with all its rights. Errors are Results here;
+// plugins/common/plugin_verbs.h turns them into the ABI's. Threads: as backend.h says of each function.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The /etc of a sandbox: what programs cannot do without, and nothing about this host.
+// The /etc of a sandbox: only what programs need, and nothing about this host.
 #pragma once
 
 #include <string>
@@ -46,9 +46,9 @@ inline constexpr Copied kCopied[] = {
     {"xattr.conf", "cp"},
 };
 
-// Fills `to`, an empty directory: of this host what the table lists; of a `root` of the operator's own, which
-// has no secrets of this host, all that others may read. passwd and group are links to isogate/, which each
-// sandbox has of its own.
+// Fills `to`, an empty directory. From this host: what the table lists. From the operator's `root`, which has
+// no secrets of this host: everything that others may read. passwd and group are symlinks to isogate/, which
+// each sandbox has separately.
 Result<void> fill_etc(int to, const char* host_name, const std::string& root);
 
 }  // namespace isogate::ns

@@ -10,12 +10,11 @@ namespace isogate::ns {
 
 enum class Access { kReadOnly, kReadWrite, kDevice };  // kDevice: read-only, and its device nodes work
 
-// A detached copy of the mount that `fd` lies in, from `fd` on down, with what is mounted below it where
-// `recursive`. Private, nosuid, nodev; `what` is for the message.
+// A detached copy of the mount that `fd` is in, from `fd` downwards, with `recursive` including the
+// mounts below it. Private, nosuid, nodev; `what` is for the message.
 Result<Fd> clone_mount(int fd, Access access, bool recursive, const std::string& what);
 
-// The same file again, as the mount namespace of the caller has it. ISOGATE_INTERNAL where another one is
-// there.
+// The same file in the mount namespace of the caller. ISOGATE_INTERNAL if another file is there.
 Result<Fd> find_here(int fd, const std::string& what);
 
 // A fresh file system, detached. `options`: name=value, with commas between.

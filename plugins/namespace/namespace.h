@@ -1,8 +1,8 @@
-// The backend `namespace`: programs of this host in namespaces of their own, one Linux user per sandbox.
+// The backend `namespace`: programs of this host in separate namespaces, one Linux user per sandbox.
 //
-// A sandbox is a template (template.h) with a workspace; each exec gets a copy of the template and an init of
-// its own (runner/enclosure/enclosure.h). Errors are Results here; plugins/common/plugin_verbs.h turns them
-// into the ABI's. Threads: as backend.h says of each function.
+// A sandbox is a template (template.h) with a workspace; each exec gets a copy of the template and its own
+// init (runner/enclosure/enclosure.h). Errors are Results here; plugins/common/plugin_verbs.h turns them into
+// the ABI's. Threads: as backend.h says of each function.
 #pragma once
 
 #include <atomic>
@@ -39,14 +39,14 @@ class Backend : public HostBackend {
   Result<void> take_toolchain();
   Result<void> prove();
   Result<const Base*> base();
-  // Why this host cannot enforce the limits of the configuration, and what to do; empty: it can, or need not.
+  // Why this host cannot enforce the limits of the configuration, and the remedy; empty: it can, or need not.
   [[nodiscard]] std::string why_not_limited() const;
   struct Bounds {
     Limits limits;            // by cgroups
     uint64_t disk_bytes = 0;  // as asked for; 0: as the configuration says
     bool best_effort = false;
   };
-  // Of a sandbox: what was asked for it, else the configuration's.
+  // Of a sandbox: the requested limits, else the configuration's.
   Result<Bounds> bounds_of(const isogate_sandbox_spec& spec) const;
   Result<Site> make_enclosure(TemplateParts parts, const Identity& identity, const Bounds& bounds, Fd* root);
   Result<Site> enclosure_of(const std::string& id, const Identity& identity, const Bounds& bounds,

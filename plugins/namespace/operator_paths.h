@@ -1,5 +1,5 @@
-// What an operator may show to every sandbox: a directory of this host that holds nothing of the gateway's
-// and no way to somebody else's service.
+// A directory of this host that an operator may show to every sandbox: it holds nothing of the gateway,
+// and no socket of a service.
 #pragma once
 
 #include <string>
@@ -15,15 +15,15 @@ namespace isogate::ns {
 Result<void> check_apart(const std::string& path, const std::vector<std::string>& own,
                          const std::string& what);
 
-// Refused is a tree with a socket in it, in what is mounted below as well, and one that cannot be looked
-// through: a read-only mount holds nobody back from connecting. Checked once: nobody watches it later.
+// Refuses a tree that contains a socket, also in mounts below it, and one that cannot be searched: a
+// read-only mount does not prevent connecting. Checked once, not later.
 Result<void> check_no_socket(std::string path, const std::string& what);
 
 // Both.
 Result<void> check_shown(const std::string& path, const std::vector<std::string>& own,
                          const std::string& what);
 
-// The same for a directory that stays at its own path: not below what a sandbox has of its own either (/tmp,
+// The same for a directory that stays at its own path: also not below a sandbox's own directories (/tmp,
 // /workspace).
 Result<void> check_in_place(const std::string& path, const std::vector<std::string>& own,
                             const std::string& what);

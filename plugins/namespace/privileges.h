@@ -1,4 +1,4 @@
-// What this backend keeps of root, and why.
+// The root capabilities that this backend keeps, and why.
 #pragma once
 
 #include "runner/exec/kept_capabilities.h"

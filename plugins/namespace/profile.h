@@ -1,4 +1,5 @@
-// What every program of this backend is given and denied besides its namespaces. Policy as data.
+// What every program of this backend gets, and what it is denied, besides its namespaces. Policy
+// as data.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@ namespace isogate::ns {
 // The options of a /tmp or a /dev/shm: tmpfs(5).
 std::string in_memory(uint64_t mib);
 
-// ISOGATE_INTERNAL where the filter's table contradicts itself.
+// ISOGATE_INTERNAL if the filter's table contradicts itself.
 Result<std::shared_ptr<const EnclosureProfile>> make_profile(const Config& config);
 
 }  // namespace isogate::ns

@@ -1,11 +1,11 @@
 // The mount namespaces that programs get copies of: one base for the backend, built once from this host, and
-// from it one template for each sandbox, which costs the same however many mounts this host has.
+// from it one template for each sandbox, at a cost that does not depend on this host's mounts.
 //
-// A template holds: / (tmpfs, read-only), /usr and what is beside it in the root of the host, or in another
-// one of the operator's choice (read-only), a /etc of few files (etc.h), /dev with six devices and its own
-// /dev/pts, the shared directories at /mnt/<prefix>, the toolchain at its own path, and of the sandbox alone
-// /workspace, /tmp (a tmpfs; /var/tmp leads there) and /etc/isogate. /proc and /dev/shm are empty: each run
-// mounts its own. No /sys, no cgroups.
+// A template holds: / (tmpfs, read-only); /usr and the directories beside it, from the host's root or from
+// the operator's `root` (read-only); an /etc of few files (etc.h); /dev with six devices and its own
+// /dev/pts; the shared directories at /mnt/<prefix>; the toolchain at its own path; and, for the sandbox
+// alone, /workspace, /tmp (a tmpfs; /var/tmp leads there) and /etc/isogate. /proc and /dev/shm are empty:
+// each run mounts its own. No /sys, no cgroups.
 #pragma once
 
 #include <sys/types.h>
@@ -19,11 +19,11 @@
 
 namespace isogate::ns {
 
-// The directories that a sandbox would see of a root of the operator's own, as paths of this host.
+// The directories that a sandbox would see of the operator's `root`, as paths of this host.
 std::vector<std::string> shown_of(const std::string& root);
 
-// Part of the system that a sandbox finds, this host's or that of a root of the operator's own: it is there,
-// or not, and is not brought beside it.
+// Whether a path belongs to the system that a sandbox sees, this host's or that of the operator's `root`:
+// then it exists there or not, and is not mounted separately.
 bool is_of_system(const std::string& path, bool own_root);
 
 struct BaseOptions {
