@@ -9,7 +9,7 @@ namespace isogate::cli {
 
 struct Attachment {
   std::string exec_id;
-  bool pty = false;         // where stdin is a terminal too, it is in raw mode meanwhile
+  bool pty = false;         // if stdin is also a terminal, it is in raw mode meanwhile
   bool sends_stdin = true;  // to its end, which closes the program's
   bool read_only = false;   // neither stdin nor signals nor the size
   bool is_ours = false;     // started for this client: without a reader of its stdout it gets SIGPIPE
@@ -18,14 +18,14 @@ struct Attachment {
 struct AttachEnd {
   int exit_code = 0;     // the program's; kDone or kInterrupted after a detachment; kGateway
   bool ended = false;    // the program has
-  bool runs_on = false;  // it may; how to come back was reported
+  bool runs_on = false;  // it may; the user was told how to attach again
 };
 
-// From the oldest byte kept until the program ends, the client detaches, or contact is lost, which is
-// reported.
-// `~.` at the beginning of a line detaches a raw terminal, Ctrl-\ and SIGHUP detach always. Without a raw
-// terminal Ctrl-C and SIGTERM go to the program; a second one kills it, a third one detaches. Blocks, with
-// these signals blocked in the calling thread, which is the only one that gets any.
+// Runs from the oldest kept byte until the program ends, the client detaches, or contact is lost, which is
+// reported. `~.` at the beginning of a line detaches a raw terminal, Ctrl-\ and SIGHUP detach always.
+// Without a raw terminal Ctrl-C and SIGTERM go to the program; a second one kills it, a third one
+// detaches. Blocks. These signals are blocked in the calling thread, which is the only one that receives
+// signals.
 AttachEnd attach(HttpClient& client, const Attachment& to);
 
 }  // namespace isogate::cli

@@ -1,7 +1,6 @@
 // The command line: `isogate serve`, `isogate exec`, … as a person and a script see it.
 //
-// stdout carries what was asked for, stderr what went wrong and what to do about it. A key never appears
-// in argv. [main]
+// stdout has the result, stderr the failure and the remedy. A key never appears in argv. [main]
 #pragma once
 
 namespace isogate::cli {
@@ -12,9 +11,9 @@ int cli_main(int argc, char** argv);
 // was out of memory.
 inline constexpr int kDone = 0;
 inline constexpr int kFailed = 1;     // refused, not found, not valid, nothing eligible
-inline constexpr int kUsage = 2;      // the command line makes no sense
-inline constexpr int kGateway = 125;  // no gateway, no usable answer; exec: also every refusal
+inline constexpr int kUsage = 2;      // invalid command line
+inline constexpr int kGateway = 125;  // no gateway, no usable response; exec: also every refusal
 inline constexpr int kInterrupted = 130;
-inline constexpr int kPipeClosed = 141;  // the reader of stdout has gone
+inline constexpr int kPipeClosed = 141;  // stdout has no reader
 
 }  // namespace isogate::cli

@@ -12,28 +12,28 @@ namespace isogate::cli {
 
 // --url or ISOGATE_URL; else <state-dir>/isogate.sock, and nothing else where --state-dir or
 // ISOGATE_STATE_DIR names that directory; else, if nobody answers there, 127.0.0.1:9090. The key: --key-file,
-// ISOGATE_KEY, else <state-dir>/local.key, which is sent to this machine only, where the URL was named, and
-// not over a Unix socket: there the gateway knows its peer, and a key that is wrong would be refused.
+// ISOGATE_KEY, else <state-dir>/local.key, which is sent only to this machine, if the URL was named, and not
+// over a Unix socket: there the gateway knows its peer, and a wrong key would be refused.
 Result<HttpClient> find_gateway(const ClientOptions& options);
 
-// As find_gateway, but never by TCP unless that was named; nullopt where nothing was named and there is no
-// state directory.
+// As find_gateway, but by TCP only if that was named; nullopt if nothing was named and there is no state
+// directory.
 Result<std::optional<HttpClient>> find_running_gateway(const ClientOptions& options);
 
-// One call to the gateway that find_gateway() finds; the answer as it came.
+// One call to the gateway that find_gateway() finds; returns the response unchanged.
 Result<HttpAnswer> call_gateway(const ClientOptions& options, const HttpRequest& request);
 
-// A call that has to succeed. nullopt: what went wrong is reported, and `exit_code` is set.
+// A call that must succeed. nullopt: the failure is reported, and `exit_code` is set.
 std::optional<HttpAnswer> call_or_report(HttpClient& client, const HttpRequest& request, bool json,
                                          int& exit_code);
 
-// Reports JSON that is not what the contract says. kGateway.
+// Reports JSON that breaks the contract. kGateway.
 int makes_no_sense(const std::exception& error);
 
 // /workspace/files/{agent_id}/{path}, with scope and user.
 std::string raw_target(const FileOptions& options, std::string query);
 
-// Of a failure, for a person: what it is, and what to do about it.
+// A failure, for a person: the message and the remedy.
 struct Explanation {
   std::string message;
   std::string advice;    // lines, indented by two but for the first; may be empty
@@ -43,11 +43,11 @@ struct Explanation {
 Explanation explain(const Error& error);
 Explanation explain(const HttpAnswer& refusal);
 
-// Prints to stderr what went wrong and what to do, or with json one error object. Returns the exit code:
-// kUsage for what the caller can correct first, else kGateway.
+// Prints the failure and the remedy to stderr, or with json one error object. Returns the exit code:
+// kUsage if the caller can correct the request, else kGateway.
 int report(const Error& error, bool json);
 
-// The same for an answer that refuses. kFailed, or kGateway when it is not one of this contract.
+// The same for a refusal. kFailed, or kGateway when the response breaks the contract.
 int report_refusal(const HttpAnswer& answer, bool json);
 
 }  // namespace isogate::cli

@@ -1,5 +1,5 @@
-// A tree of this machine as a tar, and a tar as a tree of this machine: both ends of `isogate cp -r`. The
-// local names are reached by descriptors, one component at a time, and no symlink below the top is followed.
+// A tree of this machine to a tar, and a tar to a tree of this machine: both ends of `isogate cp -r`. Local
+// paths are opened by descriptors, one component at a time, and no symlink below the top is followed.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace isogate::cli {
 using LeftOut = std::vector<std::pair<std::string, std::string>>;
 
 // Writes the directory `top` to `sink` as a whole archive; its members begin with `prefix`, which is empty or
-// ends with a slash. Symlinks are members. What can be no member, or cannot be read, is added to `left_out`.
-// After an error, which may be the sink's own, the archive has no end.
+// ends with a slash. Symlinks are members. Unreadable entries, and those that cannot be members, are added to
+// `left_out`. After an error, which may be the sink's own, the archive has no end.
 Result<void> archive_tree(int top, const std::string& prefix,
                           const std::function<Result<void>(std::string_view)>& sink, LeftOut& left_out);
 
-// Makes the members of an archive below a directory and nowhere else, whoever sent it: a name that is
-// absolute, has a `..` or leads through a symlink is an error, and so are hard links and devices. Symlinks
-// are left out. A file takes its name when it is complete, and replaces what has it.
+// Creates the members of an untrusted archive below a directory and nowhere else: a name that is absolute,
+// has a `..` or leads through a symlink is an error, and so are hard links and devices. Symlinks are left
+// out. A file gets its name when it is complete, and replaces an existing one.
 class TreeExtractor {
  public:
   // `path` names `top` in messages. `own`: the directory was made for this archive and gets the mode of its
@@ -44,7 +44,7 @@ class TreeExtractor {
   [[nodiscard]] uint64_t files() const { return files_; }
   [[nodiscard]] uint64_t directories() const { return directories_.size(); }
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
-  // What the gateway left out, as its archive says; and what this has.
+  // The entries that the gateway left out, from its archive; and those that this code left out.
   [[nodiscard]] const std::string& skipped() const { return skipped_; }
   [[nodiscard]] const LeftOut& left_out() const { return left_out_; }
 

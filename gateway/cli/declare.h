@@ -32,7 +32,7 @@ struct Parsed {
   ConfigOptions serve, config;
   bool key_json = false, key_e2b = false;
   std::string completion_shell;
-  std::function<int()> run;  // what was asked for, once the words are parsed
+  std::function<int()> run;  // the command to run, once the command line is parsed
 };
 
 // Every command and option. `parsed` is written while `app` parses; it must outlive `app`.

@@ -1,4 +1,4 @@
-// The configuration a command works with: file, environment and flags, put together by gateway/config.
+// The configuration that a command uses: file, environment and flags, combined by gateway/config.
 #pragma once
 
 #include "gateway/cli/options.h"

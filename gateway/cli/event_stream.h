@@ -1,5 +1,4 @@
-// The answer of /exec-stream, or of an exec's output, taken apart: NDJSON events, as they come, however they
-// are cut.
+// Parses the response of /exec-stream, or of an exec's output: NDJSON events, in pieces of any size.
 #pragma once
 
 #include <array>
@@ -36,7 +35,7 @@ class EventStream {
   // kMaxLineBytes: an error, ISOGATE_LOST. Unknown events are skipped.
   Result<void> feed(std::string_view bytes);
 
-  // The stream has ended. ISOGATE_LOST when no exit event came: what became of the program is unknown.
+  // The stream has ended. ISOGATE_LOST when no exit event came: the outcome of the program is unknown.
   Result<ExecEnd> finish();
   // The same of output that may end before its exec does. ISOGATE_LOST inside a line.
   Result<std::optional<ExecEnd>> pause();

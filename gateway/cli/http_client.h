@@ -33,14 +33,13 @@ struct Endpoint {
 // http(s)://HOST[:PORT], http(s)://[V6]:PORT or unix:/PATH
 Result<Endpoint> parse_url(const std::string& url);
 
-// 0 when somebody listens on that Unix socket; else the errno of a try to connect.
+// 0 when a process listens on that Unix socket; else the errno of an attempt to connect.
 int socket_error(const std::string& unix_path);
 
-// Takes bytes piece by piece; an error ends what brings them with that error.
+// Takes bytes piece by piece; an error ends their source with that error.
 using BodySink = std::function<Result<void>(std::string_view)>;
 
-// Ends a call from another thread, which is how a gateway learns that nobody wants it any more. Any thread;
-// outlives its call.
+// Ends a call from another thread: the gateway sees the client disconnect. Any thread; outlives its call.
 class CancelHandle {
  public:
   // Closes the connection, also one that is opened later: call() returns ISOGATE_LOST.
@@ -63,7 +62,8 @@ struct HttpRequest {
   std::string body;
   int body_fd = -1;                    // read to its end, in place of `body`
   std::optional<uint64_t> body_bytes;  // what body_fd brings, when that is known
-  // Brings the body, in place of `body` and body_fd. Its error ends the call: the gateway sees a cut.
+  // Supplies the body, in place of `body` and body_fd. Its error ends the call: the gateway sees a
+  // truncated body.
   std::function<Result<void>(const BodySink&)> body_writer;
   std::function<void(uint64_t)> sent;  // called with the size of each piece of what these two bring
   std::vector<std::pair<std::string, std::string>> headers;
@@ -84,10 +84,10 @@ class HttpClient {
  public:
   HttpClient(Endpoint endpoint, std::string key);
 
-  // ISOGATE_UNAVAILABLE: no connection, or to somebody unproven, so nothing was asked. ISOGATE_LOST: contact
-  // ended later, or the answer is cut short. An answer that refuses is not an error. The sink takes the body
-  // of one that does not. With a sink, an answer whose end cannot be told from a cut is refused, unless it is
-  // a stream of events or a tar, which marks its end itself.
+  // ISOGATE_UNAVAILABLE: no connection, or to an unverified peer, so nothing was sent. ISOGATE_LOST: contact
+  // ended later, or the response is cut short. A refusal is not an error. The sink takes the body of any
+  // other response. With a sink, a response whose end cannot be distinguished from a cut is refused, unless
+  // it is a stream of events or a tar, which marks its end itself.
   Result<HttpAnswer> call(const HttpRequest& request, const BodySink& sink = {});
 
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }

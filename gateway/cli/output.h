@@ -11,15 +11,16 @@
 
 namespace isogate::cli {
 
-// All bytes or an error. A reader that has gone ends this process with kPipeClosed, without a word.
+// Writes all bytes or returns an error. Without a reader this process ends silently with
+// kPipeClosed.
 Result<void> write_all(int fd, std::string_view bytes);
 void print(std::string_view text);                       // to stdout; ends the process when that fails
 void complain(std::string_view message);                 // "isogate: <message>\n" to stderr
 void advise(std::string_view what_to_do);                // "  <line>\n", indented below it
-Result<std::string> from_base64(std::string_view text);  // what a gateway sent; strict, ISOGATE_LOST
+Result<std::string> from_base64(std::string_view text);  // from a gateway; strict, ISOGATE_LOST
 // Columns of equal width; control characters as '?'. The first row has the headings.
 void print_table(const std::vector<std::vector<std::string>>& rows);
-// Control characters as '?', where a terminal would act on them.
+// Control characters as '?', because a terminal would interpret them.
 std::string for_terminal(std::string_view text);
 std::string date_text(int64_t ms);                        // since 1970: "2026-01-02T03:04:05Z"
 std::string listed(const nlohmann::ordered_json& texts);  // "a, b", or "none"

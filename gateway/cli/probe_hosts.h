@@ -1,5 +1,5 @@
-// Probing without a gateway: the configured backend hosts are started as the supervisor would start them,
-// in a state directory of their own that is removed again, and asked once.
+// Probing without a gateway: starts the configured backend hosts as the supervisor does, in a temporary
+// state directory, and probes each once.
 #pragma once
 
 #include <optional>
@@ -18,10 +18,10 @@ struct ProbedBackend {
 };
 
 // In the configured order. Three attempts, 2 s apart, under require_remote. A backend that cannot be started
-// or asked is no error but a candidate that is down, with the reason. [main]
+// or probed is not an error, but a candidate that is down, with the reason. [main]
 Result<std::vector<ProbedBackend>> probe_backends(const Config& config);
 
-// The same without the question: whether each backend's host gets ready, which tries its plugin file and its
+// The same without the probe: whether each backend host becomes ready, which checks its plugin file and its
 // configuration. One whose plugin is not installed has state kFailed and no setting.
 Result<std::vector<ProbedBackend>> try_backends(const Config& config);
 

@@ -1,4 +1,4 @@
-// How far a long copy has come, on a terminal alone: one line of stderr, from its second second on.
+// The progress of a long copy, only on a terminal: one line of stderr, from its second second on.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ namespace isogate::cli {
 class Progress {
  public:
   Progress();
-  ~Progress();  // the line is gone
+  ~Progress();  // removes the line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 

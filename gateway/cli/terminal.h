@@ -13,11 +13,12 @@ bool stdin_is_terminal();
 struct TerminalSize {
   int cols = 80, rows = 24;  // characters
 };
-// 80 x 24 where there is no terminal, or one without a size.
+// 80 x 24 without a terminal, or with one without a size.
 TerminalSize terminal_size();
 
-// Keys reach this process unchanged, and output the screen, from enter() until leave(), the destructor, or a
-// signal by which this process crashes. Other signals that end it are the caller's to catch. One at a time.
+// Raw mode: keys reach this process, and output the screen, unchanged, from enter() until leave(), the
+// destructor, or a signal by which this process crashes. The caller catches other signals that end it. One
+// at a time.
 class RawMode {
  public:
   RawMode() = default;
@@ -33,11 +34,11 @@ class RawMode {
   bool entered_ = false;
 };
 
-// The way out of a session whose keys all go to the program, as in ssh: `~.` at the beginning of a line.
-// `~~` there is one `~`.
+// The escape from a session whose keys all go to the program, as in ssh: `~.` at the beginning of a
+// line. `~~` there is one `~`.
 class DetachKeys {
  public:
-  // What of `typed` goes to the program. Once detached() is true, nothing more does.
+  // The part of `typed` that goes to the program. Once detached() is true, nothing more does.
   std::string pass(std::string_view typed);
   [[nodiscard]] bool detached() const { return detached_; }
 

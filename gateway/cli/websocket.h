@@ -1,5 +1,5 @@
-// A WebSocket (RFC 6455) to a gateway, over whatever its endpoint is. For a poll loop: nothing waits but
-// open(). One thread.
+// A WebSocket (RFC 6455) to a gateway, over any endpoint. For a poll loop: only open() blocks. One
+// thread.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace isogate::cli {
 
 class WebSocket {
  public:
-  // Connects, and asks for `target`; 60 s at most. An answer that refuses is not an error. ISOGATE_CANCELLED:
-  // `cancel_fd` became readable.
+  // Connects, and requests `target`; 60 s at most. A refusal is not an error. ISOGATE_CANCELLED: `cancel_fd`
+  // became readable.
   using Opened = std::variant<std::unique_ptr<WebSocket>, HttpAnswer>;
   static Result<Opened> open(const HttpClient& client, const std::string& target, int cancel_fd);
 
@@ -37,10 +37,11 @@ class WebSocket {
   void send_text(std::string_view text) { send(net::Opcode::kText, text); }
   void send_close();
 
-  // Sends what goes at once, and nothing more once the connection is broken, which receive() reports.
+  // Sends what it can without blocking, and nothing more once the connection is broken, which
+  // receive() reports.
   void flush();
-  // What is there, at most 64 KiB. ISOGATE_LOST: it has ended, with the gateway's reason where there is one;
-  // the handlers got what came before.
+  // Receives the available bytes, at most 64 KiB. ISOGATE_LOST: it has ended, with the gateway's reason if
+  // there is one; the handlers got all earlier bytes.
   Result<void> receive(const Handlers& to);
 
  private:

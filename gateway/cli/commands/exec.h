@@ -1,4 +1,4 @@
-// What the commands share that start an exec.
+// Shared by the commands that start an exec.
 #pragma once
 
 #include "gateway/cli/attach.h"
@@ -9,7 +9,7 @@ namespace isogate::cli {
 
 inline constexpr double kStreamSilenceSec = 60;  // a ping comes every 15 s
 
-// Reports an end that is not the program's own, and output that was cut. The exit code: the program's, or
+// Reports an end that the program did not cause, and truncated output. The exit code: the program's, or
 // kGateway.
 int end_with(const ExecEnd& end, bool json);
 
