@@ -29,8 +29,8 @@ class Watch {
   ~Watch();  // ends the thread, whatever the Engine does
 
   // Any thread. `link` is closed when the container `id` has ended, unless forget() was first; a later add()
-  // takes the place of an earlier one. The name is for the log.
-  // `shape`: shape_of() it; one that the Engine describes otherwise counts as ended.
+  // replaces an earlier one. The name is for the log. `shape`: shape_of() it; one that the Engine describes
+  // otherwise counts as ended.
   void add(const std::string& id, const std::string& name, const std::string& shape,
            const std::shared_ptr<sdk::RunnerLink>& link);
   void forget(const std::string& id);
