@@ -4,11 +4,11 @@
 // with ISOGATE_LOST (it may have started) and later ones with ISOGATE_UNAVAILABLE. So is a call whose
 // backend does not end it after its cancellation. The front's one thread.
 //
-// The host may be hostile. Its first record is its only Hello, each further one answers a call with what that
-// call asks for, and none brings a descriptor; anything else is a breach: the host is given up, its channel
-// ends, and the supervisor starts another. So is a host that is stuck: it does not end cancelled calls of
-// several tenants, or of a probe while it answers nothing else. One that is slow is not: what waits for an
-// open is no sign, as long as the host itself answers a ping.
+// The host may be hostile. Its first record is its only Hello, each further one answers a call in that call's
+// form, and none brings a descriptor. Anything else is a breach: the front abandons the host, its channel
+// ends, and the supervisor starts another. The same happens to a stuck host: one that does not end cancelled
+// calls of several tenants, or of a probe while it answers nothing else. A slow host is not stuck: calls that
+// wait for an open do not count, as long as the host itself answers a ping.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -33,11 +33,11 @@ namespace isogate::front {
 
 struct HostIdentity {
   uint64_t generation = 0;
-  uint64_t settings = 0;  // two hosts of a backend that have this in common have the same settings
+  uint64_t settings = 0;  // two hosts of a backend with the same value have the same settings
 };
 
-// Whose call it is, and the places it takes: they are given back when the host is done with the call, which
-// may be long after it was answered as lost.
+// The tenant of a call, and the places that it takes: they are returned when the host is done with the
+// call, which may be long after it was answered as lost.
 struct OnBehalf {
   OnBehalf() {}  // no aggregate: GCC 12 copies those bit by bit in a co_await
   OnBehalf(std::string whose, std::shared_ptr<void> its_place)
@@ -57,28 +57,29 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   void start(HelloCallback on_hello, EndCallback on_end);
 
   // How many sandboxes it may have open, and how many of them one tenant. Further opens are
-  // ISOGATE_RESOURCE_EXHAUSTED; what runs already, or is opened to be closed, is opened all the same.
+  // ISOGATE_RESOURCE_EXHAUSTED, except for sandboxes that run already or are opened to be closed.
   void limit_sandboxes(size_t all, size_t per_tenant) {
     most_sandboxes_ = all;
     most_of_tenant_ = per_tenant;
   }
 
-  // Sends the call, whose descriptors are closed here once sent, and waits for its reply. Without a `cancel`
-  // of the caller's the call is cancelled when it takes longer than its kind may. What is too large to be
-  // sent is ISOGATE_INVALID_ARGUMENT: nothing is wrong with the backend then.
+  // Sends the call, whose descriptors are closed here once sent, and waits for its reply. Without the
+  // caller's `cancel`, the call is cancelled at the time limit of its kind. A call that is too large to send
+  // is ISOGATE_INVALID_ARGUMENT: the backend is not at fault then.
   boost::asio::awaitable<ipc::Reply> call(ipc::Call call, std::shared_ptr<Cancel> cancel = nullptr,
                                           OnBehalf whose = {});
 
-  // Another host takes its place: the socket is closed, which ends this one, when the last reply is in and
-  // nobody holds it. Who does, by the pointer that hold() gives, may call on.
+  // Another host replaces it: the socket is closed, which ends this host, when the last reply has arrived
+  // and no caller holds it. A caller that holds it, by the pointer from hold(), may make further calls.
   void retire();
-  // Called when it retires: what has no end of its own ends then, and does not hold up a reload.
+  // Called when it retires: calls without an end of their own are ended, so that they do not
+  // delay a reload.
   std::unordered_set<std::function<void()>*> on_retire;
   std::shared_ptr<BackendChannel> hold();
 
   [[nodiscard]] bool open() const { return open_ && !retired_; }
   [[nodiscard]] bool connected() const { return open_; }
-  // Why it was given up; empty: it was not.
+  // Why it was abandoned; empty: it was not.
   [[nodiscard]] const std::string& given_up() const { return given_up_; }
   [[nodiscard]] const HostIdentity& identity() const { return identity_; }
   [[nodiscard]] size_t in_flight() const { return pending_.size(); }
@@ -105,7 +106,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   };
   struct Abandoned {  // that the host still works on
     size_t kind;
-    bool is_sign;  // that the host is stuck, where it is one of many
+    bool is_sign;  // several such calls show that the host is stuck
     OnBehalf whose;
   };
   struct OpenSandboxes {

@@ -58,17 +58,18 @@ class Backends {
   void on_hello(std::function<void()> act) { on_hello_ = std::move(act); }
   // Called when a new host has been probed, whatever its verdict.
   void on_probed(std::function<void(std::shared_ptr<Backend>)> act) { on_probed_ = std::move(act); }
-  // Called when a host has been given up: it is to be replaced.
+  // Called when a host has been abandoned: it must be replaced.
   void on_stuck(std::function<void(const std::string& name, uint64_t generation)> act) {
     on_stuck_ = std::move(act);
   }
   // Probes once at host_up, three times 2 s apart under require_remote, then every interval for ever, and
-  // every 2 s in the minute after one was lost; each backend by itself, so that one that takes long holds up
-  // no other. A backend that was available is lost when two probes in a row fail: the second follows at once.
+  // every 2 s in the minute after one was lost; each backend separately, so that a slow one does not delay
+  // the others. A backend that was available is lost when two probes in a row fail: the second follows at
+  // once.
   boost::asio::awaitable<void> probe_loop();
 
-  // Returns when every backend, or the one named, has been probed or is known to be down; at most `limit`. So
-  // that no call is refused, or goes to another backend, while a host takes the place of an earlier one.
+  // Returns when every backend, or the one named, has been probed or is known to be down; waits at most
+  // `limit`. So no call is refused, or goes to another backend, while a host replaces an earlier one.
   boost::asio::awaitable<void> settled(std::chrono::nanoseconds limit, std::string_view only = {});
 
   [[nodiscard]] Decision decide(const SelectRequest& request) const;
@@ -76,12 +77,12 @@ class Backends {
   [[nodiscard]] const std::vector<std::shared_ptr<Backend>>& all() const { return backends_; }
   [[nodiscard]] const Policy& policy() const { return policy_; }
 
-  // Takes a call's reply as a sign of the backend's health.
+  // Updates the backend's health by a call's reply.
   void judge(Backend& backend, const SandboxRow& sandbox, const ipc::Reply& reply);
 
  private:
   boost::asio::awaitable<void> first_probes(std::shared_ptr<Backend> backend, uint64_t generation);
-  // None: the host has gone.
+  // None: the host has ended.
   boost::asio::awaitable<std::optional<ipc::Probe>> ask(std::shared_ptr<Backend> backend) const;
   boost::asio::awaitable<void> probe_once(std::shared_ptr<Backend> backend);
   boost::asio::awaitable<void> probe_again(std::shared_ptr<Backend> backend);

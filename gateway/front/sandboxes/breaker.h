@@ -1,7 +1,7 @@
 // A circuit breaker, one per backend and tenant: after a few infrastructure failures in a row (backend
-// unavailable, contact lost, channel broken; never a program that fails) sandboxes are no longer opened,
-// and after a delay one is let through to try. What is open is served on. Failures of one sandbox count once:
-// what its programs did to it is no sign of the backend. Time is passed in. One thread.
+// unavailable, contact lost, channel broken; never a program that fails) sandboxes are no longer opened, and
+// after a delay one open is let through as a trial. Open sandboxes are still served. Failures of one sandbox
+// count once, because its own programs may have caused them. Time is passed in. One thread.
 #pragma once
 
 #include <chrono>
@@ -49,7 +49,7 @@ class Breaker {
   std::string why_;
 };
 
-// One for each tenant, so that nobody closes a backend for others.
+// One for each tenant, so that no tenant closes a backend to others.
 class Breakers {
  public:
   using Time = Breaker::Time;

@@ -1,8 +1,8 @@
-// How many calls other than execs a backend's host works on: transfers, listings, opens; and, by a gate of
-// their own, connections to ports. Each holds one of
-// the host's workers for as long as its client takes, so one tenant may hold its share of them only. Durable
-// writes wait for a disk that may be slow: they never hold more than half of all, and one tenant's no more
-// than an eighth. Watches have no end: they have places of their own. The front's one thread.
+// How many calls other than execs a backend host works on: transfers, listings, opens; and, in a separate
+// gate, connections to ports. Each holds one of the host's workers as long as its client takes, so one
+// tenant may only hold its share of them. Durable writes wait for a disk that may be slow: they never hold
+// more than half of all places, and one tenant's no more than an eighth. Watches have no end: they have
+// separate places. The front's one thread.
 #pragma once
 
 #include <algorithm>

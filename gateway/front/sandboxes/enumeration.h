@@ -10,8 +10,8 @@
 
 namespace isogate::front {
 
-// Sends the call that `ask` makes around the pipe's end, and gives each record to `take`; `most` of them at
-// most. An error: what came is no listing, is one of more, or the host refuses.
+// Sends the call that `ask` makes with the pipe's end, and passes each record to `take`; at most `most`
+// records. An error: the data is no listing, has more records, or the host refuses.
 boost::asio::awaitable<Result<void>> enumerate(std::shared_ptr<BackendChannel> channel,
                                                std::function<ipc::Call(Fd out)> ask, size_t most,
                                                std::function<void(ipc::Found)> take);

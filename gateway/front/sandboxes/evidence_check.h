@@ -1,5 +1,5 @@
-// Isolation is measured: what a sandbox found about itself at open, compared with what its backend
-// claims and what was asked for. A mismatch closes the sandbox. Pure functions, any thread.
+// Isolation is measured: compares a sandbox's evidence at open with its backend's claim and with
+// the request. A mismatch closes the sandbox. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Claim {
   bool started_by_root = false;                 // the gateway was
 };
 
-// nullopt: nothing speaks against the claim. Otherwise every mismatch in words, "; " between.
+// nullopt: nothing contradicts the claim. Otherwise every mismatch in words, "; " between.
 //
 //   isolation ≥ namespace          measured at all; own mnt, pid, net, ipc and uts namespaces (other than
 //   `host`,
@@ -42,13 +42,14 @@ struct Claim {
 //   limits, unless best effort     each that was asked for is in force and not above what was asked
 //   EVIDENCE among the capabilities   measured
 //
-// An unknown isolation level is a mismatch. Below namespace, without the EVIDENCE capability, what
-// was not measured is not held against the sandbox: `none` claims nothing.
+// An unknown isolation level is a mismatch. Below namespace, without the EVIDENCE capability, a
+// missing measurement is no mismatch: `none` claims nothing.
 std::optional<std::string> evidence_mismatch(const isogate_evidence& evidence, const Claim& claim,
                                              const Namespaces& host);
 
-// Why no port of the sandbox may be dialled: what listens on its loopback may be this gateway's, or its
-// host's. nullopt: its network was measured and is another one. What is not known is refused.
+// Why the gateway may not connect to a port of the sandbox: a listener on its loopback may belong to
+// this gateway, or its host. nullopt: its network was measured and is another one. An unknown network
+// is refused.
 std::optional<std::string> ports_obstacle(const isogate_evidence& evidence, uint32_t locality,
                                           const Namespaces& host);
 

@@ -19,7 +19,7 @@ struct FileTarget {
   std::string path, path_to, user, request_id;
   uint32_t scope = ISOGATE_SCOPE_WORKSPACE, flags = 0, mode = 0;
   uint64_t offset = 0, limit = 0;
-  // How long the backend may go without a byte of it; an answer that needs none has as long.
+  // How long the backend may transfer no byte; also the limit for a reply without bytes.
   std::chrono::seconds idle{30};
 };
 
@@ -45,9 +45,9 @@ boost::asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb v
 boost::asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, ByteShare& memory,
                                            Killer& killer);
 
-// A read or a write under way: the far end of its pipe is with the backend. It is cancelled when the backend
-// neither takes nor gives a byte, nor answers, for the target's idle time; what the client takes its time for
-// does not count. The pipe is closed when the backend keeps it even then.
+// A running read or write: the backend has the other end of its pipe. It is cancelled when the backend
+// neither transfers a byte nor replies for the target's idle time; time spent waiting for the client does not
+// count. The pipe is closed if the backend keeps it even then.
 class Transfer {
  public:
   Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target);  // throws ApiError
@@ -60,7 +60,7 @@ class Transfer {
   void complete();                             // a write: the body is complete, it may be committed
   void moved(uint64_t bytes);                  // into the pipe, or out of it
   boost::asio::awaitable<ipc::Reply> reply();
-  // A read: returns when there are bytes in the pipe, or the reply is there.
+  // A read: returns when there are bytes in the pipe, or the reply has arrived.
   boost::asio::awaitable<void> ready();
   [[nodiscard]] bool answered() const;
   // A read of so many bytes is answered before any of them is taken.

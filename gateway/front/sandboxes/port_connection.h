@@ -1,4 +1,4 @@
-// A connection to a port of a sandbox: the backend dials it, and its bytes come through a socket whose other
+// A connection to a port of a sandbox: the backend connects, and its bytes pass through a socket whose other
 // end the backend has. No HTTP here. The front's one thread.
 #pragma once
 
@@ -20,10 +20,10 @@ namespace isogate::front {
 struct PortTarget {
   std::string tenant, agent, request_id;
   uint16_t port = 0;
-  bool lasting = true;  // it ends by nothing else: cut when the gateway drains, or replaces its backend
+  bool lasting = true;  // it may last without end: cut when the gateway drains, or replaces its backend
 };
 
-// Thrown by what waits for a connection that broke off, or was cut.
+// Thrown by waits on a connection that broke off, or was cut.
 struct PortBroken {
   std::string why;
   bool cut = false;  // by this gateway: the sandbox ends, or its backend is replaced, or all ends
@@ -31,8 +31,8 @@ struct PortBroken {
 
 class PortConnection {
  public:
-  // Dials. Throws ApiError: sandbox_not_found (none is created), unsupported, port_closed, rate_limited, and
-  // what a call throws. `killer` gives it up: ClientGone.
+  // Connects. Throws ApiError: sandbox_not_found (none is created), unsupported, port_closed, rate_limited,
+  // and what a call throws. `killer` cancels it: ClientGone.
   static boost::asio::awaitable<std::unique_ptr<PortConnection>> open(Sandboxes& sandboxes,
                                                                       Backends& backends, PortTarget target,
                                                                       size_t most_of_sandbox, Killer& killer);
@@ -47,9 +47,9 @@ class PortConnection {
   void end_writing();
   void make_lasting();
 
-  // Closes it at once; whoever waits gets PortBroken.
+  // Closes it at once; waits on it throw PortBroken.
   void cut(std::string why);
-  // Called when it is cut, so that who waits for somebody else can end, too.
+  // Called when it is cut, so that waits on the client can end, too.
   void on_cut(std::function<void()> act);
   // Waits until the backend is done with it. Throws PortBroken.
   boost::asio::awaitable<void> ended();

@@ -28,7 +28,7 @@ namespace isogate::front {
 enum class WatchEnd {
   kRemoved,       // its directory is gone
   kSandboxEnded,  // or is stopped
-  kReloaded,      // another host takes the place of the one that watches
+  kReloaded,      // another host replaces the one that watches
   kDraining,
   kFailed,
 };
@@ -53,15 +53,17 @@ struct Sandbox {
   Limits in_force;                                   // as measured at its last open; 0: not known, or none
   std::optional<ipc::DiskUse> disk;                  // as its backend said last; none: it does not say
   std::unordered_set<std::function<void()>*> kills;  // of running execs
-  // Those that run. They are no calls: they keep it neither from becoming idle nor from being closed.
+  // Running watches. They are no calls: they keep it neither from becoming idle nor from being
+  // closed.
   std::unordered_set<std::function<void(WatchEnd)>*> watches;
-  // Why its ports are not dialled; empty: its network was measured, and is its own.
+  // Why the gateway does not connect to its ports; empty: its network was measured, and is its
+  // own.
   std::string ports_refused = "its network was not measured";
   std::unordered_set<PortCut*> ports;  // of its open connections to ports
 };
 
-// One change of a sandbox at a time: it is `changing` while this lives, and whoever waits comes next, however
-// the change ends.
+// One change of a sandbox at a time: it is `changing` while this lives. Then the next waiter continues,
+// however the change ended.
 class [[nodiscard]] Change {
  public:
   explicit Change(std::shared_ptr<Sandbox> of) : sandbox_(std::move(of)) { sandbox_->changing = true; }
@@ -106,7 +108,7 @@ struct Wanted {
   int64_t expires_ms = 0;                 // of a new one: SandboxRow's
   std::string door = {};                  // the same
   bool existing = false;                  // sandbox_not_found where there is none yet
-  bool running = false;                   // not opened where nothing of it runs: an error that is permanent
+  bool running = false;                   // not opened if nothing of it runs: a permanent error
 };
 
 class Sandboxes {
@@ -116,18 +118,21 @@ class Sandboxes {
 
   Result<void> load();
 
-  // Ends and purges what has expired, for ever. What cannot be ended now is tried again.
+  // Ends and purges expired sandboxes; never returns. A sandbox that cannot be ended now is tried
+  // again.
   boost::asio::awaitable<void> end_expired();
-  // From now on it expires then, and its door keeps this of it. Throws ApiError: it is not recorded.
+  // Sets its expiry and its listener's record. Throws ApiError: it is not recorded.
   boost::asio::awaitable<void> set_door(std::shared_ptr<Sandbox> sandbox, int64_t expires_ms,
                                         std::string door);
   // Null: there is none.
   [[nodiscard]] std::shared_ptr<Sandbox> find(const std::string& tenant, const std::string& agent) const;
-  // Of any tenant, among those that a door made. The names of their agents are the doors' own, and unique.
+  // Of any tenant, among those that the E2B listener created. Their agents' names are made by it, and
+  // unique.
   [[nodiscard]] std::shared_ptr<Sandbox> find_of_door(const std::string& agent) const;
   [[nodiscard]] std::vector<std::shared_ptr<Sandbox>> of_doors() const;
 
-  // What a sandbox tries to reach when it is measured: every TCP listener of this gateway.
+  // The addresses that a sandbox tries to reach when it is measured: every TCP listener of this
+  // gateway.
   void add_listener(const std::string& address, uint32_t port);
 
   // `disk_per_tenant`: bytes, 0 for no limit.
@@ -137,42 +142,42 @@ class Sandboxes {
     most_disk_per_tenant_ = disk_per_tenant;
   }
 
-  // Opens it where needed. Throws ApiError.
+  // Opens it if necessary. Throws ApiError.
   boost::asio::awaitable<Lease> acquire(const Wanted& wanted);
 
-  // Whether a lease that waited is still good: its sandbox is the agent's, not about to end, open where it
-  // was, and what the policy chooses now. Throws ApiError when the policy chooses nothing any more.
+  // Whether a lease that waited is still valid: its sandbox is the agent's, not about to end, open in the
+  // same host, and what the policy chooses now. Throws ApiError when the policy no longer chooses any
+  // backend.
   [[nodiscard]] bool still_good(const Lease& lease, const Wanted& wanted) const;
 
-  // Kills what runs, closes it; `purge` removes its files and forgets it. One that only its backend knows,
-  // since the state store was lost, is found there. Throws ApiError.
+  // Kills what runs, closes it; `purge` removes its files and forgets it. If the state store was lost, a
+  // sandbox that only its backend knows is found there. Throws ApiError.
   boost::asio::awaitable<void> end(const std::string& tenant, const std::string& agent, bool purge,
                                    std::string request_id);
 
-  // What runs in a sandbox of that backend, from before its host came, is opened in it, a few at a time,
-  // until nothing is left or another host comes. What still has calls in the host before stays there till
-  // they end.
+  // Opens the running sandboxes of that backend in its new host, a few at a time, until none is left or
+  // another host comes. A sandbox with calls in the previous host stays there until they end.
   boost::asio::awaitable<void> reattach(std::shared_ptr<Backend> backend);
   [[nodiscard]] bool reattaching() const { return reattaching_ > 0; }
   // Releases the sandboxes of backends that are no longer configured.
   void release_removed();
 
-  // Stops, for ever, what had no call for the time that limit() answers when asked, 0 for never; the
-  // workspace stays, and the next call opens it again.
+  // Stops sandboxes without a call for the time that limit() returns, 0 for never; never returns.
+  // The workspace stays, and the next call opens the sandbox again.
   boost::asio::awaitable<void> stop_idle(std::function<std::chrono::seconds()> limit);
 
   // A call came back with ISOGATE_NO_SANDBOX or ISOGATE_SANDBOX_LOST: the next acquire() opens it again.
   void lost(const Lease& lease, isogate_status status);
 
-  // An exec in it did not run where it should: it is closed before anything else runs in it.
+  // An exec in it ran in the wrong place: it is closed before anything else runs in it.
   static void distrust(const Lease& lease);
 
   // Null: none of that id is in the state store.
   [[nodiscard]] const Sandbox* known(const std::string& id) const;
   [[nodiscard]] std::vector<const Sandbox*> of(const std::string& tenant) const;
   [[nodiscard]] size_t count() const { return sandboxes_.size(); }
-  // Asks for the disk use of the tenant's open sandboxes, of at most a thousand of them; empty: of all
-  // tenants. After a second what has not been answered stays as it was known.
+  // Asks for the disk use of the tenant's open sandboxes, at most a thousand; empty: of all tenants.
+  // After a second, sandboxes without a reply keep their last known value.
   boost::asio::awaitable<void> look_at_disks(std::string tenant);
   struct DiskTotal {
     uint64_t used_bytes = 0, limit_bytes = 0;
@@ -195,8 +200,8 @@ class Sandboxes {
   void forget(const std::string& id);
   void forget_abandoned(Sandbox& sandbox, bool purge);
   boost::asio::awaitable<Change> change(std::shared_ptr<Sandbox> sandbox);
-  // Who opens it, and what it claims: a reload may put others in their place before the sandbox is open and
-  // measured, and then it is by these that it is judged.
+  // The channel that opens it, and the claims that apply: a reload may replace both before the sandbox is
+  // open and measured, but these are used for the check.
   struct Opener {
     std::shared_ptr<BackendChannel> channel;  // held
     BackendConfig config;
@@ -266,7 +271,7 @@ class Sandboxes {
 // Turns a decision that chose nothing into its error.
 ApiError refusal_of(const Decision& decision);
 ApiError is_restarting(const std::string& backend);
-// While calls of it run in a host whose place another one has taken, that host; else null.
+// The replaced host in which calls of it still run; else null.
 std::shared_ptr<BackendChannel> busy_before(const Sandbox& sandbox, const BackendChannel& now);
 
 }  // namespace isogate::front

@@ -1,15 +1,15 @@
 // Selection: (operator's order, state and probe of each backend, policy, request) → one backend, or
 // every reason why not. A pure function; chosen once, used everywhere. Any thread.
 //
-// A backend that was named is that one or an error. A sandbox that lives somewhere stays there: to
-// lose its backend is an error, not a move to an empty directory. Otherwise the first eligible in
-// order wins. What is not known (a level, a locality, a missing probe) is never good enough.
+// A named backend is used, or it is an error. A sandbox stays on its backend: if that is lost, it
+// is an error, not a move to an empty directory. Otherwise the first eligible in order wins. An
+// unknown value (a level, a locality, a missing probe) is never eligible.
 //
-// What passes by itself never costs isolation: behind a backend that is only out of order for the moment (it
+// A temporary failure never lowers isolation: after a backend that is only temporarily unavailable (it
 // starts, it crashed, its breaker is open, its probe fails and did not before) none with less isolation is
-// chosen, unless the operator wrote `fallback: allowed`.
-// What a request needs (`user`, `cgroup`) is no part of the choice, whatever the operator wrote: the backend
-// that would serve a request without needs serves this one, or refuses it.
+// chosen, unless the operator wrote `fallback: allowed`. What a request needs (`user`, `cgroup`) is no part
+// of the choice, whatever the operator wrote: the backend that would serve a request without needs serves
+// this one, or refuses it.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ enum class BackendState {
   kStarting,
   kUp,
   kDown,         // for a while: it is restarted
-  kFailed,       // not installed, refused, a bad configuration: until an operator mends it
+  kFailed,       // not installed, refused, a bad configuration: until an operator corrects it
   kQuarantined,  // the same, after too many crashes
 };
 
 // What the operator wrote for every sandbox of a backend.
 struct Standing {
   Limits limits;
-  bool best_effort = false;   // what cannot be enforced is left out
+  bool best_effort = false;   // limits that cannot be enforced are left out
   bool exec_sampled = false;  // a sampled limit of one exec is as good as an enforced one
   uint32_t egress = ISOGATE_EGRESS_UNSET;
 };
@@ -64,7 +64,7 @@ struct Policy {
 struct SelectRequest {
   std::string tenant;                        // whose breaker counts
   std::optional<std::string> backend;        // named in the request
-  std::optional<uint32_t> min_isolation;     // the higher of this and the policy's is the floor
+  std::optional<uint32_t> min_isolation;     // the higher of this and the policy's is the minimum
   uint64_t capabilities = 0;                 // ISOGATE_CAP_* the call cannot do without
   std::optional<std::string> pinned;         // the backend that holds this sandbox's workspace
   std::optional<uint32_t> pinned_isolation;  // what that sandbox was opened with
@@ -75,9 +75,9 @@ enum class Refusal {
   kNone,           // a backend was chosen
   kNoSuchBackend,  // the named one is not configured
   kElsewhere,      // the named one is not the one that holds the workspace
-  kUnavailable,    // at least one would do once it works again by itself: worth a retry
+  kUnavailable,    // at least one is eligible once it recovers by itself: worth a retry
   kUnsupported,    // the one that policy chooses lacks a capability, or none has the isolation asked for
-  kPolicy,         // the policy, the request's floor or what an operator has to mend excludes all
+  kPolicy,         // the policy, the request's minimum, or errors that an operator must correct exclude all
 };
 
 struct CandidateVerdict {

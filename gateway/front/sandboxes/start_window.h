@@ -1,10 +1,10 @@
-// How many execs of one backend start at a time, where several tenants share it: a few per core, the rest
-// waits here and goes round among the tenants. So a tenant with thousands of execs costs another one the time
-// of the few that start just now, and not of all.
+// How many execs of one backend start at a time, if several tenants share it: a few per core. The rest waits
+// here, and tenants take turns. So a tenant with thousands of execs delays another one only by the few that
+// start just now.
 //
-// A backend reports the end of an exec, and not the start of its program. A slot is therefore given back when
-// the exec ends, or once it was held three times as long as recent execs took for all but their program: one
-// that runs for long holds nobody up. The front's one thread.
+// A backend reports the end of an exec, not the start of its program. A slot is therefore returned when the
+// exec ends, or once it was held three times as long as recent execs took without their program: a
+// long-running program delays no other exec. The front's one thread.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

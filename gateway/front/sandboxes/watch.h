@@ -1,8 +1,8 @@
-// A directory that a backend watches, for as long as somebody reads what it reports. No HTTP here.
+// A directory that a backend watches while a client reads the changes. No HTTP here.
 //
-// It is no call of its sandbox: it outlives the lease that it was begun with, and does not keep the sandbox
-// from being stopped, ended or opened in another host. Whoever does that ends it: by Sandbox::watches, or by
-// BackendChannel::on_retire. The front's one thread.
+// It is no call of its sandbox: it outlives the lease with which it began, and does not keep the sandbox
+// from being stopped, ended or opened in another host. The code that does so ends it: by Sandbox::watches,
+// or by BackendChannel::on_retire. The front's one thread.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -20,7 +20,7 @@
 namespace isogate::front {
 
 inline constexpr size_t kMostWatchesPerSandbox = 16;
-inline constexpr size_t kWatchBytes = 128 << 10;  // held for one: what was read and what is made of it
+inline constexpr size_t kWatchBytes = 128 << 10;  // held for one: read bytes and the events made of them
 
 class Watch {
  public:
@@ -29,18 +29,19 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Waits until what changes is reported. False: it is over.
+  // Waits until changes are reported (READY). False: it has ended.
   boost::asio::awaitable<bool> begin();
   using Take = std::function<bool(const FileChange&)>;  // false: no more for now
-  // Gives changes to `take` as they come. Returns after some, when it is over, or when none came for `limit`.
+  // Passes changes to `take` as they come. Returns after some, when it has ended, or when none came for
+  // `limit`.
   boost::asio::awaitable<void> read(std::chrono::nanoseconds limit, const Take& take);
 
   void end(WatchEnd why, std::string message = {});
-  // Why it is over; none: it is not.
+  // Why it has ended; none: it has not.
   [[nodiscard]] std::optional<WatchEnd> over() const;
-  // Of the failure; empty: there is nothing to say.
+  // The failure's message; may be empty.
   [[nodiscard]] const std::string& message() const;
-  // Where the backend ended it, what it answered; else null.
+  // The backend's reply, if the backend ended it; else null.
   [[nodiscard]] const ipc::Reply* reply() const;
 
  private:
@@ -52,7 +53,7 @@ class Watch {
   boost::asio::posix::stream_descriptor pipe_;
   std::shared_ptr<Shared> shared_;
   Alarm silence_;
-  std::string buffer_;  // a record that has not come whole
+  std::string buffer_;  // an incomplete record
   bool ready_ = false, at_end_ = false;
   std::chrono::seconds begins_within_;
 };

@@ -1,8 +1,7 @@
 // Blocks that the state database and its log have beyond their ends (fallocate(2), KEEP_SIZE), so that
-// commits go on when others have filled the disk: 8 MiB each, which is more than the log grows to, at most an
-// eighth of the file system. Where it cannot do that, there is no reserve. One thread at a time. Outlives the
-// database's connection: closing any descriptor of a file drops the locks that this process has on it
-// (fcntl(2)).
+// commits succeed on a full disk: 8 MiB each, which is more than the log grows to, at most an eighth of the
+// file system. If that fails, there is no reserve. One thread at a time. Outlives the database's connection:
+// closing any descriptor of a file drops the locks that this process has on it (fcntl(2)).
 #pragma once
 
 #include <array>
@@ -15,9 +14,9 @@ namespace isogate::front {
 
 class DiskReserve {
  public:
-  // Of the database at this path and its `-wal`, which are there.
+  // For the database at this path and its `-wal`, which exist.
   void open(const std::string& database);
-  // Takes again what was used, where there is room. Two calls to the kernel for each file.
+  // Reserves used blocks again, if there is space. Two system calls for each file.
   void top_up();
 
  private:

@@ -1,4 +1,4 @@
-// What survives the front: which sandbox lives on which backend, and the journal of execs.
+// The state that survives the front: the backend of each sandbox, and the journal of execs.
 // SQLite in write-ahead mode, one writer thread, one transaction for all that is pending.
 //
 // Any thread may call; only open(), load_sandboxes(), close_open_execs() and flush() block. What is
@@ -33,11 +33,11 @@ struct SandboxRow {
   uint32_t isolation = 0;
   int64_t created_ms = 0, last_used_ms = 0;  // since 1970, UTC; as all _ms but durations
   State state = State::kActive;
-  // How much disk it may have, as its backend said when it was opened last. 0: as much as there is.
+  // Its disk limit, as its backend reported at its last open. 0: no limit.
   std::optional<uint64_t> disk_limit_bytes;
   std::string image;       // that was asked for; empty: its backend's own
   int64_t expires_ms = 0;  // when it is ended and purged, as of steady_date_ms(); 0: never
-  std::string door;        // what the door that made it keeps of it, JSON; empty: it was none
+  std::string door;        // the E2B listener's record of it, JSON; empty: not created there
 
   [[nodiscard]] bool was_accepted() const { return state == State::kActive || state == State::kLost; }
 };
@@ -45,7 +45,7 @@ struct SandboxRow {
 // "opening", "active", "lost", "ending": in the database and in answers.
 std::string_view state_name(SandboxRow::State state);
 
-// How an exec ended. kNotStarted is in the journal and the metrics alone: to its caller it is an error.
+// How an exec ended. kNotStarted is only in the journal and the metrics: its caller gets an error.
 enum class Outcome { kExited, kSignaled, kTimedOut, kKilled, kOomKilled, kUnknown, kNotStarted };
 
 // "exited", "signaled", "timed_out", "killed", "oom_killed", "unknown", "not_started": in the database, in
@@ -61,7 +61,7 @@ struct ExecOutcome {
   uint64_t stdout_bytes = 0, stderr_bytes = 0, duration_ms = 0;
 };
 
-// Of one that its backend keeps while the gateway is away (isogate/kept_exec.h).
+// Of an exec that its backend keeps while the gateway is away (isogate/kept_exec.h).
 struct KeptTerms {
   int64_t deadline_ms = 0;
   bool stdin_open = false, pty = false;
@@ -96,8 +96,8 @@ class State {
 
   Result<std::vector<SandboxRow>> load_sandboxes();
 
-  // What was open when the last process ended. What is not kept is closed as outcome `unknown` with this
-  // reason.
+  // The execs that were open when the last process ended. An exec that is not kept is closed with
+  // outcome `unknown` and this reason.
   Result<std::vector<ExecRow>> close_open_execs(const std::string& reason, int64_t now_ms);
 
   // Inserts or replaces. `done` (may be empty) runs after the commit, or with the reason why nothing was
@@ -106,8 +106,9 @@ class State {
   void remove_sandbox(std::string sandbox_id, Done done);
   void touch_sandbox(std::string sandbox_id, int64_t last_used_ms);  // cheap, coalesced
 
-  // Committed within some 20 ms, together; an exec opened and closed within them is one insert.
-  // Thrown away by a crash of this process before that. Of an exec never opened: ignored.
+  // Committed together within some 20 ms; an exec that is opened and closed in that time is one
+  // insert. A crash of this process before that loses it. Closing an exec that was never opened
+  // is ignored.
   void exec_opened(ExecRow row);
   void exec_closed(const std::string& exec_id, ExecOutcome outcome);
 
@@ -119,7 +120,7 @@ class State {
 
   // Why the database cannot be written at the moment: then open no new sandbox.
   [[nodiscard]] std::optional<Error> last_error() const;
-  // Exec records given up because more than max_pending_execs waited. Also reported by on_health.
+  // Exec records dropped because more than max_pending_execs waited. Also reported by on_health.
   [[nodiscard]] uint64_t dropped_execs() const;
 
  private:

@@ -11,8 +11,8 @@ class Session;
 
 namespace isogate::front {
 
-// Makes directory and database where both are absent. Refuses what is not private to this uid, and
-// what looks damaged: nothing new is ever made over something lost.
+// Creates directory and database if both are absent. Refuses files that are not private to this
+// uid, and damaged ones: it never creates a new database in place of a lost one.
 Result<void> prepare_state_file(const std::string& path);
 
 // Write-ahead mode, locked against other processes, sound, of our schema. Throws Poco::Exception.

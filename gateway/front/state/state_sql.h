@@ -42,7 +42,7 @@ inline Error database_error(const std::string& attempt, const Poco::Exception& c
                         : cause.displayText())};
 }
 
-// The work, or the error its exception stands for: Poco's exceptions go no further.
+// Runs the work and turns its exception into an Error: Poco's exceptions stop here.
 template <typename T>
 Result<T> guarded(const std::string& attempt, const std::function<Result<T>()>& work) {
   try {
