@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what building and running isogate takes on Debian 12 or 13, with --tests also what its tests take, and
-# makes the system users that a gateway started by root needs. Only what is missing; may be run again.
+# Installs the packages that isogate needs on Debian 12 or 13, with --tests also those of its tests, and
+# creates the system users that a gateway started by root needs. Installs only what is missing; may be run
+# again.
 set -euo pipefail
 
 # package | why
-# a/b: the first of them that this Debian has; a/-: left out where it has none.
+# a/b: the first of them that this Debian has; a/-: left out if it has none.
 build_packages="
 ca-certificates      | HTTPS to package mirrors, the Docker Engine and Kubernetes
 ccache               | a second build in seconds
@@ -88,8 +89,8 @@ nodejs               | runs E2B's SDK for JavaScript
 npm                  | installs it
 "
 
-# directory | package of PyPI, or of npm where the directory begins with npm- | why. Each has the versions that it needs
-# itself, and goes where no other one is.
+# directory | package of PyPI, or of npm if the directory begins with npm- | why. Each needs its own versions,
+# and so its own directory.
 sdks="
 e2b-2.63.0           | e2b==2.63.0 | E2B's SDK, the newest: it uses a gateway of each backend
 e2b-2.7.0            | e2b==2.7.0 | the oldest that is served
@@ -131,7 +132,8 @@ installed() {
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null || true)" = installed ]
 }
 
-# Of a/b the one that is installed, else the first that apt knows, else a; of a/- nothing where apt does not know a.
+# Of a/b the one that is installed, else the first that apt knows, else a; of a/- nothing if apt does not know
+# a.
 choice() {
   local each known='Candidate: [^(]'
   for each in ${1//\// }; do
@@ -146,7 +148,7 @@ choice() {
   echo "${1%%/*}"
 }
 
-# Prints what of a table is missing, one "name|reason" per line.
+# Prints the missing rows of a table, one "name|reason" per line.
 missing_of() {
   local name reason
   while IFS='|' read -r name reason; do
@@ -164,7 +166,7 @@ install_packages() {
     echo "$2: all there"
     return
   fi
-  # A package that apt does not know yet means that its lists are absent or old.
+  # If apt does not know a package, its lists are absent or old.
   mapfile -t names < <(cut -d'|' -f1 <<< "$missing")
   if may_be_root && ! apt-get install --simulate -qq "${names[@]}" > /dev/null 2>&1; then
     quietly as_root apt-get update -q
@@ -179,7 +181,7 @@ install_packages() {
     apt-get install -y -q -o Dpkg::Use-Pty=0 --no-install-recommends "${names[@]}"
 }
 
-# Shows what a command said only when it fails, and leaves it in a file then.
+# Shows the output of a command only if it fails, and then also keeps it in a file.
 quietly() {
   local log code=0
   log=$(mktemp "${TMPDIR:-/tmp}/isogate-install.XXXXXX")
@@ -209,7 +211,7 @@ make_users() {
   done <<< "$system_users"
 }
 
-# Outside the tree and of nobody else's Python: ~/.cache/isogate-venv, or $ISOGATE_VENV.
+# Outside the tree and separate from any other Python: ~/.cache/isogate-venv, or $ISOGATE_VENV.
 install_python() {
   local venv=${ISOGATE_VENV:-$HOME/.cache/isogate-venv} name reason
   [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
@@ -223,7 +225,7 @@ install_python() {
   done <<< "$python_packages"
 }
 
-# Debian 12 has a node that none of them runs on.
+# None of them runs on the node of Debian 12.
 install_node() {
   if command -v npm > /dev/null; then return; fi
   if [[ $(LC_ALL=C apt-cache policy nodejs 2> /dev/null) =~ Candidate:\ ([2-9][0-9]) ]]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, starts the gateway on 127.0.0.1:9090 with the strongest backend this
 # machine can prove, runs one exec, one write and one read through it, and keeps serving until Ctrl-C, which
-# lets the calls in flight end; a second Ctrl-C does not. Exits with the gateway's own code.
+# lets running calls end; a second Ctrl-C stops at once. Exits with the gateway's own code.
 #
 #   scripts/run.sh [argument of `isogate serve`…]      e.g. --listen 127.0.0.1:9191
 set -euo pipefail
@@ -20,7 +20,7 @@ log=$(mktemp "${TMPDIR:-/tmp}/isogate-run.XXXXXX")
 
 alive() { kill -0 "$gateway" 2> /dev/null; }
 
-# Its exit code, also when signals interrupt the waiting.
+# Its exit code, even if signals interrupt the wait.
 wait_for_gateway() {
   while alive; do wait "$gateway" || true; done
   wait "$gateway"
@@ -42,13 +42,13 @@ stop() {
   exit "$code"
 }
 
-# logged EVENT FIELD: that field of the last such line in the gateway's log; else nothing.
+# logged EVENT FIELD: that field of the last line of EVENT in the gateway's log; else nothing.
 logged() {
   sed -n '/"event":"'"$1"'"/s/.*"'"$2"'":"\([^"]*\)".*/\1/p' "$log" | tail -n 1
 }
 
 say "starting the gateway (its log: $log)"
-# In a process group of its own: Ctrl-C reaches this script alone, which passes one signal on.
+# In a separate process group: Ctrl-C reaches only this script, which passes one signal on.
 set -m
 ISOGATE_LOG_FILE='' ISOGATE_STATE_DIR=$state_dir \
   "$bin" serve --config configs/local-dev.yaml "$@" > "$log" 2>&1 < /dev/null &
@@ -59,7 +59,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# Its own log says when it is ready: whoever answers on the socket may be another gateway.
+# Its own log says when it is ready: the process that answers on the socket may be another
+# gateway.
 for _ in $(seq 300); do
   alive || break
   addresses=$(logged ready listen)

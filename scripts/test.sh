@@ -11,8 +11,8 @@ set -euo pipefail
 
 preset=${1:-dev}
 
-# Some tests run as an ordinary user, who has to reach what is built. A clone where only root looks (in /root) is
-# therefore also mounted at a place of its own, for as long as the tests take.
+# Some tests run as an ordinary user, who must reach the build. A clone that only root can read (in /root) is
+# therefore also mounted at another path while the tests run.
 others_reach() {
   local dir=$root_dir
   while [ "$dir" != / ]; do
@@ -35,7 +35,8 @@ fi
 ./scripts/install-deps.sh --tests
 build "$preset" -DISOGATE_BENCH=OFF
 
-# Real engines, in a directory of their own. One whose address is in the environment is used unchanged.
+# Real engines, in a separate directory. An engine whose address is in the environment is used
+# unchanged.
 said= cluster_build= sanitizer_build= failed=0 unserved=
 engines=$(mktemp -d /var/tmp/isogate-engines.XXXXXX)
 chmod 0711 "$engines"
@@ -93,8 +94,8 @@ said=$engines.said
 reports=$engines/reports
 mkdir -m 1777 "$reports"
 export GTEST_OUTPUT=xml:$reports/
-# run_tests PRESET OPTION…: what ctest says is also kept, for the count at the end. Most suites wait more than they
-# compute: three of them run beside each other, or six of those that do little else (WAITS in cmake/isogate.cmake).
+# run_tests PRESET OPTION…: also keeps the output of ctest, for the count at the end. Most suites wait more
+# than they compute: three run at a time, or six of those that mostly wait (WAITS in cmake/isogate.cmake).
 run_tests() {
   local preset=$1
   shift
@@ -102,8 +103,8 @@ run_tests() {
     tee -a "$said" || failed=1
 }
 
-# beside COMMAND…: in a session of its own, which yields to the tests. A session has its share of the processors whatever
-# the niceness of its processes: its own is lowered, too, where the kernel has one.
+# beside COMMAND…: in a separate session, which yields to the tests. A session has its share of the processors
+# whatever the niceness of its processes: that share is lowered, too, if the kernel has one.
 beside() {
   exec setsid nice -n 19 bash -c '{ echo 19 > /proc/self/autogroup; } 2> /dev/null || true
     exec "$@"' beside "$@"
@@ -119,7 +120,7 @@ start_clusters() {
   fi
 }
 
-# What is built for minutes where it is not in a cache yet, while tests wait.
+# Builds that take minutes if they are not cached yet, while tests wait.
 oldest=1.20 versions=
 left_out k8s || [ -n "${ISOGATE_TEST_KUBERNETES:-}" ] || versions+=" ${ISOGATE_TEST_KUBERNETES_VERSION:-1.34}"
 left_out k8s-oldest || [ -n "${ISOGATE_TEST_KUBERNETES_OLDEST:-}" ] || versions+=" $oldest"
@@ -132,7 +133,7 @@ if [ "$preset" = dev ]; then
   sanitizer_build=$!
 fi
 
-# Beside all others, or after them where Kubernetes is being built.
+# At the same time as all others, or after them if Kubernetes is being built.
 if [ -z "$cluster_build" ]; then
   start_clusters
   say "tests ($preset)"
@@ -146,9 +147,9 @@ else
   run_tests "$preset" --label-regex cluster
 fi
 
-# What computes and needs no engine, under the sanitizers.
+# The suites that compute and need no engine, under the sanitizers.
 if [ "$preset" = dev ]; then
-  wait "$sanitizer_build" || true  # what is missing is built, and said, now
+  wait "$sanitizer_build" || true  # builds what is missing now, and shows the output
   sanitizer_build=
   for sanitizer in asan tsan; do
     build "$sanitizer" -- sanitized

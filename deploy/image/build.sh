@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes the image of the gateway from a build directory, without a registry and without root, and gives it to the Engine that the
-# docker command line talks to. It has the program, its backends and the libraries these need; no shell.
+# Builds the image of the gateway from a build directory, without a registry and without root, and loads it
+# into the Engine that the docker command uses. It has the program, its backends and the libraries that these
+# need; no shell.
 #
 #   build.sh [--tag NAME] [--archive FILE] BUILD_DIR
 #
@@ -26,7 +27,7 @@ work=$(mktemp -d "${TMPDIR:-/var/tmp}/isogate-image.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 "$here/rootfs.sh" "$build" "$work/root"
 
-# Everything is root's but the state, whoever builds it.
+# Everything except the state belongs to root, whoever builds it.
 tar --create --numeric-owner --owner 0 --group 0 --sort name --directory "$work/root" --exclude ./var/lib/isogate \
   --file "$work/layer.tar" .
 tar --append --numeric-owner --owner 65532 --group 65532 --directory "$work/root" --file "$work/layer.tar" ./var/lib/isogate

@@ -9,7 +9,7 @@ user=65532
 
 mkdir -p "$out"
 [ -z "$(ls -A "$out")" ] || { echo "rootfs.sh: $out is not empty" >&2; exit 1; }
-# The plugins' directory has to be writable by root alone, all the way up.
+# Only root may be able to write to the plugins' directory and to every directory above it.
 umask 022
 DESTDIR=$(realpath "$out") cmake --install "$build" --prefix /usr/local --strip > /dev/null
 rm -rf "$out"/usr/local/{include,share,lib/systemd,lib/sysusers.d}
