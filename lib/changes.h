@@ -13,7 +13,7 @@
 namespace isogate {
 
 struct FileChange {
-  uint32_t type = 0;            // ISOGATE_CHANGE_*; one that is not known here is left as it is
+  uint32_t type = 0;            // ISOGATE_CHANGE_*; an unknown one is passed on unchanged
   bool directory = false;       // ISOGATE_CHANGE_DIRECTORY
   std::string_view path, from;  // of the bytes it was taken from
 };

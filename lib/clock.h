@@ -15,7 +15,7 @@ inline int64_t wall_clock_ms() {
       .count();
 }
 
-// "2026-01-31T23:59:59" of the seconds since then: RFC 3339 but for a fraction and the zone, which is UTC.
+// "2026-01-31T23:59:59" of the seconds since then: RFC 3339 without a fraction and the zone, which is UTC.
 inline std::string utc_text(int64_t seconds) {
   const std::time_t time = seconds;
   std::tm parts{};

@@ -11,9 +11,9 @@
 namespace isogate::cli {
 
 // --url or ISOGATE_URL; else <state-dir>/isogate.sock, and nothing else where --state-dir or
-// ISOGATE_STATE_DIR names that directory; else, if nobody answers there, 127.0.0.1:9090. The key: --key-file,
-// ISOGATE_KEY, else <state-dir>/local.key, which is sent only to this machine, if the URL was named, and not
-// over a Unix socket: there the gateway knows its peer, and a wrong key would be refused.
+// ISOGATE_STATE_DIR names that directory; else, if no gateway answers there, 127.0.0.1:9090. The key:
+// --key-file, ISOGATE_KEY, else <state-dir>/local.key, which is sent only to this machine, if the URL was
+// named, and not over a Unix socket: there the gateway knows its peer, and a wrong key would be refused.
 Result<HttpClient> find_gateway(const ClientOptions& options);
 
 // As find_gateway, but by TCP only if that was named; nullopt if nothing was named and there is no state
@@ -36,7 +36,7 @@ std::string raw_target(const FileOptions& options, std::string query);
 // A failure, for a person: the message and the remedy.
 struct Explanation {
   std::string message;
-  std::string advice;    // lines, indented by two but for the first; may be empty
+  std::string advice;    // lines, indented by two except the first; may be empty
   bool refused = false;  // the gateway gave its reason
   [[nodiscard]] std::string in_one_line() const;
 };

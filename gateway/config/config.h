@@ -69,7 +69,7 @@ enum class Door : uint32_t { kNative, kMetrics, kE2b };
 // The listener for E2B's SDKs (docs/e2b.md).
 struct E2bConfig {
   std::vector<std::string> listen;                             // empty: there is none
-  std::string domain;                                          // what an SDK is told; empty: nothing
+  std::string domain;                                          // the domain that an SDK gets; empty: none
   std::vector<std::pair<std::string, std::string>> templates;  // names of templates, and their images
   uint32_t timeout_sec = 300;                                  // of a sandbox, when a request names none
   uint32_t max_timeout_sec = 86400;

@@ -1,4 +1,4 @@
-// What a text in the configuration may look like: one table. Inside gateway/config only, but for split().
+// The forms of texts in the configuration: one table. Inside gateway/config only, except split().
 #pragma once
 
 #include <string>

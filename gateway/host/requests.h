@@ -1,6 +1,6 @@
 // A backend host trusts nothing from a front. Each call is checked here before the plugin sees it:
 // grammars, flags, counts, NUL bytes, kinds of descriptors, and that it requests nothing beyond the
-// operator's configuration. Pure but for fstat. [any]
+// operator's configuration. Pure except for fstat. [any]
 #pragma once
 
 #include "gateway/config/config.h"

@@ -46,7 +46,7 @@ class BackendSlot {
   [[nodiscard]] const std::optional<Mistake>& mistake() const { return trial_ ? trial_->mistake : mistake_; }
   void front_lost();               // hosts end with their front, and are started again
   void announce();                 // reports all backends to a new front
-  void retire();                   // hosts go on, but none is started any more
+  void retire();                   // hosts keep running, but no new one is started
   void stop(bool keep_sandboxes);  // every host, for good
   void kill_all();
 
@@ -104,7 +104,7 @@ class BackendSlot {
   bool removed_ = false, retired_ = false, stopping_ = false;
 };
 
-// Differs when a host has to be replaced: the settings it reads, or the plugin's file.
+// Differs when a host must be replaced: by the settings that it reads, or the plugin's file.
 std::string host_fingerprint(const Config& config, const BackendConfig& backend);
 // All settings that a host reads, except the log's level, and the file of its plugin.
 std::string host_settings(const Config& config, const BackendConfig& backend);

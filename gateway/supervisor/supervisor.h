@@ -25,7 +25,7 @@ namespace isogate {
 struct SupervisorTimings {
   std::chrono::milliseconds ready{30000};  // start of a child to its `ready`
   std::chrono::milliseconds first_hosts{
-      5000};  // nobody is served before they have all settled, or after this
+      5000};  // the front serves once all have settled, or after this time
   std::chrono::milliseconds drain_extra{budget::kDrainExtra};  // beyond drain_timeout_sec
   std::chrono::milliseconds stop{
       budget::kHostStop};                           // `stop` to the end of a host, which closes its sandboxes

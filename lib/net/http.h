@@ -50,7 +50,7 @@ class HttpConnection {
 
   [[nodiscard]] bool reusable();          // the last answer was read to its end, and another may follow
   [[nodiscard]] bool answered() const;    // a byte of an answer has come since the last request
-  [[nodiscard]] bool broken_off() const;  // the other side has gone
+  [[nodiscard]] bool broken_off() const;  // the other side has closed
   // The connection after a response's head, and the bytes that arrived already.
   std::unique_ptr<Transport> detach(std::string& early);
 

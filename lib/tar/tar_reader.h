@@ -74,7 +74,7 @@ class TarReader {
   TarMember member_;
   std::string_view content_;
   uint64_t left_ = 0;     // of the content or of the extension
-  uint64_t padding_ = 0;  // to be skipped
+  uint64_t padding_ = 0;  // bytes to skip
   uint64_t taken_ = 0;    // bytes in all
 };
 

@@ -14,7 +14,7 @@ struct TarEntry {
   uint32_t mode = 0644;
   uint64_t uid = 0, gid = 0;
   int64_t mtime = 0;     // seconds, Unix time
-  std::string pax = {};  // further records of its own, by pax_record()
+  std::string pax = {};  // further records, by pax_record()
 };
 
 // "<length> <key>=<value>\n", where the length counts itself. The value may be any bytes but NUL.

@@ -41,7 +41,7 @@ struct DiskPolicy {
 // The settings `disk_mb` and `workspace_fs` of a backend.
 Result<void> take_disk(const std::string& backend, const std::string& name, const nlohmann::json& value,
                        DiskPolicy& policy);
-// In words what is weaker than the default.
+// How the settings are weaker than the default, in words.
 void add_disk(std::vector<std::string>& found, const DiskPolicy& policy);
 // Why this is not possible; empty: it is. `whose`: "`namespace`".
 std::string why_no_disk(const std::string& whose, const DiskPolicy& policy);

@@ -30,8 +30,8 @@ Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids);
 // Why these limits are invalid; empty: they are valid. `whose`: "`docker`", for the message.
 std::string why_no_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids);
 
-// In words what is weaker than the defaults. `who`: "a sandbox"; `which`: " of `db`" makes "memory_mb of
-// `db`"; `machine`: "this host".
+// How these are weaker than the defaults, in words. `who`: "a sandbox"; `which`: " of `db`" makes
+// "memory_mb of `db`"; `machine`: "this host".
 void add_limits(std::vector<std::string>& found, const std::string& who, const std::string& which,
                 const std::string& machine, uint64_t memory_mb, double cpus, uint64_t pids);
 

@@ -1,4 +1,4 @@
-// What the operator may write below this backend, and the strict defaults for what is left out.
+// The operator's configuration of this backend, with strict defaults.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +76,7 @@ struct Config {
   std::string runner;  // empty: beside the gateway's own program
   std::vector<std::pair<std::string, std::string>> env;
   std::vector<Mount> mounts;
-  unsigned warm_pool = 0;  // sandboxes made ahead
+  unsigned warm_pool = 0;  // sandboxes created in advance
   std::vector<Copy> copies;
   uint64_t copies_max_mb = 1024, copies_max_entries = 100'000;  // of all copies of one container
   std::vector<Companion> companions;
@@ -192,7 +192,7 @@ Config parse_config(std::string_view json);
 // Throws sdk::Error where a mount or a copy meets the place of a shared directory, /mnt/<prefix>.
 void check_shared(const Config& config, const std::string& prefix);
 
-// In words, one by one, what is weaker than the defaults.
+// Each relaxation of the defaults, in words.
 std::vector<std::string> relaxations_of(const Config& config);
 
 }  // namespace isogate::docker

@@ -23,7 +23,7 @@ namespace isogate::docker {
 inline constexpr const char* kGateDirectory = "gate";  // where its runner's socket is
 inline constexpr const char* kMeasuredFile =
     "measured";                                        // once a container of it was: a tenant may have come
-inline constexpr const char* kMadeAsFile = "made_as";  // what was made ahead: Parts::owner's id
+inline constexpr const char* kMadeAsFile = "made_as";  // if created in advance: Parts::owner's id
 
 class Container {
  public:

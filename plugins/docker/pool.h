@@ -74,7 +74,7 @@ class Pool final : WarmPool<PooledContainer>::Source {
   const UidRegistry registry_;
   SandboxDisks disks_;
   std::atomic<bool> left_behind_{true};                // there may be leftovers
-  std::chrono::steady_clock::time_point next_look_{};  // at what is left behind; the pool's thread's
+  std::chrono::steady_clock::time_point next_look_{};  // for leftovers; the pool's thread's
   WarmPool<PooledContainer> pool_;                     // the last member: it ends first
 };
 

@@ -34,7 +34,7 @@ nlohmann::json labels_of(const Owner& owner, const std::string& role);
 // Whether these labels are exactly this owner's.
 bool carries(const nlohmann::json& labels, const Owner& owner);
 
-// A volume without a name, made and removed with its container, for what is copied into it (copies.h).
+// An unnamed volume, created and removed with its container, for a copy (copies.h).
 struct CopyPlace {
   std::string target;
   bool on_top = false;  // of the image's content there; else that is hidden
@@ -43,7 +43,7 @@ struct CopyPlace {
 
 struct Parts {
   Owner owner;                   // as all that belongs to it is labelled
-  std::string sandbox_id;        // the same, but for a sandbox that was made ahead
+  std::string sandbox_id;        // the same, except for a sandbox that was created in advance
   std::string tenant, agent_id;  // for labels alone
   std::string image;             // its own; empty: the configuration's
   uint32_t uid = 0, gid = 0;

@@ -16,7 +16,7 @@ struct Record {
   std::string name;            // of the container
   std::string id;              // empty: it was about to be made
   std::string profile;         // profile_digest() of what it was made of
-  bool socket = false;         // its runner dials in; else it waits for an exec
+  bool socket = false;         // its runner connects; else it waits for an exec
   std::string started_at;      // the Engine's word, as the next two are; with `proof`
   int64_t pid = 0;             // of its first process
   std::string shape;           // shape_of() it

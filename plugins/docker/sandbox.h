@@ -16,7 +16,7 @@ namespace isogate::docker {
 // The workspace of a sandbox on this host, and its owner.
 struct Home {
   std::string sandboxes_dir, sandbox_id;
-  std::shared_ptr<SandboxDisk> disk;      // the workspace's, but for a volume
+  std::shared_ptr<SandboxDisk> disk;      // the workspace's, unless it is a volume
   const UidRegistry* registry = nullptr;  // null: no uid of its own
   uint32_t uid = 0;
   TrashSweeper* sweeper = nullptr;  // removes what a purge leaves; null: there is none

@@ -68,7 +68,7 @@ struct Services {
   mutable std::mutex mutex_;
   std::optional<EngineKind> kind_;
   bool seccomp_written_ = false;
-  bool nearby_ = false;  // it keeps its data in what is a directory of this host, too
+  bool nearby_ = false;  // its data root is also a directory of this host
   std::string why_transport_, why_place_;
 
  public:

@@ -1,4 +1,4 @@
-// What the operator may write below this backend, and the strict defaults for what is left out.
+// The operator's configuration of this backend, with strict defaults.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ struct Config {
   std::vector<SharedClaim> shared;
   std::vector<std::pair<std::string, std::string>> env;
   RunnerTransport transport = RunnerTransport::kStream;
-  unsigned warm_pool = 0;           // pods made ahead
+  unsigned warm_pool = 0;           // pods created in advance
   uint64_t open_timeout_sec = 150;  // of a whole opening
   uint64_t busy_timeout_sec = 20;   // of that, waiting for another gateway that works on the same sandbox
   uint64_t ready_timeout_sec = 120;
@@ -95,7 +95,7 @@ Config parse_config(std::string_view json);
 // Throws sdk::Error unless each shared directory of the gateway has a claim in `config.shared`.
 void check_shared(const Config& config, const std::vector<std::string>& prefixes);
 
-// In words, one by one, what is weaker than the defaults.
+// Each relaxation of the defaults, in words.
 std::vector<std::string> relaxations_of(const Config& config);
 
 }  // namespace isogate::k8s

@@ -1,4 +1,4 @@
-// What the operator may write below this backend.
+// The operator's configuration of this backend.
 #pragma once
 
 #include <cstdint>
@@ -107,7 +107,7 @@ inline constexpr const char* kConfigSchema = R"({
 // The same rules as the schema: it is strict by itself. Empty text is an empty object.
 Result<Config> parse_config(std::string_view json);
 
-// In words, one by one, what is weaker than the defaults.
+// Each relaxation of the defaults, in words.
 std::vector<std::string> relaxations_of(const Config& config);
 
 }  // namespace isogate::ns

@@ -27,7 +27,7 @@ class Service {
   int only_reap();
   // Serves it to its end. False: the client never sent a hello.
   bool serve(Fd in, Fd out);
-  std::optional<Fd> dial();  // nullopt: this process is to end
+  std::optional<Fd> dial();  // nullopt: this process must end
   void attend(Session* session, int patience_ms);
   void look_after(Session& session);
   void sweep();

@@ -17,7 +17,7 @@ class Signals {
 
   [[nodiscard]] int end_fd() const { return end_.get(); }      // SIGTERM, SIGINT: then should_end()
   [[nodiscard]] int child_fd() const { return child_.get(); }  // SIGCHLD: then forget_children()
-  // Takes what is pending on end_fd(); true once this process is to end. Any thread.
+  // Takes pending signals from end_fd(); true once this process must end. Any thread.
   bool should_end();
   void forget_children() const;
 

@@ -30,7 +30,7 @@ struct CgroupLimit {  // a v1 group of one run
   const CgroupBase* base = nullptr;
   std::string name;     // empty: the base itself
   Fd directory, tasks;  // a single thread joins by `tasks` without a lock that all of the host shares
-  bool pooled = false;  // without limits of its own: it tells whose memory ran out
+  bool pooled = false;  // without its own limits: it shows which run's memory ran out
 };
 
 // The groups that limit its processor time: its own, and the one it shares with other runs. A killed
@@ -67,7 +67,7 @@ class Cgroups {
 
   [[nodiscard]] uint64_t capabilities() const;  // ISOGATE_CAP_LIMIT_*
   [[nodiscard]] bool has_leaf() const { return leaf_base_ >= 0; }
-  [[nodiscard]] bool v2_usable() const { return v2_base_ >= 0; }  // leaves can be had, if only for limits
+  [[nodiscard]] bool v2_usable() const { return v2_base_ >= 0; }  // leaves are available, if only for limits
   [[nodiscard]] std::string missing() const;                      // "memory: why; leaf: why", or empty
   void refuse_leaf(const std::string& why);  // it was shown not to work; before the first acquire
   [[nodiscard]] const std::vector<std::unique_ptr<CgroupBase>>& bases() const { return bases_; }
@@ -86,7 +86,7 @@ class Cgroups {
   [[nodiscard]] Result<Fd> make_namespace(const Limits& limits) const;
   enum Kind { kMemory, kCpu, kPids, kKinds };
   struct Controller {
-    int base = -1;  // -1: not to be had
+    int base = -1;  // -1: not available
     std::string why = "no cgroup controller for it is mounted";
   };
   static const char* name_of(int kind);

@@ -113,7 +113,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   };
   InitProcess take_ready();  // pid -1: there is none
   bool wants_ready();        // false: one is there
-  bool ask_for_ready();      // true: nobody has asked since begin_making()
+  bool ask_for_ready();      // true: the first request since begin_making()
   bool begin_making();       // counts in the tally until end_making(); false: one is there, or it is closed
   void end_making() { tally_->remove(); }
   bool close();  // nothing more begins, and waiting inits end; false: it was closed already

@@ -15,10 +15,10 @@ struct EnclosureLimit {  // setrlimit(2)
 };
 
 struct EnclosurePlan {
-  int user_fd = -1;      // a user namespace to be entered first; -1: this one
-  int mounts_fd = -1;    // the mount namespace to be copied
-  int cgroups_fd = -1;   // the cgroup namespace to be entered; -1: a new one
-  int network_fd = -1;   // the network namespace to be entered
+  int user_fd = -1;      // a user namespace to enter first; -1: this one
+  int mounts_fd = -1;    // the mount namespace to copy
+  int cgroups_fd = -1;   // the cgroup namespace to enter; -1: a new one
+  int network_fd = -1;   // the network namespace to enter
   int landlock_fd = -1;  // -1: this kernel has no Landlock
   int init_fd = -1;      // the program to become
   const char* host_name = nullptr;

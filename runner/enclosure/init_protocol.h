@@ -14,7 +14,7 @@
 namespace isogate {
 
 constexpr int kInitSocket = 3;     // the descriptor that the init is started with
-constexpr int kInitMostJoins = 8;  // cgroup.procs to be joined before the program is started
+constexpr int kInitMostJoins = 8;  // cgroup.procs to join before the program is started
 constexpr uint32_t kInitMostBytes = 16u << 20;
 
 // A file as statx(2) reports it; all zero: there is none, or statx failed.
@@ -51,7 +51,7 @@ struct InitRun {
   uint32_t reserved;
 };
 
-// Measure: addresses to be tried, at most kInitMostAddresses.
+// Measure: addresses to try, at most kInitMostAddresses.
 constexpr uint32_t kInitMostAddresses = 64;
 struct InitAddress {
   uint32_t family;  // AF_INET, AF_INET6

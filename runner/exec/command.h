@@ -72,7 +72,7 @@ struct Command {
   int cancel_fd = -1;           // readable: kill the tree
   std::string cwd;              // in an enclosure; relative: beneath the workspace, whatever links there are
   Limits limits;                // a group of its own; what cannot be enforced is ISOGATE_UNSUPPORTED
-  bool limits_sampled = false;  // what no group can be had for may be sampled; not in an enclosure
+  bool limits_sampled = false;  // limits without a group may be sampled; not in an enclosure
 };
 
 struct Ending {

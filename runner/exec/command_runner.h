@@ -93,7 +93,7 @@ class CommandRunner final : public Runner {
   std::unique_ptr<Cgroups> cgroups_;
   pid_t watcher_ = -1;
   std::mutex dying_mutex_;
-  std::vector<pid_t> dying_;            // killed, not ended yet: to be reaped later
+  std::vector<pid_t> dying_;            // killed, not ended yet: reaped later
   std::unique_ptr<InitKeeper> keeper_;  // made with the first enclosure; its thread uses what is above
 };
 

@@ -57,7 +57,7 @@ class SampledTree {
   Exceeded exceeded_ = Exceeded::nothing;
   std::chrono::nanoseconds most_used_{0};
   std::vector<int> held_;  // stopped by this, parents first
-  std::set<int> its_own_;  // stopped by somebody else
+  std::set<int> its_own_;  // stopped by another process
 };
 
 }  // namespace isogate

@@ -18,9 +18,9 @@ namespace isogate {
 
 struct StartUnderWay {
   int cancel_fd = -1;
-  int pidfd = -1;                  // written by the kernel at the clone; closed by nobody while it is watched
+  int pidfd = -1;                  // written by the kernel at the clone; stays open while it is watched
   const int32_t* stage = nullptr;  // SpawnReport's: past kStageBorn there is a child, and pidfd is its
-  int started = 0;                 // set once the exec is through, or the child gone
+  int started = 0;                 // set once the exec has succeeded, or the child has ended
 };
 
 class SpawnRescuer {  // any thread

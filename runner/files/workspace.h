@@ -106,7 +106,7 @@ class Workspace {
   // An O_PATH directory beside the workspace of an existing sandbox, with exactly this owner and mode.
   static Result<Fd> beside(const std::string& sandboxes_dir, const std::string& sandbox_id, const char* name,
                            const Identity& owner, uint32_t mode);
-  // The sandbox's directory is gone when this is OK, and unchanged when it is not; absent is OK. Its files
+  // The sandbox's directory is removed when this is OK, and unchanged when it is not; absent is OK. Its files
   // are removed from the trash (workspace_trash.h) for a second, or until cancelled; a TrashSweeper takes the
   // rest.
   static Result<void> purge(const std::string& sandboxes_dir, const std::string& sandbox_id,

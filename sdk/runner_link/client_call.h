@@ -33,7 +33,7 @@ struct Plan {
   // CONNECT
   int ready_fd = -1;            // an eventfd, for READY
   int ends_fd = -1;             // a socket, where out_fds[0] is one: END of stdout is its shutdown
-  bool is_kept = false;         // an exec that goes on without this call
+  bool is_kept = false;         // an exec that outlives this call
   int detach_fd = -1;           // readable: this call leaves it running
   bool detach_cancels = false;  // it cannot be left running, and is cancelled
   bool rejoins = false;

@@ -1,5 +1,5 @@
-// One connection to a runner, without a thread of its own. Of the threads that wait in it one is the reader:
-// it polls the stream and gives each frame to the call it belongs to; the others sleep on their eventfd. A
+// One connection to a runner, without its own thread. One of the threads that wait in it is the reader: it
+// polls the stream and gives each frame to the call it belongs to; the others sleep on their eventfd. A
 // reader that leaves or is about to block appoints another.
 //
 // Threads write whole frames, in the order in which they asked. A thread that waits for its turn, or for
@@ -144,7 +144,7 @@ class Connection {
   std::unordered_map<uint32_t, Pending*> calls_;
   std::unordered_set<uint32_t> abandoned_;
   std::vector<Pending*> waiting_;  // all that wait, but the reader
-  Pending* reader_ = nullptr;      // none only where nobody waits
+  Pending* reader_ = nullptr;      // none only if no thread waits
   Pending* writer_ = nullptr;
   std::deque<Pending*> writers_;  // in the order of asking
   std::string posted_;            // what the writer sends before it passes its turn

@@ -18,7 +18,7 @@ namespace isogate::front {
 class Elsewhere {
  public:
   explicit Elsewhere(boost::asio::any_io_executor executor);
-  ~Elsewhere();  // waits for what is at work
+  ~Elsewhere();  // waits for running work
 
   // Returns when `work` has ended, and throws what it has thrown. `work` must own all that it uses, and must
   // not block. Throws ClientGone once the killer, which outlives the call, kills: work that has not begun is

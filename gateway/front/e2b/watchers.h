@@ -23,7 +23,7 @@ void append_events(const FileChange& change, std::deque<FileEvent>& events);
 
 class Watchers {
  public:
-  static constexpr size_t kMostEvents = 10000, kMostBytes = 1 << 20;  // that nobody has asked for yet
+  static constexpr size_t kMostEvents = 10000, kMostBytes = 1 << 20;  // that no client has fetched yet
   static constexpr std::chrono::minutes kForgetAfter{30};
 
   // Begins one; its id. Throws ApiError.

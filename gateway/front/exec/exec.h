@@ -49,7 +49,7 @@ struct ExecSpec {
   std::shared_ptr<KeptEnds> kept;  // null: it ends with the gateway
   std::optional<Rejoin> rejoin;
   bool existing = false;  // it creates no sandbox: sandbox_not_found if there is none
-  KeptTerms terms;        // with `kept`, but for its deadline
+  KeptTerms terms;        // with `kept`, except its deadline
 
   [[nodiscard]] uint64_t bytes() const;          // of what it has from the request
   [[nodiscard]] uint64_t needed_limits() const;  // ISOGATE_CAP_LIMIT_*

@@ -72,7 +72,7 @@ class KeptStream {
   const std::string tenant_;
   Spool memory_;
   const uint64_t in_all_;
-  bool uses_disk_;                    // until it fails: what is there then can still be read
+  bool uses_disk_;                    // until it fails: bytes on it can then still be read
   ByteShare share_;                   // of the disk
   std::shared_ptr<SpoolFile> file_;   // null: nothing is in it
   uint64_t first_ = 0, written_ = 0;  // offsets of what is in it; the memory begins no later than it ends

@@ -25,7 +25,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
  public:
   struct Terms {
     size_t kept_bytes = 0;    // of each stream, in memory
-    uint64_t in_all = 0;      // likewise, with what is on disk; no more than kept_bytes: nothing is
+    uint64_t in_all = 0;      // likewise, including the disk; no more than kept_bytes: nothing on disk
     bool stdin_open = false;  // after the bytes that the request has
     bool pty = false;
     bool ends_with_gateway = false;  // its backend does not keep it for the next one

@@ -35,7 +35,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   Task<void> run();
 
-  void sweep(Clock::time_point now);  // closes what is past its deadline
+  void sweep(Clock::time_point now);  // closes it past its deadline
   [[nodiscard]] bool idle() const { return idle_; }
   void close();
 

@@ -39,7 +39,7 @@ using PortCut = std::function<void(const std::string& why, bool lasting_only)>;
 struct Sandbox {
   SandboxRow row;
   bool known = false;      // in the state store; `row.state`: whether it was ever accepted
-  bool runs = false;       // it goes on without its host, and one host at a time has it open
+  bool runs = false;       // it outlives its host, and one host at a time has it open
   bool left_over = false;  // by an earlier gateway, half-made or half-removed
   // A close that began and has not succeeded, ISOGATE_CLOSE_*: no call but another close may follow.
   std::optional<uint32_t> closing;

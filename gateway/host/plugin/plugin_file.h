@@ -1,4 +1,4 @@
-// A plugin file on its way to be loaded: checked, hashed, copied.
+// A plugin file before it is loaded: checked, hashed, copied.
 //
 // Whoever can change the file, a directory above it, or a directory of its libraries runs code with a
 // backend host's privileges. So all of them belong to root or to the gateway's own user, and nobody else
@@ -26,8 +26,8 @@ struct PluginImage {
 // what to do.
 Result<PluginImage> inspect_plugin(const std::string& path, const std::string& pin);
 
-// A private copy: <dir>/plugin.so below a directory of its own in `copy_dir`. The copy is entered by
-// its directory's descriptor, so that a process which has given up its rights still reaches it.
+// A private copy: <dir>/plugin.so in a new directory below `copy_dir`. The copy is opened by its
+// directory's descriptor, so that a process without its former rights still reaches it.
 class PluginCopy {
  public:
   PluginCopy(Fd dir, Fd parent, std::string name);

@@ -38,9 +38,9 @@ struct EngineInfo {
   std::string cgroup_version;            // "1" or "2"
   std::string cgroup_driver;             // "cgroupfs", "systemd", "none"
   std::string default_runtime;
-  std::string data_root;  // a directory of its machine; empty: not told
+  std::string data_root;  // a directory of its machine; empty: not known
   std::vector<std::string> runtimes, security_options;
-  int64_t processors = 0;  // of its machine; 0: not told
+  int64_t processors = 0;  // of its machine; 0: not known
   bool podman = false, rootless = false;
   bool memory_limit = false, swap_limit = false, cpu_quota = false, pids_limit = false;  // can be enforced
 };
@@ -77,7 +77,7 @@ class Engine {
   // SIGTERM, after `grace` SIGKILL; also when it does not run. Takes `grace` from the budget.
   void stop(const std::string& id, std::chrono::seconds grace, const Budget& budget);
   void kill(const std::string& id, const std::string& signal, const Budget& budget);
-  // `force` kills it first. One that is gone, or going, is an error 404 or 409.
+  // `force` kills it first. One that is removed, or being removed, is an error 404 or 409.
   void remove(const std::string& id, bool force, bool volumes, const Budget& budget);
   Json inspect(const std::string& id, const Budget& budget);
   void rename(const std::string& id, const std::string& name, const Budget& budget);

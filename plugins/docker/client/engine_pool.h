@@ -59,7 +59,7 @@ struct Engine::Pool {
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<HttpConnection>> idle_;
-  std::string api_;  // empty: to be negotiated
+  std::string api_;  // empty: not negotiated yet
   bool podman_ = false;
 };
 
@@ -71,7 +71,7 @@ std::string text_at(const Json& object, const char* name);
 // ISOGATE_UNAVAILABLE.
 Json parse_answer(std::string_view text, const std::string& attempt);
 
-// What GET /info reports, but for what is negotiated.
+// The report of GET /info, without the negotiated values.
 EngineInfo info_of(const Json& answer);
 
 // The events that come as the body of an answer whose head has been read. `attempt` outlives it.

@@ -1,4 +1,4 @@
-// The part of the configuration that is about companions, and what they share with the rest of it: limits.
+// The part of the configuration for companions, and the limits, which they share with the rest of it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,10 +19,10 @@ Companion companion_of(const nlohmann::json& json);
 void check_companions(const Config& config);
 void check_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids);
 
-// In words what is weaker than the defaults.
+// How it is weaker than the defaults, in words.
 void add_relaxations(std::vector<std::string>& found, const Companion& companion);
 
-// All that containers are made of, for the profile's digest.
+// All settings of the containers, for the profile's digest.
 nlohmann::json json_of(const Companion& companion);
 
 }  // namespace isogate::docker

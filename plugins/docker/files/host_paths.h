@@ -1,4 +1,4 @@
-// Paths of the gateway's host that the configuration names: what is mounted and what is copied.
+// Paths of the gateway's host that the configuration names: the sources of mounts and copies.
 #pragma once
 
 #include <stdexcept>

@@ -51,7 +51,7 @@ struct ClusterAccess {
   std::vector<std::pair<std::string, std::string>> headers;  // impersonation
   std::string name_space;
   std::string source;                    // "context `x` of `/home/a/.kube/config`", for messages
-  std::vector<std::string> relaxations;  // "insecure-skip-tls-verify", "http://": to be logged
+  std::vector<std::string> relaxations;  // "insecure-skip-tls-verify", "http://": the backend logs them
 
   [[nodiscard]] std::string text() const;  // https://host:port/path
 };

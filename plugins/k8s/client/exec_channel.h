@@ -40,7 +40,7 @@ struct ExecRequest {
 struct ExecEnd {
   enum class How {
     kExited,  // the server's Status says with which code
-    kFailed,  // its Status says that the program did not run, or that nobody knows how it ended
+    kFailed,  // its Status says that the program did not run, or that its end is not known
     kLost,    // no complete Status came: the program may still run. Never success.
   };
   How how = How::kLost;

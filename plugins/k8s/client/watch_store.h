@@ -28,7 +28,7 @@ class WatchLines {
 };
 
 struct WatchEvent {
-  std::string type;  // "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"; others are for nobody
+  std::string type;  // "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"; others are ignored
   Json object;
 };
 // Throws ApiError for a line that is none. Pure.

@@ -33,7 +33,7 @@ std::string label_value(const std::string& text);
 inline constexpr const char* kLabelInstance = "isogate.io/instance";
 inline constexpr const char* kLabelBackend = "isogate.io/backend";
 inline constexpr const char* kLabelSandbox = "isogate.io/sandbox";
-inline constexpr const char* kLabelAhead = "isogate.io/ahead";  // of Leases made ahead: ready or taken
+inline constexpr const char* kLabelAhead = "isogate.io/ahead";  // of Leases created in advance: ready or taken
 inline constexpr const char* kRecord = "isogate.io/record";     // an annotation of the Lease (record.h)
 
 struct Owner {
@@ -62,7 +62,7 @@ struct Parts {
   std::string image;       // its own; empty: the configuration's
   std::string shell, toolchain;
   std::vector<std::string> shared;  // prefixes
-  bool ahead = false;               // nobody's yet
+  bool ahead = false;               // not assigned to an agent yet
 };
 
 // The limits in force in a pod: those requested for the sandbox, else the configuration's.

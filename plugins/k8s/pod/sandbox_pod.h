@@ -43,7 +43,7 @@ class SandboxPod {
   SandboxPod& operator=(const SandboxPod&) = delete;
 
   struct Opened {
-    bool fresh = false;        // its pod was made by this very open, or ahead, and nobody has used it
+    bool fresh = false;        // this open created its pod, or it was created in advance, and it is unused
     bool used_before = false;  // its workspace: a tenant may have been there
   };
   // The recorded pod if it runs and is unchanged since its measurement, else a new one. Within

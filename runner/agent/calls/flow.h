@@ -60,7 +60,7 @@ class Outlet {
   Credit& waiting() { return credit_; }
   // Sends the end of the pipe as END, once all bytes before it are sent.
   void announce_end();
-  // Sends what is in the pipe now, no more, and closes it.
+  // Sends the bytes that are in the pipe now, no more, and closes it.
   void drain();
 
  private:
