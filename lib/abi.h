@@ -1,4 +1,4 @@
-// The edge to the host: structs of another size, strings without an end, exceptions.
+// The boundary to the host: structs of another size, strings without a NUL, exceptions.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,8 @@ namespace isogate {
 inline std::string_view view(const isogate_str& text) { return {text.ptr, text.len}; }
 inline isogate_str str(std::string_view text) { return {text.data(), text.size()}; }
 
-// What the host gave, as this plugin knows the struct: what it did not write is zero.
+// The host's struct in the size that this plugin knows: fields that the host did not write are
+// zero.
 template <typename T>
 T taken(const T* given) {
   T copy{};
@@ -46,7 +47,7 @@ inline isogate_status fail(isogate_error* out, const Error& error) {
   return error.status == ISOGATE_OK ? ISOGATE_INTERNAL : error.status;
 }
 
-// Runs `body`, which answers a Result<void>; nothing is thrown out of it.
+// Runs `body`, which returns a Result<void>; lets no exception out.
 template <typename Body>
 isogate_status guarded(isogate_error* out, Body body) noexcept {
   try {

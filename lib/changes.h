@@ -1,5 +1,5 @@
-// The records of a watch (isogate_change in backend.h), written by who watches and taken by who reads. Pure
-// functions, any thread. Fuzzed: what is read comes from a backend.
+// The records of a watch (isogate_change in backend.h), written by the watcher and parsed by the reader.
+// Pure functions, any thread. Fuzzed: the input comes from a backend.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ void append_change(std::string& out, const FileChange& change);
 
 // Takes one record off the front of `bytes` and advances it; nullopt: more bytes are needed, of which the
 // record never has more than kMaxChangeBytes. ISOGATE_INTERNAL: it is malformed, or a path in it leads
-// elsewhere than below the directory.
+// outside the directory.
 inline constexpr size_t kMaxChangeBytes = sizeof(isogate_change) + size_t{2} * ISOGATE_CHANGE_MAX_PATH;
 Result<std::optional<FileChange>> take_change(std::string_view& bytes);
 

@@ -29,7 +29,8 @@ inline std::string utc_text_of_ms(int64_t ms) {
   return utc_text(ms / 1000) + "." + std::to_string(1000 + ms % 1000).substr(1) + "Z";
 }
 
-// The same as this process began with it, and no jump since: for what ends at a date that is kept on disk.
+// The same, counted from this process's start without later jumps: for a date on disk at which something
+// ends.
 inline int64_t steady_date_ms() {
   using std::chrono::steady_clock;
   static const auto began = steady_clock::now();

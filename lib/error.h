@@ -24,13 +24,12 @@ struct [[nodiscard]] Error {
 // Adds ": strerror(os_errno)" and picks the status that fits the errno (ENOENT is not found, …).
 Error os_error(std::string attempt, int os_errno);
 Error invalid(std::string message);
-// An error about a path that an operator wrote: where nothing is there, or it is out of reach, what is wrong
-// is the argument.
+// An error about a path that an operator wrote: if it is missing or inaccessible, the argument is wrong.
 Error mistaken_path(Error error);
 Error unsupported(std::string message);
 Error denied(std::string message);  // ISOGATE_PERMISSION_DENIED
 
-// Either a T or an Error. error() and operator* may only be called after a look at ok().
+// Either a T or an Error. Check ok() before you call error() or operator*.
 template <typename T>
 class [[nodiscard]] Result {
  public:

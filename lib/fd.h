@@ -1,4 +1,4 @@
-// A file descriptor that is owned: closed when its owner goes. Movable, not copyable.
+// An owned file descriptor: closed by the destructor. Movable, not copyable.
 #pragma once
 
 #include <unistd.h>

@@ -19,7 +19,8 @@ Result<std::string> sha256_hex_of_fd(int fd);
 // Time depends on the lengths alone, never on the bytes.
 bool equal_constant_time(std::string_view a, std::string_view b);
 
-// From the kernel's generator. A process that cannot have randomness must not go on: aborts.
+// From the kernel's generator. Aborts if there is no randomness, because the process must not
+// continue.
 std::string random_bytes(size_t count);
 std::string random_hex(size_t bytes);  // 2 digits each
 

@@ -1,7 +1,7 @@
-// The kinds of limits, one row each, and a set of limits. What names, parses, sends or compares limits goes
-// by the rows; records between processes list limits in their order. A new kind needs its id and capabilities
-// in backend.h, its row here, and in a backend that enforces it: its claim, its entry among the limits that
-// open() takes, and its value in the evidence, without which the gateway refuses the sandbox.
+// The kinds of limits, one row each, and a set of limits. Code that names, parses, sends or compares limits
+// uses the rows; records between processes list limits in their order. A new kind needs its id and
+// capabilities in backend.h, its row here, and in a backend that enforces it: its claim, its entry among the
+// limits that open() takes, and its value in the evidence, without which the gateway refuses the sandbox.
 // Plain values. Any thread.
 #pragma once
 
@@ -71,7 +71,7 @@ constexpr size_t limit_row(uint32_t id) {
   return kLimitKindCount;
 }
 
-// What a backend claims that enforces these of a sandbox.
+// The capabilities that a backend claims if it enforces these of a sandbox.
 constexpr uint64_t sandbox_limits(std::span<const uint32_t> ids) {
   uint64_t bits = 0;
   for (const uint32_t id : ids) bits |= kLimitKinds[limit_row(id)].sandbox;
@@ -119,12 +119,12 @@ class Limits {
   void put(isogate_evidence& evidence) const;
   // "memory_mb, disk_mb": the settings of those that are not among `ids`; empty: none.
   [[nodiscard]] std::string settings_beside(std::span<const uint32_t> ids) const;
-  // These, but where `others` has a limit, that one.
+  // These limits, replaced by those of `others`.
   [[nodiscard]] Limits overridden_by(const Limits& others) const;
   [[nodiscard]] Limits only(std::span<const uint32_t> ids) const;
-  // What `others` limits is limited here too, to as much or less.
+  // Every limit of `others` is limited here too, to the same value or less.
   [[nodiscard]] bool within(const Limits& others) const;
-  // Each limit of these two, and the lower value of those that both have.
+  // The limits of both, with the lower value if both have one.
   static Limits stricter(const Limits& a, const Limits& b);
 
   bool operator==(const Limits&) const = default;

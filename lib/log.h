@@ -1,15 +1,15 @@
-// The log: one JSON object per line, to stderr or a file. An event is a name in snake_case; what varies is in
-// its fields.
+// The log: one JSON object per line, to stderr or a file. An event is a name in snake_case; variable data is
+// in its fields.
 //
 //   log::info("sandbox_opened", {{"backend", name}, {"uid", uid}, {"took_ms", 1.5}});
 //   {"ts":"2026-01-02T03:04:05.678Z","level":"info","process":"front","pid":7,"event":"sandbox_opened",…}
 //
-// Whatever text comes in, a line is valid JSON, pure ASCII but for harmless UTF-8, and holds no
-// secret that redact.h finds; values over 2 KiB and lines over 4 KiB are cut and marked. (4 KiB is PIPE_BUF:
-// processes that share a pipe never mix their lines.) More than 100 lines of one event per second are
-// summed up in one line. When the reader of stderr stalls, lines are dropped and counted, not waited for.
-// Any thread. Nothing here throws. Before start() lines go to stderr at level info. A process that
-// logs to a pipe ignores SIGPIPE.
+// For any text, a line is valid JSON, pure ASCII except for harmless UTF-8, and holds no secret that
+// redact.h finds; values over 2 KiB and lines over 4 KiB are cut and marked. (4 KiB is PIPE_BUF: processes
+// that share a pipe never mix their lines.) More than 100 lines of one event per second are summed up in one
+// line. When the reader of stderr stalls, lines are dropped and counted, not waited for. Any thread. Nothing
+// here throws. Before start() lines go to stderr at level info. A process that logs to a pipe ignores
+// SIGPIPE.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,8 @@ namespace isogate::log {
 
 enum class Level : int { kDebug, kInfo, kWarn, kError };
 
-// Text of the gateway's own making (an id, an address, the name of a setting): not searched for secrets.
+// Text that the gateway itself made (an id, an address, the name of a setting): not searched for
+// secrets.
 struct Own {
   std::string_view text;
 };
@@ -59,15 +60,15 @@ using Fields = std::initializer_list<Field>;
 // stderr), by open_file(). May be called again.
 Result<void> start(std::string process, const std::string& level, const std::string& file);
 
-// As start(), with a descriptor that somebody else opened (a parent with more rights).
+// As start(), with a descriptor that another process opened (a parent with more rights).
 Result<void> start(std::string process, const std::string& level, Fd out);
 
 // Writes the sums of suppressed lines that are still due, and what record() gathered; before the process
 // ends.
 void flush() noexcept;
 
-// For appending, made 0640. Only a regular file, never through a symlink, and without waiting for anybody: a
-// FIFO, a socket or a device is refused.
+// For appending, made 0640. Only a regular file, never through a symlink, and without blocking: a FIFO, a
+// socket or a device is refused.
 Result<Fd> open_file(const std::string& path);
 
 // Opens the file again, after a rotation. On error the old one stays in use.

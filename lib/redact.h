@@ -1,8 +1,9 @@
 // Takes secrets out of text that leaves the process: the log, the audit, error messages.
 //
-// Two nets: shapes of well-known secrets (one sorted table with a reason per line), and the exact
-// secrets this process knows of, which is the sure one. Linear in the text; no regular expressions.
-// Never used on an exec's output, which is the caller's. Any thread; never throws but bad_alloc.
+// Two ways: by shapes of well-known secrets (one sorted table with a reason per line), and by the
+// exact secrets that this process knows, which is the reliable way. Linear in the text; no regular
+// expressions. Never used on an exec's output, which is the caller's. Any thread; never throws but
+// bad_alloc.
 #pragma once
 
 #include <span>

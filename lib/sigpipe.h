@@ -1,4 +1,5 @@
-// A write to a pipe that nobody reads, in a process that did not choose what SIGPIPE does.
+// A write to a pipe without a reader, in a process that did not choose the disposition of
+// SIGPIPE.
 #pragma once
 
 #include <csignal>

@@ -15,15 +15,15 @@ class Spool {
 
   // Drops the oldest bytes beyond `most`.
   void append(std::string_view data);
-  // Keeps so many more from now on, and `most` again.
+  // Keeps that many more bytes from now on, and `most` again.
   void widen(size_t bytes) { most_ += bytes; }
   void narrow(size_t most);
-  // Drops all, and goes on at an offset behind it.
+  // Drops all bytes, and continues at a later offset.
   void skip_to(uint64_t offset);
   // How many bytes fit before one at or behind `offset` is dropped.
   [[nodiscard]] size_t room(uint64_t offset) const;
-  // What is there from `offset` on, in one piece, which may not be all; empty at the end. Valid until the
-  // next append(). The offset is between first() and next().
+  // Bytes from `offset` on, in one piece, perhaps not all; empty at the end. Valid until the next
+  // append(). The offset is between first() and next().
   [[nodiscard]] std::string_view from(uint64_t offset) const;
   // All of it.
   [[nodiscard]] std::string text() const;

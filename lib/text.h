@@ -23,8 +23,8 @@ CodePoint first_code_point(std::string_view text);
 std::string_view utf8_prefix(std::string_view text, size_t limit);
 
 // Where a stream may be cut: the length of the longest prefix that does not end inside a sequence
-// which later bytes could still complete. What is plainly invalid counts as complete. At most 3
-// bytes are left over.
+// which later bytes could complete. An invalid sequence counts as complete. At most 3 bytes are
+// left over.
 size_t utf8_boundary(std::string_view bytes);
 
 // Appends "…" with quotes; escapes what JSON asks for and nothing else. `utf8` must be UTF-8.
@@ -32,9 +32,9 @@ void append_json_string(std::string& out, std::string_view utf8);
 // The same without the quotes; of text that comes in pieces each may be cut anywhere.
 void append_json_text(std::string& out, std::string_view utf8);
 
-// Whether bytes that may be anything go into JSON as text: they are UTF-8, and escaped they are no longer
-// than twice their length and 4 KiB; base64 is shorter than what is beyond. Newlines and quotes, two bytes
-// each, never take a text that far; control characters, six each, do.
+// Whether arbitrary bytes go into JSON as text: they are UTF-8, and escaped they are no longer than twice
+// their length and 4 KiB; beyond that base64 is shorter. Newlines and quotes, two bytes each, never exceed
+// this; control characters, six each, can.
 bool goes_as_text(std::string_view bytes);
 
 int hex_value(char digit);  // -1: none
@@ -50,7 +50,7 @@ std::optional<std::string> base64_decode(std::string_view text);
 // UTF-8, and the backslash are escaped (\n, \x1b); cut to about `max` bytes, then "…".
 std::string printable(std::string_view bytes, size_t max);
 
-// Everything but what RFC 3986 calls unreserved, and `also`, as %XX.
+// Everything except RFC 3986's unreserved characters, and `also`, as %XX.
 std::string percent_encode(std::string_view text, std::string_view also = {});
 
 // %XX decoded exactly once, `+` is itself; nullopt when a % lacks its two hex digits.

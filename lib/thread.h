@@ -7,8 +7,8 @@
 
 namespace isogate {
 
-// A thread to which no signal is delivered: signals are the main thread's. Throws std::system_error where
-// there can be no further thread.
+// A thread that receives no signals: the main thread receives them. Throws std::system_error if no
+// further thread can be made.
 template <typename Work>
 std::thread start_thread(Work&& work) {
   struct Blocked {

@@ -1,6 +1,5 @@
-// How long each part of the gateway waits for the one below it. Who waits for another waits longer than that
-// one may take, so that a delay is reported by the part that knows its cause:
-// tests/supervisor/budgets_test.cc holds the order.
+// How long each part of the gateway waits for the part below it. Each waits longer than that part may take,
+// so that the part that knows the cause reports a delay: tests/supervisor/budgets_test.cc checks the order.
 #pragma once
 
 #include <chrono>
@@ -10,7 +9,7 @@ namespace isogate::budget {
 using std::chrono::seconds;
 
 // Calls. An exec has the deadline of its request.
-inline constexpr seconds kKill{10};     // a runner, from SIGKILL to what the kernel holds back
+inline constexpr seconds kKill{10};     // a runner, from SIGKILL to processes that the kernel delays
 inline constexpr seconds kLetGo{15};    // a plugin, from a call's cancellation to its return
 inline constexpr seconds kProbe{20};    // a probe, a ping
 inline constexpr seconds kMeasure{30};  // evidence, an enumeration, a sandbox that is re-attached
@@ -25,7 +24,7 @@ inline constexpr seconds kCloseAll{25};   // a host: all its sandboxes; then it 
 inline constexpr seconds kCloseLate{4};   // a host: those that were cancelled
 inline constexpr seconds kHostStop{43};   // the supervisor, for these three; then it kills the host
 inline constexpr seconds kFrontEnds{5};   // the supervisor: the front, when no host is left
-inline constexpr seconds kOrphans{4};     // the supervisor: processes that nobody waited for
+inline constexpr seconds kOrphans{4};     // the supervisor: processes that no parent waits for
 inline constexpr seconds kShutdown = kDrainExtra + kHostStop + kFrontEnds + kOrphans;
 
 inline constexpr seconds kLeave{2};  // the supervisor: a process that has nothing left to do

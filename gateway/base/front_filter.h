@@ -1,5 +1,5 @@
-// The system calls that the front never makes and a stranger in its place would, as one table, and the
-// code that turns such a table into a seccomp filter.
+// The system calls that the front never makes but an intruder in it would, as one table, and the code
+// that turns such a table into a seccomp filter.
 //
 // What is not in the table is allowed: the front's needs are the C library's, Boost's, OpenSSL's and
 // SQLite's, and a list of those would break with each of their updates. System calls of a foreign
@@ -14,8 +14,8 @@
 namespace isogate {
 
 enum class FilterAction : uint8_t {
-  kKill,    // no library tries this to find out what is there: whoever does is an intruder, and is to be seen
-  kRefuse,  // EPERM: libraries probe for it and go on without
+  kKill,    // no library probes for this: a process that calls it is an intruder, and is reported
+  kRefuse,  // EPERM: libraries probe for it and continue without it
   kAbsent,  // ENOSYS: the C library then takes the older call, whose arguments a filter can read
   kNoFamily,  // EAFNOSUPPORT
 };
@@ -39,8 +39,8 @@ struct FilterRule {
 
 std::span<const FilterRule> front_filter_rules();  // sorted by system_call
 
-// What SIGSYS gets when a kKill rule of a filter with a report matches. The filter itself keeps the handler
-// in place: changing it is one more call to die of.
+// The handler of SIGSYS when a kKill rule of a filter with a report matches. The filter keeps the handler
+// in place: a call that changes it is killed, too.
 enum class OnKill : uint8_t { kDie, kReportAndDie };
 
 // Loads the rules as one filter for every thread of the process, and checks that it is in force.

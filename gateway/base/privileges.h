@@ -19,29 +19,29 @@ bool started_by_root();
 // uid 0: then stay_same_user().
 Result<void> become_user(const std::string& user, const std::vector<std::string>& groups);
 
-// For a process that was not started by root: stays who it is, and for the rest as become_user(). Refused
-// as uid 0. A process that is not dumpable owns nothing below /proc/<its pid>: what others have to write
-// there (uid_map, …) is written before, or by itself.
+// For a process that was not started by root: keeps its user, otherwise as become_user(). Refused as uid
+// 0. A process that is not dumpable owns nothing below /proc/<its pid>: other processes must write there
+// (uid_map, …) before, or it writes itself.
 Result<void> stay_same_user();
 
 // Stays uid 0 with exactly these bits of capabilities(7) (those of them it has), effective and permitted;
 // everything else leaves the bounding set; no_new_privs, not dumpable.
 Result<void> keep_capabilities(uint64_t linux_capabilities);
 
-// For code that is not trusted yet (isogate plugin describe): nobody's uid where started by root, no
-// capability, no network (a network namespace of its own where that may be made), no core, no child
+// For code that is not trusted yet (isogate plugin describe): the user `nobody` if started by root,
+// no capability, no network (a new network namespace where that is permitted), no core, no child
 // process, small limits.
 Result<void> enter_quarantine();
 
-// Where a process reports the call that its filter is about to kill it for: one datagram, `record_of(name)`,
-// is sent to `socket` first. The records are made beforehand; a signal handler only sends.
+// How a process reports the call that its filter is about to kill it for: it first sends one datagram,
+// `record_of(name)`, to `socket`. The records are made beforehand; the signal handler only sends.
 struct ViolationReport {
   int socket = -1;  // -1: nobody
   std::string (*record_of)(const char* system_call) = nullptr;
 };
 
 // The front's system call filter: no exec, no new process, no ptrace, no mount, … One table with a reason
-// per line, front_filter.h. Holds for all threads; new ones stay possible. A call that kills ends the
+// per line, front_filter.h. Applies to all threads; new threads stay possible. A call that kills ends the
 // process by SIGSYS, reported or not.
 Result<void> install_front_filter(const ViolationReport& report = {});
 

@@ -18,7 +18,7 @@ struct ProcessStatus {
   uint32_t threads = 0;
 };
 
-// An error when a line is missing or unreadable: what cannot be read is not proven.
+// An error when a line is missing or unreadable: an unreadable value proves nothing.
 Result<ProcessStatus> read_process_status();
 
 }  // namespace isogate

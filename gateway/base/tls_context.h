@@ -1,4 +1,4 @@
-// What a TLS server needs, from PEM texts to a context that connections are made from.
+// A TLS server's files, from PEM texts to a context for connections.
 //
 // TLS 1.2 and 1.3, forward secrecy and AEAD ciphers alone, no compression, no renegotiation, ALPN
 // `http/1.1` (a client that offers ALPN without it is refused, RFC 7301). The supervisor makes a context
@@ -18,7 +18,7 @@ namespace isogate {
 struct TlsMaterial {
   std::string certificate;  // PEM: the server's own, then its chain
   std::string key;          // PEM, not encrypted
-  std::string client_ca;    // PEM; empty: no client certificate is asked for
+  std::string client_ca;    // PEM; empty: no client certificate is requested
   bool client_required = false;
 
   [[nodiscard]] bool empty() const { return certificate.empty(); }

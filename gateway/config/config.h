@@ -1,6 +1,7 @@
-// The configuration as the processes use it. What the settings mean, their defaults, environment
-// variables and allowed values stand once, in settings.h; the values arrive here checked.
-// Plain values, copied freely. The supervisor loads it and hands each child its part as JSON.
+// The configuration as the processes use it. settings.h is the one place for the meaning of the
+// settings, their defaults, environment variables and allowed values; the values here are
+// checked. Plain values, copied freely. The supervisor loads it and hands each child its part as
+// JSON.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +66,7 @@ struct MetricsConfig {
 // What a listener serves.
 enum class Door : uint32_t { kNative, kMetrics, kE2b };
 
-// The door for E2B's SDKs (docs/e2b.md).
+// The listener for E2B's SDKs (docs/e2b.md).
 struct E2bConfig {
   std::vector<std::string> listen;                             // empty: there is none
   std::string domain;                                          // what an SDK is told; empty: nothing
@@ -80,7 +81,7 @@ struct LogConfig {
   bool access = true;          // a line per request
 };
 
-// What a stream holds of `limits.max_held_bytes`, whatever it carries; with `lines` twice as much.
+// The part of `limits.max_held_bytes` that any stream holds; with `lines` twice as much.
 inline constexpr uint64_t kStreamBytes = 256 * 1024;
 
 struct LimitsConfig {
@@ -96,7 +97,7 @@ struct LimitsConfig {
   uint32_t header_timeout_sec = 10;     // from the first byte of a request, total
   uint32_t body_idle_timeout_sec = 30;
   uint32_t idle_timeout_sec = 300;   // a kept-alive connection between requests
-  uint32_t write_timeout_sec = 60;   // no byte of an answer accepted for so long
+  uint32_t write_timeout_sec = 60;   // no byte of an answer accepted in this time
   uint32_t min_bytes_per_sec = 500;  // of a body or an answer, over the time spent waiting for the client
   uint32_t max_execs = 4096;
   uint32_t max_execs_per_sandbox = 256;
@@ -107,7 +108,7 @@ struct LimitsConfig {
   uint64_t max_disk_mb_per_tenant = 0;        // 0: as much as there is
   uint32_t list_max_entries = 100000;
 
-  // What one tenant may have of something; never nothing.
+  // One tenant's share of a total; never 0.
   [[nodiscard]] uint64_t tenant_share(uint64_t of) const {
     return of / 100 * tenant_share_percent + (of % 100 * tenant_share_percent + 99) / 100;
   }
@@ -142,7 +143,7 @@ struct Config {
   bool multi_agent = false;  // agent_id must be given
   bool require_remote = false;
   uint32_t min_isolation = ISOGATE_ISOLATION_NONE;
-  bool fallback_allowed = false;  // fallback: allowed; a later backend with less isolation may stand in
+  bool fallback_allowed = false;  // fallback: allowed; a later backend with less isolation may serve
   bool allow_unisolated = false;
   std::string anonymous = "never";  // never, loopback
   std::vector<std::string> hosts;   // names a Host header may carry with anonymous: loopback
@@ -163,7 +164,8 @@ struct Config {
   E2bConfig e2b;
   std::vector<BackendConfig> backends;  // in the operator's order of preference
 
-  // Somebody may be let in over the network; without, the gateway makes local.key and stays on this machine.
+  // Clients may authenticate over the network; otherwise the gateway creates local.key and stays on this
+  // machine.
   [[nodiscard]] bool names_callers() const { return !keys.empty() || !tls.clients.empty(); }
 };
 

@@ -10,7 +10,7 @@ namespace isogate {
 
 using Json = nlohmann::ordered_json;
 
-// Takes every key of `document` into `config`; what is not there keeps its default.
+// Copies every key of `document` into `config`; an absent one keeps its default.
 void parse_config(const Json& document, Config& config, Problems& problems);
 
 // The value of the variable or flag `name` in the setting's JSON form; parse_config() reports what does not
@@ -25,10 +25,10 @@ Json default_value(const Setting& setting);
 std::string expected_value(const Setting& setting);
 std::string range_text(const Setting& setting);  // "1 … 10", or nothing
 
-// YAML (or JSON) to JSON with the place of each key and value. False when there is none to go on with, a
-// problem then names the reason; duplicate keys are reported as problems. Refused are
-// more than 1 MiB, 32 levels or 100,000 values, anything but UTF-8, anchors, aliases,
-// tags, several documents. Plain scalars are read by YAML 1.2's core schema: `yes` is a text.
+// YAML (or JSON) to JSON with the place of each key and value. False when there is no usable document,
+// and a problem names the reason; duplicate keys are reported as problems. Refused are more than 1 MiB,
+// 32 levels or 100,000 values, anything but UTF-8, anchors, aliases, tags, several documents. Plain
+// scalars are read by YAML 1.2's core schema: `yes` is a text.
 bool read_yaml(const std::string& text, const std::string& name, Json& document, Places& places,
                Problems& problems);
 

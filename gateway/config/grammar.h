@@ -9,7 +9,7 @@ namespace isogate {
 
 struct Grammar {
   std::string_view expected;  // for messages: "an absolute path"
-  std::string_view pattern;   // for the JSON Schema; what it lets through, accepts() decides
+  std::string_view pattern;   // for the JSON Schema; accepts() decides what it admits
   bool (*accepts)(std::string_view);
   std::string_view hint = {};  // what to do, after the message
   bool secret = false;         // the value never appears in a message
@@ -29,7 +29,7 @@ bool parse_listen_address(std::string_view text, ListenAddress& out);
 
 bool is_absolute_path(std::string_view text);  // no `..`, no control characters
 
-// What stands between the separators; of an empty text one empty part.
+// The parts between the separators; of an empty text one empty part.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
 }  // namespace isogate

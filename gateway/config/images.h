@@ -11,8 +11,8 @@ namespace isogate {
 // registry:port/repository:tag, repository@sha256:…
 bool is_image_name(std::string_view text);
 
-// A name, one that ends in `*` and stands for all that begin so, or `*` for any. Before the first slash `*`
-// stands for nothing with a slash: `python:*` is no registry of that name.
+// A name, a prefix that ends in `*`, or `*` for any name. A `*` before the first slash matches no slash:
+// `python:*` is not a registry of that name.
 bool is_image_pattern(std::string_view text);
 
 bool image_admitted(const std::vector<std::string>& patterns, std::string_view image);

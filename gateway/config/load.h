@@ -37,7 +37,7 @@ struct Loaded {
   std::string document;                  // the effective document: config_to_json(config)
   std::string file;                      // what was read; empty: none
   std::vector<std::string> warnings;     // one line each
-  std::vector<std::string> relaxations;  // each way in which this is weaker than the defaults, in words
+  std::vector<std::string> relaxations;  // each way in which this is weaker than the defaults
   SettingPlaces places;
 };
 

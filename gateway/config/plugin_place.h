@@ -11,9 +11,9 @@ namespace isogate {
 // Its own absolute path, or NAME.so in plugin_dir.
 std::string plugin_file(const Config& config, const BackendConfig& backend);
 
-// ISOGATE_NOT_FOUND, with what to do, when nothing is there: a configuration may name more than is installed.
-// ISOGATE_INVALID_ARGUMENT when nothing is there and that is a mistake: an absolute path, a pin, a name much
-// like one that is there, no plugin_dir. What is there may still be refused.
+// ISOGATE_NOT_FOUND, with what to do, when the file is missing: a configuration may name more than is
+// installed. ISOGATE_INVALID_ARGUMENT when the file is missing by mistake: an absolute path, a pin, a name
+// much like an existing one, no plugin_dir. An existing file may still be refused.
 Result<void> check_plugin_there(const Config& config, const BackendConfig& backend);
 
 }  // namespace isogate

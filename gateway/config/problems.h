@@ -13,7 +13,7 @@ namespace isogate {
 struct Places {
   std::map<std::string, std::string, std::less<>> keys, values;  // by path, "backends[0].name"
 
-  // The value's, or the one of the nearest thing around it; empty: a default.
+  // The place of the value, or of the nearest value around it; empty: a default.
   [[nodiscard]] std::string of(std::string_view path) const;
   void forget(std::string_view path);  // it and all below
 };
@@ -34,7 +34,7 @@ class Problems {
   std::vector<std::string> lines_, said_, first_;
 };
 
-// The candidate that `word` most likely was meant to be; empty: none is near.
+// The candidate nearest to `word`; empty: none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 // "; did you mean `x`?" or nothing.

@@ -1,4 +1,5 @@
-// Checks a JSON document against a JSON Schema (up to draft-07): what a plugin states for its config.
+// Checks a JSON document against a JSON Schema (up to draft-07), as a plugin states one for its
+// config.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 namespace isogate {
 
 // ISOGATE_INVALID_ARGUMENT for a document that does not fit, each misfit with its path inside the document
-// and what was expected; also for a schema that is none: the message then blames the schema.
-// `what` begins the message: "config of backend `docker`". Remote references are refused. Any thread.
+// and what was expected; also for an invalid schema: the message then names the schema. `what` begins the
+// message: "config of backend `docker`". Remote references are refused. Any thread.
 Result<void> validate_json(const std::string& schema, const std::string& document, const std::string& what);
 
 }  // namespace isogate

@@ -1,6 +1,6 @@
-// Every setting there is, once. Parsing, checking, environment variables, command-line help, the
-// JSON Schema and docs/configuration.md all come from this list; so a setting that is not in it does
-// not exist. Any thread.
+// Every setting, once. Parsing, checking, environment variables, command-line help, the JSON Schema
+// and docs/configuration.md all come from this list; so a setting that is not in it does not exist.
+// Any thread.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace isogate {
 struct SettingInfo {
   std::string path;      // "limits.max_execs"; of list items "backends[].name"
   std::string type;      // "boolean", "integer", "number", "string", "list", "object", "a | b | c"
-  std::string fallback;  // the default, as JSON, or in words where it is worked out at start
+  std::string fallback;  // the default, as JSON, or in words if it is computed at start
   bool fallback_in_words = false;
   std::string range;        // "1 … 86400"; empty: none
   std::string environment;  // "ISOGATE_LIMITS_MAX_EXECS"; empty: none (items of lists)

@@ -42,7 +42,7 @@ struct Setting {
   const Grammar* grammar = nullptr;  // of the text, or of each text of a list
   bool may_be_empty = false;         // texts: "" is a value
   std::string_view historical = {};  // an older name of the variable
-  std::string_view fallback = {};    // the default in words, where it is worked out at start
+  std::string_view fallback = {};    // the default in words, if it is computed at start
   bool required = false;             // in an item
   Strictest strictest = Strictest::kNone;
 };
@@ -56,7 +56,7 @@ std::span<const Setting> backend_settings();
 // The settings of a list's items; empty: it has none.
 std::span<const Setting> item_settings(const Setting& list);
 
-// Of an owner with nothing but defaults; only to be read. `setting` is one of the tables above.
+// Of an owner with only defaults; read-only. `setting` is one of the tables above.
 Field default_field(const Setting& setting);
 
 std::string details_of(const Setting& setting);  // with what `strictest` means

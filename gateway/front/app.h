@@ -1,4 +1,5 @@
-// What exec and the handlers of the front share. One of each, made by front_main, on the front's one thread.
+// The state that exec and the handlers of the front share. One of each, made by front_main, on the front's
+// one thread.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

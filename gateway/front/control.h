@@ -57,7 +57,8 @@ class Control {
 // The same before there is an executor.
 void send_fatal(int control, const std::string& message);
 
-// The record that reports which system call this process is about to die of. For install_front_filter().
+// The record that reports the system call that its filter is about to kill this process for. For
+// install_front_filter().
 std::string violation_record(const char* system_call);
 
 }  // namespace isogate::front

@@ -1,4 +1,4 @@
-// The role `isogate _front`: everything that meets the network, with no privilege and no plugin code.
+// The role `isogate _front`: everything that faces the network, with no privilege and no plugin code.
 #pragma once
 
 namespace isogate {

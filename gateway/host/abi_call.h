@@ -1,4 +1,4 @@
-// Both sides of one call into a plugin: what it is given, and its failure taken back as an Error.
+// One call into a plugin: its arguments, and its failure as an Error.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ struct AbiCall {  // borrows request_id
   isogate_error error{};  // for the plugin to fill
 };
 
-// A status that is not OK, with the plugin's message made fit to travel. An unknown status is a defect of
+// A status that is not OK, with the plugin's message cleaned (text.h). An unknown status is a defect of
 // the plugin, ISOGATE_INTERNAL.
 Error plugin_failure(isogate_status status, const isogate_error& error);
 

@@ -1,5 +1,5 @@
-// One call of the front, run to its reply: checked, brought into the ABI's structs, handed to the plugin,
-// and its answer taken back. [any]
+// One call of the front, run to its reply: checks it, converts it to the ABI's structs, calls the plugin
+// and converts the result. [any]
 #pragma once
 
 #include "gateway/host/abi_call.h"

@@ -7,7 +7,7 @@ namespace isogate {
 
 class InFlight {
  public:
-  // Registered for as long as it lives; `cancel_fd`, or what else ends the call, stays open that long.
+  // Registered while it lives; `cancel_fd`, or whatever else ends the call, stays open that long.
   class Call {
    public:
     Call(InFlight& owner, int cancel_fd);
@@ -26,7 +26,7 @@ class InFlight {
     Call* next_ = nullptr;
   };
 
-  // For good: fires every cancel_fd, and admits no more.
+  // Permanent: fires every cancel_fd, and admits no more calls.
   void cancel_all();
 
  private:

@@ -18,8 +18,8 @@ struct HostPaths {
   bool many_tenants = false;            // more than one may call
 };
 
-// Whom `users` names has to be somebody where the users are this host's own (no isolation, or namespaces),
-// and not root where there is isolation. Looked at by a host that keeps root, since no other can become them.
+// If the users are this host's own (no isolation, or namespaces), each name in `users` must exist; with
+// isolation none may be root. Only a host that keeps root checks this, because no other can become them.
 Result<void> check_users(const Description& description, const BackendConfig& backend);
 
 class Instance {
@@ -27,8 +27,8 @@ class Instance {
   // Checks the backend's own configuration against the plugin's schema, then creates.
   static Result<std::unique_ptr<Instance>> create(ImportedPlugin plugin, Config config, BackendConfig backend,
                                                   HostPaths places);
-  // Whether the policy keeps this plugin from ever serving, however right its configuration is: it isolates
-  // nothing and allow_unisolated is not set, or it runs on this host under require_remote.
+  // Whether the policy keeps this plugin from ever serving, whatever its configuration: it isolates nothing
+  // and allow_unisolated is not set, or it runs on this host under require_remote.
   static bool forbidden(const Description& description, const Config& config);
 
   Instance(const Instance&) = delete;
@@ -39,7 +39,7 @@ class Instance {
   [[nodiscard]] const Description& description() const { return plugin_.description; }
   [[nodiscard]] const BackendConfig& settings() const { return backend_; }
   [[nodiscard]] isogate_backend* get() const { return made_; }
-  [[nodiscard]] ipc::Hello hello() const;  // the counts are for who serves it to fill in
+  [[nodiscard]] ipc::Hello hello() const;  // the caller fills in the counts
 
  private:
   Instance(ImportedPlugin plugin, Config config, BackendConfig backend, HostPaths places);

@@ -1,5 +1,6 @@
-// Where the items of a listing go: a small buffer, then the body's descriptor, waiting for it or for the
-// call to be cancelled, whichever comes first. Memory is bounded by the buffer. One call, one thread.
+// Receives the items of a listing: writes them to a small buffer, then to the body's descriptor. Waits
+// for the descriptor or for cancellation, whichever comes first. Memory is bounded by the buffer. One
+// call, one thread.
 #pragma once
 
 #include <optional>
@@ -19,8 +20,8 @@ class ItemSink {
   isogate_entry_sink entries();
   isogate_record_sink records();
 
-  // After the plugin's function answered `called`: the failure of an item, else that of the function, else
-  // of writing the rest.
+  // After the plugin's function returned `called`: the failure of an item, else of the function, else of
+  // writing the rest.
   Result<void> finish(Result<void> called);
 
  private:

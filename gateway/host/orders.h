@@ -1,4 +1,4 @@
-// What the supervisor orders a backend host: records of its control socket. nlohmann/json stays in the
+// The supervisor's orders to a backend host: records of its control socket. nlohmann/json stays in the
 // source. Pure.
 #pragma once
 
@@ -19,7 +19,7 @@ struct HostOrder {
 };
 Result<HostOrder> parse_start(const std::string& record);
 
-// How sandboxes are to be closed, ISOGATE_CLOSE_*; nothing: it is no order to stop.
+// How to close sandboxes, ISOGATE_CLOSE_*; nothing: it is no order to stop.
 std::optional<uint32_t> parse_stop(const std::string& record);
 
 }  // namespace isogate

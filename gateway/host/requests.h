@@ -1,6 +1,6 @@
-// What a backend host believes of a front: nothing. Each call is checked here before the plugin sees it:
-// grammars, flags, counts, NUL bytes, kinds of descriptors, and that it asks for nothing which the
-// operator's configuration does not give. Pure but for fstat. [any]
+// A backend host trusts nothing from a front. Each call is checked here before the plugin sees it:
+// grammars, flags, counts, NUL bytes, kinds of descriptors, and that it requests nothing beyond the
+// operator's configuration. Pure but for fstat. [any]
 #pragma once
 
 #include "gateway/config/config.h"

@@ -31,12 +31,12 @@ class Sandboxes {
  public:
   explicit Sandboxes(Instance& instance) : instance_(instance) {}
 
-  // Of a sandbox that is open already: what the first open answered, ATTACHED and no longer FRESH. One whose
-  // close failed is attached to, to be closed, and not opened: ISOGATE_UNAVAILABLE.
+  // If the sandbox is open already: the result of the first open, ATTACHED and no longer FRESH. A sandbox
+  // whose close failed can only be attached to and closed, not opened: ISOGATE_UNAVAILABLE.
   Result<ipc::Opened> open(const ipc::OpenCall& call, const Limits& limits, uint32_t egress);
 
-  // Waits for the calls of that sandbox to end; new ones are refused from its begin on, and for ever unless
-  // it succeeds.
+  // Waits for the calls of that sandbox to end. New calls are refused from the begin of the close, and
+  // permanently if it fails.
   Result<void> close(const ipc::CloseCall& call);
 
   // A counted hold of an open sandbox, for one call.
@@ -58,9 +58,9 @@ class Sandboxes {
   };
   Result<Lease> lease(const std::string& sandbox_id);  // ISOGATE_NO_SANDBOX when it is not open
 
-  // At the end, when no call is left: all of them, several at a time, each failure logged. After
-  // budget::kCloseAll what a plugin is still doing is cancelled; one that does not let go in kCloseLate ends
-  // the process with exit code 1. Answers the ids of those that are not closed.
+  // At the end, when no call is left: closes all sandboxes, several at a time, and logs each failure. After
+  // budget::kCloseAll the calls of the plugin are cancelled; if one does not return within kCloseLate, the
+  // process ends with exit code 1. Returns the ids of the sandboxes that are not closed.
   std::vector<std::string> close_all(uint32_t mode);
   [[nodiscard]] std::vector<std::string> ids();
 

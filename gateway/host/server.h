@@ -18,8 +18,8 @@ class Server {
   // `most_calls` at once; further ones wait in the socket.
   Server(Instance& instance, Fd front, int control, size_t most_calls);
 
-  // The exit code of the process. Does not return, but ends the process, when a plugin does not return from
-  // a call that was cancelled.
+  // Returns the exit code of the process. Ends the process instead when a plugin does not return from a
+  // cancelled call.
   int run();
 
  private:

@@ -1,5 +1,5 @@
-// Text that a plugin wrote, made fit for a log line, a record and a person: valid UTF-8 in one line, at
-// most `limit` bytes. What is neither becomes U+FFFD or a space. Any thread.
+// Cleans text from a plugin for a log line, a record and a person: valid UTF-8 in one line, at most
+// `limit` bytes. Everything else becomes U+FFFD or a space. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// The threads of a backend host. Each receives from the front's socket itself: handing on from a reader
-// costs twice as much. When the last idle one takes a record another is started, up to a cap; idle ones
-// that nobody needed for a while end.
+// The threads of a backend host. Each receives from the front's socket itself: a separate reader costs
+// twice as much. When the last idle thread takes a record, another is started, up to a cap; threads
+// that stay idle for a while end.
 #pragma once
 
 #include <pthread.h>
@@ -20,7 +20,7 @@ class Workers {
   struct Work {
     // On a worker's thread; must not throw. False: the record was malformed.
     std::function<bool(ipc::Received)> serve;
-    // Once or more, from any worker: the channel has ended, or is broken (for the reason `why`).
+    // Once or more, from any worker: the channel has ended, or is broken (`why` is the reason).
     std::function<void(const Error& why)> ended;
   };
   // `socket` gets a receive timeout, kIdleTime.
@@ -31,7 +31,7 @@ class Workers {
 
   Result<void> start();
 
-  // [main] Every kIdleTime: lets the surplus go. Joins what has ended.
+  // [main] Every kIdleTime: ends surplus threads. Joins threads that have ended.
   void trim();
 
   // [main] After shutdown(SHUT_RD) of the socket: until every thread has ended. False at the deadline.

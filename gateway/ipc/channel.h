@@ -42,8 +42,8 @@ std::string inline_record(std::string_view bytes);
 // peer is broken or hostile then. Descriptors that came with a refused record are closed.
 Result<Received> receive_record(int socket, Wait wait);
 
-// The same where the peer sends no descriptor and nothing over kMaxInlineBytes: a record that brings more is
-// refused, and what it brought never becomes a descriptor of this process.
+// The same for a peer that sends no descriptor and nothing over kMaxInlineBytes: a record with more is
+// refused, and its descriptors never become descriptors of this process.
 Result<std::string> receive_bytes(int socket, Wait wait);
 
 }  // namespace isogate::ipc

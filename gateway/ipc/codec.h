@@ -21,8 +21,8 @@ inline constexpr size_t kMaxPathBytes = 64u << 10;
 inline constexpr size_t kMaxTextBytes = 4096;                // messages, details
 inline constexpr size_t kMaxItemBytes = kMaxPathBytes + 64;  // of one encode_item()
 
-// `bytes` is empty when the message is over one of the caps above; send_record() refuses it then, so
-// that a caller who asks too much costs nobody the channel.
+// `bytes` is empty when the message is over one of the caps above; send_record() then refuses it, so
+// that an oversized call does not end the channel.
 struct Encoded {
   std::string bytes;
   std::vector<int> fds;  // borrowed from the message
@@ -32,10 +32,10 @@ Encoded encode(const Call& call);
 Encoded encode(const Hello& hello);
 Encoded encode(const Reply& reply);
 
-// Takes the descriptors; those that a refused record brought are closed. What the strings and
-// numbers mean is not looked at: that is for who acts on them.
+// Takes the descriptors; those of a refused record are closed. It does not check what strings and
+// numbers mean: the receiver that acts on them does.
 Result<Call> decode_call(std::string_view bytes, std::vector<Fd> fds);
-// The id of a call whose descriptors were lost, for a refusal; 0: not even that can be read.
+// The id of a call whose descriptors were lost, for a refusal; 0: the id cannot be read.
 uint64_t call_id(std::string_view bytes);
 
 // What a host may send. A reply with a status other than OK carries no value, one with OK no message.

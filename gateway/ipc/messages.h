@@ -1,9 +1,9 @@
 // The records between front and backend host: one C++ struct per record, the ABI's fields with
 // owned strings. Encoded by codec.h, carried by channel.h.
 //
-// The front asks, the host answers each call once with a Reply that repeats its id. A host's first
-// record is Hello. Descriptors travel beside a record in the order given at each struct; an absent
-// one (empty Fd) is left out and marked as absent in the record.
+// The front sends calls; the host answers each once with a Reply that repeats its id. A host's
+// first record is Hello. Descriptors travel beside a record in the order given at each struct; an
+// absent one (empty Fd) is left out and marked as absent in the record.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ struct EnumerateCall {
   Fd out;  // descriptor 2: Found records, each encoded with encode_item()
 };
 
-// Of what no sandbox claims any more (isogate/orphans.h).
+// Of orphans (isogate/orphans.h).
 struct OrphansCall {
   CallHeader call;
   std::string sandbox_id;  // all of it is removed; empty: all orphans are listed

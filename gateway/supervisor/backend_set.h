@@ -14,18 +14,19 @@ class BackendSet {
 
   void start(const BackendConfig& backend);
 
-  // A reload: tries a host for each backend that has changed or is down; when they are settled, keeps,
-  // replaces, starts and removes so that what runs is what `wanted` says, or leaves everything as it was.
+  // A reload: starts a trial host for each backend that has changed or is down. When they are settled,
+  // keeps, replaces, starts and removes backends to match `wanted`, or leaves everything unchanged.
   void try_out(const Config& wanted);
   void take_over(const std::vector<BackendConfig>& wanted);
   void drop_trials();
 
-  // Every first host, or every one on trial, has come to something.
+  // Every first host, or every one on trial, is ready or has failed.
   [[nodiscard]] bool settled() const;
-  // The first in the order of `backends` whose configuration is wrong, and the path of what to mend.
+  // The first in the order of `backends` whose configuration is wrong, and the path of the setting
+  // to correct.
   [[nodiscard]] std::optional<Mistake> mistake(const std::vector<BackendConfig>& backends) const;
 
-  // To every slot; what they mean stands at BackendSlot.
+  // To every slot; see BackendSlot.
   void announce();
   void front_lost();
   void retire();

@@ -1,5 +1,5 @@
-// One configured backend over time: its serving backend host, the one that replaces it, those that still end,
-// and how the last one ended.
+// One configured backend over time: its serving backend host, the host that replaces it, hosts that are still
+// ending, and how the last one ended.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ class BackendSlot {
   void start();   // starts a backend host
   void remove();  // ends it; no other starts until a reload
 
-  // A reload has two steps, so that a mistake costs nothing. First a backend host with the new settings
+  // A reload has two steps, so that a mistake changes nothing. First a backend host with the new settings
   // starts beside the serving one, unless nothing has changed and that one is up. Then, once all are settled,
   // all of them take over or all are dropped.
   void try_out(const Config& wanted, const BackendConfig& backend);
@@ -106,7 +106,7 @@ class BackendSlot {
 
 // Differs when a host has to be replaced: the settings it reads, or the plugin's file.
 std::string host_fingerprint(const Config& config, const BackendConfig& backend);
-// All settings that a host reads, but for the log's level, and the file of its plugin.
+// All settings that a host reads, except the log's level, and the file of its plugin.
 std::string host_settings(const Config& config, const BackendConfig& backend);
 
 }  // namespace isogate::supervisor

@@ -27,8 +27,8 @@ struct Child {
 // [main]
 Result<Child> start_child(const ChildProgram& program);
 
-// PATH and LANG fixed, a few named variables passed on, nothing else: the supervisor's own environment
-// may hold secrets.
+// PATH and LANG are fixed, a few named variables are passed on, nothing else: the supervisor's own
+// environment may hold secrets.
 std::vector<std::string> child_environment();
 
 void kill_child(const Child& child);

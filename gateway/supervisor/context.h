@@ -1,4 +1,4 @@
-// What the parts of the supervisor share. One of it, made by supervisor_main, never destroyed before them.
+// The state that the parts of the supervisor share. supervisor_main makes one; it outlives them.
 #pragma once
 
 #include <string>

@@ -76,7 +76,7 @@ class ControlChannel {
   void flush();
   [[nodiscard]] bool wants_to_write() const { return !queue_.empty(); }
 
-  static constexpr int kRecordsPerTurn = 16;  // that one child may have handled before others have their turn
+  static constexpr int kRecordsPerTurn = 16;  // of one child, before the others have their turn
   static constexpr int kBurst = 64, kPerSecond = 16;  // records; more break the protocol
 
   // The next record that is there; nullopt: none now. An error: the channel has ended or the child broke
@@ -84,7 +84,7 @@ class ControlChannel {
   Result<std::optional<FromChild>> receive();
 
   [[nodiscard]] int fd() const { return socket_.get(); }
-  // The child has closed its end, or does so within 50 ms: it is about to be dead. Also true once closed
+  // The child has closed its end, or does so within 50 ms: it is about to end. Also true once closed
   // here.
   [[nodiscard]] bool hung_up() const;
   void close();

@@ -22,14 +22,14 @@ class FrontProcess {
     std::function<void()> drained;
     std::function<void(const std::string& backend, uint64_t generation)> stuck;
     std::function<void(const std::string& reason)>
-        hopeless;  // it cannot start, and more tries would not help
+        hopeless;  // it cannot start, and another attempt would not help
   };
   FrontProcess(Context& context, const std::vector<Listener>& listeners, Events events);
 
   void start();
   void send(std::string record, std::vector<Fd> fds) { control_.send(std::move(record), {}, std::move(fds)); }
   void close();                       // its control socket; it ends then
-  void retire() { retired_ = true; }  // its end is no crash any more, nor is it restarted
+  void retire() { retired_ = true; }  // its end is no longer a crash, and it is not restarted
   void kill(const std::string& why);
 
   void attend();

@@ -12,7 +12,7 @@ namespace isogate::supervisor {
 
 enum class HostRole {
   kStarting,  // not ready yet
-  kTrial,     // of a reload that is not decided: the front does not learn of it
+  kTrial,     // of an undecided reload: the front does not know it
   kServing,   // the front has its socket, or will get it as soon as there is a front
   kLeaving,   // replaced, removed or without a front: its end is no crash
 };

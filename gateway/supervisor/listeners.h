@@ -1,4 +1,4 @@
-// The listening sockets. Opened once, by the supervisor, and kept for as long as it lives, so that clients
+// The listening sockets. The supervisor opens them once and keeps them while it runs, so that clients
 // queue while a front restarts.
 #pragma once
 
@@ -19,9 +19,9 @@ struct Listener {
 };
 
 // Every address of `listen`, <state-dir>/isogate.sock (0600) when none of them is a Unix socket, `e2b.listen`
-// and `metrics.listen`. `localhost` is 127.0.0.1. Beyond loopback without configured keys or client
-// certificates is refused (metrics excepted), judged by getsockname(2). A stale socket file is removed when
-// it is this user's and nobody answers behind it.
+// and `metrics.listen`. `localhost` is 127.0.0.1. An address beyond loopback (by getsockname(2)) is refused
+// without configured keys or client certificates, except for metrics. A stale socket file is removed when it
+// is this user's and no process accepts on it.
 Result<std::vector<Listener>> open_listeners(const Config& config, const std::string& state_path);
 
 // The reason why these listeners must not be served with this configuration.

@@ -1,6 +1,6 @@
-// The file of the log, written by a thread of its own: a file system that hangs holds up that thread, and
-// nobody else. What waits for it is bounded; lines beyond are dropped and counted, and the file says how many
-// as soon as it takes lines again. One thread calls.
+// The file of the log, written by a separate thread: a file system that hangs blocks only that thread. The
+// lines that wait for it are bounded; further lines are dropped and counted, and the file reports how many as
+// soon as it accepts lines again. One thread calls.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace isogate::supervisor {
 class LogFile {
  public:
   static constexpr size_t kMostWaiting = 4u << 20;             // bytes
-  static constexpr std::chrono::milliseconds kPatience{2000};  // for what the thread is asked to do
+  static constexpr std::chrono::milliseconds kPatience{2000};  // for a request to the thread
 
   LogFile();
   ~LogFile();  // flushes; a thread that hangs is left behind

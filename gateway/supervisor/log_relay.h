@@ -1,6 +1,6 @@
 // With `log.file` set: the children's stderr and the supervisor's own lines, line by line, into that file. So
-// the front needs no right to the file, a rotation reaches everybody, what a dying process prints is kept,
-// and nobody waits for the file. The supervisor's one thread.
+// the front needs no right to the file, a rotation reaches all processes, the output of a dying process is
+// kept, and no process waits for the file. The supervisor's one thread.
 #pragma once
 
 #include <optional>
@@ -29,7 +29,7 @@ class LogRelay {
     std::string line;  // begun, not ended
   };
   [[nodiscard]] const std::vector<Source>& sources() const { return sources_; }
-  void drain();  // takes what is there from every source; forgets those that have ended
+  void drain();  // reads what every source has; forgets sources that have ended
   bool flush() { return !file_ || file_->flush(); }  // what was taken; false: the file hangs
 
  private:

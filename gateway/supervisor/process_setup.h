@@ -11,11 +11,11 @@ namespace isogate::supervisor {
 // umask 022, subreaper, not dumpable.
 Result<void> prepare_process();
 
-// Blocks SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGCHLD and answers the signalfd that brings them; ignores
-// SIGPIPE.
+// Blocks SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGCHLD and returns the signalfd that receives them;
+// ignores SIGPIPE.
 Result<Fd> take_signals();
 
-// The numbers that are there now. Repeated ones may come once.
+// The pending signals. A repeated signal may be reported once.
 std::vector<int> pending_signals(int signal_fd);
 
 struct Ended {
@@ -25,8 +25,8 @@ struct Ended {
 // Every child that has ended, our own and those that were reparented to us.
 std::vector<Ended> reap();
 
-// After the last of our own children: gives what hosts may have left a second to end, then kills it.
-// How many had to be killed.
+// After the last of our own children: gives processes that hosts have left a second to end, then
+// kills them. Returns how many it killed.
 int end_orphans();
 
 }  // namespace isogate::supervisor

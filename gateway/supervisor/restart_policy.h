@@ -1,4 +1,4 @@
-// When to start again what crashed, and when to stop trying.
+// When to restart a crashed process, and when to stop trying.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,8 @@ class RestartPolicy {
  public:
   explicit RestartPolicy(const SupervisorTimings& timings) : timings_(timings) {}
 
-  // Notes a crash. How long to wait before the next start: doubling with each crash within the window;
-  // nullopt: the limit is reached, do not start it again.
+  // Records a crash. Returns how long to wait before the next start: doubling with each crash within
+  // the window; nullopt: the limit is reached, do not start it again.
   std::optional<std::chrono::milliseconds> crashed(TimePoint now);
   void forget() { crashes_.clear(); }
 

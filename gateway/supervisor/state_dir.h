@@ -27,7 +27,8 @@ struct StateDir {
 // message ends with the command that corrects it. The error of a second gateway names the pid of the first.
 Result<StateDir> prepare_state_dir(const Config& config, const Accounts& accounts);
 
-// Makes <run>/<name> for one backend host and answers its path; what an earlier one left there goes.
+// Creates <run>/<name> for one backend host and returns its path; removes what an earlier one left
+// there.
 Result<std::string> make_plugin_copy_dir(const StateDir& state, const std::string& name);
 void remove_plugin_copy_dir(const StateDir& state, const std::string& name);
 

@@ -1,5 +1,5 @@
-// The parent of everything `isogate serve` is: opens the listening sockets, starts the front and one
-// backend host per configured backend, restarts what dies, reloads and drains.
+// The parent of all processes of `isogate serve`: opens the listening sockets, starts the front and
+// one backend host per configured backend, restarts what dies, reloads and drains.
 //
 // One poll loop over a signalfd and the control sockets, and a thread that writes the log's file. It parses
 // nothing that came from the network and loads no plugin.

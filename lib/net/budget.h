@@ -13,7 +13,7 @@ class Budget {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kUsual{30'000};
 
-  // What the host gave the call, and no more than `most`.
+  // The time that the host gave the call, and no more than `most`.
   Budget(const sdk::Call& call, std::chrono::milliseconds most = kUsual);  // NOLINT(*-explicit-*)
   // For work of the caller's own. `cancel_fd` as in isogate_call.
   explicit Budget(std::chrono::milliseconds most, int cancel_fd = -1);
@@ -21,7 +21,8 @@ class Budget {
   static Budget endless(int cancel_fd);
 
   enum class Outcome { kReady, kCancelled, kLate };
-  // Until `fd` has one of `events`. With fd -1: kLate after `slice`, for what can only be tried again.
+  // Waits until `fd` has one of `events`. With fd -1: kLate after `slice`, for work that can only be
+  // retried.
   [[nodiscard]] Outcome wait(int fd, short events,
                              std::chrono::milliseconds slice = std::chrono::milliseconds::max()) const;
   // The same, or throws NetError: ISOGATE_CANCELLED, or ISOGATE_UNAVAILABLE with `late` as its message.

@@ -33,8 +33,8 @@ struct HttpHead {
   }
 };
 
-// What every function throws is a NetError with the reason, or what `produce` threw. The connection is dead
-// then. broken_off(): an end, not lateness or cancellation.
+// Every function throws a NetError with the reason, or an exception of `produce`. The connection is then
+// dead. broken_off(): an end, not lateness or cancellation.
 class HttpConnection {
  public:
   // `host`: the header's. `name`: of the server in messages, "the Engine".
@@ -51,7 +51,7 @@ class HttpConnection {
   [[nodiscard]] bool reusable();          // the last answer was read to its end, and another may follow
   [[nodiscard]] bool answered() const;    // a byte of an answer has come since the last request
   [[nodiscard]] bool broken_off() const;  // the other side has gone
-  // The connection behind an answer's head, and what came of it already.
+  // The connection after a response's head, and the bytes that arrived already.
   std::unique_ptr<Transport> detach(std::string& early);
 
  private:

@@ -1,8 +1,8 @@
 // Addresses of names in the network, for clients whose calls have a deadline.
 //
-// getaddrinfo(3) cannot be interrupted: it runs on a thread of its own, for which nobody has to wait. Who
-// asks for a name that is being looked up gets the same look-up, so a resolver that does not answer costs one
-// thread for each name, and never more than `most`. Any thread.
+// getaddrinfo(3) cannot be interrupted: it runs on a separate thread, for which no caller must wait. A second
+// caller for the same name shares the running look-up, so a resolver that does not answer costs one thread
+// for each name, and never more than `most`. Any thread.
 #pragma once
 
 #include <netdb.h>
@@ -30,7 +30,7 @@ struct NameAnswer {
 class NameLookup {
  public:
   virtual ~NameLookup() = default;
-  // Readable once it is over, and from then on. As long as this object is.
+  // Readable once it has ended, and from then on. Valid while this object lives.
   [[nodiscard]] virtual int done() const = 0;
   [[nodiscard]] virtual bool over() const = 0;
   [[nodiscard]] virtual NameAnswer answer() const = 0;  // once it is over
@@ -44,8 +44,8 @@ class NameLookups {
   explicit NameLookups(Resolver resolver = ::getaddrinfo, size_t most = kMost);
   static NameLookups& shared();  // this process's
 
-  // A number is an answer at once. ISOGATE_UNAVAILABLE: too many look-ups are under way, or there is no
-  // thread or descriptor for it.
+  // A numeric address is answered at once. ISOGATE_UNAVAILABLE: too many look-ups are running, or there
+  // is no thread or descriptor for it.
   Result<std::shared_ptr<NameLookup>> begin(const std::string& host, uint16_t port);
 
  private:

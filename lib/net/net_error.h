@@ -1,4 +1,4 @@
-// What goes wrong with a server on the network.
+// Failures of a server on the network.
 #pragma once
 
 #include <string>
@@ -8,16 +8,17 @@
 
 namespace isogate::net {
 
-// ISOGATE_UNAVAILABLE: the server cannot be reached, is late, breaks off or answers nonsense.
-// ISOGATE_CANCELLED. ISOGATE_INVALID_ARGUMENT: a certificate, key or authority cannot be used. Or what an
-// answer's status means.
+// ISOGATE_UNAVAILABLE: the server cannot be reached, is late, breaks off or sends an invalid response.
+// ISOGATE_CANCELLED. ISOGATE_INVALID_ARGUMENT: a certificate, key or authority cannot be used. Or the
+// meaning of a response's status.
 class NetError : public sdk::Error {
  public:
   NetError(isogate_status status, std::string message, int http_status = 0, bool sent = false)
       : sdk::Error(status, std::move(message)), http_status_(http_status), sent_(sent) {}
   // The server's answer; 0: there was none.
   [[nodiscard]] int http_status() const { return http_status_; }
-  // The request had left and no whole answer came: the server may have done it, or do it still.
+  // The request was sent and no complete response came: the server may have executed it, or may
+  // still do so.
   [[nodiscard]] bool maybe_done() const { return sent_ && http_status_ == 0; }
 
  private:

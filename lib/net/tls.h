@@ -7,8 +7,8 @@
 
 namespace isogate::net {
 
-// Shakes hands within the budget, by target.tls. With `verify` the authority has to have signed the server's
-// certificate, which has to name the server.
+// Completes the handshake within the budget, by target.tls. With `verify` the authority must have signed the
+// server's certificate, which must name the server.
 std::unique_ptr<Transport> start_tls(Fd socket, const Target& target, const Budget& budget);
 
 }  // namespace isogate::net

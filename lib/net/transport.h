@@ -25,7 +25,7 @@ struct Proxy {
 struct Tls {
   std::optional<std::string> authority;  // PEM; none: the system's
   std::string certificate, key;          // PEM; both empty: no client certificate. The key is a secret.
-  std::string server_name;               // which the certificate has to name; empty: the target's host
+  std::string server_name;               // which the certificate must name; empty: the target's host
   bool verify = true;                    // false only where the operator wrote so
   bool trust_listed = false;  // a chain may end at any certificate of `authority`, not only at a root
 };
@@ -59,7 +59,7 @@ class Transport {
   [[nodiscard]] virtual bool has_buffered() const { return false; }
   virtual void end_output() = 0;  // the other side reads the end; reading goes on
   virtual void shutdown() = 0;
-  // Nothing was asked, yet it ended or has bytes: not to be used again.
+  // It ended or has bytes without a request: it must not be used again.
   [[nodiscard]] virtual bool stale() = 0;
 };
 

@@ -1,4 +1,4 @@
-// RFC 6455's frames, a client's side of them. No input, no output, no allocation by what a peer claims. One
+// The client's side of RFC 6455's frames. No input, no output, no allocation by a peer's claims. One
 // thread.
 #pragma once
 
@@ -11,8 +11,8 @@ namespace isogate::net {
 
 enum class Opcode : uint8_t { kContinuation = 0, kText = 1, kBinary = 2, kClose = 8, kPing = 9, kPong = 10 };
 
-// Takes apart what a server sends. Messages come piece by piece as their bytes do, control frames whole. Text
-// messages break the protocol unless `takes_text`.
+// Parses a server's bytes. Messages come in pieces as their bytes arrive, control frames whole. Text messages
+// break the protocol unless `takes_text`.
 class FrameReader {
  public:
   static constexpr uint64_t kFrameMost = uint64_t{64} << 20;
@@ -27,9 +27,9 @@ class FrameReader {
     bool begins = false;    // kData: of a message
     bool text = false;      // kData: of a text message, after whose last byte comes kTextEnd
   };
-  // kMore: all of `in` is taken. kData: took() has to follow. After kBroken nothing else does.
+  // kMore: all of `in` is taken. kData: call took() next. After kBroken no other result follows.
   Step next(std::string_view in);
-  // How much of kData's `data` is done with; the rest comes again.
+  // How much of kData's `data` was used; the rest comes again.
   void took(size_t size) { left_ -= size; }
   [[nodiscard]] const char* why() const { return why_; }  // kBroken
   [[nodiscard]] bool too_big() const { return too_big_; }
@@ -64,7 +64,7 @@ void apply_mask(char* bytes, size_t size, const Mask& mask);
 void append_control(std::string& to, Opcode opcode, std::string_view payload);  // whole; at most 125 bytes
 std::string close_payload(uint16_t code);
 
-// Of the handshake: a new key, and what the server has to answer to it.
+// Of the handshake: a new key, and the reply that the server must send.
 std::string new_websocket_key();
 std::string websocket_accept(const std::string& key);
 

@@ -1,6 +1,6 @@
-// Reads a tar archive as its bytes come: ustar, pax, GNU long names, the oldest kind. Its sender may be
-// anybody: what is unclear is an error, and memory does not grow with what it says. Values only, no system
-// call; one thread. Fuzzed.
+// Reads a tar archive as its bytes arrive: ustar, pax, GNU long names, the oldest kind. Its sender is
+// untrusted: anything ambiguous is an error, and memory does not grow with its claims. Values only, no
+// system call; one thread. Fuzzed.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class TarReader {
     kEnd,      // the end mark; what follows may only be zeros
   };
 
-  // Takes bytes from the front of `in`. After an error it is not to be called again.
+  // Takes bytes from the front of `in`. Do not call it again after an error.
   Result<Step> next(std::string_view& in);
 
   [[nodiscard]] const TarMember& member() const { return member_; }

@@ -1,5 +1,5 @@
-// What Runner::measure() leaves out: the network, tried from here, and the limits of this container.
-// Programs have this process's own network and cgroups, so what it finds is what they would.
+// The part that Runner::measure() leaves out: the network, tried from here, and the limits of this
+// container. Programs share this process's network and cgroups, so its findings apply to them.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct Listeners {
   std::string all;
 };
 
-// The REACHED bits, and ISOGATE_EVIDENCE_NETWORK where every address was really tried. The metadata addresses
-// of the usual clouds are, and of the gateway each listener: at its own address, on the loopback, and at the
-// default route's first hop, which is where a container finds its host. Takes half a second at most.
+// The REACHED bits, and ISOGATE_EVIDENCE_NETWORK if every address was really tried. It tries the metadata
+// addresses of the usual clouds, and each listener of the gateway: at its own address, on the loopback, and
+// at the default route's first hop, where a container finds its host. Takes half a second at most.
 uint32_t try_network(const Listeners& gateway);
 
-// Of this process's own cgroups, v1 and v2; 0: none, or not to be seen from inside.
+// Of this process's own cgroups, v1 and v2; 0: none, or not visible from inside.
 Limits limits_in_force();
 
 // The first hops of default routes in /proc/net/route, numeric. Pure.

@@ -1,5 +1,5 @@
-// What programs leave in memory when the last of them has ended: it counts towards the container's memory
-// limit and would kill the next program.
+// Files and System V objects that programs leave in memory: they count towards the container's memory
+// limit and could kill the next program.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 namespace isogate::agent {
 
 // Removes what this user has in the directory `scratch`, and its System V shared memory, message queues and
-// semaphores: for a process that has both for its container alone, while no program runs. What takes longer
-// than a tenth of a second stays for the next time. Any thread.
+// semaphores: for a process whose container alone uses both, while no program runs. After a tenth of a
+// second the rest stays for the next call. Any thread.
 void remove_leftovers(const std::string& scratch);
 
 }  // namespace isogate::agent

@@ -12,11 +12,11 @@ namespace isogate::agent {
 
 enum class Mode { dial, stdio, serve, attach, idle, version, install, names, reach, syscalls };
 
-// What a limit of the workspace rests on.
+// How a limit of the workspace is enforced.
 enum class DiskBound {
-  counted,  // nothing: what is in it is counted, and file calls beyond the limit are refused
-  kernel,   // whoever started this runner has the kernel bound it
-  volume,   // it may be a volume of its own that is no larger
+  counted,  // not enforced: files are counted, and file calls beyond the limit are refused
+  kernel,   // by the kernel, set up by whoever started this runner
+  volume,   // it may be a separate volume that is no larger
 };
 
 struct Options {

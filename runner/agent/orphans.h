@@ -1,12 +1,11 @@
 // Orphans: processes whose parent died before them, which this process adopts as pid 1 or as subreaper. While
-// a program's reaper lives there are none of it; a tenant that kills its own reaper sends the rest of its
-// tree here.
+// a program's reaper lives, it has none; a tenant that kills its own reaper sends the rest of its tree here.
 //
-// The kernel keeps orphans apart from the children of an exec under way: those are clone children, which end
+// The kernel distinguishes orphans from the children of a running exec: those are clone children, which end
 // without SIGCHLD and which a plain waitid(2) does not see (wait(2), __WCLONE); a process that gets a new
-// parent sends SIGCHLD when it ends. So no exit status of an exec is ever taken, and none of its processes
-// killed. That none is left is also the kernel's answer, ECHILD, and never that of a /proc in which nothing
-// was found: it may be unreadable. Any thread.
+// parent sends SIGCHLD when it ends. So this code never takes an exit status of an exec, and never kills
+// its processes. It also relies on the kernel (ECHILD) to know that none is left, never on an empty /proc,
+// which may be unreadable. Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +24,7 @@ class Orphans {
   // Makes this process a subreaper, as pid 1 is anyway.
   static void adopt();
 
-  // Something is started on purpose for as long as one of these lives.
+  // While one of these lives, something is started deliberately.
   class Run {
    public:
     explicit Run(Orphans& orphans) : lock_(orphans.runs_) {}
@@ -34,15 +33,15 @@ class Orphans {
     std::shared_lock<std::shared_mutex> lock_;
   };
 
-  // Does it unless something runs; meanwhile nothing is started.
+  // Runs the function unless something runs; meanwhile nothing is started.
   void while_nothing_runs(const std::function<void()>& work);
 
-  // Kills all orphans with their descendants, and reaps them; false: some were still there after `patience`.
-  // Where they cannot be found and nothing runs, pid 1 kills everything; while something runs, it ends itself
-  // and so all there is.
+  // Kills all orphans with their descendants, and reaps them; false: some still exist after `patience`. If
+  // they cannot be found and nothing runs, pid 1 kills everything; if something runs, it ends itself and with
+  // it the container.
   bool sweep(std::chrono::milliseconds patience);
 
-  // Continues reapers that somebody has stopped; with `kill` they are killed, which ends their execs as lost
+  // Continues reapers that a program has stopped; with `kill` it kills them, which ends their execs as lost
   // and makes the rest orphans. Returns how many were stopped.
   size_t continue_reapers(bool kill);
 

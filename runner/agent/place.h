@@ -1,4 +1,4 @@
-// What all calls of a runner share: who it is, where the workspace is, and what runs the programs.
+// The state that all calls of a runner share: its user, its workspace, and what runs the programs.
 #pragma once
 
 #include <memory>
@@ -30,20 +30,21 @@ class Place {  // any thread, once open() has returned
   // A call whose first descriptor has at least this number is refused.
   [[nodiscard]] int most_descriptors() const { return most_descriptors_; }
 
-  // ISOGATE_UNSUPPORTED for any other user than the one everything here runs as.
+  // ISOGATE_UNSUPPORTED for any user except the one that everything here runs as.
   [[nodiscard]] Result<void> check_user(std::string_view user) const;
   // Where a program starts: O_PATH, or empty for the workspace itself. Relative and /workspace/… beneath the
   // workspace, absolute in the view of this process.
   [[nodiscard]] Result<Fd> directory(std::string_view cwd) const;
   [[nodiscard]] bool has_terminals() const;
   [[nodiscard]] std::string missing() const { return runner_->abilities().missing; }
-  // How often the kernel has killed in this process's memory cgroup; 0 where that cannot be read.
+  // How often the kernel has killed in this process's memory cgroup; 0 if that cannot be read.
   [[nodiscard]] uint64_t memory_kills() const;
   // What bounds or counts the workspace; null: nothing.
   [[nodiscard]] const std::shared_ptr<DiskQuota>& disk() const { return disk_; }
-  // That the kernel enforces, by what this process sees of it; 0: nothing.
+  // The limit that the kernel enforces, as this process sees it; 0: none.
   [[nodiscard]] uint64_t disk_enforced() const { return disk_enforced_; }
-  // After a program and all that it started: once none runs, removes what they left in memory.
+  // Call after a program and everything it started: once none runs, removes what they left in
+  // memory.
   void tidy();
 
  private:

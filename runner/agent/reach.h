@@ -1,5 +1,5 @@
-// `isogate-runner reach TARGET…`: which addresses answer from here, tried by our own program before any of a
-// tenant's. A refusal is an answer too: a packet got out and another came back.
+// `isogate-runner reach TARGET…`: which addresses answer from here, tried by our own program before any
+// tenant's. A refusal is also an answer: a packet got out and another came back.
 #pragma once
 
 #include <string>
@@ -20,11 +20,12 @@ struct Target {
 // `routes`: what /proc/net/route says.
 Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts, const std::string& routes);
 
-// All at once, within half a second. Silent: nothing came back, or there is no way there, a kernel without
-// that family of addresses included. Untried: what kept this program from it need not keep another one.
+// Tries all at once, within half a second. Silent: nothing came back, or there is no route, or the kernel
+// lacks that address family. Untried: this program could not try it, but another program might.
 std::vector<Reached> reach(const std::vector<Target>& targets);
 
-// A line on stdout for each target. Exit code 0: all are silent, 10: one is not, 2: wrongly called.
+// A line on stdout for each target. Exit code 0: all are silent, 10: one is not, 2: wrong
+// arguments.
 int report_reached(const std::vector<std::string>& texts);
 
 }  // namespace isogate::agent

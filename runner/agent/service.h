@@ -17,7 +17,7 @@ namespace isogate::agent {
 class Service {
  public:
   Result<void> open(const Options& options);
-  // To the end of this process; its exit status.
+  // Runs to the end of this process; returns its exit status.
   int run();
 
  private:

@@ -1,7 +1,7 @@
 // The signals of this process, as descriptors to poll.
 //
-// As pid 1 only what comes from outside its pid namespace ends it: nothing that runs inside can. The kernel
-// reports the sender of a signal, and one from outside has no pid there.
+// As pid 1 it ends only by signals from outside its pid namespace, never by programs inside. The kernel
+// reports the sender of a signal, and a sender from outside has no pid there.
 #pragma once
 
 #include <atomic>

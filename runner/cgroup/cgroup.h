@@ -1,10 +1,10 @@
 // The cgroups of one Runner: pooled cgroup2 leaves that a tree is killed by, and fresh groups per run for
 // the limits it asks for.
 //
-// A leaf keeps its descriptors open and is used again while it was never killed: on some kernels the
-// children of a group that has seen cgroup.kill are killed at birth. Limits come from whichever
-// hierarchy has the controller (v1, v2, or both side by side); each was proven when this was made, by
-// making a group, setting the limit and reading it back. Any thread.
+// A leaf keeps its descriptors open and is reused until it is killed: on some kernels the children of
+// a group after cgroup.kill are killed at birth. Limits come from the hierarchy that has the
+// controller (v1, v2, or both side by side); the constructor proves each by making a group, setting
+// the limit and reading it back. Any thread.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@ struct CgroupLimit {  // a v1 group of one run
   bool pooled = false;  // without limits of its own: it tells whose memory ran out
 };
 
-// The groups that limit its processor time: its own, and the one it shares with other runs. What is killed
-// needs time to die, so the limit is lifted while that takes too long.
+// The groups that limit its processor time: its own, and the one it shares with other runs. A killed
+// process needs processor time to end, so the limit is lifted if that takes too long.
 struct CpuQuota {
   int own_fd = -1, shared_fd = -1;  // directories; borrowed
   int version = 0;
@@ -56,10 +56,11 @@ class Cgroups {
   static std::unique_ptr<Cgroups> make(const std::string& group, bool want_leaf);
   ~Cgroups();
 
-  // Groups below this one's: `limits` bind all runs in them together. A limit that cannot be enforced is
-  // ISOGATE_UNSUPPORTED, or left out with best_effort. Outlived by this one. *name_space, if asked for: a
-  // cgroup namespace with these groups as roots, for programs that join them by themselves after their own
-  // namespaces were made: /proc/self/cgroup then shows no path of this host. Empty: there is no limit.
+  // Groups below this one's: `limits` apply to all runs in them together. A limit that cannot be enforced
+  // is ISOGATE_UNSUPPORTED, or left out with best_effort. This object outlives them. *name_space, if
+  // requested: a cgroup namespace with these groups as roots, for programs that join the groups after
+  // their own namespaces were made: /proc/self/cgroup then shows no path of this host. Empty: there is no
+  // limit.
   Result<std::unique_ptr<Cgroups>> nest(const Limits& limits, bool best_effort, Fd* name_space = nullptr);
   // Of nest(), read back.
   [[nodiscard]] Limits in_force() const;
@@ -68,15 +69,16 @@ class Cgroups {
   [[nodiscard]] bool has_leaf() const { return leaf_base_ >= 0; }
   [[nodiscard]] bool v2_usable() const { return v2_base_ >= 0; }  // leaves can be had, if only for limits
   [[nodiscard]] std::string missing() const;                      // "memory: why; leaf: why", or empty
-  void refuse_leaf(const std::string& why);  // proven not to work; before the first acquire
+  void refuse_leaf(const std::string& why);  // it was shown not to work; before the first acquire
   [[nodiscard]] const std::vector<std::unique_ptr<CgroupBase>>& bases() const { return bases_; }
 
   Result<std::unique_ptr<CgroupLeaf>> make_leaf();
   // ISOGATE_UNSUPPORTED names the controller and the reason.
   Result<void> check(const Limits& limits) const;
-  // Whether a run with these limits lives in a leaf of its own, which has no reaper.
+  // Whether a run with these limits has its own leaf, and no reaper.
   [[nodiscard]] bool in_leaf(const Limits& limits) const;
-  // A leaf if there can be one, and the groups for the limits. With want_leaf false only a limit brings one.
+  // A leaf if possible, and the groups for the limits. With want_leaf false, a leaf only if a limit needs
+  // it.
   Result<CgroupSlot> acquire(const Limits& limits, bool want_leaf = true);
   void release(CgroupSlot slot);  // a leaf that is not `pooled` any more is removed
 

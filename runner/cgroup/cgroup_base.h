@@ -1,8 +1,8 @@
-// The directory of one Runner below this process's own cgroup, in one hierarchy, and what is left of
+// The directory of one Runner below this process's own cgroup, in one hierarchy, and the remains of
 // dead Runners beside it.
 //
-// Its name is <group>.<pid>.<n>. Its maker holds flock(LOCK_EX) on it for as long as it or its watcher lives;
-// a base that can be locked is a dead one's and is swept, whatever pid namespace that was in.
+// Its name is <group>.<pid>.<n>. Its maker, or the maker's watcher, holds flock(LOCK_EX) on it while it
+// lives; a base that can be locked belongs to a dead Runner and is swept, whatever its pid namespace.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Limits of one group, v1 and v2: written, and read back. A limit that does not read back as asked (or
-// tighter, by rounding to pages) is an error: it is not in force.
+// Limits of one group, v1 and v2: written, and read back. A limit that does not read back as requested
+// (or tighter, by rounding to pages) is an error: it is not in force.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace isogate {
 
 // RAM and swap together. v1: memsw, v2: no swap at all, and the whole group dies of out-of-memory.
 Result<void> set_memory_limit(int group_fd, int version, uint64_t bytes);
-// Buffers of sockets, which v1 counts apart and only in a group that has a limit on them itself; v2 counts
-// them with the rest. set_memory_limit() does it too.
+// Buffers of sockets. v1 counts them separately, and only in a group with a limit on them; v2 counts them
+// with the rest. set_memory_limit() also sets it.
 Result<void> set_socket_memory_limit(int group_fd, int version, uint64_t bytes);
 Result<void> set_pids_limit(int group_fd, int version, uint64_t pids);
 Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis);

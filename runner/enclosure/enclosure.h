@@ -1,16 +1,17 @@
-// A place of its own for programs: what the runner needs to start them inside, and inits made ahead.
+// An isolated place for programs: what the runner needs to start them inside, and inits made in
+// advance.
 //
-// Who makes one brings the namespaces as descriptors, ready to be entered: a mount namespace that every run
-// gets a copy of, with /proc, /dev/shm and /run as empty directories and /dev/null in it; and a network
-// namespace. The runner adds, for each run, pid, ipc, uts and cgroup namespaces, its /proc and /dev/shm, an
-// init (init_protocol.h) as pid 1, and takes away what the profile says: capabilities, the right to new
-// privileges, system calls.
+// Its maker passes the namespaces as descriptors, ready to enter: a mount namespace that every run gets a
+// copy of, with /proc, /dev/shm and /run as empty directories and /dev/null in it; and a network namespace.
+// For each run, the runner adds pid, ipc, uts and cgroup namespaces, its /proc and /dev/shm, and an init
+// (init_protocol.h) as pid 1, and drops what the profile says: capabilities, the right to new privileges,
+// system calls.
 //
-// An init costs about as much as everything else together, so one is made ahead after each run and thrown
-// away when it was not needed for a while. It is as fresh as one made on demand: no tenant's program has been
-// near it.
+// An init costs about as much as everything else together, so one is made in advance after each run, and
+// ended if it is not needed for a while. It is as clean as one made on demand: no tenant's program has run in
+// it.
 //
-// It ends once, by close(): after that nothing is made in it, and nothing is started.
+// close() ends it permanently: afterwards nothing is made or started in it.
 #pragma once
 
 #include <linux/filter.h>
@@ -52,12 +53,13 @@ struct EnclosureOptions {
   bool limits_best_effort = false;  // what cannot be enforced is left out
 };
 
-// How many inits of one enclosure are there, zombies too, and how many are being made or put to work.
+// How many inits of one enclosure exist, including zombies, and how many are being made or given a
+// run.
 class InitTally {
  public:
   void add() { change(1); }
   void remove() { change(-1); }
-  int wait_for_none(std::chrono::seconds patience);  // how many are held back by the kernel
+  int wait_for_none(std::chrono::seconds patience);  // how many the kernel delays
 
  private:
   void change(int by);
@@ -76,8 +78,8 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `marks`: what its inits have to find. `bounding`: what the bounding set of this process holds. `bury`
-  // takes an init that is not used any more.
+  // `marks`: what its inits must find. `bounding`: the bounding set of this process. `bury` takes an init
+  // that is no longer used.
   Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int init_image, uint64_t bounding,
             std::function<void(InitProcess)> bury);
   ~Enclosure();
@@ -94,8 +96,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   void set_groups(std::unique_ptr<Cgroups> groups) { groups_ = std::move(groups); }  // before its first run
   [[nodiscard]] bool inits_ahead() const { return options_.profile->inits_ahead; }
 
-  // Any thread.
-  // While it lives, close() waits for whoever holds it: nothing begins in an enclosure that is closed.
+  // Any thread. While one of these lives, close() waits: nothing begins in a closed enclosure.
   class Visit {
    public:
     explicit Visit(Enclosure& place) : place_(place), admitted_(place.admit(false)) {}
@@ -115,7 +116,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   bool ask_for_ready();      // true: nobody has asked since begin_making()
   bool begin_making();       // counts in the tally until end_making(); false: one is there, or it is closed
   void end_making() { tally_->remove(); }
-  bool close();  // nothing begins any more, and what waits is ended; false: it was closed already
+  bool close();  // nothing more begins, and waiting inits end; false: it was closed already
   void put_ready(InitProcess init);
   InitProcess take_idle(Clock::time_point before);  // one that waits since then
   Clock::time_point idle_since();                   // max(): nothing is waiting

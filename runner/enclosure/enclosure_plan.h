@@ -1,5 +1,5 @@
-// The raw half of an enclosure (enclosure.h): all that a child needs on its way from this process to being
-// the init of a place of its own. Laid out before the child exists, shared by all children of one enclosure.
+// The raw half of an enclosure (enclosure.h): everything that a child needs to become the enclosure's init.
+// Laid out before the child exists, shared by all children of one enclosure.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,15 @@ struct EnclosurePlan {
   const sock_fprog* filter = nullptr;
 };
 
-// Enters plan->user_fd and starts the child from there, as a child of this process: what a pid namespace
-// belongs to is decided by where it is made. As raw_clone. Raw code.
+// Enters plan->user_fd and starts the child from there, as a child of this process: a pid namespace
+// belongs to the user namespace in which it is made. As raw_clone. Raw code.
 struct CloneRequest;
 long raw_clone_in_user_namespace(const CloneRequest& request, int user_fd, void* stack, size_t stack_size);
 
 struct SpawnPlan;
 
-// Raw code, in the child: from clone to exec of the init. `reset`: signals that may not have their default.
-// Does not return.
+// Raw code, in the child: from clone to exec of the init. `reset`: signals that may not have their default
+// disposition. Does not return.
 void raw_enter_enclosure(const SpawnPlan& plan, uint64_t reset);
 
 }  // namespace isogate

@@ -9,13 +9,13 @@
 
 namespace isogate {
 
-// An order with its body and descriptors. Errors: EPIPE as os_errno when the init has gone, ISOGATE_CANCELLED
-// when cancel_fd fired before all of it was taken.
+// Sends an order with its body and descriptors. Errors: EPIPE as os_errno when the init has ended,
+// ISOGATE_CANCELLED when cancel_fd fired before the init had taken all of it.
 Result<void> send_order(int socket, InitOrderKind kind, std::string_view body,
                         const std::vector<int>& descriptors, int cancel_fd);
 
-// Exactly `size` bytes, within `patience_ms` each. EPIPE as os_errno when the init has gone,
-// ISOGATE_CANCELLED.
+// Reads exactly `size` bytes, within `patience_ms` each. EPIPE as os_errno when the init has
+// ended, ISOGATE_CANCELLED.
 Result<void> receive_from_init(int socket, void* to, size_t size, int patience_ms, int cancel_fd);
 
 }  // namespace isogate

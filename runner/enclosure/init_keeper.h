@@ -1,5 +1,5 @@
-// Makes inits ahead, throws away what nobody used, and reaps those that have reported: the work that a run
-// need not wait for. One thread, which sleeps while there is nothing to do. Any thread may call.
+// Makes inits in advance, ends unused ones, and reaps those that have reported: work that a run need not
+// wait for. One thread, which sleeps while there is nothing to do. Any thread may call.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@ class InitKeeper {
   void keep_ready(Enclosure& enclosure);
   // Its socket is closed, which ends it; it is reaped later.
   void bury(InitProcess init);
-  // The same at once. What the kernel holds back is buried.
+  // The same at once. An init that the kernel delays is reaped later.
   void bury_now(InitProcess init);
 
  private:

@@ -1,5 +1,5 @@
-// What an init says of itself (init_protocol.h), held against what its enclosure is. Every exec stands on it:
-// an init that is not where it should be gets no order.
+// Compares an init's report about itself (init_protocol.h) with its enclosure. Every exec depends on it: an
+// init in the wrong place gets no order.
 #pragma once
 
 #include "runner/enclosure/init_protocol.h"
@@ -7,7 +7,7 @@
 
 namespace isogate {
 
-// What every init of one enclosure has to find.
+// What every init of one enclosure must find.
 struct EnclosureMarks {
   uint64_t host[7] = {};                       // the namespaces of this process, in the order of kNamespaces
   uint64_t mounts = 0, network = 0, user = 0;  // those of the enclosure; of the mounts each init has a copy
@@ -20,7 +20,7 @@ Result<EnclosureMarks> marks_of(int mounts, int network, int user);
 // statx(2) below a directory descriptor; the mount on top counts. "" is the descriptor itself.
 Result<FileMark> mark_of(int directory, const char* path);
 
-// Pure. ISOGATE_INTERNAL, and what is wrong.
+// Pure. ISOGATE_INTERNAL, with the difference.
 Result<void> check_proof(const InitProof& proof, const EnclosureMarks& marks, uint32_t uid, uint32_t gid);
 
 }  // namespace isogate

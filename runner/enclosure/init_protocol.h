@@ -1,10 +1,10 @@
-// What the host and the init of an enclosure (enclosure.h) say to each other, over one stream socket.
+// The protocol between the host and the init of an enclosure (enclosure.h), over one stream socket.
 //
-// The init is pid 1 of a pid namespace. It says first where it is and what it may (InitProof), before there
-// is anything of a tenant near it. Then it waits for one InitOrder of kind run or measure, does it in one
-// child, and answers with one InitReport; then it exits, and with it whatever else is in its namespace. The
-// end of the socket, the host's death that is, ends it too. The host believes nothing of a report that its
-// tenant could have forged to its own advantage: only the tenant's own result is in it.
+// The init is pid 1 of a pid namespace. It first reports where it is and its privileges (InitProof), before
+// any tenant code or data is near it. Then it waits for one InitOrder of kind run or measure, executes it
+// in one child, and replies with one InitReport; then it exits, and everything in its namespace ends with
+// it. The end of the socket, when the host dies, also ends it. A tenant gains nothing by forging a report:
+// it holds only the tenant's own result.
 //
 // Raw layout, shared by two programs of one build: no versions.
 #pragma once
@@ -17,14 +17,14 @@ constexpr int kInitSocket = 3;     // the descriptor that the init is started wi
 constexpr int kInitMostJoins = 8;  // cgroup.procs to be joined before the program is started
 constexpr uint32_t kInitMostBytes = 16u << 20;
 
-// A file as statx(2) knows it; all zero: there is none, or it could not be looked at.
+// A file as statx(2) reports it; all zero: there is none, or statx failed.
 struct FileMark {
   uint64_t device, inode;
   bool operator==(const FileMark&) const = default;
 };
 
 struct InitProof {
-  uint64_t namespaces[7];    // inode numbers, in the order of kNamespaces; 0: could not be looked at
+  uint64_t namespaces[7];    // inode numbers, in the order of kNamespaces; 0: unknown
   FileMark root, workspace;  // its / and /workspace
   uint64_t capabilities;     // of all its sets together
   uint32_t uid, gid;         // real, effective and saved; UINT32_MAX where they differ
@@ -34,7 +34,7 @@ struct InitProof {
 enum InitOrderKind : uint32_t { kInitRun = 1, kInitMeasure = 2, kInitSignal = 3, kInitJoin = 4 };
 
 // `size` bytes follow. Run brings three descriptors, the program's streams, then those of the groups to join;
-// join brings the latter alone; measure brings none.
+// join brings only the groups; measure brings none.
 struct InitOrder {
   uint32_t kind;
   uint32_t size;

@@ -1,5 +1,4 @@
-// Raw code: see raw_syscall.h. The body of an order to run (InitRun, init_protocol.h): how the init takes it
-// apart.
+// Raw code: see raw_syscall.h. The body of an order to run (InitRun, init_protocol.h), parsed by the init.
 #pragma once
 
 #include <cstddef>

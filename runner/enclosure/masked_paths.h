@@ -1,6 +1,5 @@
-// What programs of a sandbox have no business with though an unprivileged user may read it. Policy as data:
-// one row a path, with its reason. What only root may read needs no mask. Where there is none of a name
-// nothing is masked.
+// Paths that an unprivileged user may read but programs of a sandbox must not. Policy as data: one row a
+// path, with its reason. Paths that only root may read need no mask. A missing path is skipped.
 #pragma once
 
 namespace isogate {

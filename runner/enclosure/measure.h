@@ -1,7 +1,8 @@
-// What a program run with an identity finds about itself: the evidence behind a claim of isolation.
+// What a program that runs with an identity finds about itself: the evidence behind a claim of
+// isolation.
 //
-// The child goes through raw_spawn's preparation like any program, with a copied address space, and reports
-// by a page it shares with this process, not by anything a tenant could have touched.
+// The child goes through raw_spawn's preparation like any program, with a copied address space. It reports
+// in a page shared with this process, which no tenant can change.
 #pragma once
 
 #include "runner/enclosure/measure_portrait.h"

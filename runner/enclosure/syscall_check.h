@@ -1,5 +1,5 @@
-// `isogate-runner syscalls`: which system calls that the table of syscall_policy.h refuses are served here
-// all the same. Each is tried, with arguments that no kernel carries out.
+// `isogate-runner syscalls`: which system calls are allowed here although the table of syscall_policy.h
+// refuses them. Each is tried, with arguments that no kernel acts on.
 #pragma once
 
 #include <string>

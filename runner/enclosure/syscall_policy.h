@@ -1,5 +1,6 @@
-// What a sandboxed program may ask of the kernel. One row a family, with its reason; what no row names is
-// refused with EPERM, a number beyond all rows with ENOSYS, so that a libc newer than this table falls back.
+// The system calls that a sandboxed program may make. One row a family, with its reason. A call without a
+// row is refused with EPERM, a number beyond all rows with ENOSYS, so that a libc newer than this table
+// falls back.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ enum class SyscallVerdict : uint8_t {
   // program inside a container refuses these by a filter of its own, so that an engine's profile may allow
   // them.
   kOnProcess,   // argument 0 is the process
-  kScheduler,   // so it is, and argument 1 is not SCHED_IDLE, which is starved while it is killed
+  kScheduler,   // the same, and argument 1 is not SCHED_IDLE, which starves while it is killed
   kPriority,    // argument 0 says what argument 1 is: a process, a group, not all of a user
   kIoPriority,  // the same, counted from 1
   kSignalTo,    // argument 0 is the process; allowed where the kernel itself protects it

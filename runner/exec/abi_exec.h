@@ -1,4 +1,4 @@
-// An exec as the ABI has it, and as the runner does.
+// Converts an exec between the ABI's and the runner's form.
 #pragma once
 
 #include "lib/abi.h"
@@ -32,7 +32,7 @@ inline Environment environment_of(const isogate_exec_request& request) {
   return env;
 }
 
-// Refuses what is malformed. Without environment, directory and identity.
+// Refuses a malformed request. Without environment, directory and identity.
 inline Result<Command> command_of(const isogate_exec_request& request, Site site, int cancel_fd) {
   constexpr uint32_t kKnown = ISOGATE_EXEC_PTY | ISOGATE_EXEC_LIMITS_SAMPLED | ISOGATE_EXEC_MERGE_STDERR;
   if ((request.flags & ~kKnown) != 0 || request.reserved != 0)

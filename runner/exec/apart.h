@@ -1,5 +1,5 @@
-// Runs ordinary code in a process of its own that shares this one's memory and descriptors, so that it may
-// enter other namespaces without taking the rest of this process along.
+// Runs ordinary code in a separate process that shares this one's memory and descriptors, so that it can
+// enter other namespaces without the rest of this process.
 //
 // The calling thread is suspended until the code returns and lends it its thread-local storage: locks,
 // allocation and exceptions work as they would on that thread. Namespaces, working directory, root directory
@@ -13,11 +13,11 @@
 
 namespace isogate {
 
-// What `work` answers, or why it could not be run. Exceptions become ISOGATE_INTERNAL. Any thread.
+// The result of `work`, or why it could not run. Exceptions become ISOGATE_INTERNAL. Any thread.
 Result<void> run_apart(const std::function<Result<void>()>& work);
 
-// A user namespace in which this process's user and group are all there is, under their own numbers: what an
-// ordinary user may make where the kernel lets him. Any thread.
+// A user namespace with only this process's user and group, under their own numbers: an ordinary user may
+// make it if the kernel permits. Any thread.
 Result<Fd> make_user_namespace();
 
 }  // namespace isogate

@@ -1,4 +1,4 @@
-// Runs one program on this host to its end, and leaves nothing of it behind.
+// Runs one program on this host to its end, and leaves nothing behind.
 //
 // A Runner is made once per backend. run() blocks its thread until the program has ended and every
 // process it started, however it detached itself, is dead. Any number of threads may call it.
@@ -8,11 +8,11 @@
 // space, is the subreaper of the tree and stops it before killing it. Either way the tree also dies
 // within 250 ms of this process, when that is SIGKILLed.
 //
-// What the calling process has to keep to. SIGCHLD stays at its default, and it waits for no child that it
-// did not start: run() is ISOGATE_LOST when somebody else took an exit status. It ignores no further signal
-// once a Runner is made, but for SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2 and those of terminals. No thread has a
-// capability in its bounding set that the first one lacks. run() may suspend its thread with all signals
-// blocked: another thread is there to take them.
+// Rules for the calling process. SIGCHLD stays at its default, and the process waits for no child that it
+// did not start: run() is ISOGATE_LOST when other code took an exit status. Once a Runner is made, the
+// process ignores no further signal except SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2 and those of terminals. No
+// thread has a capability in its bounding set that the first one lacks. run() may suspend its thread with
+// all signals blocked: another thread must take them.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +37,12 @@ struct Identity {
 class Enclosure;  // enclosure.h
 struct EnclosureOptions;
 
-// Where a program runs. It has no default and no empty value: absence never means this host. A copy is as
-// good as the original, and so is what was moved from.
+// Where a program runs. It has no default and no empty value: absence never means this host. Copies and
+// moved-from objects stay valid.
 class Site {
  public:
-  // The surroundings of this process, without isolation of its own. Who may say this is a list:
-  // tests/runner/site_test.cc.
+  // This process's own surroundings, without isolation. Only the callers listed in
+  // tests/runner/site_test.cc may use it.
   static Site host() { return Site(nullptr); }
 
   // Null: this host.
@@ -81,7 +81,7 @@ struct Ending {
   bool oom_killed = false;            // from the kernel's counters, or its memory was sampled
   bool pids_exceeded = false;         // killed: more processes were sampled than it may have
   std::optional<uint32_t> isolation;  // ISOGATE_ISOLATION_*, as this very run has shown it
-  bool left_behind = false;  // SIGKILL was sent, but the kernel held something back for 10 s (a stuck disk)
+  bool left_behind = false;  // SIGKILL was sent, but the kernel kept a process for 10 s (a stuck disk)
   int os_errno = 0;
   int exit_code = 0, term_signal = 0;
   uint64_t wall_ns = 0, cpu_ns = 0;
@@ -91,14 +91,14 @@ struct Ending {
 
 struct RunnerOptions {
   bool use_cgroups = true;  // false: always the reaper, and no limits
-  bool use_leaf = true;     // false: always the reaper, but for what only a cgroup2 leaf can limit
+  bool use_leaf = true;     // false: always the reaper, except for limits that need a cgroup2 leaf
   // Of programs, so that they yield to their reaper and to this process: among 400 that spin, a thread of the
   // same niceness runs three quarters of a second late (Linux 6.18), and takes 3 s for 8 ms of work. Best
   // effort: a process with a lower priority keeps it. 19 where programs share a processor limit with this
   // process alone, as in a container.
   int nice = 5;
   std::string group = "isogate";  // <group>.<pid>.<n> is made below this process's own cgroup
-  // One line when a run had to do without its leaf, or could not be cleaned up after. Any thread.
+  // One line when a run had no leaf, or its cleanup failed. Any thread.
   std::function<void(const std::string&)> notice;
 };
 
@@ -114,16 +114,15 @@ class Runner {
   // or its limits could not be sampled any more.
   virtual Result<Ending> run(const Command& command) = 0;
 
-  // What one program run there with this identity finds about itself, measured in a child that went through
-  // the same preparation as run()'s. In an enclosure before its first run() only, and there alone `request`
-  // is looked at.
+  // What a program there with this identity finds about itself, measured in a child after the same
+  // preparation as run()'s. In an enclosure only before its first run(), and only there `request` is used.
   virtual Result<isogate_evidence> measure(const Site& site, const Identity& identity,
                                            const isogate_evidence_request& request) = 0;
 
   // See enclosure.h.
   virtual Result<Site> enclose(EnclosureOptions options) = 0;
-  // Ends an enclosure: from now on nothing is run in it any more (ISOGATE_NO_SANDBOX), and when this returns
-  // OK nothing runs in it. ISOGATE_UNAVAILABLE while something is held back by the kernel; may be repeated.
+  // Ends an enclosure: from now on no program starts in it (ISOGATE_NO_SANDBOX), and when this returns OK
+  // nothing runs in it. ISOGATE_UNAVAILABLE while the kernel delays the end of a process; may be repeated.
   virtual Result<void> release(const Site& site) = 0;
 
   struct Abilities {

@@ -1,4 +1,4 @@
-// From what the loop saw to what run() answers.
+// From the loop's observations to the result of run().
 #pragma once
 
 #include "runner/cgroup/cgroup.h"
@@ -9,7 +9,7 @@ namespace isogate {
 // The program never ran, for a reason that a run without the leaf does not have.
 bool leaf_was_at_fault(const RunLoop& loop, const SpawnReport& report, const CgroupSlot& slot);
 
-// Also tells the program's stderr, as a shell does, when exec failed.
+// If exec failed, also writes that to the program's stderr, as a shell does.
 Result<Ending> ending_of(const Command& command, const RunLoop& loop, const SpawnReport& report,
                          const CgroupSlot& slot);
 

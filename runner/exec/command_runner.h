@@ -14,7 +14,7 @@
 
 namespace isogate {
 
-// Returns the stack when it goes.
+// Returns the stack when destroyed.
 class BorrowedStack {
  public:
   BorrowedStack(SpawnStackPool& pool, SpawnStack stack) : pool_(pool), stack_(stack) {}
@@ -55,7 +55,7 @@ class CommandRunner final : public Runner {
   void lack(const std::string& what);
   void notice(const std::string& line) const;
   Result<CgroupSlot> acquire(const Limits& limits, bool want_leaf);
-  // Those of the limits that no group can be had for, where they may be sampled.
+  // The limits for which no group is available, if they may be sampled.
   [[nodiscard]] Limits sampled_of(const Command& command) const;
   Result<Ending> run_sampled(const Command& command, const PreparedProgram& program, const Limits& sampled);
   // `sampled`: needs a slot without a leaf.

@@ -1,4 +1,4 @@
-// The environment of a program: what the caller gave, and what is added where that is absent.
+// The environment of a program: the caller's variables, and defaults for those that are absent.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Raw code: see raw_syscall.h. Finds a program in a PATH and becomes it: what the child of a plain spawn and
-// that of an init do at last. Paths are made one after the other on the stack: PATH may have 131,068
+// Raw code: see raw_syscall.h. Finds a program in a PATH and executes it: the last step of the child of a
+// plain spawn and of an init's child. Paths are made one after the other on the stack: PATH may have 131,068
 // elements, and argv[0] be as long.
 #pragma once
 
@@ -29,7 +29,7 @@ static inline bool join(char (&path)[PATH_MAX], const char* directory, size_t di
   return true;
 }
 
-// As execvp does it: the first that can be executed, and a path that is too long is no place to look.
+// As execvp: takes the first that can be executed, and skips a path that is too long.
 static inline long exec_found(const char* search, const char* const* argv, const char* const* envp) {
   const char* const name = argv[0];
   const size_t name_size = length_until(name, '\0');

@@ -1,4 +1,5 @@
-// What a plugin keeps of root, and why: one table per plugin, from which its descriptor and its probe come.
+// The root capabilities that a plugin keeps, and why: one table per plugin, which its descriptor and its
+// probe use.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-// Limits of runs where no cgroup can be had for them: what their trees use is looked at every 10 ms.
+// Limits of runs without a cgroup: samples what their trees use every 10 ms.
 //
 // A tree with more memory or more processes than its limit is killed; one that uses more of the processors is
-// stopped (SIGSTOP) until its share has grown again. Between two looks it may use more, and what one process
-// waits for no other can count: memory of files on a tmpfs, processor time of children whose end is ignored.
-// So it holds programs that err, and slows those down that mean to evade it; what holds all of them is the
-// limit of their sandbox. One thread per sampler, which sleeps while nothing is watched.
+// stopped (SIGSTOP) until its share has grown again. Between two samples it may use more, and some use cannot
+// be counted: memory of files on a tmpfs, processor time of children whose end is ignored. So it stops faulty
+// programs, and slows down programs that try to evade it; the limit of their sandbox bounds all of them. One
+// thread per sampler, which sleeps while nothing is watched.
 #pragma once
 
 #include <condition_variable>
@@ -26,7 +26,7 @@ class LimitSampler {  // any thread
 
   Result<void> start();  // before a Watch; may be repeated
 
-  // The tree below a reaper, for as long as the Watch lives. `reaper` becomes its pid when it starts;
+  // The tree below a reaper, while the Watch lives. `reaper` becomes its pid when it starts;
   // borrowed.
   class Watch {
    public:

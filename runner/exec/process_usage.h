@@ -1,4 +1,4 @@
-// What one process uses, as /proc tells it. Any thread.
+// What one process uses, from /proc. Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@ namespace isogate {
 
 struct ProcessUsage {
   bool stopped = false;
-  uint64_t start_ticks = 0;       // since boot: with the pid it names a process for ever
+  uint64_t start_ticks = 0;       // since boot: together with the pid it identifies a process
   uint64_t tasks = 0;             // threads
   uint64_t cpu_ticks = 0;         // user and system, of all its threads, also ended ones
   uint64_t waited_cpu_ticks = 0;  // of its children that it has waited for
@@ -22,8 +22,8 @@ struct ProcessUsage {
 std::optional<ProcessUsage> parse_process_stat(std::string_view text);
 
 // Bytes that cannot be dropped, those that several processes have divided among them: anonymous and shared
-// memory, swapped out or not, of /proc/PID/smaps_rollup. Files are not counted. nullopt: nothing of that is
-// told. Pure.
+// memory, swapped out or not, of /proc/PID/smaps_rollup. Files are not counted. nullopt: it has none of
+// these values. Pure.
 std::optional<uint64_t> parse_own_memory(std::string_view rollup);
 
 // nullopt: it has ended.

@@ -12,7 +12,7 @@
 
 namespace isogate {
 
-// -ENOENT where somebody has removed the working directory since it was found.
+// -ENOENT if the working directory was removed since it was found.
 static inline long raw_check_directory() {
   struct stat info = {};
   const long found = raw::call(SYS_newfstatat, AT_FDCWD, ".", &info, 0);

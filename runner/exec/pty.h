@@ -1,8 +1,8 @@
 // The terminal of one run, and the pump between it and the run's two descriptors.
 //
-// The pump is part of the one poll loop (reaper.h) and raw code: two bounded buffers, nothing is read
-// while what was read before has not been written, so a slow reader slows the program. Writes are made
-// only when poll says so and never exceed PIPE_BUF: they do not block on a pipe.
+// The pump is part of the one poll loop (reaper.h) and raw code: two bounded buffers. It reads nothing
+// until the bytes read before are written, so a slow reader slows the program. Writes are made only
+// when poll says so and never exceed PIPE_BUF: they do not block on a pipe.
 #pragma once
 
 #include <poll.h>

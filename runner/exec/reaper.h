@@ -28,14 +28,14 @@
 
 namespace isogate {
 
-constexpr uint64_t kKillPatienceNs = 10'000'000'000;  // for what SIGKILL does not end: a stuck disk
+constexpr uint64_t kKillPatienceNs = 10'000'000'000;  // for processes that SIGKILL does not end: a stuck disk
 
 struct RunLoopResult {
   long spawn_error = 0;  // -errno: there was no child at all
   int pid = 0;
   int status = 0;  // wait status of the program, valid when ended
   bool ended = false;
-  bool status_lost = false;  // somebody else reaped it (SIGCHLD ignored by the host)
+  bool status_lost = false;  // other code reaped it (SIGCHLD ignored by the host)
   bool killed = false;       // cancel_fd fired first
   bool out_of_memory = false;
   bool left_behind = false;  // something could not be killed in kKillPatienceNs
@@ -59,7 +59,7 @@ struct RunLoop {
   bool in_reaper = false;
   int reaper_pid = 0;  // written by the reaper
   int host_pidfd = -1;
-  int child_signal_fd = -1;  // a signalfd for SIGCHLD; it answers for whoever polls it
+  int child_signal_fd = -1;  // a signalfd for SIGCHLD; it reports for the process that polls it
   TreeWalk walk = TreeWalk::children;
   // With an init, which has its order already:
   int init_socket = -1;

@@ -1,12 +1,12 @@
 // The watcher: one small process per Runner that outlives the host by a moment.
 //
-// Programs in cgroup2 leaves have no reaper, so somebody must act when the host is killed. The watcher polls
-// the host's pidfd, then kills what is in the Runner's base directory (cgroup.kill) and removes the Runner's
-// groups. It is a forked child, not a thread and not a sharer of this address space: an out-of-memory kill or
-// a core dump of the host must not take it along. It holds no descriptor but the host's pidfd and the
-// groups', gives back every writable page it was forked with (no secret stays, no memory is pinned), is not
-// dumpable, blocks all signals, and a tenant of another uid cannot signal it. Where tenants share this uid
-// they can kill it; then what is left is swept at the next start.
+// Programs in cgroup2 leaves have no reaper, so another process must act when the host is killed. The watcher
+// polls the host's pidfd, then kills what is in the Runner's base directory (cgroup.kill) and removes the
+// Runner's groups. It is a forked child, not a thread and not a sharer of this address space: an
+// out-of-memory kill or a core dump of the host must not end it. It holds no descriptor but the host's pidfd
+// and the groups', gives back every writable page it was forked with (no secret stays, no memory is pinned),
+// is not dumpable, blocks all signals, and a tenant of another uid cannot signal it. Tenants that share this
+// uid can kill it; then the next start sweeps what is left.
 #pragma once
 
 #include <cstddef>

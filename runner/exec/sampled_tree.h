@@ -1,4 +1,4 @@
-// One tree that a LimitSampler watches: what it uses, and what becomes of it.
+// One tree that a LimitSampler watches: its use, and the consequence.
 #pragma once
 
 #include <chrono>
@@ -12,9 +12,9 @@
 
 namespace isogate {
 
-enum class Exceeded { nothing, memory, pids, unseen };  // unseen: the tree could not be looked at any more
+enum class Exceeded { nothing, memory, pids, unseen };  // unseen: the tree could no longer be sampled
 
-// What a share of the processors allows, in nanoseconds of processor time. What is not used is kept for a
+// The nanoseconds of processor time that a share of the processors allows. Unused time is kept for a
 // tenth of a second.
 class CpuAllowance {
  public:

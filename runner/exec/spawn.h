@@ -7,7 +7,7 @@
 // The child shares memory and suspends its parent (CLONE_VM | CLONE_VFORK), unless the plan joins a memory
 // cgroup: an out-of-memory kill there takes every process that shares the memory, this one too, so that
 // child gets a copied address space. A child that changes its uid also makes the shared address space
-// non-dumpable. That is wanted: a host that serves several uids is nobody's to trace.
+// non-dumpable. That is wanted: no user may trace a host that serves several uids.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,7 @@ struct SpawnPlan {
   int join_fds[kMaxJoins] = {-1, -1, -1, -1};  // tasks of v1 groups
   bool copy_memory = false;
   bool child_signal = false;  // SIGCHLD to the parent even before exec
-  // What the child has to reset, as far as it is known before; all by default. Signal n is bit n - 1.
+  // What the child must reset, as far as it is known before; all by default. Signal n is bit n - 1.
   uint64_t ignored_signals = ~uint64_t{0};
   uint64_t bounding = ~uint64_t{0};  // capabilities that may be in its bounding set
   void* stack = nullptr;
@@ -73,8 +73,8 @@ struct SpawnPlan {
   // What runs instead of exec, after the same preparation (measure.h). Does not return.
   void (*instead)(void* argument) = nullptr;
   void* instead_argument = nullptr;
-  // A place of its own to be made on the way (enclosure_plan.h): what is executed is its init, and argv, envp
-  // and search are not looked at.
+  // An enclosure to make on the way (enclosure_plan.h): its init is executed, and argv, envp and search are
+  // ignored.
   const EnclosurePlan* enclosure = nullptr;
   uint64_t namespaces = 0;  // CLONE_NEW* of the clone
   int init_socket = -1;
@@ -101,9 +101,9 @@ long raw_clone(const CloneRequest& request);
 // An `instead` that exits with 0.
 void raw_succeed(void*);
 
-// Signals are blocked by the caller. 0, or -errno when there is no child at all; what the child itself ran
-// into is in plan.report once this returns, and the child is then to be waited for. *pidfd is there before
-// the child runs.
+// Signals are blocked by the caller. 0, or -errno when there is no child at all; a failure of the child is
+// in plan.report once this returns, and the caller then waits for the child. *pidfd is set before the
+// child runs.
 long raw_spawn(const SpawnPlan& plan, int* pidfd, int* pid);
 
 // argv, environment and PATH of one command as the kernel takes them. Borrows the command. The paths to try

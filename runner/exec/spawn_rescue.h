@@ -1,9 +1,9 @@
-// Ends starts that do not come to their exec.
+// Ends starts that do not reach their exec.
 //
 // Between clone and exec a program already has its tenant's uid while its parent, this host's thread or the
-// reaper, is suspended: who shares that uid can stop it there, and a PATH may hold thousands of slow
-// elements. So one thread looks every 100 ms after the starts under way, and kills a program whose
-// cancellation has fired before it was started. It sleeps while nothing starts.
+// reaper, is suspended: a process of that uid can stop it there, and a PATH may hold thousands of slow
+// elements. So one thread checks running starts every 100 ms, and kills a program whose cancellation has
+// fired before it was started. It sleeps while nothing starts.
 #pragma once
 
 #include <condition_variable>
@@ -31,7 +31,7 @@ class SpawnRescuer {  // any thread
   SpawnRescuer(const SpawnRescuer&) = delete;
   SpawnRescuer& operator=(const SpawnRescuer&) = delete;
 
-  // Watched until the Watch goes; without a cancel_fd there is nothing to watch.
+  // Watched while the Watch lives; without a cancel_fd there is nothing to watch.
   class Watch {
    public:
     Watch(SpawnRescuer& rescuer, StartUnderWay& start);

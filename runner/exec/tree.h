@@ -16,13 +16,13 @@ enum class TreeWalk {
 // children where the kernel has them.
 TreeWalk raw_tree_walk();
 
-// `root` itself is spared. The number of processes that were sent SIGKILL, or -errno where one could not look
-// everywhere: what was seen is killed then, and more may be there.
+// `root` itself is spared. The number of processes that were sent SIGKILL, or -errno if a part of /proc could
+// not be read: then the processes found are killed, and more may exist.
 long raw_kill_descendants(int root, TreeWalk walk);
 
-// Those that are there, parents before their children, but for `root`: how many there are, of which the first
-// `most` are written to `pids`; or -errno where one could not look everywhere. With `stop` each was sent
-// SIGSTOP, and none has forked since unless somebody lets it go on.
+// Lists the processes except `root`, parents before their children: returns how many there are, and writes
+// the first `most` to `pids`; or -errno if a part of /proc could not be read. With `stop` each was sent
+// SIGSTOP, and none has forked since, unless it was continued.
 long raw_list_descendants(int root, TreeWalk walk, bool stop, int* pids, long most);
 
 }  // namespace isogate

@@ -1,10 +1,11 @@
-// How much disk one sandbox uses and may use: asked before the gateway writes for it, and reported.
+// How much disk one sandbox uses and may use: checked before the gateway writes for it, and
+// reported.
 //
-// Enforced by the kernel, by a project quota or by a file system of the sandbox's own, it bounds programs
-// too. Where there is neither, what the sandbox has is counted: the gateway's own writes as they happen,
-// programs' by a bounded walk behind their execs. Then only the gateway's writes are refused. No call costs
-// more where there are more files, but the first write to a sandbox that was not counted yet, and one that
-// does not fit. A file of several names counts once. Any thread.
+// If the kernel enforces it, by a project quota or by a separate file system for the sandbox, it also
+// limits programs. Otherwise files are counted: the gateway's own writes as they happen, programs' writes
+// by a bounded walk after their execs. Then only the gateway's writes are refused. The cost of a call does
+// not depend on the number of files, except for the first write to a sandbox that was not counted yet, and
+// for a write that does not fit. A file with several names counts once. Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -31,7 +32,7 @@ struct DiskUse {
   uint64_t used_bytes = 0, limit_bytes = 0;  // 0: not limited
   uint64_t used_files = 0, limit_files = 0;  // inodes
   bool enforced = false;                     // by the kernel; false: advisory
-  bool exact = true;                         // false: used is not counted to its end, or anew
+  bool exact = true;                         // false: the count is incomplete, or old
 };
 
 struct FileId {
@@ -40,7 +41,7 @@ struct FileId {
   auto operator<=>(const FileId&) const = default;
 };
 
-// What one write has taken of a quota, and the file that it fills out of sight.
+// The part of a quota that one write has reserved, and the staged file that it fills.
 struct DiskTaken {
   uint64_t bytes = 0;
   std::optional<FileId> file;
@@ -50,23 +51,24 @@ class DiskQuota {
  public:
   virtual ~DiskQuota() = default;
   virtual Result<DiskUse> use() = 0;
-  // The same for a write: counted to its end once, which may take as long as a walk does.
+  // The same for a write: with one complete count, which may take as long as a walk.
   virtual Result<DiskUse> known() { return use(); }
-  // Room for so many bytes more of what the gateway writes, or one file more: EDQUOT where the limit has none
-  // and the kernel does not see to it. Before it refuses, it counts again, unless it just did and
-  // nothing was said to have changed; where there are many files it waits some seconds for that. What is
-  // taken is to be given back, also where it was written.
+  // Reserves that many bytes for a write of the gateway, or one file: EDQUOT if the limit has no room and the
+  // kernel does not enforce it. Before it refuses, it counts again, unless it just did and no change was
+  // reported; with many files it waits some seconds for that. The caller returns the reservation, even if it
+  // was written.
   virtual Result<void> take(uint64_t) { return {}; }
-  // What is taken stands for this file, which is not counted besides.
+  // The reservation stands for this file, which is not counted in addition.
   virtual void cover(const FileId&) {}
-  // In one step, the gateway wrote, and what is there is that much larger and so many files more than before.
+  // Returns a reservation and counts, in the same step, that many more bytes and files that the gateway wrote.
   virtual void give_back(const DiskTaken&, int64_t /*bytes*/, int64_t /*files*/) {}
   // A program ran, or something was removed.
   virtual void changed() {}
   void wrote(int64_t bytes, int64_t files) { give_back({}, bytes, files); }
 };
 
-// What one write has taken of a quota; null: there is none. Outlives the file that it covers. One thread.
+// The part of a quota that one write has reserved; null: there is no quota. Outlives the file that it
+// covers. One thread.
 class DiskHold {
  public:
   explicit DiskHold(DiskQuota* quota) : quota_(quota) {}
@@ -75,7 +77,7 @@ class DiskHold {
   }
   DiskHold(const DiskHold&) = delete;
   DiskHold& operator=(const DiskHold&) = delete;
-  // So much in all.
+  // Sets the reservation to that much in total.
   Result<void> grow_to(uint64_t bytes) {
     if (quota_ == nullptr || bytes <= taken_.bytes) return {};
     if (auto taken = quota_->take(bytes - taken_.bytes); !taken) return taken;
@@ -84,7 +86,7 @@ class DiskHold {
   }
   // `file` is empty, and no other was covered.
   Result<void> cover(int file);
-  // It is done: what was taken is there, as so much more than before.
+  // The write is done: that much more is used than before.
   void wrote(int64_t bytes, int64_t files) {
     if (quota_ != nullptr) quota_->give_back(std::exchange(taken_, {}), bytes, files);
   }
@@ -96,11 +98,12 @@ class DiskHold {
 
 // ---- project quotas: quotactl_fd(2), Linux 5.14 ---------------------------------------------
 
-// Why the file system of this directory (O_RDONLY) enforces no project quota; OK: it does.
+// Why the file system of this directory (O_RDONLY) enforces no project quota; OK: it enforces
+// them.
 Result<void> check_project_quotas(int directory);
-// Makes `project` the one of this directory, of all that is in it, and of what is made there later. Files
-// that nothing can be opened of (symlinks, FIFOs, sockets, devices) stay what they were. Nobody else works in
-// there.
+// Sets the project of this directory, of everything in it, and of everything made there later. Files that
+// cannot be opened (symlinks, FIFOs, sockets, devices) stay unchanged. No other process may use the directory
+// meanwhile.
 Result<void> assign_project(int directory, uint32_t project);
 // Whether nothing is in it, on the file system of this directory.
 Result<bool> is_unused_project(int directory, uint32_t project);
@@ -114,7 +117,7 @@ std::shared_ptr<DiskQuota> file_system_quota(Fd directory);
 
 // ---- counting -------------------------------------------------------------------------------
 
-// Counts behind the calls, on one thread of low priority that starts with the first count.
+// Counts in the background, on one thread of low priority that starts with the first count.
 class DiskCounter {
  public:
   DiskCounter() = default;
@@ -122,7 +125,8 @@ class DiskCounter {
   DiskCounter(const DiskCounter&) = delete;
   DiskCounter& operator=(const DiskCounter&) = delete;
 
-  // Of what is in `directory` (O_RDONLY). `empty`: it was just made. Outlived by this one.
+  // A quota for the content of `directory` (O_RDONLY). `empty`: it was just made. This object
+  // outlives it.
   std::shared_ptr<DiskQuota> quota(Fd directory, uint64_t limit_bytes, bool empty);
 
  private:

@@ -1,5 +1,5 @@
 // The second protection of the workspace: file operations run with the sandbox's fsuid and fsgid, so that the
-// kernel refuses what a mistake of ours would have let through. See setfsuid(2), credentials(7).
+// kernel refuses access that a mistake of ours would allow. See setfsuid(2), credentials(7).
 #pragma once
 
 #include <sys/stat.h>
@@ -12,8 +12,8 @@
 namespace isogate {
 
 // While it lives, this thread (no other) reaches files as `identity`, with no group and none of the file
-// capabilities. Nothing changes where identity.change is false. Look at error() before the operation.
-// A thread that had groups loses them for good. May be nested.
+// capabilities. Nothing changes if identity.change is false. Check error() before the operation. A
+// thread that had groups loses them permanently. May be nested.
 class FsIdentity {
  public:
   explicit FsIdentity(const Identity& identity);
@@ -30,8 +30,9 @@ class FsIdentity {
   std::optional<Error> error_;
 };
 
-// Whether the permission bits let `identity` write the file; where it does not change, this process with its
-// groups. The bits decide for root too, which counts as the owner of every file: no capability is asked.
+// Whether the permission bits let `identity` write the file; without a change of identity, this process with
+// its groups. The bits also decide for root, which counts as the owner of every file: capabilities do not
+// count.
 bool mode_lets_write(const struct stat& file, const Identity& identity);
 
 }  // namespace isogate

@@ -1,9 +1,9 @@
-// Files that the kernel makes up as they are read (/proc, /sys, …): the size that stat gives says nothing, 0
-// or 4,096, so they are read to their end. Reached with scope sandbox alone.
+// Files that the kernel generates on reading (/proc, /sys, …): the size from stat means nothing (0 or
+// 4,096), so they are read to their end. Only with scope sandbox.
 //
-// Some are checked against the credentials of who reads, not only of who opened, and that is this process:
-// so what describes a process is refused (/proc/self would be the gateway's own), and so is what the
-// permission bits do not give the identity. An exec reads both as itself.
+// The kernel checks some against the credentials of the reader, not only of the opener, and the reader is
+// this process. So files about a process are refused (/proc/self would be the gateway's own), and files
+// whose permission bits do not admit the identity. An exec reads both as itself.
 #pragma once
 
 #include <sys/stat.h>
@@ -14,10 +14,10 @@
 
 namespace isogate {
 
-// By its filesystem, or since it is empty by its size and not by its content. `file` is open for reading.
+// By its file system, or because its size is 0 but its content is not empty. `file` is open for reading.
 bool is_kernel_file(int file, const struct stat& info);
 
-// Whether its content may be handed to `identity`: ISOGATE_PERMISSION_DENIED.
+// Whether `identity` may get its content: ISOGATE_PERMISSION_DENIED if not.
 Result<void> check_kernel_file(int file, const struct stat& info, const Identity& identity);
 
 struct KernelRead {

@@ -1,4 +1,4 @@
-// The lexical gate: what a tenant's path must look like before the kernel sees any of it.
+// The lexical check of a tenant's path, before the kernel sees any of it.
 #pragma once
 
 #include <string>

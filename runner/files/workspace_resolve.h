@@ -1,9 +1,9 @@
 // From a directory descriptor and a path to a descriptor, without ever leaving the tree.
 //
-// openat2(2) does it. It refuses every absolute symlink: where one leads below the path at which the
-// sandbox's own programs see the tree, the components are walked one by one, each with openat2 and none
-// through a link. Where the kernel or an outer sandbox has no openat2, they are walked with O_NOFOLLOW, and
-// symlinks are refused. Functions here answer a descriptor or -errno. Any thread.
+// By openat2(2), which refuses every absolute symlink. If one leads below the path at which the sandbox's
+// own programs see the tree, the components are walked one by one, each with openat2 and none through a
+// symlink. Without openat2 (in the kernel or an outer sandbox), they are walked with O_NOFOLLOW, and
+// symlinks are refused. Functions here return a descriptor or -errno. Any thread.
 #pragma once
 
 #include <sys/stat.h>
@@ -30,18 +30,18 @@ bool have_openat2();
 // O_NOFOLLOW; false refuses any with ELOOP.
 int resolve(const Tree& tree, const std::string& path, int flags, bool follow = true);
 
-// What a path names, behind any symlinks in its last place: a name in a directory, where something may be or
+// What a path names, after any symlinks in its last component: a name in a directory, which may exist or
 // not.
 struct Leaf {
   Fd parent;         // O_PATH
   std::string name;  // "." where the path names a directory by `.`, `..` or a trailing slash
   int links = 0;     // how many were followed in the last place
 };
-// 0 or -errno; `links` is right in both cases. The links themselves are left alone, and are followed by name:
-// each of their targets is resolved from the root of the tree. Magic links (proc(5)) and loops are ELOOP.
+// 0 or -errno; `links` is set in both cases. The symlinks stay unchanged, and are followed by name: each
+// target is resolved from the root of the tree. Magic links (proc(5)) and loops are ELOOP.
 int resolve_leaf(const Tree& tree, const std::string& path, Leaf& leaf);
 
-// One component below `dir`, which is no symlink and no other mount.
+// One component below `dir` that is no symlink and no other mount.
 int resolve_child(int dir, const std::string& name, int flags);
 
 // The walk without openat2.
@@ -53,8 +53,8 @@ int reopen(int path_fd, int flags);
 // chmod(2) of what an O_PATH descriptor refers to; 0 or -errno.
 int chmod_by_fd(int path_fd, uint32_t mode);
 
-// ISOGATE_RESOURCE_EXHAUSTED with EBUSY: what a program of the sandbox does to the file now, and may be over
-// soon.
+// ISOGATE_RESOURCE_EXHAUSTED with EBUSY: a program of the sandbox keeps the file busy now, perhaps only for
+// a moment.
 Error busy_error(std::string message);
 
 // inotify_add_watch(2) of what a descriptor refers to; its number, or -errno.

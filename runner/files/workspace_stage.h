@@ -1,7 +1,8 @@
-// A file that is written out of sight and then renamed into place, or removed when its owner goes first.
+// A file that is written under a temporary name and then renamed into place, or removed if this object
+// is destroyed first.
 //
-// While it is being written it is locked (flock(2)), so that another process, the next generation of the same
-// backend, can tell what a crash left from what is still alive.
+// While it is written it is locked (flock(2)), so that another process, the next generation of the same
+// backend, can distinguish a crash's leftovers from files in use.
 #pragma once
 
 #include <string>
@@ -13,8 +14,8 @@ namespace isogate {
 
 class StagedFile {
  public:
-  // An empty file, mode 0600, under a fresh name in `dir` (borrowed, outlives it); `hidden`: a name that says
-  // what it is. The caller has taken the identity; the destructor takes it by itself.
+  // An empty file, mode 0600, under a fresh name in `dir` (borrowed, outlives it); `hidden`: a recognizable
+  // name. The caller has taken the identity; the destructor takes it by itself.
   static Result<StagedFile> create(int dir, const Identity& identity, bool hidden);
   StagedFile(StagedFile&& other) noexcept;
   StagedFile& operator=(StagedFile&&) = delete;
@@ -23,9 +24,9 @@ class StagedFile {
   // Another one in the same directory.
   [[nodiscard]] Result<StagedFile> sibling() const { return create(dir_, identity_, hidden_); }
   [[nodiscard]] int fd() const { return file_.get(); }
-  // renameat2(2) to `leaf` in `parent`; 0 or -errno. A hidden file is in reach of whoever may write to the
-  // directory: -ESTALE when what is there afterwards is not this file; a symlink that came in its place is
-  // removed. The caller has taken the identity.
+  // renameat2(2) to `leaf` in `parent`; 0 or -errno. Whoever may write to the directory can replace a
+  // hidden file: -ESTALE if the target is then not this file; a symlink in its place is removed. The
+  // caller has taken the identity.
   int commit(int parent, const std::string& leaf, bool exclusive);
 
  private:
@@ -43,7 +44,8 @@ class StagedFile {
 // Whether it is a name that create() gives to a hidden file.
 bool is_staged_name(std::string_view name);
 
-// Removes what no living StagedFile owns from a directory of such files (O_RDONLY, borrowed).
+// Removes files that no living StagedFile owns from a directory of such files (O_RDONLY,
+// borrowed).
 Result<void> sweep_staged(int dir);
 
 // 16 hex digits from the kernel's generator.

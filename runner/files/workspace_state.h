@@ -1,5 +1,5 @@
-// What the directory of a sandbox holds beside its files: small files of the backend host's own, which no
-// tenant can reach. Written whole or not at all, also where the power goes: an empty one would be another's.
+// The backend host's own small files in the directory of a sandbox, which no tenant can reach. Written whole
+// or not at all, also at a power failure: an empty one would name another owner.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ Result<Fd> open_sandbox_directory(int sandboxes, const std::string& sandbox_id);
 // At most 255 bytes, a newline at the end left out. nullopt: no such file.
 Result<std::optional<std::string>> read_state_file(int dir, const std::string& name);
 
-// False: it is there already, unchanged.
+// False: it exists already, unchanged.
 Result<bool> create_state_file(int dir, const std::string& name, const std::string& content);
 Result<void> replace_state_file(int dir, const std::string& name, const std::string& content);
 

@@ -16,14 +16,14 @@ bool cancelled(int cancel_fd);
 // Waits until `fd` is readable; ISOGATE_CANCELLED when cancel_fd is first.
 Result<void> wait_readable(int fd, int cancel_fd);
 
-// Bytes offset … offset+count of a regular file to out; how many, less where the file ends earlier.
-// ISOGATE_CANCELLED: cancel_fd fired, or the reader has gone.
+// Bytes offset … offset+count of a regular file to out; returns how many, fewer if the file ends
+// earlier. ISOGATE_CANCELLED: cancel_fd fired, or the reader has closed.
 Result<uint64_t> pump_out(int file, uint64_t offset, uint64_t count, int out, int cancel_fd);
 
 // Bytes in memory to out; ISOGATE_CANCELLED as pump_out().
 Result<void> pump_bytes(std::string_view bytes, int out, int cancel_fd);
 
-// All that `in` brings, to its end, written at the file's position; the number of bytes. When cancel_fd is
+// Writes all bytes of `in`, to its end, at the file's position; returns their number. When cancel_fd is
 // readable at that end the body was truncated: ISOGATE_CANCELLED.
 Result<uint64_t> pump_in(int in, int file, int cancel_fd, const Room& room = {});
 

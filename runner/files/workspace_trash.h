@@ -1,8 +1,8 @@
-// Where purged sandboxes go: out of everybody's way in one step, and removed from there.
+// The trash for purged sandboxes: moved there in one step, and removed from there.
 //
 // On disk: <sandboxes_dir>/.purged/ (this process's user's, 0700) holds each under a random name. It is
-// made at the start, since a purge on a full file system could not make it. Any number of processes may put
-// into it and empty it at once. All of it is reached by descriptors.
+// made at the start, because a purge on a full file system could not make it. Any number of processes may
+// add to it and empty it at once. It is accessed only by descriptors.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,19 @@
 
 namespace isogate {
 
-// Renames the sandbox's directory into the trash, and then removes it until cancelled or past the deadline.
-// One that is not there is OK. It cannot fail half-way: after an error the sandbox is unchanged. Where a full
-// file system has no room for the trash, the sandbox is removed in its place, however long that takes; an
-// error may then leave part of it.
+// Renames the sandbox's directory into the trash, and then removes it until cancelled or past the deadline. A
+// missing one is OK. It cannot fail half-way: after an error the sandbox is unchanged. If a full file system
+// has no room for the trash, the sandbox is removed in place, however long that takes; an error may then
+// leave part of it.
 Result<void> throw_away(int sandboxes, const std::string& sandbox_id, int cancel_fd,
                         std::chrono::steady_clock::time_point deadline);
 
-// Removes what is in the trash until cancelled. True: nothing is left. Errors: what cannot be removed; the
-// rest is gone. `sandboxes`: the sandboxes directory, borrowed.
+// Empties the trash until cancelled. True: nothing is left. Errors: what cannot be removed; the rest is
+// removed. `sandboxes`: the sandboxes directory, borrowed.
 Result<bool> empty_trash(int sandboxes, int cancel_fd);
 
-// Empties the trash beside the calls: what earlier ones left, at the start, and whenever it is woken. One
-// thread of low priority, which sleeps while there is nothing to do; what cannot be removed is tried again
+// Empties the trash in the background: at the start, for what earlier processes left, and whenever it is
+// woken. One thread of low priority, which sleeps while there is nothing to do; it retries failed removals
 // each minute. Any thread may wake it.
 class TrashSweeper {
  public:

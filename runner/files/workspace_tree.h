@@ -36,10 +36,10 @@ class DirReader {
 Result<void> list_tree(int top, bool recursive, uint64_t limit, const Identity& identity,
                        const isogate_entry_sink& sink, int cancel_fd);
 
-// Removes `name` in the directory `parent` (borrowed), whatever it is, with all that is in it, as the
-// identity that the caller has taken. What cannot be removed stays and is reported as the first error; the
-// rest goes. Directories inside that are closed to their owner are opened up. ISOGATE_CANCELLED, by cancel_fd
-// or past the deadline: part of it may be gone.
+// Removes `name` in the directory `parent` (borrowed), whatever it is, with everything in it, as the identity
+// that the caller has taken. Entries that cannot be removed stay, and the first error is returned; the rest
+// is removed. Directories inside that are closed to their owner are opened up. ISOGATE_CANCELLED, by
+// cancel_fd or past the deadline: part of it may be removed.
 Result<void> remove_tree(
     int parent, const std::string& name, int cancel_fd,
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());

@@ -1,10 +1,10 @@
-// Watches a directory, or a tree, and writes what changes to a pipe: isogate_change records (backend.h).
+// Watches a directory, or a tree, and writes changes to a pipe: isogate_change records (backend.h).
 //
-// By inotify(7), as the identity: it sees what that could list. The instance is the watch's own, so that one
-// tenant's flood overflows nobody else's. No directory is kept open: one that is would not report its end.
-// Memory is bounded: by kMostWatched directories, and by kMostUnsent bytes for a reader that is slow; beyond
-// these changes are dropped, and OVERFLOW is reported. Events are taken a batch at a time, kBatchPause apart,
-// so that a flood costs little. Any thread.
+// By inotify(7), as the identity: it sees what the identity can list. Each watch has its own instance, so
+// that one tenant's flood does not overflow another's. No directory is kept open, because an open one does
+// not report its removal. Memory is bounded: by kMostWatched directories, and by kMostUnsent bytes for a slow
+// reader; beyond these, changes are dropped, and OVERFLOW is reported. Events are read in batches,
+// kBatchPause apart, so that a flood costs little. Any thread.
 #pragma once
 
 #include <chrono>
@@ -25,9 +25,9 @@ struct Watched {
   Identity identity;
 };
 
-// Returns when the directory is gone, or its path leads elsewhere. ISOGATE_CANCELLED: cancel_fd fired, or the
-// reader has gone. ISOGATE_RESOURCE_EXHAUSTED: there are more directories than kMostWatched, or than the
-// kernel lets one user watch. Any other error is that of open(), with its errno.
+// Returns when the directory is removed, or its path leads elsewhere. ISOGATE_CANCELLED: cancel_fd fired, or
+// the reader has closed. ISOGATE_RESOURCE_EXHAUSTED: there are more directories than kMostWatched, or than
+// the kernel lets one user watch. Any other error is that of open(), with its errno.
 Result<void> watch_directory(const Watched& watched, int out, int cancel_fd);
 
 }  // namespace isogate

@@ -1,7 +1,7 @@
-// Connections to the loopback of a network namespace, and the bytes that they carry.
+// Connections to the loopback of a network namespace, and their bytes.
 //
-// A socket belongs to the network of whoever makes it, for good: dial() and carry() may run anywhere. Any
-// thread.
+// A socket belongs permanently to the network in which it was made: dial() and carry() may run anywhere.
+// Any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct PortSockets {
 Result<PortSockets> make_port_sockets();
 
 // Connects to 127.0.0.1, then to [::1]. Errors: ISOGATE_NOT_FOUND when nothing accepts connections there
-// (ECONNREFUSED; ETIMEDOUT after five seconds), ISOGATE_CANCELLED, what else the kernel says.
+// (ECONNREFUSED; ETIMEDOUT after five seconds), ISOGATE_CANCELLED, other errors of the kernel.
 Result<Fd> dial(PortSockets sockets, uint16_t port, int cancel_fd);
 
 struct Carried {
@@ -28,12 +28,12 @@ struct Carried {
   int cancel_fd = -1;
 };
 
-// Until both directions have ended. The end of in_fd becomes that of the socket's input, and so the other way
-// round. Holds at most 64 KiB of each direction. Errors: ISOGATE_CANCELLED, also when nobody reads out_fd any
-// more; ISOGATE_IO when the connection broke off.
+// Copies until both directions have ended. The end of in_fd is passed on to the socket, and the end of the
+// socket to out_fd. Holds at most 64 KiB of each direction. Errors: ISOGATE_CANCELLED, also when out_fd has
+// no reader; ISOGATE_IO when the connection broke off.
 Result<void> carry(const Carried& carried);
 
-// carry() between a socket and one to the program that asked for it: each shutdown is passed on.
+// carry() between a socket and the caller's socket: each shutdown is passed on.
 Result<void> carry_stream(int socket, int stream_fd, int cancel_fd);
 
 }  // namespace isogate

@@ -1,10 +1,11 @@
-// Which uid is which gateway's: what uid_registry.h gives out per state directory, visible to the other
-// gateways of this host, so that none gives out, and `local` ends, what is another's.
+// Which gateway has which uid. uid_registry.h assigns uids per state directory; claims make them
+// visible to the other gateways of this host, so that no gateway assigns another's uid, and `local`
+// does not kill its processes.
 //
 // On disk: <directory>/<uid> is a symbolic link to the entry of the gateway that has it, <uids_dir>/<uid>. A
-// claim whose entry is gone is nobody's, so that nothing is left over by a crash or a state directory that
-// was removed. Where the directory cannot be made (not root, a file system without writing) there are no
-// claims: no other gateway could have made one there either. Any thread, any process.
+// claim without its entry is void, so that a crash or a removed state directory leaves nothing. If the
+// directory cannot be made (not root, a read-only file system) there are no claims: no other gateway could
+// have made one there either. Any thread, any process.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class UidClaims {
   // Both absolute.
   UidClaims(std::string directory, std::string uids_dir);
 
-  // True: it is ours, now or before. The entry has to be there. False: another gateway's.
+  // True: it is ours, now or before. The entry must exist. False: another gateway's.
   Result<bool> claim(uint32_t uid) const;
   // Only what is ours.
   void withdraw(uint32_t uid) const;

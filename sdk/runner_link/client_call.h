@@ -11,7 +11,7 @@
 
 namespace isogate::sdk::link {
 
-// For output that its reader does not take, once the call is cancelled or contact is lost.
+// For output that its reader does not read, once the call is cancelled or contact is lost.
 constexpr std::chrono::milliseconds kGrace{250};
 
 enum class Kind { kReads, kChanges, kRuns };  // what it means when contact is lost
@@ -24,7 +24,8 @@ struct Plan {
   int control_fd = -1;
   uint64_t most_bytes = UINT64_MAX;  // on stdout
   bool ends_with_reader = false;     // without a reader the call is cancelled
-  // WRITE: END is sent when the body is whole. Of a pipe sent along only the end of its writer is watched.
+  // WRITE: END is sent when the body is complete. Of a pipe sent with the request, only the end of its
+  // writer is watched.
   bool has_body = false;
   int body_fd = -1;
   int complete_fd = -1;
@@ -33,8 +34,8 @@ struct Plan {
   int ready_fd = -1;            // an eventfd, for READY
   int ends_fd = -1;             // a socket, where out_fds[0] is one: END of stdout is its shutdown
   bool is_kept = false;         // an exec that goes on without this call
-  int detach_fd = -1;           // readable: it is left alone
-  bool detach_cancels = false;  // it cannot be, and is cancelled
+  int detach_fd = -1;           // readable: this call leaves it running
+  bool detach_cancels = false;  // it cannot be left running, and is cancelled
   bool rejoins = false;
   int state_fd = -1;      // a pipe, for REJOINED
   int input_end_fd = -1;  // readable: the end of the feed is that of the program's input
@@ -51,7 +52,7 @@ class ClientCall {
   ClientCall& operator=(const ClientCall&) = delete;
 
   // Sends the request that `fill(std::string&, uint32_t stream)` appends and waits for its result. Throws
-  // what went wrong, here or there.
+  // a failure of either side.
   template <typename Fill>
   const isogate_runner_result& run(std::span<const int> fds, Fill fill) {
     // REJOIN goes out in any case, so that CANCEL can follow it.
@@ -68,14 +69,14 @@ class ClientCall {
   [[nodiscard]] const isogate_runner_result& result() const { return pending_.result; }
   // After a run() that did not throw: the bytes that came with the result.
   [[nodiscard]] std::string_view attached() const { return pending_.message; }
-  // After run(): CANCEL was sent; output was dropped that was not taken after the cancellation.
+  // After run(): CANCEL was sent; output that was not read after the cancellation was dropped.
   [[nodiscard]] bool was_cancelled() const { return cancelled_; }
   [[nodiscard]] bool was_cut() const { return cut_; }
-  // It was left alone.
+  // This call left it running.
   [[nodiscard]] bool was_detached() const { return detached_; }
   // READY came.
   [[nodiscard]] bool was_ready() const { return ready_; }
-  // Bytes of stdout that came, and of the feed that went.
+  // Bytes of stdout received, and bytes of the feed sent.
   [[nodiscard]] uint64_t received() const { return outlets_[0].passed(); }
   [[nodiscard]] uint64_t sent() const { return fed_; }
 

@@ -2,8 +2,8 @@
 // it polls the stream and gives each frame to the call it belongs to; the others sleep on their eventfd. A
 // reader that leaves or is about to block appoints another.
 //
-// Writing is by turns, whole frames in the order of asking. Whoever waits for its turn, or for room in the
-// stream, goes on reading meanwhile, so that two full sockets never wait for each other.
+// Threads write whole frames, in the order in which they asked. A thread that waits for its turn, or for
+// room in the stream, continues to read, so that two full sockets never wait for each other.
 #pragma once
 
 #include <poll.h>
@@ -35,7 +35,7 @@ struct Patience {
 
 enum class Awaits { kUpdate, kTurn, kRoom };
 
-// What ends the attempt to send, as long as nothing of it is sent.
+// What ends the attempt to send, while nothing of it is sent.
 struct Bound {
   int cancel_fd = -1;
   Clock::time_point until = kForEver;
@@ -53,8 +53,8 @@ class Connection {
   // Whether an answer to a ping came in time.
   bool ping(Clock::time_point until);
 
-  // Waits until what is awaited is there, one of `also` (at most kMostWatched) is ready, the connection has
-  // ended or it is `until`. May return early: the caller checks.
+  // Waits until the awaited frames arrive, one of `also` (at most kMostWatched) is ready, the connection
+  // has ended or it is `until`. May return early: the caller checks.
   static constexpr size_t kMostWatched = 8;
   void wait(Pending& call, Awaits awaits, std::span<pollfd> also, Clock::time_point until);
   // Before its thread blocks elsewhere.
@@ -65,7 +65,7 @@ class Connection {
   void abandon(const Pending& call);
 
   // Sends what `fill(std::string&)` appends, with descriptors at its first byte. False: the connection has
-  // ended, or `bound` was reached, and the runner has nothing of it, or nothing whole.
+  // ended, or `bound` was reached, and the runner has received no whole frame of it.
   template <typename Fill>
   bool send(Pending& call, const Bound& bound, std::span<const int> fds, Fill fill) {
     const Turn turn(*this, call, bound);
@@ -97,7 +97,7 @@ class Connection {
   [[nodiscard]] bool carries_descriptors() const { return stream_->carries_descriptors(); }
   [[nodiscard]] bool is_away() const { return stream_->is_away(); }
   [[nodiscard]] bool alive() const { return !dead_.load(std::memory_order_acquire); }
-  // As alive(), and where nobody reads it looks whether the other side has hung up.
+  // As alive(); if no thread reads, it checks whether the other side has hung up.
   [[nodiscard]] bool is_there();
   [[nodiscard]] std::string why() const;
   void fail(const std::string& why);

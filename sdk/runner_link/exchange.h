@@ -28,12 +28,12 @@ class Exchange {
   void took(size_t size) { wire_done_ += size; }
   [[nodiscard]] bool has_more() const;
 
-  // Takes what came from the stream. Returns how many bytes of the other side it left at the start of
+  // Processes bytes from the stream. Returns how many bytes of the other side it left at the start of
   // `bytes`.
   size_t receive(std::span<char> bytes);
   [[nodiscard]] uint64_t received() const { return received_; }
   [[nodiscard]] bool is_over() const { return over_; }        // the other side sent a goodbye
-  [[nodiscard]] const char* fault() const { return fault_; }  // against the protocol; null: none
+  [[nodiscard]] const char* fault() const { return fault_; }  // how the protocol was broken; null: it was not
 
   // Whether the other side of this session can have received so many bytes.
   [[nodiscard]] bool can_resume(uint64_t received) const {

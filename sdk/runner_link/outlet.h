@@ -27,17 +27,17 @@ class Outlet {
  public:
   explicit Outlet(int fd = -1) : fd_(fd) {}
 
-  // Takes the bytes, and gives back an empty string to collect more in. Only when empty().
+  // Takes the bytes, and returns an empty string to collect more in. Only when empty().
   void take(std::string& bytes);
-  // Writes what the descriptor takes now. Once its reader has gone, all is swallowed.
+  // Writes what the descriptor accepts now. Once its reader is gone, all bytes are discarded.
   void push();
-  // From now on all is swallowed.
+  // From now on all bytes are discarded.
   void close();
   [[nodiscard]] bool empty() const { return at_ == bytes_.size(); }
   [[nodiscard]] bool is_broken() const { return broken_; }
-  // To be polled for POLLOUT; -1: nothing to write.
+  // Poll it for POLLOUT; -1: nothing to write.
   [[nodiscard]] int wants() const { return empty() ? -1 : fd_; }
-  // All that it was rid of so far; all that it ever took.
+  // Bytes written or discarded so far; bytes ever taken.
   [[nodiscard]] uint64_t passed() const { return passed_; }
   [[nodiscard]] uint64_t came() const { return passed_ + bytes_.size() - at_; }
 

@@ -1,4 +1,4 @@
-// One call under way: what the frames of its stream brought and its thread has not taken yet.
+// One running call: what the frames of its stream brought and its thread has not taken yet.
 #pragma once
 
 #include <array>

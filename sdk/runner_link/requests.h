@@ -1,4 +1,4 @@
-// The requests of the protocol: those of backend.h into frames, and frames into what the runner has to do.
+// The requests of the protocol: from backend.h into frames, and from frames into what the runner does.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace isogate::sdk::link {
 
-// What the runner takes of limits: a list since 1.4, three kinds alone in 1.3.
+// The limits that the runner accepts: a list since 1.4, only three kinds in 1.3.
 enum class LimitForm { kNone, kFixed, kList };
 
 // check() throws ISOGATE_INVALID_ARGUMENT or ISOGATE_UNSUPPORTED for what cannot be sent; what it accepts
@@ -36,10 +36,9 @@ void append(std::string& out, uint32_t stream, uint16_t frame_flags, uint32_t ve
 // `listeners`: whether the runner takes them (1.1).
 void append(std::string& out, uint32_t stream, const isogate_evidence_request& request, bool listeners);
 
-// What the frames of a client hold. parse() is pure; false: the payload is not laid out as the protocol
-// demands.
+// The contents of a client's frames. parse() is pure; false: the payload breaks the protocol's layout.
 
-// More strings than the kernel takes as arguments and environment, whose pointers count too.
+// More strings than the kernel accepts as arguments and environment, whose pointers count too.
 constexpr uint64_t kMaxStrings = 300'000;
 
 struct ExecOrder {

@@ -1,5 +1,5 @@
 // The stream behind sdk::resumable_stream(). fd() and room_fd() stay the same over all streams below: an
-// epoll set that holds the present one, and an eventfd that is full while no byte more may be kept. So a
+// epoll set with the current one, and an eventfd that is full while no more bytes may be kept. So a
 // caller that polls them does not notice the loss of a stream.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace isogate::sdk::link {
 
-// What is wrong with the answer to `request`; null: nothing. Pure.
+// What is wrong with the reply to `request`; null: nothing. Pure.
 const char* fault_of(const isogate_runner_resumed& answer, const isogate_runner_resume& request);
 
 class Descriptor {

@@ -63,8 +63,8 @@ struct Frame {
 };
 
 // Splits a byte stream into frames of one sender. Pure: no descriptor, no clock, no thread. Nothing is
-// allocated for a frame before its head has been checked: at most one frame beyond `usual` bytes is held at a
-// time.
+// allocated for a frame before its header has been checked: at most one frame beyond `usual` bytes is held at
+// a time.
 class Decoder {
  public:
   enum class Next { kFrame, kMore, kFault };

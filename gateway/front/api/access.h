@@ -17,8 +17,8 @@ Authenticator::Options authenticator_options(const Config& config, const std::st
 // "127.0.0.1:9090" and "[::1]:9090" in their parts.
 BoundAddress bound_address(std::string_view listener);
 
-// Sets exchange.principal or throws ApiError. The metrics listener asks nobody. `peer_uid` is -1 unless the
-// listener is a Unix socket.
+// Sets exchange.principal or throws ApiError. The metrics listener needs no principal. `peer_uid` is -1
+// unless the listener is a Unix socket.
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
                   const std::string& peer);
 
@@ -28,8 +28,8 @@ Principal by_key(App& app, const Exchange& exchange, const ListenerInfo& listene
 // Throws ApiError: unauthenticated, or rate_limited after many wrong ones of this peer.
 [[noreturn]] void refuse_key(App& app, const std::string& peer, const std::string& message);
 
-// The agent of a request: what body and path name, X-Agent-Id and env.AGENT_ID agree, or invalid_request.
-// Where none names one it is `default`, but not under `multi_agent`.
+// The agent of a request. Body, path, X-Agent-Id and env.AGENT_ID must agree, or it is invalid_request.
+// If none names an agent it is `default`, except under `multi_agent`.
 std::string agent_of(const Exchange& exchange, bool multi_agent,
                      const std::optional<std::string>& in_body = std::nullopt,
                      const std::optional<std::string>& in_env = std::nullopt);

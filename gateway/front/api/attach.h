@@ -26,7 +26,7 @@ class Attachment {
   // Throws ApiError: output_dropped, already_attached, invalid_request.
   Attachment(std::shared_ptr<LongExec> exec, const Terms& terms);
 
-  // Of a message of the client's, in bytes.
+  // The largest message of a client, in bytes.
   [[nodiscard]] size_t most_message() const { return writer_ ? 128 * 1024 : 4096; }
   // Until the exec has ended, or the client leaves. `socket` is borrowed.
   Task<void> run(const boost::asio::any_io_executor& executor, WebSocket& socket);
@@ -46,7 +46,7 @@ class Attachment {
   WebSocket* socket_ = nullptr;
   std::string pending_;                                    // for stdin
   bool close_after_ = false;                               // close stdin behind it
-  bool input_ended_ = false;                               // nothing of the client is read any more
+  bool input_ended_ = false;                               // nothing more is read from the client
   bool input_read_ = false, input_passed_ = false;         // by the two coroutines of it, which have ended
   std::optional<std::pair<uint16_t, std::string>> fault_;  // of the client's
 };
@@ -55,7 +55,7 @@ class Attachment {
 int signal_in(const nlohmann::json& body);
 // Rows and columns.
 std::pair<uint16_t, uint16_t> size_in(const nlohmann::json& body);
-// Whether less of its output is kept than there was.
+// Whether only a part of its output is kept.
 bool is_truncated(const LongExec& exec);
 // `,"error":{…}` of one that never ran.
 void append_refusal(std::string& out, const LongExec& exec);

@@ -1,4 +1,4 @@
-// How an exec ended, as JSON: the members that every answer about it shares. The front's one thread.
+// How an exec ended, as JSON: the members that all its responses share. The front's one thread.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace isogate::front {
 void append_number(std::string& out, std::string_view key, uint64_t value);
 void append_text(std::string& out, std::string_view key, std::string_view utf8);
 
-// The output that an answer has: less than all of it where it was cut, at its end or at its beginning.
+// The output in a response; it may be cut at its end or at its beginning.
 struct KeptOutput {
   std::string out, error;
 };
@@ -28,10 +28,10 @@ Task<void> write_artifacts(JsonAnswer& to, const ExecAnswer& answer);
 Task<void> write_end(JsonAnswer& to, const ExecAnswer& answer, bool truncated);
 // The object of a whole answer.
 Task<void> write_answer(JsonAnswer& to, const ExecAnswer& answer, const KeptOutput& kept);
-// Error outcome_unknown, with that in its details.
+// Error outcome_unknown, with that object in its details.
 Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, const KeptOutput& kept);
 
-// A cap may have cut a character: what is left of it goes, so that text stays text.
+// Removes the rest of a character that a cap has cut, so that text stays text.
 void trim_cut_end(std::string& kept);
 void trim_cut_beginning(std::string& kept);
 

@@ -29,8 +29,8 @@ inline constexpr uint64_t kMostWaitSec = 3600, kMostCells = 10000;  // of a call
 // Takes the text of stdin out of the body. `shell` runs a `command`; `rules` has the defaults and the bounds.
 ParsedExec parse_exec(nlohmann::json& body, const ExecConfig& rules, const std::string& shell);
 
-// A command or argv for the journal: printable and short, by the redaction table. Secrets are taken out
-// before it is cut, since of half a secret the table knows nothing.
+// A command or argv for the journal: printable and short, by the redaction table. Secrets are redacted
+// before it is cut, because the table does not match half a secret.
 std::string journal_text(std::span<const std::string> arguments);
 
 }  // namespace isogate::front

@@ -1,5 +1,5 @@
-// What the file calls have in common, as JSON (files.cc) and as raw bytes (raw_files.cc): their parameters
-// checked, and what came of them. Throws ApiError.
+// The common part of file calls as JSON (files.cc) and as raw bytes (raw_files.cc): checks of parameters,
+// and results. Throws ApiError.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,8 @@ inline constexpr size_t kMaxUser = 255;
 
 uint32_t parse_scope(std::string_view scope);
 uint32_t parse_mode(std::string_view text);  // octal
-// Names that a terminal or a log would act on are refused; an exec may still make them.
+// Refuses names with characters that a terminal or a log interprets; an exec may still create
+// them.
 void check_path(std::string_view name, std::string_view path);
 
 // A call, and the sandbox that it goes to.
@@ -31,11 +32,11 @@ FileRequest request_for(const Config& config, const Exchange& exchange, FileTarg
 // The whole file, or the range that the request names, as the answer (raw_files.cc).
 Task<void> download(App& app, Exchange& exchange, FileRequest request);
 
-// Of one JSON answer: what the target asks for from its offset on, at most `cap` bytes, held in
-// exchange.memory. Throws ApiError file_too_large. A client that leaves cancels it, as the next two.
+// The content of a JSON response: the target's range, at most `cap` bytes, held in exchange.memory.
+// Throws ApiError file_too_large. A client that disconnects cancels it, and the next two.
 struct FileContent {
   std::string bytes;
-  uint64_t size = 0;  // of the whole file; ISOGATE_SIZE_UNKNOWN: nobody knows
+  uint64_t size = 0;  // of the whole file; or ISOGATE_SIZE_UNKNOWN
 };
 Task<FileContent> read_file(App& app, Exchange& exchange, FileRequest request, uint64_t cap);
 // How many bytes were written. `content` is valid until this is done.
@@ -45,12 +46,13 @@ Task<Listing> list_directory(App& app, Exchange& exchange, FileRequest request, 
 // An object; a name that is not UTF-8 is base64, with `name_encoding`.
 void append_entry(std::string& out, const ipc::Entry& entry);
 
-// A call without a body of a file: its reply, which is a success. A client that leaves cancels it.
+// A call without a file's body: its reply, which is a success. A client that disconnects cancels
+// it.
 Task<ipc::Reply> plain_call(App& app, Exchange& exchange, ipc::FileVerb verb, FileRequest request);
 
-// Judges the backend by the reply. A client that has gone is ClientGone, whatever the reply.
-// After a write that failed for lack of room: the quota's numbers, for the error's details. `attempted`:
-// bytes of the body, as far as they are known; none: there is no body.
+// Updates the backend's health by the reply. Throws ClientGone if the client has disconnected, whatever
+// the reply. If a write failed for lack of space, the error's details have the quota's numbers.
+// `attempted`: bytes of the body, if known; none: there is no body.
 Task<void> throw_unless_written(App& app, Lease& lease, const ipc::Reply& reply,
                                 std::optional<uint64_t> attempted);
 void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool client_gone = false);

@@ -1,4 +1,4 @@
-// A JSON body of a request, read and checked; what is large is worked on elsewhere (elsewhere.h). Throws
+// A JSON body of a request, read and checked; a large one on another thread (elsewhere.h). Throws
 // ApiError.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace isogate::front {
 
-// parse_body() of at most `cap` bytes, with the fields of the exchange's route; what it keeps is held in
+// parse_body() of at most `cap` bytes, with the fields of the exchange's route; the result is held in
 // exchange.memory.
 Task<nlohmann::json> read_json_body(Elsewhere& elsewhere, Exchange& exchange, uint64_t cap);
 

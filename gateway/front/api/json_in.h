@@ -16,7 +16,7 @@ namespace isogate::front {
 
 nlohmann::json parse_body(std::string_view body, std::span<const std::string_view> known_fields);
 
-// About what it takes of memory, which may be a multiple of its text.
+// Its approximate size in memory, which may be a multiple of its text.
 uint64_t kept_bytes(const nlohmann::json& value);
 
 // Absent (or null) is nullopt; another type is an error.

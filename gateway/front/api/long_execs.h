@@ -9,15 +9,15 @@
 
 namespace isogate::front {
 
-// Starts it, and waits until its backend may have it, or it has ended. A client that leaves before then ends
-// it. Nobody finds it before keep_exec(). Throws ClientGone.
+// Starts it, and waits until it is sent to its backend, or has ended. A client that disconnects before then
+// ends it. No call finds it before keep_exec(). Throws ClientGone.
 Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
                                            const LongExec::Terms& terms, ByteShare memory);
 
-// Where it was taken: from now on it is found by its exec_id, until some time after its end.
+// If it was taken: from now on calls find it by its exec_id, until some time after its end.
 void keep_exec(App& app, const std::shared_ptr<LongExec>& exec);
 
-// Starts it, waits for its end so long, and answers: 200 with its result, 202 with its state.
+// Starts it, waits that long for its end, and responds: 200 with its result, 202 with its state.
 Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed);
 
 }  // namespace isogate::front

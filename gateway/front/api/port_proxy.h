@@ -1,5 +1,5 @@
 // Plain HTTP to a port of a sandbox, by the name of the host: {port}-{agent}.{ports.domain}. Each request has
-// a connection of its own; both ways its bytes pass through, and a switch of protocols (WebSocket) with them.
+// its own connection; bytes pass in both directions, also after a protocol upgrade (WebSocket).
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
-// Every call of the HTTP API: its row, and how a request line comes to it. Each resource has its rows beside
-// their handlers (execs.cc, files.cc, …); the router, the check of a body's fields and the comparison with
-// docs/openapi.yaml read them. The front's one thread; but for the handlers all is pure.
+// Every call of the HTTP API: its row, and how a request line is matched to it. Each resource has its rows
+// beside their handlers (execs.cc, files.cc, …); the router, the check of a body's fields and the comparison
+// with docs/openapi.yaml read them. The front's one thread; everything except the handlers is pure.
 #pragma once
 
 #include <optional>
@@ -17,15 +17,16 @@ struct App;
 
 enum class Needs {
   kKey,            // a principal
-  kKeyOrListener,  // a principal, but on `metrics.listen`, where nobody is asked for one
-  kKeyOfPort,      // a principal; X-Isogate-Key may carry the key, and the query is somebody else's
+  kKeyOrListener,  // a principal, except on `metrics.listen`, which needs none
+  kKeyOfPort,      // a principal; X-Isogate-Key may carry the key, and the query is the program's
   kSandboxToken,   // the token of the sandbox that it is for: requests of E2B's SDKs
   kNothing,        // served on every listener, with any query string
 };
 
 // As the fields of a route: any.
 inline constexpr std::string_view kAnyField[] = {"*"};
-// As those of a route whose handler checks the body: any JSON value, NUL characters in its strings, too.
+// The fields of a route whose handler checks the body: any JSON value, also with NUL characters in
+// strings.
 inline constexpr std::string_view kAnyValue[] = {"*", "[]"};
 
 struct Route {
@@ -38,7 +39,7 @@ struct Route {
   std::span<const std::string_view> fields = {};      // of the JSON body; empty: no JSON body
   std::span<const std::string_view> parameters = {};  // of the query string
   Needs needs = Needs::kKey;
-  bool any_query = false;        // of clients that are not ours
+  bool any_query = false;        // of clients that this project does not define
   bool also_with_slash = false;  // at the end of its path
 };
 
@@ -56,7 +57,7 @@ std::span<const Route> sandbox_routes();
 std::span<const Route> port_routes();
 std::span<const Route> orphan_routes();
 std::span<const Route> operation_routes();
-std::span<const Route> mcp_routes();  // the door for MCP
+std::span<const Route> mcp_routes();  // MCP
 
 struct Routed {
   const Route* route = nullptr;
@@ -72,8 +73,8 @@ Routed route_target(std::string_view method, std::string_view target,
 void route_exchange(Exchange& exchange, std::string_view method, std::string_view target,
                     const std::vector<Route>& table = routes());
 
-// Throws ApiError invalid_request for a parameter that this call does not know, or that is there twice. Calls
-// that need nothing take any.
+// Throws ApiError invalid_request for a parameter that this call does not know, or that occurs twice. Calls
+// that need no principal accept any.
 void check_query(const Route& route, std::string_view query);
 
 // One parameter of a query string, decoded; nullopt when absent.

@@ -1,4 +1,4 @@
-// What a call tells of a sandbox. The front's one thread.
+// A sandbox as calls report it. The front's one thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,6 +1,7 @@
 // A refusal as the caller sees it: the error object of the contract, with its HTTP status.
 //
-// Thrown by whatever refuses a request, from its head to its exec; the connection turns it into an answer.
+// Thrown by code that refuses a request, from its head to its exec; the connection turns it into a
+// response.
 #pragma once
 
 #include <string>
@@ -49,7 +50,7 @@ struct ApiError {
   std::string details_json;      // an object, or empty
   unsigned retry_after_sec = 0;  // Retry-After; 0: none
   std::string allow;             // Allow, with kMethodNotAllowed
-  bool permanent = false;        // retryable: false, although the code's answers are so as a rule
+  bool permanent = false;        // retryable: false, although responses with this code usually are
 
   [[nodiscard]] unsigned http_status() const;
   [[nodiscard]] std::string_view code_text() const;

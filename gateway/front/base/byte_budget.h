@@ -1,7 +1,8 @@
-// A bound on bytes: of all tenants, and of one. Of memory it is asked before request bodies and answers are
-// kept while the front waits for somebody: what does not fit is refused, 429, and nothing of it has happened.
-// What is made and dropped between two waits is not counted (one thread: it is there once), nor are the parts
-// of at most 128 KiB in which a connection reads and writes. The front's one thread.
+// A bound on bytes: of all tenants, and of one. For memory, the front claims bytes before it keeps request
+// bodies and responses while it waits for a peer: a claim that does not fit is refused with 429, before the
+// call has any effect. Bytes that are made and dropped between two waits are not counted (one thread: they
+// exist once), nor are the parts of at most 128 KiB in which a connection reads and writes. The front's one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,8 @@ class ByteBudget {
     most_per_tenant_ = per_tenant;
   }
   [[nodiscard]] uint64_t held() const { return held_; }
-  // Asked before something is refused because `bytes` are missing: gives up something that is kept only in
-  // case somebody asks for it, of that tenant, or of anybody for an empty name. False: that would not
-  // suffice.
+  // Called before a claim is refused because `bytes` are missing: drops data that is kept only for later
+  // calls, of that tenant, or of any tenant for an empty name. False: that would not suffice.
   using Reclaim = std::function<bool(const std::string& tenant, uint64_t bytes)>;
   void set_reclaim(Reclaim reclaim) { reclaim_ = std::move(reclaim); }
 
@@ -34,8 +34,8 @@ class ByteBudget {
   Reclaim reclaim_;
 };
 
-// What one request holds; given back when it goes. Must not outlive its budget; without one nothing is
-// counted.
+// The bytes that one request holds; returned by the destructor. Must not outlive its budget; without a
+// budget nothing is counted.
 class ByteShare {
  public:
   ByteShare() = default;
@@ -47,11 +47,12 @@ class ByteShare {
   ByteShare& operator=(ByteShare&& other) noexcept;
   ~ByteShare() { release(); }
 
-  // So many from now on, more or fewer. Throws ApiError rate_limited and leaves what it has.
+  // Sets the number of bytes, more or fewer. Throws ApiError rate_limited and keeps the old
+  // number.
   void hold(uint64_t bytes);
   void add(uint64_t bytes) { hold(bytes_ + bytes); }
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
-  // How many add() could take without a Reclaim.
+  // How many bytes add() could claim without a Reclaim.
   [[nodiscard]] uint64_t left() const;
 
  private:

@@ -1,6 +1,6 @@
-// The cancellation of one call to a backend. Firing it makes the call's cancel_fd readable; a backend that
-// has still not answered kReleaseWithin later is not waited for: its call then ends as lost.
-// The front's one thread.
+// The cancellation of one call to a backend. Firing it makes the call's cancel_fd readable; after
+// kReleaseWithin the front stops waiting for the backend: its call then ends as lost. The front's one
+// thread.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace isogate::front {
 
 class Cancel {
  public:
-  // A runner sends SIGKILL and waits up to 10 s for what the kernel holds back.
+  // A runner sends SIGKILL and waits up to 10 s for processes that the kernel delays.
   static constexpr std::chrono::seconds kReleaseWithin{15};
 
   static Result<std::shared_ptr<Cancel>> make(const boost::asio::any_io_executor& executor) {

@@ -1,4 +1,4 @@
-// Something that changes again and again, awaited by any number of coroutines of the front's one thread.
+// Something that changes repeatedly, awaited by any number of coroutines of the front's one thread.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -16,10 +16,10 @@ class Changes {
   explicit Changes(const boost::asio::any_io_executor& executor)
       : timer_(executor, std::chrono::steady_clock::time_point::max()) {}
 
-  // Whoever waits looks again.
+  // Wakes every waiting coroutine, which checks again.
   void notify() { timer_.cancel(); }
 
-  // Until `there()` is true, which is looked at first and after each change.
+  // Waits until `there()` is true; checks it first and after each change.
   template <typename There>
   boost::asio::awaitable<void> until(There there) {
     boost::system::error_code ignored;

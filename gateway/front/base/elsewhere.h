@@ -1,5 +1,5 @@
-// Work that would hold the front's one thread up (the JSON of a large body), done on another one: one piece
-// after the other, tenants taking turns.
+// Work that would block the front's one thread (the JSON of a large body), done on another thread: one
+// piece after the other, tenants taking turns.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -20,11 +20,11 @@ class Elsewhere {
   explicit Elsewhere(boost::asio::any_io_executor executor);
   ~Elsewhere();  // waits for what is at work
 
-  // Returns when `work` has ended, and throws what it has thrown. It must own all that it uses, and wait for
-  // nothing. ClientGone once the killer, which outlives the call, kills: what has not begun is dropped then,
-  // what has begun is not waited for. On the front's thread.
+  // Returns when `work` has ended, and throws what it has thrown. `work` must own all that it uses, and must
+  // not block. Throws ClientGone once the killer, which outlives the call, kills: work that has not begun is
+  // then dropped, and work that has begun is not waited for. On the front's thread.
   boost::asio::awaitable<void> run(const std::string& tenant, Killer& killer, std::function<void()> work);
-  // The same for what nobody waits for.
+  // The same without waiting.
   void post(const std::string& tenant, std::function<void()> work);
 
  private:

@@ -1,4 +1,5 @@
-// Lets a caller end what it waits for: its client went away, the gateway drains. The front's one thread.
+// Ends the work that a caller waits for: its client disconnected, the gateway drains. The front's one
+// thread.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,8 @@
 
 namespace isogate::front {
 
-// Thrown by what waits for a client that is gone, or that took nothing for the write timeout.
+// Thrown by code that waits for a client that has disconnected, or that read nothing for the
+// write timeout.
 struct ClientGone {};
 
 class Killer {
@@ -15,7 +17,7 @@ class Killer {
     killed_ = true;
     if (act_) act_();
   }
-  // What kill() does from now on; at once when it has been asked for before.
+  // What kill() does from now on; runs at once if kill() was called before.
   void on_kill(std::function<void()> act) {
     act_ = std::move(act);
     if (killed_ && act_) act_();

@@ -1,5 +1,5 @@
-// Counters for Prometheus. Names and labels are stable; a tenant is a label of what is set for one scrape
-// alone. The front's one thread. prometheus-cpp stays in the source.
+// Counters for Prometheus. Names and labels are stable; only gauges that are set for one scrape have the
+// tenant as a label. The front's one thread. prometheus-cpp stays in the source.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct TenantDisk {
 struct Gauges {  // read at the time of a scrape
   size_t connections = 0, sandboxes = 0, execs_running = 0, execs_waiting = 0, held_bytes = 0,
          spool_bytes = 0, port_connections = 0;
-  std::vector<TenantDisk> disks;  // of the tenants that whoever scrapes may know
+  std::vector<TenantDisk> disks;  // of the tenants that the scraper may see
 };
 
 class Metrics {

@@ -1,4 +1,4 @@
-// Descriptors of the front's own, or an ApiError when there are none left.
+// Descriptors for the front's own use, or an ApiError when none are left.
 #pragma once
 
 #include <fcntl.h>

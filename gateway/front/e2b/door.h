@@ -1,5 +1,5 @@
-// The door for E2B's SDKs: what a request to `e2b.listen` means, who may make it, and what its refusal looks
-// like. E2B's control plane and its envd in one: their paths have none in common. The front's one thread.
+// The E2B listener: what a request to `e2b.listen` means, who may make it, and the form of its refusal. It
+// serves E2B's control plane and its envd together: they share no path. The front's one thread.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ struct App;
 
 namespace e2b {
 
-// What an SDK said of a process when it started it.
+// How an SDK described a process when it started it.
 struct ProcessInfo {
   std::string tenant, cmd, cwd, tag;
   std::vector<std::string> args;
@@ -39,8 +39,8 @@ void route(const App& app, Exchange& exchange, std::string_view method, std::str
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, const std::string& peer);
 std::pair<unsigned, std::string> refusal(const Exchange& exchange, const ApiError& error);
 
-// What the URL of a file carries in place of the sandbox's token (files.cc): "v1_" and the hash of what it is
-// for, with the token in it. nullopt: nothing that could be one.
+// The signature in a file's URL, in place of the sandbox's token (files.cc): "v1_" and a hash over the
+// request and the token. nullopt: it has no such form.
 struct Signature {
   std::string hash, before, after;
   [[nodiscard]] bool fits(const std::string& token) const;
@@ -48,7 +48,7 @@ struct Signature {
 std::optional<Signature> signature_in(const Exchange& exchange);
 // Throws ApiError: it was one, until now.
 void check_expiration(const Exchange& exchange);
-// What SDKs think of as the version of envd: by it they know what there is.
+// The version of envd that SDKs are told: they derive the available features from it.
 inline constexpr std::string_view kEnvdVersion = "0.5.7";
 
 }  // namespace e2b

@@ -19,7 +19,7 @@ Target target_of(App& app, const Exchange& exchange, std::string_view path, cons
 // `shown` is its absolute path.
 nlohmann::ordered_json entry_json(const ipc::Entry& entry, const std::string& shown);
 
-// A call of its own, beside others of the request. `what` names the file in errors.
+// A separate call, in addition to others of the request. `what` names the file in errors.
 Task<ipc::Reply> file_call_on(App& app, Exchange& exchange, ipc::FileVerb verb, Target target);
 Task<ipc::Entry> stat_of(App& app, Exchange& exchange, Target target);
 

@@ -19,7 +19,7 @@ inline constexpr unsigned char kEndOfStream = 2;  // a flag
 
 std::string envelope(unsigned char flags, std::string_view message);
 
-// What parses a message in place of parse_body(): a large one is not to hold the thread up.
+// Parses a message in place of parse_body(): a large one must not block the thread.
 using ParseMessage = std::function<boost::asio::awaitable<nlohmann::json>(std::string text)>;
 
 // The messages of a stream, one after the other, each of at most `most` bytes; `memory` holds the last.

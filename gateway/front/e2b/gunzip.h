@@ -1,4 +1,4 @@
-// A body with `Content-Encoding: gzip`, unpacked as it comes (zlib). One thread.
+// A body with `Content-Encoding: gzip`, unpacked as it arrives (zlib). One thread.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -1,5 +1,4 @@
-// multipart/form-data (RFC 7578), read as it comes: what is kept is bounded, whatever the body is. One
-// thread.
+// multipart/form-data (RFC 7578), read as it arrives: memory is bounded for any body. One thread.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -24,8 +23,8 @@ class Multipart {
 
   Multipart(const std::string& boundary, ReadBody read);
 
-  // The next part; what is left of the one before is skipped. nullopt: there are no more, and the body is at
-  // its end. Throws ApiError invalid_request: the body is no such thing, or ends in the middle.
+  // The next part; the rest of the previous one is skipped. nullopt: there are no more, and the body is at
+  // its end. Throws ApiError invalid_request: the body is not multipart, or is cut short.
   boost::asio::awaitable<std::optional<Part>> next();
   // Further bytes of the part, valid until the next call; empty at its end. Throws the same.
   boost::asio::awaitable<std::string_view> read();

@@ -13,7 +13,7 @@ struct Place {
   std::string shown;   // absolute, as SDKs are answered
 };
 
-// `home` is absolute. `..` is taken out of the text: a link in front of it is not looked at.
+// `home` is absolute. `..` is resolved in the text: a symlink in front of it is not considered.
 Place place_of(std::string_view path, std::string_view home);
 
 // A directory's member.

@@ -1,4 +1,4 @@
-// What the door for E2B's SDKs keeps of a sandbox that it made, in SandboxRow::door. Pure.
+// The record that the E2B listener keeps of a sandbox that it created, in SandboxRow::door. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ inline constexpr std::string_view kHome = "/home/user";  // as SDKs expect it
 struct Record {
   std::string template_id;
   std::string token;  // X-Access-Token of its calls: 256 random bits, base32
-  std::string home;   // kHome where that is its workspace, else what its programs call HOME
+  std::string home;   // kHome if that is its workspace, else HOME of its programs
   Pairs metadata, env;
   int64_t started_ms = 0;
 };
 
 std::string record_text(const Record& record);
-// E2b-Traffic-Access-Token, which opens its ports and nothing else: whoever is to see what it serves gets it.
+// E2b-Traffic-Access-Token, which gives access to its ports and nothing else: for clients of its servers.
 std::string traffic_token(const Record& record);
-// nullopt: it is not of this door.
+// nullopt: the E2B listener did not create it.
 std::optional<Record> record_in(const std::string& door);
 
 }  // namespace isogate::front::e2b

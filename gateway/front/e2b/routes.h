@@ -1,4 +1,4 @@
-// The rows of this door, each beside its handlers.
+// The rows of the E2B listener, each beside its handlers.
 #pragma once
 
 #include <span>

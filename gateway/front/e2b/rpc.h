@@ -22,11 +22,10 @@ struct RpcCode {
 RpcCode rpc_code(const ApiError& error);
 bool is_rpc(const Route& route);
 
-// Why a stream of a sandbox ends with it, in words that SDKs look for.
+// Why a stream ends when its sandbox ends, in words that SDKs look for.
 ApiError sandbox_is_gone();
 
-// The one message of a request. Members that are not known are left alone, as JSON of protobuf asks. Throws
-// ApiError.
+// The one message of a request. Unknown members are ignored, as protobuf's JSON requires. Throws ApiError.
 Task<nlohmann::json> read_message(App& app, Exchange& exchange);
 // The same, in the envelope of a stream.
 Task<nlohmann::json> read_first_message(App& app, Exchange& exchange);
@@ -35,10 +34,10 @@ MessageReader messages_of(App& app, Exchange& exchange);  // throws ApiError
 
 Task<void> send_message(Exchange& exchange, const nlohmann::ordered_json& message);
 
-// What it asks to be done within; none: it does not say. Throws ApiError.
+// The timeout that it asks for; none: it names none. Throws ApiError.
 std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange);
 std::chrono::milliseconds parse_timeout(std::string_view header);
-// After how much silence a stream is to say that it goes on.
+// After how much silence a stream sends a keep-alive.
 std::chrono::seconds keepalive_interval(const Exchange& exchange);
 std::chrono::seconds parse_keepalive(std::string_view header);
 
@@ -51,7 +50,8 @@ class MessageStream {
   Task<void> end();
   // Instead of end().
   Task<void> fail(const ApiError& error);
-  // A refusal of a stream is its last message: of another status SDKs do not read the reason.
+  // A refusal of a stream is its last message: with another HTTP status SDKs do not read the
+  // reason.
   static Task<void> refuse(Exchange& exchange, const ApiError& error);
 
  private:

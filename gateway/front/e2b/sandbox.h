@@ -1,5 +1,5 @@
-// The sandboxes of the door for E2B's SDKs: found by their id alone, which is their agent's name, and who may
-// call them. The front's one thread.
+// The sandboxes of the E2B listener: found by their id, which is their agent's name, and who may call them.
+// The front's one thread.
 #pragma once
 
 #include <memory>
@@ -19,15 +19,15 @@ struct Found {
   Record record;
 };
 
-// Of the tenant. Throws ApiError sandbox_not_found: there is none, it has expired, or this door has not made
-// it.
+// Of the tenant. Throws ApiError sandbox_not_found: it does not exist, has expired, or was not created by
+// the E2B listener.
 Found find_sandbox(const App& app, const std::string& tenant, const std::string& id);
 // Of any tenant. nullopt: the same.
 std::optional<Found> look_for_sandbox(const App& app, const std::string& id);
 ApiError no_such_sandbox(const std::string& id);
 
-// A secret behind the id of its sandbox: there are calls that name it by nothing else. The id is made from
-// the secret, so that the token of a sandbox that has ended is not taken for a wrong one.
+// The token: the id of its sandbox, then a secret. Some calls name their sandbox only by the token. The id
+// is derived from the secret, so that the token of an ended sandbox does not count as a wrong one.
 std::string new_token();
 std::string sandbox_of_token(std::string_view token);  // empty: it is none
 bool was_made_for(std::string_view token, std::string_view id);
@@ -39,8 +39,8 @@ struct HostName {
 HostName host_name(const App& app, const Exchange& exchange);
 HostName host_name(std::string_view host, std::string_view domain);
 
-// Which one a request is for that names it by its header, its token, its Host or its signature. Empty: none,
-// and who asks has no more than a signature. Throws ApiError.
+// The sandbox that a request names by its header, its token, its Host or its signature. Empty: none, and the
+// caller has only a signature. Throws ApiError.
 std::string sandbox_named(const App& app, const Exchange& exchange);
 
 }  // namespace isogate::front::e2b

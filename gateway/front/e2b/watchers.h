@@ -1,4 +1,4 @@
-// Watches that an SDK asks for their events now and then, rather than following them. The front's one thread.
+// Watches whose events an SDK polls instead of following a stream. The front's one thread.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,8 @@ class Watchers {
 
   // Begins one; its id. Throws ApiError.
   Task<std::string> add(App& app, Exchange& exchange, Target target);
-  // What has come since it was asked last. Throws ApiError: there is none of that id in the sandbox, or it
-  // lost some.
+  // The events since the last call. Throws ApiError: the sandbox has no watch of that id, or events were
+  // lost.
   Task<std::deque<FileEvent>> take(const Exchange& exchange, const std::string& id);
   void remove(const Exchange& exchange, const std::string& id);
 

@@ -1,11 +1,11 @@
-// How many execs run: a cap on all, what each backend's host takes, a tenant's share, a cap per sandbox, and
-// a bounded queue beyond.
+// How many execs run: a cap on all, on each backend host, on a tenant (its share) and on a sandbox, and a
+// bounded queue beyond.
 //
-// Within a sandbox the queue is first come, first served. Who may run goes round: among tenants, and within a
-// tenant among its sandboxes, so that none at its own cap and none with a long queue holds up the others.
-// A tenant has the same share of the queue as of the execs, and one sandbox three quarters of that.
-// One thread; it must outlive its tickets. Callbacks run inside the release of a ticket (or in
-// set_limits()); they may call anything here and must not throw.
+// Within a sandbox the queue is first come, first served. Tenants take turns, and within a tenant its
+// sandboxes do, so that one at its cap, or with a long queue, does not delay the others. A tenant has the
+// same share of the queue as of the execs, and one sandbox three quarters of that. One thread; it must
+// outlive its tickets. Callbacks run inside the release of a ticket (or in set_limits()); they may call
+// anything here and must not throw.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ class Admission {
     Ticket& operator=(const Ticket&) = delete;
     ~Ticket() { release(); }
     void release();
-    // Nobody waits for it any more, though its host is not done with it: it keeps its place, and is no longer
-    // counted as running.
+    // No caller waits for it, but its host still works on it: it keeps its place, and no longer counts as
+    // running.
     void strand();
     explicit operator bool() const { return owner_ != nullptr; }
 
@@ -75,10 +75,10 @@ class Admission {
   // A sandbox is one tenant's, and stays on its backend as long as it has execs. `ready` is kept, and called
   // once, only when the answer is Queued.
   Answer admit(std::string_view tenant, std::string_view sandbox_id, std::string_view backend, Ready ready);
-  // A place for one that runs already, whatever the caps are.
+  // A place for an exec that runs already, whatever the caps.
   Ticket readmit(std::string_view tenant, std::string_view sandbox_id, std::string_view backend);
   bool cancel(uint64_t waiter);    // false: its turn has come, or it never was
-  void set_limits(Limits limits);  // a lower cap ends nothing, it only admits nobody
+  void set_limits(Limits limits);  // a lower cap ends no exec, it only stops admission
   void set_backend_limit(std::string_view backend, uint32_t max_execs);  // likewise; unlimited before
 
   [[nodiscard]] uint32_t running() const { return running_ - stranded_; }

@@ -1,5 +1,5 @@
-// Files that appeared below a directory while an exec ran: its listing before, compared with after.
-// Works on every backend, since it uses the contract's own list.
+// Files that appeared below a directory while an exec ran: compares its listing before with that
+// after. Works on every backend, because it uses the contract's list.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -18,21 +18,21 @@ class ArtifactWatch {
   // Listings are held in `memory`.
   ArtifactWatch(Lease& lease, const ExecSpec& spec, ByteShare& memory);
 
-  // A directory that is not there yet counts as empty. Throws ApiError for a refused path, and for a
-  // directory too large to be compared; not when it was killed.
+  // A missing directory counts as empty. Throws ApiError for a refused path, and for a directory too
+  // large to compare; not when it was killed.
   boost::asio::awaitable<void> before(Killer& killer);
-  // Fills in the artifacts, and the message where some or all of them could not be seen. Throws ApiError.
+  // Fills in the artifacts, and the message if some or all of them could not be listed. Throws ApiError.
   boost::asio::awaitable<void> after(ExecAnswer& answer, Killer& killer);
 
  private:
   Lease& lease_;
   const ListRequest request_;
   ByteShare& memory_;
-  std::set<std::string> known_;  // ordered: nobody can choose names that collide
+  std::set<std::string> known_;  // ordered: a tenant cannot choose names that collide
 };
 
-// What stands before a name to make it a path again: the directory without `.` and doubled slashes, and a
-// slash behind it; empty for the workspace itself.
+// The prefix that makes a name a path again: the directory without `.` and doubled slashes, then a slash;
+// empty for the workspace itself.
 std::string artifact_prefix(std::string_view dir);
 
 }  // namespace isogate::front

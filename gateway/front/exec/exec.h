@@ -1,5 +1,6 @@
 // One exec: it is admitted, recorded in the journal and handed to its backend with new pipes; its output is
-// passed on, and its outcome returned. A whole answer and a stream differ in the Output they pass.
+// passed on, and its outcome returned. A complete response and a stream differ in the Output that they
+// pass.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -30,7 +31,7 @@ struct KeptEnds {
   bool detached = false;
 };
 
-// One that was started before, and goes on.
+// An exec that was started before, and still runs.
 struct Rejoin {
   std::string exec_id;
   int64_t started_ms = 0, deadline_ms = 0;
@@ -39,7 +40,7 @@ struct Rejoin {
 
 struct ExecSpec {
   std::string tenant, agent;
-  ipc::ExecCall call;  // what the request says of the program; the rest of it is filled in by run_exec
+  ipc::ExecCall call;  // the request's part; run_exec fills in the rest
   std::string shown;   // short and printable, for the journal
   std::shared_ptr<const std::string> stdin_bytes;  // null: no stdin, unless `call` has one
   double timeout_sec = 0;
@@ -47,7 +48,7 @@ struct ExecSpec {
   std::optional<uint32_t> min_isolation;
   std::shared_ptr<KeptEnds> kept;  // null: it ends with the gateway
   std::optional<Rejoin> rejoin;
-  bool existing = false;  // it makes no sandbox: sandbox_not_found where there is none
+  bool existing = false;  // it creates no sandbox: sandbox_not_found if there is none
   KeptTerms terms;        // with `kept`, but for its deadline
 
   [[nodiscard]] uint64_t bytes() const;          // of what it has from the request
@@ -66,7 +67,7 @@ struct ExecAnswer {
   std::optional<int32_t> exit_code;  // none: unknown
   int32_t signal = 0;
   uint32_t isolation = 0;
-  bool isolation_known = true;  // false: it is what its sandbox has, and where the program ran was not proven
+  bool isolation_known = true;  // false: `isolation` is that of its sandbox, and was not proven for this exec
   uint64_t stdout_bytes = 0, stderr_bytes = 0;
   double duration_ms = 0, cpu_ms = 0;
   uint64_t max_rss_bytes = 0;
@@ -74,7 +75,7 @@ struct ExecAnswer {
   bool with_artifacts = false;
   std::vector<Artifact> artifacts;
   std::string artifact_prefix;  // + name = path; once, since a directory's name may be 4,095 bytes
-  std::string message;          // why, when unknown; what is missing of the artifacts
+  std::string message;          // why, when unknown; which artifacts are missing
   bool found = false;           // a rejoined one was there
   bool goes_on = false;         // contact was lost, and its backend keeps it: it may be rejoined
 };
@@ -83,28 +84,28 @@ struct ExecAnswer {
 class Output {
  public:
   virtual ~Output() = default;
-  // The last before the program starts: when it throws, nothing was started.
+  // The last step before the program starts: if it throws, nothing was started.
   virtual boost::asio::awaitable<void> started(const ExecAnswer& so_far) = 0;
   // `error`: of stderr, not of stdout. `data` is valid until the first wait. An exception kills the exec.
   virtual boost::asio::awaitable<void> bytes(bool error, std::string_view data) = 0;
   // How many bytes it takes at a time.
   [[nodiscard]] virtual size_t at_a_time() const { return SIZE_MAX; }
-  // It is being killed: what is still to be read should wait for nobody.
+  // It is being killed: the remaining output must not wait for a reader.
   virtual void killed() {}
-  // It has ended by itself: what it wrote is still to come, and should wait for nobody either.
+  // It has ended by itself: its remaining output must not wait for a reader either.
   virtual void program_ended() {}
   // It is a rejoined one, and the next bytes have these offsets.
   virtual void rejoined(const isogate_kept_state&) {}
-  // True: further bytes of this stream are only counted; they are drained without being looked at.
+  // True: further bytes of this stream are only counted, and drained unread.
   [[nodiscard]] virtual bool full(bool error) const = 0;
 };
 
-// Throws ApiError when nothing was started; once something may have been, there is an answer. `spec.call` is
-// used up. Listings of artifacts are held in `memory`.
+// Throws ApiError if nothing was started; once something may have started, it returns a result. `spec.call`
+// is consumed. Listings of artifacts are held in `memory`.
 boost::asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
                                             ByteShare& memory);
 
-// Closes the journal of one that cannot be rejoined. `answer` becomes an unknown one.
+// Closes the journal entry of an exec that cannot be rejoined. `answer` becomes `unknown`.
 void give_up_exec(App& app, ExecAnswer& answer, const std::string& why);
 
 // "SIGKILL" and so on; "SIG42" for the nameless.

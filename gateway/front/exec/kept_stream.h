@@ -1,6 +1,6 @@
-// What is kept of one output stream of a long-lived exec, found by the offset from its beginning: the last
-// bytes in memory, and with older ones also in a file, as far as the disk's quota allows. The front's one
-// thread; one coroutine appends, any number read.
+// The kept part of one output stream of a long-lived exec, found by the offset from its beginning: the
+// last bytes in memory, and together with older ones in a file, as far as the disk's quota allows. The
+// front's one thread; one coroutine appends, any number read.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@ class KeptStream {
  public:
   static constexpr size_t kAtATime = 64 * 1024;  // to and from the disk, in memory beside `most`
 
-  // What a reader has read from the disk.
+  // Bytes that a reader has read from the disk.
   struct Piece {
     std::string bytes;
     uint64_t from = 0;
   };
 
-  // `most` bytes in memory, and with those in the file `in_all`; with none in memory it only counts, and
-  // there is no file. `disk` outlives it.
+  // At most `most` bytes in memory, and `in_all` together with the file; with none in memory it only
+  // counts, and there is no file. `disk` outlives it.
   KeptStream(SpoolDisk& disk, std::string tenant, size_t most, uint64_t in_all);
   KeptStream(const KeptStream&) = delete;
   KeptStream& operator=(const KeptStream&) = delete;
@@ -43,20 +43,20 @@ class KeptStream {
   // How many bytes fit before one at or behind `offset` is dropped.
   [[nodiscard]] size_t room(uint64_t offset) const;
 
-  // append() of so many waits for the disk.
+  // Whether append() of that many bytes waits for the disk.
   [[nodiscard]] bool waits(size_t bytes) const { return uses_disk_ && is_beyond(bytes); }
-  // Drops the oldest bytes to make room, no more than room() says when it begins. `data` stays valid until it
-  // returns. False: the disk failed meanwhile and nothing was appended, room() says what fits now.
+  // Drops the oldest bytes to make room, no more than room() reports when it begins. `data` stays valid until
+  // it returns. False: the disk failed meanwhile and nothing was appended; room() reports what fits now.
   boost::asio::awaitable<bool> append(std::string_view data);
 
-  // What is there from `offset` on, perhaps not all of it: in memory, valid until the next change, or in
-  // `piece`, of this stream. Nothing: it is the end, or that offset was dropped meanwhile (first()).
+  // Bytes from `offset` on, perhaps not all: in memory, valid until the next change, or in `piece`, of
+  // this stream. Empty: it is the end, or that offset was dropped meanwhile (first()).
   boost::asio::awaitable<std::string_view> read(uint64_t offset, Piece& piece);
 
-  // Drops all, and goes on at an offset behind it.
+  // Drops all bytes, and continues at a later offset.
   void skip_to(uint64_t offset);
-  // An append() of so many drops nothing, whatever room() says; and back to `most` bytes in memory, unless
-  // the file has what is before them.
+  // An append() of that many bytes drops nothing, whatever room() reports; and back to `most` bytes in
+  // memory, unless the file has the bytes before them.
   void widen(size_t bytes) { memory_.widen(bytes); }
   void narrow(size_t most);
 

@@ -1,5 +1,5 @@
-// An exec that goes on without its client. The last bytes of its output are kept; any number of readers take
-// them from an offset, and the program waits for those that are there. The front's one thread.
+// An exec that runs without its client. The last bytes of its output are kept. Any number of readers read
+// them from an offset, and the program waits for slow readers. The front's one thread.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace isogate::front {
 
-inline constexpr std::chrono::seconds kPingAfter{15};  // of silence, to who follows it
+inline constexpr std::chrono::seconds kPingAfter{15};  // of silence, to a client that follows it
 
 class LongExec final : public Output, public std::enable_shared_from_this<LongExec> {
  public:
@@ -31,20 +31,20 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     bool ends_with_gateway = false;  // its backend does not keep it for the next one
   };
 
-  // `memory` is its own. With `spec.rejoin` it is taken() already. Throws ApiError when there are no
+  // It owns `memory`. With `spec.rejoin` it is taken() already. Throws ApiError when there are no
   // descriptors.
   LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory);
   ~LongExec() override;
 
-  // From the admission to its end; once. What refuses it is kept as refusal(), nothing is thrown.
+  // From the admission to its end; once. A refusal is kept as refusal(), nothing is thrown.
   Task<void> run();
 
-  // The exec_id is known and nothing but the backend can refuse it any more.
+  // The exec_id is known, and only the backend can still refuse it.
   [[nodiscard]] bool taken() const { return !answer_.exec_id.empty(); }
   [[nodiscard]] bool ended() const { return ended_; }
   // Why it never ran, once it has ended.
   [[nodiscard]] const std::optional<ApiError>& refusal() const { return refusal_; }
-  // Of one that is taken(): whole once it has ended.
+  // Once taken(); complete once it has ended.
   [[nodiscard]] const ExecAnswer& answer() const { return answer_; }
   [[nodiscard]] const KeptStream& output(bool error) const { return error ? error_ : out_; }
   [[nodiscard]] const std::string& tenant() const { return tenant_; }
@@ -56,15 +56,15 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] bool pty() const { return terms_.pty; }
   [[nodiscard]] bool input_open() const { return input_ && input_->is_open(); }
 
-  // It was taken, has output, has ended, lost its stdin.
+  // Changes when it is taken, has output, ends, or loses its stdin.
   Changes& changes() { return changes_; }
 
-  // Leaves it to its backend, where that keeps it, for the next gateway: it has ended here, and not in truth.
-  // False: it cannot be left.
+  // Leaves it to its backend, if that keeps it, for the next gateway: it counts as ended here, but still
+  // runs. False: it cannot be left.
   bool detach();
   [[nodiscard]] bool detached() const { return ends_->detached; }
 
-  // SIGKILL to all that it started.
+  // SIGKILL to everything that it started.
   void kill() { killer_.kill(); }
   // Throw ApiError: exec_ended, and backend_unavailable while contact with it is lost. The signal goes to its
   // process group.
@@ -79,13 +79,13 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     Writer(const Writer&) = delete;
     Writer& operator=(const Writer&) = delete;
     ~Writer();
-    // Returns once the program has room for all of it. While its backend host is away it waits for the next;
-    // what the host that ended had received may be lost. Throws ApiError exec_ended.
+    // Returns once the program has room for all of it. While its backend host is away, it waits for the
+    // next; bytes that the ended host had received may be lost. Throws ApiError exec_ended.
     Task<void> write(std::string_view bytes);
-    // The body's bytes. Throws the same, backend_unavailable where the host ended meanwhile, and what the
-    // exchange throws.
+    // Writes the body's bytes. Throws the same, backend_unavailable if the host ended meanwhile, and what
+    // the exchange throws.
     Task<void> write_body(Exchange& exchange);
-    void close();   // no more comes
+    void close();   // closes stdin after the bytes written
     void cancel();  // write() throws, now and from now on
 
    private:
@@ -95,21 +95,21 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
     std::shared_ptr<LongExec> to_;
   };
 
-  // Reads both streams. Of what it has not taken yet nothing is dropped, unless the exec is killed.
+  // Reads both streams. Bytes that it has not taken yet are not dropped, unless the exec is killed.
   class Reader {
    public:
     // Without an offset from the oldest byte on. Throws ApiError: output_dropped, and invalid_request for an
-    // offset that is not there yet.
+    // offset beyond the output.
     Reader(std::shared_ptr<LongExec> of, const std::array<std::optional<uint64_t>, 2>& from);
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     ~Reader();
-    // The next bytes of a stream, valid until it waits for anything, and then that they were taken. Empty:
-    // there are none yet. Throws ApiError output_dropped.
+    // next(): the next bytes of a stream, valid until the coroutine waits; empty: none yet. Then report
+    // that they were taken. Throws ApiError output_dropped.
     Task<std::string_view> next(bool error);
     void took(bool error, size_t bytes);
     [[nodiscard]] uint64_t at(bool error) const { return at_[error ? 1 : 0]; }
-    // Something is there, or nothing comes any more.
+    // There are bytes, or no more will come.
     [[nodiscard]] bool ready() const;
 
    private:
@@ -150,7 +150,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   std::shared_ptr<PipeEnd> input_;  // null: it has no stdin
   Fd control_;
   const std::shared_ptr<KeptEnds> ends_;
-  std::array<uint64_t, 2> known_{};  // bytes of a rejoined one that are here already
+  std::array<uint64_t, 2> known_{};  // bytes of a rejoined exec that were received before
   bool input_closed_ = false;        // by a client, for good
   bool claimed_ = false;             // what its output takes
   bool writing_ = false;             // a Writer is there
@@ -160,7 +160,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   std::set<const Reader*> readers_;
 };
 
-// One that a gateway before this one started. Throws ApiError when there are no descriptors.
+// An exec that an earlier gateway started. Throws ApiError when there are no descriptors.
 std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const SandboxRow& sandbox);
 
 }  // namespace isogate::front

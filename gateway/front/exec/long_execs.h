@@ -1,5 +1,4 @@
-// The long-lived execs of this gateway: those that run, and for a while those that have ended. The front's
-// one thread.
+// The long-lived execs of this gateway: running ones, and for a while ended ones. The front's one thread.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -27,11 +26,11 @@ class LongExecs {
   [[nodiscard]] std::shared_ptr<LongExec> find(const std::string& tenant, const std::string& exec_id) const;
   // In the order of their ids.
   [[nodiscard]] std::vector<std::shared_ptr<LongExec>> of(const std::string& tenant) const;
-  // Forgets the one that ended first, of all or of one tenant, if those that have ended, and that nobody
-  // reads, have so many bytes between them. False: they do not.
+  // Forgets the exec that ended first, of all tenants or of one, if the ended execs without a reader
+  // hold at least that many bytes. False: they do not.
   using Bytes = uint64_t (LongExec::*)() const;
   bool forget_oldest(const std::string& tenant, uint64_t bytes, Bytes has = &LongExec::held);
-  // SIGTERM to all that run; with `leave` not to those that their backends keep, which are detached.
+  // SIGTERM to all that run; with `leave`, execs that their backends keep are detached instead.
   void ask_all_to_end(bool leave) const;
 
  private:

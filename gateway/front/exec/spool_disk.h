@@ -14,21 +14,21 @@
 
 namespace isogate::front {
 
-// The last bytes of a stream, by their offset from its beginning: a ring; they go with it. One thread at a
-// time, which waits for the disk.
+// The last bytes of a stream, by their offset from its beginning: a ring, lost with this object. One
+// thread at a time, which waits for the disk.
 class SpoolFile {
  public:
   static constexpr uint64_t kLeftFree = 64 << 20;  // bytes, for the journal, which is on the same disk
   static constexpr uint64_t kDropStep = 64 << 10;
 
-  // A byte is overwritten by the one that comes `bytes`, or up to kDropStep more, behind it.
+  // A byte is overwritten by the byte `bytes`, or up to kDropStep more, behind it.
   explicit SpoolFile(uint64_t bytes) : size_((bytes + kDropStep - 1) / kDropStep * kDropStep) {}
-  // Makes the file; the first write says where it begins, the next go on there. Refused, as where the disk is
-  // full, if that would leave less than kLeftFree of it.
+  // Creates the file; the first write decides its first offset, later writes continue there. Fails as on a
+  // full disk if less than kLeftFree would remain.
   Result<void> write(int directory, uint64_t offset, std::string_view bytes);
-  // Gives the disk of what is before it back, once that is more than `at_least` and a step.
+  // Frees the disk space of bytes before it, once that is more than `at_least` and a step.
   Result<void> drop_before(uint64_t offset, uint64_t at_least);
-  // An error unless all of them are there, or were.
+  // An error unless all of the bytes exist, or existed.
   [[nodiscard]] Result<std::string> read(uint64_t offset, size_t bytes) const;
 
  private:

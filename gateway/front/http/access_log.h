@@ -8,8 +8,8 @@
 
 namespace isogate::front {
 
-// `operation`: of the route, or "none". What a peer can send at any rate without being let in, a request that
-// has no principal or is answered 400 or 429, may be counted in `peer_lines` instead.
+// `operation`: of the route, or "none". A request that any peer can send at any rate (without a principal, or
+// answered 400 or 429) may be counted in `peer_lines` instead.
 void log_request(PeerLines& peer_lines, const Exchange& exchange, std::string_view operation,
                  const std::string& peer, const RequestEnd& end);
 

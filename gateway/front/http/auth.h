@@ -20,7 +20,7 @@ namespace isogate::front {
 struct Principal {
   std::string tenant;
   std::string key_name;      // for the log: a key's name, "local.key", "uid 1000" or "anonymous"
-  bool is_operator = false;  // who runs the gateway: its own user or root, over the Unix socket
+  bool is_operator = false;  // the gateway's own user or root, over the Unix socket
 };
 
 inline constexpr std::string_view kLocalTenant = "local";
@@ -37,7 +37,7 @@ class Authenticator {
   // Fails on a hash that is not 64 hex digits and on one key for two principals.
   static Result<Authenticator> make(const Options& options);
 
-  // Compares with every stored hash, in the same time whichever fits, if any.
+  // Compares with every stored hash, in constant time.
   [[nodiscard]] std::optional<Principal> by_key(std::string_view presented) const;
   [[nodiscard]] std::optional<Principal> by_peer_uid(uint32_t uid) const;
   // Only for a loopback listener and a loopback peer, after host_allowed() and origin_allowed().
@@ -58,7 +58,7 @@ class Authenticator {
 // b64token, at most kMaxTokenBytes), nothing after it. nullopt for anything else.
 std::optional<std::string_view> bearer_token(std::string_view authorization);
 
-// Whether it has the form of what opens a sandbox of the door for E2B's SDKs (e2b/sandbox.h).
+// Whether it has the form of a sandbox token of the E2B listener (e2b/sandbox.h).
 bool is_sandbox_token(std::string_view text);
 
 // Where a connection was accepted, from getsockname().
@@ -81,11 +81,12 @@ bool host_allowed(std::string_view host_header, const BoundAddress& bound,
 bool origin_allowed(std::optional<std::string_view> origin, std::optional<std::string_view> sec_fetch_site,
                     const std::vector<std::string>& listed);
 
-// Whether a proxy sets a header of this name. Who asks is then not who connected, and neither a loopback
-// address nor a peer's uid identifies them.
+// Whether a proxy sets a header of this name. The caller is then not the peer, and neither a loopback
+// address nor a peer's uid identifies it.
 bool names_a_proxy(std::string_view header_name);
 
-// Peers that count as one: a v4 address, a v6 /64, which is what one customer gets; any other text itself.
+// The key under which peers count as one: a v4 address, a v6 /64 (the size of one customer's network); any
+// other text itself.
 std::string peer_key(std::string_view ip);
 
 // Slows down wrong keys: a bucket of tokens per peer address (per /64 with IPv6), the longest

@@ -1,4 +1,4 @@
-// Whom a certificate is for. Pure; it is not asked whether the certificate is to be believed.
+// The names of a certificate. Pure; does not verify the certificate.
 #pragma once
 
 #include <openssl/types.h>
@@ -14,7 +14,8 @@ namespace isogate::front {
 // "IP:192.0.2.1". Names of other kinds, and with anything but printable ASCII, are left out.
 std::vector<std::string> certificate_names(const X509& certificate);
 
-// The first entry of `tls.clients` that one of a verified certificate's names fits; nullptr: none.
+// The first entry of `tls.clients` that matches one of a verified certificate's names; nullptr:
+// none.
 const TlsClientConfig* client_of(const std::vector<TlsClientConfig>& clients,
                                  const std::vector<std::string>& names);
 

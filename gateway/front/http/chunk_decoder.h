@@ -1,6 +1,6 @@
 // A chunked body, byte by byte (RFC 9112, section 7.1), strictly: CRLF and nothing else ends a line, a size
-// is at most 15 hex digits, extensions are short and skipped; trailer fields are few, judged like headers,
-// and thrown away. None may be a header that decides something. Pure; fuzzed.
+// is at most 15 hex digits, extensions are short and skipped; trailer fields are few, checked like headers,
+// and dropped. A trailer field may not be a header that affects the request. Pure; fuzzed.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class ChunkDecoder {
   static constexpr size_t kMaxTrailer = 4096;  // all trailer fields
 
   // Takes bytes off `in` and puts data into `out`, until either is used up, or at the end of the body, or at
-  // a problem. How many bytes of data there were.
+  // a problem. Returns the number of data bytes.
   size_t decode(std::string_view& in, char* out, size_t size);
 
   [[nodiscard]] bool done() const { return state_ == State::kDone; }

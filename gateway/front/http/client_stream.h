@@ -1,4 +1,4 @@
-// The bytes between a client and its connection: a socket, with TLS on it or without. For Asio it is an
+// The bytes between a client and its connection: a socket, with or without TLS. For Asio it is an
 // AsyncReadStream and AsyncWriteStream. Cancelling an operation leaves the other direction usable.
 // Included by connection.h alone (Asio's SSL headers).
 #pragma once
@@ -49,7 +49,7 @@ class ClientStream {
     if (tls_) return tls_->async_write_some(buffers, std::forward<Token>(token));
     return socket_.async_write_some(buffers, std::forward<Token>(token));
   }
-  // Of the socket: TLS's own records make it ready, too.
+  // Of the socket: TLS's own records also make it ready.
   template <typename Token>
   auto async_wait(Socket::wait_type what, Token&& token) {
     return socket_.async_wait(what, std::forward<Token>(token));

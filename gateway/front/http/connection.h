@@ -1,8 +1,8 @@
 // One client connection: reads requests one after the other, answers each before it reads the next.
 //
-// Any doubt about the framing (request_head.h, chunk_decoder.h) is answered with 4xx and a close; an answer
-// sent before the body was read closes too, so that nothing of a body is ever taken for a request. Beast
-// only ever sees a head that was judged. Included by server.cc and connection.cc alone (Beast, Asio's SSL).
+// Any doubt about the framing (request_head.h, chunk_decoder.h) gets 4xx and a close. A response that is
+// sent before the body was read also closes, so that no part of a body is ever taken for a request. Beast
+// only sees a head that was checked. Included by server.cc and connection.cc alone (Beast, Asio's SSL).
 #pragma once
 
 #include <boost/beast/core/flat_buffer.hpp>

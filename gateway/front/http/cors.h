@@ -1,5 +1,5 @@
-// Pages of other origins in a browser: the ones that `cors.origins` lists may call the gateway and read its
-// answers, with a key like everybody; no other page gets a permission. Fetch standard, CORS protocol.
+// Pages of other origins in a browser: those that `cors.origins` lists may call the gateway and read its
+// responses, with a key like any client; no other page gets permission. Fetch standard, CORS protocol.
 #pragma once
 
 #include <string>
@@ -15,8 +15,7 @@ void look_at_origin(Exchange& exchange, const std::vector<std::string>& listed);
 // Of an OPTIONS request.
 bool is_preflight(const Exchange& exchange);
 
-// 204 with the permission, or permission_denied without. Runs nothing and asks for no key: browsers send
-// none.
+// 204 with the permission, or permission_denied. Runs nothing and needs no key: browsers send none.
 Task<void> answer_preflight(Exchange& exchange);
 
 }  // namespace isogate::front

@@ -30,7 +30,8 @@ using PipeEnd = boost::asio::posix::stream_descriptor;
 
 struct PipeClosed {};
 
-// A key beside `Authorization`, which is then a program's own: requests to ports of sandboxes alone.
+// A key in addition to `Authorization`, which is then the program's: only in requests to ports of
+// sandboxes.
 inline constexpr std::string_view kKeyHeader = "X-Isogate-Key";
 
 using Headers = std::vector<std::pair<std::string_view, std::string>>;
@@ -47,16 +48,16 @@ class Exchange {
   std::string agent_param;                     // {agent_id} of the path, or {sandbox_id}; decoded
   std::string path_param;                      // {path} or {port}, decoded
   std::string_view query;                      // after '?', raw
-  ByteShare memory;                            // what it keeps of bodies and answers, until it is answered
+  ByteShare memory;                            // of bodies and responses that it keeps, until it is answered
 
   // Empty when absent. Names are compared without case.
   [[nodiscard]] virtual std::string_view header(std::string_view name) const = 0;
-  // Also when it is there and empty.
+  // Also true for an empty one.
   [[nodiscard]] virtual bool has_header(std::string_view name) const = 0;
-  // A proxy sent the request on, by names_a_proxy().
+  // A proxy forwarded the request, by names_a_proxy().
   [[nodiscard]] virtual bool forwarded() const = 0;
 
-  // The request as it came, for whom it is passed on to.
+  // The request as received, for the program that it is forwarded to.
   [[nodiscard]] virtual std::string_view method() const = 0;
   [[nodiscard]] virtual std::string_view target() const = 0;
   virtual void each_header(
@@ -66,20 +67,20 @@ class Exchange {
   // The whole body, at most `cap` bytes (else ApiError file_too_large), held in `memory`. Once.
   virtual Task<std::string> read_body(uint64_t cap) = 0;
   // Further bytes of the body, at least one; 0 at the body's complete end. Throws ApiError when the body is
-  // cut short. Also beside an answer that is written meanwhile.
+  // cut short. May run while a response is written.
   virtual Task<size_t> read_body_some(char* data, size_t size) = 0;
   // Further bytes of the body into the pipe; 0 at the body's complete end. Throws ApiError when the body is
-  // cut short, and PipeClosed when nobody reads the pipe any more.
+  // cut short, and PipeClosed when the pipe has no reader.
   virtual Task<size_t> read_body_to_pipe(PipeEnd& pipe) = 0;
-  // Nothing more is read of it: who waits in read_body_some() gets ClientGone, and the connection closes.
+  // Stops reading it: a waiting read_body_some() throws ClientGone, and the connection closes.
   virtual void stop_reading() = 0;
 
   // A whole answer. Once, and nothing after it.
   virtual Task<void> send(unsigned status, std::string_view content_type, std::string_view body,
                           const Headers& headers = {}) = 0;
 
-  // An answer in pieces. Without a length it is chunked. write() returns when the kernel has taken the
-  // bytes, so that a slow reader slows its producer; it throws once the client is gone.
+  // A response in pieces. Without a length it is chunked. write() returns when the kernel has taken
+  // the bytes, so that a slow reader slows its producer; it throws once the client has disconnected.
   virtual Task<void> begin(unsigned status, std::string_view content_type, std::optional<uint64_t> length,
                            const Headers& headers = {}) = 0;
   virtual Task<void> write(std::string_view bytes) = 0;
@@ -89,13 +90,12 @@ class Exchange {
   virtual Task<void> finish() = 0;
   [[nodiscard]] virtual bool begun() const = 0;
 
-  // Switches to a WebSocket, which a message of over `most_message` bytes closes; nothing else is answered
-  // then. Throws ApiError invalid_request when the request
-  // asks for none, and ClientGone.
+  // Switches to a WebSocket; no other response follows. A message of over `most_message` bytes closes it.
+  // Throws ApiError invalid_request when the request asks for no WebSocket, and ClientGone.
   virtual Task<std::unique_ptr<WebSocket>> upgrade(size_t most_message) = 0;
 
-  // As begin(), of an answer that is somebody else's: with its reason and headers, none of ours but
-  // X-Request-Id. `bodiless`: there is no body, whatever the headers say.
+  // As begin(), for a program's response: with its reason and headers, and only X-Request-Id of
+  // ours. `bodiless`: there is no body, whatever the headers say.
   virtual Task<void> begin_proxied(unsigned status, std::string_view reason, std::optional<uint64_t> length,
                                    bool bodiless, const Headers& headers) = 0;
   // 101: from here on write() and read_switched() pass bytes without a framing. read_switched(): 0 at the end
@@ -104,14 +104,14 @@ class Exchange {
   virtual Task<size_t> read_switched(char* data, size_t size) = 0;
   virtual void end_writing() = 0;
   virtual void abort() = 0;
-  // Both directions are gone.
+  // Both directions have ended.
   [[nodiscard]] virtual bool closed() const = 0;
 
-  // Adds to what the access log says of it: bytes of a WebSocket's messages.
+  // Adds bytes of a WebSocket's messages to its access log line.
   virtual void count_bytes(uint64_t from_client, uint64_t to_client) = 0;
 
-  // Kills once the client has closed its side, which is looked for from here on. The exchange's, until the
-  // request is answered.
+  // Kills once the client has closed its side; the exchange watches for that from here on. Belongs to the
+  // exchange, until the request is answered.
   virtual Killer& watch_client() = 0;
 };
 

@@ -1,4 +1,4 @@
-// The text of an answer's head, and small helpers of the connection.
+// The text of a response's head, and small helpers of the connection.
 #pragma once
 
 #include <chrono>
@@ -27,12 +27,12 @@ struct AnswerHead {
 
 bool equal_no_case(std::string_view a, std::string_view b);
 void set_no_delay(int socket);
-// The kernel asks a silent peer for a sign of life, from 15 s on and every 5 s, and ends a connection that
-// has nothing under way after 45 s without one.
+// The kernel probes a silent peer after 15 s and then every 5 s, and ends an idle connection after 45 s
+// without a reply.
 void probe_when_silent(int socket);
-// Since the peer's kernel last acknowledged or sent anything: it has gone without a word, or the network has.
-// A peer that reads nothing still acknowledges. (TCP_USER_TIMEOUT takes a full window for silence.) Nothing:
-// not known.
+// The time since the peer's kernel last acknowledged or sent anything: it has vanished, or the network has
+// failed. A peer that reads nothing still acknowledges. (TCP_USER_TIMEOUT treats a full window as silence.)
+// Nothing: not known.
 std::optional<std::chrono::milliseconds> silent_for(int socket);
 int uid_of_peer(int socket);           // of a Unix socket; -1: not known
 std::string peer_address(int socket);  // numeric, without the port

@@ -1,6 +1,6 @@
-// JSON answers. Small ones are made as values and sent whole (send_json). What may be large (output, files,
-// listings) or is on an exec's way is appended by hand to a JsonAnswer, which sends it as it is made. The
-// front's one thread.
+// JSON responses. Small ones are made as values and sent whole (send_json). Large ones (output, files,
+// listings) and those of an exec are appended by hand to a JsonAnswer, which sends them as they are made.
+// The front's one thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,8 +11,8 @@
 
 namespace isogate::front {
 
-// With a newline behind it. The value is gone before a slow client is waited for. Its text is claimed in
-// exchange.memory, of a write that is done only beyond 64 KiB: throws ApiError.
+// Appends a newline. The value is freed before the front waits for a slow client. Its text is claimed in
+// exchange.memory (after a write that is done, only beyond 64 KiB): throws ApiError.
 enum class Claimed { kAll, kLarge };
 Task<void> send_json(Exchange& exchange, nlohmann::ordered_json body, Claimed claimed = Claimed::kLarge);
 // `{}`: it is done.
@@ -21,18 +21,18 @@ Task<void> send_json(Exchange& exchange);
 // The text of a value; bytes in it that are not UTF-8 become U+FFFD.
 std::string json_text(const nlohmann::ordered_json& value);
 
-// A small answer goes out whole, with its length; of a larger one a part is kept at a time, chunked, so that
-// a slow reader costs no more than that.
+// A small response is sent whole, with its length. A larger one is sent chunked, and only one part is in
+// memory at a time, whatever the reader's speed.
 class JsonAnswer {
  public:
   explicit JsonAnswer(Exchange& exchange, unsigned status = 200) : exchange_(exchange), status_(status) {}
   JsonAnswer(const JsonAnswer&) = delete;
   JsonAnswer& operator=(const JsonAnswer&) = delete;
 
-  // What is not written yet: append to it, and where that may become much, write_if_much().
+  // Text that is not written yet: append to it; if it may become large, call write_if_much().
   std::string text;
   Task<void> write_if_much();
-  // `bytes` as a JSON string: themselves where `as_text` (they must be UTF-8), else base64.
+  // `bytes` as a JSON string: unchanged with `as_text` (they must be UTF-8), else base64.
   Task<void> string(std::string_view bytes, bool as_text);
   Task<void> end();
 

@@ -1,6 +1,6 @@
-// How long a peer may keep us waiting for bytes, or for it to take bytes: never longer than `idle` at once,
-// and on the whole no longer than `idle` plus what its bytes are worth at the minimum rate. Only time spent
-// waiting for the peer counts. Not thread-safe.
+// How long the front waits for a peer to send or accept bytes: never longer than `idle` at once, and in
+// total no longer than `idle` plus the time of its bytes at the minimum rate. Only time spent waiting for
+// the peer counts. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class Pace {
   Pace(std::chrono::seconds idle, uint32_t bytes_per_sec) : idle_(idle), rate_(bytes_per_sec) {}
 
   void start(Clock::time_point now) { began_ = now; }
-  // When the wait that begins now has to have brought something.
+  // The deadline of the wait that begins now.
   [[nodiscard]] Clock::time_point wait_until(Clock::time_point now) {
     began_ = now;
     if (rate_ == 0) return now + idle_;

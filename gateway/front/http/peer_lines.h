@@ -1,7 +1,7 @@
-// Lines of the log that anybody who reaches a listener can provoke: requests without a key, malformed ones,
-// wrong keys, refused connections. The first ones of a peer are written; what follows is counted, and written
-// as one line for each peer when the window is over. Peers are those of peer_key(); beyond `max_peers` they
-// share one count. So neither the log nor memory grows with what is sent. The front's one thread.
+// Lines of the log that any peer of a listener can cause: requests without a key, malformed ones, wrong keys,
+// refused connections. The first lines of a peer are written; further ones are counted, and written as one
+// line for each peer when the window ends. Peers are those of peer_key(); beyond `max_peers` they share one
+// count. So neither the log nor memory grows with what is sent. The front's one thread.
 #pragma once
 
 #include <chrono>
@@ -23,11 +23,11 @@ class PeerLines {
   PeerLines() = default;
   explicit PeerLines(Options options) : options_(options) {}
 
-  // Whether this line is to be written. Lines are counted by `kind`, one of a small fixed set: a status, an
-  // event's name.
+  // Whether to write this line. Lines are counted by `kind`, one of a small fixed set: a status, an event's
+  // name.
   [[nodiscard]] bool admit(std::string_view peer_ip, std::string_view kind, Time now);
 
-  void tick(Time now);  // writes the counts of a window that is over
+  void tick(Time now);  // writes the counts of a window that has ended
   void flush();         // writes them now
 
   [[nodiscard]] size_t peers() const { return peers_.size(); }

@@ -1,7 +1,6 @@
-// When a refused call (429) may be answered. Who calls again at once is answered more slowly, so that a crowd
-// of one tenant's refused calls does not keep the front's one thread from the calls of others: beyond a
-// burst, one caller gets `per_sec` of them in a second, and waits `most` at the longest. The front's one
-// thread.
+// When a refused call (429) is answered. A caller that calls again at once gets slower responses, so that
+// many refused calls of one tenant do not delay others in the front's one thread: beyond a burst, one caller
+// gets `per_sec` of them in a second, and waits at most `most`. The front's one thread.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +22,7 @@ class RefusalPace {
   RefusalPace() = default;
   explicit RefusalPace(Options options) : options_(options) {}
 
-  // How long the answer to `caller`, a tenant or a peer, is held back.
+  // How long to delay the response to `caller`, a tenant or a peer.
   [[nodiscard]] Clock::duration hold(const std::string& caller, Clock::time_point now) {
     const Clock::duration step =
         std::chrono::duration_cast<Clock::duration>(std::chrono::seconds(1)) / options_.per_sec;

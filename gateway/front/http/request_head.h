@@ -1,8 +1,8 @@
 // The head of a request, judged before anything else reads it (RFC 9112).
 //
-// Stricter than the RFC asks of a recipient, since every leniency is a chance for a proxy in front to see
-// another request: lines end in CRLF and nothing else, no folded line, no blank before a colon, no control
-// character, no empty line in front, one Host, one field that gives the length of the body. Pure; fuzzed.
+// Stricter than the RFC requires, because leniency lets a proxy in front see a different request: lines
+// end in CRLF and nothing else, no folded line, no blank before a colon, no control character, no empty
+// line in front, one Host, one field that gives the length of the body. Pure; fuzzed.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct BodyFraming {
   std::optional<uint64_t> length;  // Content-Length; neither: there is no body
 };
 
-// Finds the end of a head that comes in pieces, and refuses at the first byte that can be part of none.
+// Finds the end of a head that arrives in pieces, and refuses at the first invalid byte.
 class HeadScanner {
  public:
   explicit HeadScanner(uint32_t most) : most_(most) {}
@@ -58,11 +58,11 @@ struct AnswerVerdict {
   std::string reason;
   std::vector<std::pair<std::string, std::string>> fields;
   BodyFraming body;     // neither chunked nor a length: to the end of the connection
-  std::string problem;  // not empty: there is no telling what it says
+  std::string problem;  // not empty: it cannot be interpreted
 };
 AnswerVerdict judge_answer(std::string_view head, const HeadLimits& limits);
 
-// One line behind a chunked body, without its CRLF: a well-formed field that decides nothing.
+// One trailer line, without its CRLF: a well-formed field that does not affect the request.
 bool may_be_trailer(std::string_view line);
 
 }  // namespace isogate::front

@@ -1,5 +1,5 @@
-// The listeners and their connections: accepts, keeps the deadlines, closes what overstays.
-// The front's one thread.
+// The listeners and their connections: accepts them, and closes those past their deadlines. The
+// front's one thread.
 #pragma once
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -33,7 +33,7 @@ struct ListenerInfo {
 // How a request went, for the log and the metrics.
 struct RequestEnd {
   using Time = std::chrono::steady_clock::time_point;
-  unsigned status = 0;                   // 0: the client went before there was an answer
+  unsigned status = 0;                   // 0: the client disconnected before the response
   uint64_t bytes_in = 0, bytes_out = 0;  // of the bodies
   bool complete = false;                 // the whole answer was handed to the kernel
   std::string_view refused;              // why there was no request at all, else empty
@@ -41,7 +41,7 @@ struct RequestEnd {
   Time began{}, asked{}, answered{}, ended{};
 };
 
-// What the server asks of the rest of the front.
+// What the server needs from the rest of the front.
 struct ServerHooks {
   // Sets exchange.cors_origin, before anything is answered.
   std::function<void(Exchange&)> look_at_origin;
@@ -50,7 +50,7 @@ struct ServerHooks {
   // Fills exchange.principal or throws ApiError.
   std::function<void(Exchange&, const ListenerInfo&, int peer_uid, const std::string& peer)> authenticate;
   std::function<Task<void>(Exchange&)> handle;
-  // The status and the JSON of a refusal, as the listener's door has it.
+  // The status and the JSON of a refusal, in the form of the listener.
   std::function<std::pair<unsigned, std::string>(const Exchange&, const ListenerInfo&, const ApiError&)>
       refusal;
   // One line of the log and the metrics, after the answer.
@@ -74,7 +74,7 @@ class Server {
   // For connections accepted from now on, Unix sockets and `metrics.listen` excepted; those that are open
   // keep what they have. A null context: plain HTTP.
   void set_tls(TlsContext context, std::chrono::seconds handshake_within);
-  // Other authorities are trusted now: what open connections showed before counts no more.
+  // Other authorities are trusted now: earlier certificates of open connections no longer count.
   void forget_certificates();
 
   // `socket` is bound, listening and non-blocking.
@@ -102,7 +102,7 @@ class Server {
   ServerHooks hooks_;
   TlsContext tls_;
   std::chrono::seconds handshake_within_{};
-  uint64_t authorities_ = 0;  // how often others came to be trusted
+  uint64_t authorities_ = 0;  // how often the trusted authorities changed
   bool draining_ = false;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unordered_set<Connection*> connections_;

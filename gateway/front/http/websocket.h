@@ -21,15 +21,16 @@ class WebSocket {
   };
 
   virtual ~WebSocket() = default;
-  // The next message; nullopt once the client has closed it, has broken its rules or is gone.
+  // The next message; nullopt once the client has closed it, has broken the protocol or has
+  // disconnected.
   virtual boost::asio::awaitable<std::optional<Message>> read() = 0;
-  // Returns when the kernel has taken the bytes. Throws ClientGone, also when the client takes too little of
-  // them for too long.
+  // Returns when the kernel has taken the bytes. Throws ClientGone, also when the client reads too slowly
+  // for too long.
   virtual boost::asio::awaitable<void> write(bool text, std::string_view bytes) = 0;
-  // Says goodbye, and waits two seconds for the client's; whoever waits in read() gets nullopt. Throws
-  // nothing.
+  // Sends a close frame, and waits two seconds for the client's; a waiting read() returns nullopt.
+  // Does not throw.
   virtual boost::asio::awaitable<void> close(uint16_t code, std::string_view reason) = 0;
-  // At once, without a word.
+  // Closes at once, without a close frame.
   virtual void abort() = 0;
 };
 

@@ -12,8 +12,8 @@
 
 namespace isogate::front {
 
-// Answers the handshake. `stream` is borrowed. `writing` is told before (true) and after each write. Null:
-// the client is gone. Throws ApiError invalid_request when the head asks for no WebSocket.
+// Answers the handshake. `stream` is borrowed. `writing` is called before (true) and after each write.
+// Null: the client has disconnected. Throws ApiError invalid_request when the head asks for no WebSocket.
 boost::asio::awaitable<std::unique_ptr<WebSocket>> accept_websocket(
     ClientStream& stream, const boost::beast::http::request<boost::beast::http::buffer_body>& head,
     size_t most_message, std::string request_id, std::function<void(bool)> writing);

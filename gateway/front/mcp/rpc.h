@@ -1,5 +1,5 @@
-// One JSON-RPC message of MCP over HTTP: revision 2026-07-28, which says with each request what it is, and
-// those of 2025, which agreed on that before. The front's one thread.
+// One JSON-RPC message of MCP over HTTP: revision 2026-07-28, in which each request names its revision,
+// and those of 2025, which negotiate it first. The front's one thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -39,25 +39,26 @@ struct Message {
   std::optional<nlohmann::json> progress_token;
 };
 
-// What a request says beside its body.
+// The parts of a request beside its body.
 struct RequestHeaders {
   std::optional<std::string_view> version, method, name;
 };
 RequestHeaders headers_of(const Exchange& exchange);
 
-// Which kind a message is of, by what it says itself, else by its headers.
+// The revision of a message, by its own fields, else by its headers.
 bool is_modern(const RequestHeaders& headers, const nlohmann::json& body);
-// Throws RpcError. nullopt: a response, which nobody waits for. `id` is set as soon as it is known.
+// Throws RpcError. nullopt: a response, which is ignored. `id` is set as soon as it is known.
 std::optional<Message> message_in(const RequestHeaders& headers, nlohmann::json body, std::string& id);
-// What a modern one says of itself, in its body and its headers. Throws RpcError.
+// The declarations of a message of 2026-07-28, in its body and its headers. Throws RpcError.
 void check_modern(const RequestHeaders& headers, Message& message);
 
 std::string response(const std::string& id, std::string_view result);
 std::string response(const std::string& id, const RpcError& error);
-// Of a refusal: of 2025 they are all 200, since clients read the reason of no other.
+// The status of a refusal: always 200 in 2025, because clients read the reason of no other
+// status.
 unsigned status_of(const RpcError& error, bool modern);
 
-// The members that results of 2026-07-28 have more, behind what is there and a comma.
+// Appends the additional members of results of 2026-07-28, after a comma.
 std::string modern_members(bool list);
 
 }  // namespace isogate::front::mcp

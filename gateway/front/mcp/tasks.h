@@ -1,5 +1,5 @@
-// Execs that go on after their call, as MCP's extension of tasks has them: a task's id is its exec_id, and
-// any long-lived exec of the tenant can be asked for. The front's one thread.
+// Execs that outlive their call, as tasks of MCP's extension: a task's id is its exec_id, and any
+// long-lived exec of the tenant can be queried as one. The front's one thread.
 #pragma once
 
 #include <string>

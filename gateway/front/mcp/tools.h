@@ -1,5 +1,5 @@
-// What an MCP client may call: each tool does what a call of the HTTP API does, through the same code. The
-// front's one thread.
+// The tools that an MCP client may call: each does the same as a call of the HTTP API, with the same code.
+// The front's one thread.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@ struct ToolCall {
   std::string agent;
   nlohmann::json& arguments;
   bool may_go_on = false;  // after its call, as a task
-  // What came of its output so far, at the most often that a client is told; empty: nobody asked.
+  // Called with its output so far, at most as often as a client gets progress; empty: no client
+  // asked.
   std::function<Task<void>(std::string_view output)> progress;
 };
 
@@ -29,7 +30,7 @@ struct ToolResult {
   std::string text;        // for a model
   std::string structured;  // the same as JSON, as the tool's output schema has it
   bool is_error = false;
-  std::shared_ptr<LongExec> goes_on;  // in place of all these: what it will be is not known yet
+  std::shared_ptr<LongExec> goes_on;  // in place of all these: the result is not known yet
 };
 
 struct Tool {
@@ -40,7 +41,7 @@ struct Tool {
   Task<ToolResult> (*call)(ToolCall& call);
 };
 
-// In the order in which they are listed: a client that tries the first one does no harm.
+// In the order in which they are listed: a client that tries the first tool changes nothing.
 std::span<const Tool> status_tools();
 std::span<const Tool> exec_tools();
 std::span<const Tool> search_tools();
@@ -48,28 +49,29 @@ std::span<const Tool> file_tools();
 std::span<const Tool> end_tools();
 // Null: there is none of that name.
 const Tool* find_tool(std::string_view name);
-// As tools/list tells them, in the order above. `of_agent`: the connection names the agent, so they do not
-// ask.
+// The tools in the form of tools/list, in the order above. `of_agent`: the connection names the agent, so
+// they have no `agent_id`.
 const nlohmann::ordered_json& tool_list(bool of_agent = false);
 
 // Of an exec that has ended.
 ToolResult exec_result(const LongExec& exec);
-// What it takes, in the answer and on the way to it, where so much is kept of each stream.
+// The memory for a result if that many bytes of each stream are kept.
 uint64_t memory_of_result(uint64_t kept_bytes);
-// A refusal is a result, too: a model reads it and does better.
+// A refusal is also a result: a model reads it and can correct its call.
 ToolResult refused(const ApiError& error);
 // As tools/call answers it, and tasks/get.
 std::string result_text(const ToolResult& result, bool modern);
 
-// For tools that run a program. A client that leaves before it has begun ends it. Throws ApiError,
-// ClientGone.
+// For tools that run a program. A client that disconnects before it has begun ends it. Throws
+// ApiError, ClientGone.
 Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, nlohmann::json request, size_t kept_bytes);
-// To its end, or for so long; a client that leaves ends it, then too. Throws ApiError: why it never ran.
+// Waits for its end, or for that long; a client that disconnects ends it. Throws ApiError: why it never
+// ran.
 Task<void> follow(ToolCall& call, const std::shared_ptr<LongExec>& exec,
                   std::optional<std::chrono::nanoseconds> limit = {});
 std::string ending_text(const ExecAnswer& answer);
 
-// Throws ApiError invalid_request: there are others.
+// Throws ApiError invalid_request if there are others.
 void check_arguments(const Tool& tool, const nlohmann::json& arguments);
 
 }  // namespace isogate::front::mcp

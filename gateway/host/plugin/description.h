@@ -28,7 +28,7 @@ std::string to_json(const Description& description);
 std::string pack(const Result<Description>& described);
 Result<Description> unpack(const std::string& packed);
 
-// What holds for every descriptor, wherever it comes from: grammar, lengths, known levels.
+// The checks for every descriptor, from any source: grammar, lengths, known levels.
 Result<void> check(const Description& description);
 
 const char* isolation_name(uint32_t isolation);  // nullptr: not a level of backend.h

@@ -1,7 +1,6 @@
-// The structs a plugin hands over, taken into memory of the host's own: magic and versions first, then
-// only the bytes that struct_size covers; what it does not cover is zero.
-// The pointers inside are the plugin's and are believed: only call this where a crash is affordable, or
-// after a describing child survived it. [any]
+// A plugin's structs, copied into the host's memory: magic and versions first, then only the bytes that
+// struct_size covers; the rest is zero. The pointers inside are the plugin's and are trusted: only call
+// this where a crash is acceptable, or after a describing child survived it. [any]
 #pragma once
 
 #include <algorithm>

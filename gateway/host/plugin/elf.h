@@ -1,6 +1,6 @@
-// What the dynamic loader would do with a plugin before any code of it runs: where it would look for
-// libraries, and which symbols the plugin offers. A strict reader of 64-bit ELF in memory; every offset
-// is checked. Pure, any thread. Fuzzed.
+// What the dynamic loader does with a plugin before any of its code runs: where it looks for libraries,
+// and which symbols the plugin exports. A strict reader of 64-bit ELF in memory; every offset is
+// checked. Pure, any thread. Fuzzed.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
 // A plugin file on its way to be loaded: checked, hashed, copied.
 //
-// Who can change the file, a directory above it, or a directory its libraries come from, runs code with
-// a backend host's privileges. So all of them belong to root or to the gateway's own user, and nobody
-// else may write there. That includes /tmp: its sticky bit keeps others from replacing an entry, but not
-// from putting one there first.
+// Whoever can change the file, a directory above it, or a directory of its libraries runs code with a
+// backend host's privileges. So all of them belong to root or to the gateway's own user, and nobody else
+// may write there. That includes /tmp: its sticky bit keeps others from replacing an entry, but not from
+// putting one there first.
 //
 // The file is read once; what is hashed, inspected and copied are those very bytes. [any]
 #pragma once

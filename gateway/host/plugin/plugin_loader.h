@@ -1,5 +1,5 @@
-// Loads a plugin's private copy into this process, for good: nothing is ever unloaded. The only user of
-// Boost.DLL.
+// Loads a plugin's private copy into this process permanently: nothing is ever unloaded. The only user
+// of Boost.DLL.
 #pragma once
 
 #include "gateway/host/plugin/descriptor.h"

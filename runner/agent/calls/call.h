@@ -1,7 +1,7 @@
 // One call of a client: a stream of the protocol, from its request to its RESULT.
 //
 // The thread that reads the connection makes and opens it, so that it is ready for the frames that follow.
-// Then a thread of its own runs it, while another goes on reading.
+// Then the call's own thread runs it, while another thread reads.
 #pragma once
 
 #include <atomic>
@@ -38,11 +38,12 @@ class Call {
   // Bytes of the request that are kept while it runs.
   [[nodiscard]] virtual size_t weight() const { return 0; }
 
-  // How many descriptors the request has to bring, where it brings any.
+  // How many descriptors the request must bring, if it brings any.
   [[nodiscard]] virtual size_t descriptors() const { return 0; }
   // The reading thread, first of all. `batch`: the descriptors that came with the request, or none.
   virtual Result<void> open(std::vector<Fd> batch) = 0;
-  // The call's own thread. To its end, with all descriptors closed, and nothing of a program left.
+  // The call's own thread. Runs it to its end: all descriptors are closed, and no process of a
+  // program is left.
   virtual Answer run() = 0;
 
   // The frames of a stream. False: against the protocol.
@@ -50,7 +51,7 @@ class Call {
   virtual bool end(uint32_t channel);
   virtual bool credit(uint32_t, uint32_t) { return false; }
   virtual bool control(const isogate_control&) { return false; }
-  // Any thread. `at_once`: nobody is left to take further output.
+  // Any thread. `at_once`: no reader is left for further output.
   virtual void cancel(bool at_once);
 
   virtual void pump(uint32_t channel, std::span<char> buffer);  // main thread
@@ -59,11 +60,11 @@ class Call {
   [[nodiscard]] Clock::duration overdue() const;
 
  protected:
-  // Called first. ISOGATE_RESOURCE_EXHAUSTED where few descriptors are left: those are kept for ending what
-  // runs.
+  // Called first. ISOGATE_RESOURCE_EXHAUSTED when few descriptors are left: those are reserved for ending
+  // running programs.
   Result<void> make_cancel();
   [[nodiscard]] int cancel_fd() const { return cancel_.get(); }
-  // Waiting for credit ends soon, or at once.
+  // Ends waits for credit soon, or at once.
   static void give_up(Credit& credit, bool at_once);
 
   Place& place_;
@@ -76,7 +77,7 @@ class Call {
   std::atomic<Clock::rep> cancelled_at_{0};
 };
 
-// Null: the payload is not laid out as the protocol says.
+// Null: the payload breaks the protocol's layout.
 std::unique_ptr<Call> make_exec(Place& place, Wire wire, const link::Frame& frame);
 std::unique_ptr<Call> make_file(Place& place, Wire wire, const link::Frame& frame);
 std::unique_ptr<Call> make_measure(Place& place, Wire wire, const link::Frame& frame);

@@ -1,5 +1,5 @@
-// A program, from its order to its answer: what a call that ends with its session and one that outlives it
-// have in common.
+// A program, from its request to its result: the common part of a call that ends with its session and of
+// one that outlives it.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ class ExecJob {
   void give(size_t which, Fd end) { streams_[which] = std::move(end); }
   // Any thread, once it is open.
   void control(const isogate_control& record);
-  // To its end: nothing of it is left, its ends of the streams are closed. Once.
+  // Runs it to its end: no process of it is left, its ends of the streams are closed. Once.
   Result<Ending> run(int cancel_fd);
   // After run().
   [[nodiscard]] Answer answer(const Result<Ending>& ending) const;

@@ -33,12 +33,12 @@ class Credit {
  public:
   // False: more than any client has.
   bool add(uint64_t bytes);
-  // Up to `most`, and what is taken is used up; 0: none now.
+  // Takes up to `most`; 0: none now.
   uint64_t take(uint64_t most);
   // Waits for at least `least`; 0: give_up() ended the wait.
   uint64_t wait(uint64_t least, uint64_t most);
   void give_back(uint64_t bytes);
-  // wait() waits no longer than that from now on.
+  // From now on wait() waits no longer than that.
   void give_up(std::chrono::milliseconds patience);
 
  private:
@@ -58,7 +58,7 @@ class Outlet {
   void pump(std::span<char> buffer);  // main thread, when it may be ready
   bool add_credit(uint32_t bytes);    // false: against the protocol
   Credit& waiting() { return credit_; }
-  // The end of the pipe is sent as END, once all before it is.
+  // Sends the end of the pipe as END, once all bytes before it are sent.
   void announce_end();
   // Sends what is in the pipe now, no more, and closes it.
   void drain();
@@ -78,7 +78,7 @@ class Outlet {
   Fd pipe_;
 };
 
-// From DATA frames into a pipe. What does not fit is kept, up to the window.
+// From DATA frames into a pipe. Bytes that do not fit are kept, up to the window.
 class Inlet {
  public:
   Inlet(Wire wire, uint32_t stream) : wire_(wire), stream_(stream) {}

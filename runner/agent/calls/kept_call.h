@@ -7,10 +7,11 @@
 
 namespace isogate::agent {
 
-// One that is started. Null: the frame has descriptors, which no program that outlives them can have.
+// A call that starts one. Null: the frame has descriptors, which a program that outlives its session
+// cannot have.
 std::unique_ptr<Call> make_kept_exec(Place& place, Wire wire, const link::Frame& frame,
                                      link::ExecOrder order);
-// One that is there. Null: the payload is not laid out as the protocol says.
+// A call that rejoins one. Null: the payload breaks the protocol's layout.
 std::unique_ptr<Call> make_rejoin(Place& place, Wire wire, const link::Frame& frame);
 
 }  // namespace isogate::agent

@@ -1,8 +1,8 @@
-// A program that outlives the session that started it. The last of its output is kept, and its end, for the
+// A program that outlives the session that started it. Its last output and its result are kept for the
 // session that rejoins it.
 //
-// It has two threads: one runs it, the other moves its bytes. One call at a time views it; while none does
-// the program goes on, for its grace, and the oldest output is dropped for the newest.
+// It has two threads: one runs it, the other moves its bytes. One call at a time views it. While none
+// does, the program runs on for its grace, and new output replaces the oldest.
 #pragma once
 
 #include <array>
@@ -37,11 +37,11 @@ class KeptExec {  // any thread
   size_t held();  // bytes of its output
   // When it ended; nullopt: it has not.
   std::optional<Clock::time_point> ended_at();
-  // What it answers to the call that views it. Once it has ended.
+  // Its result for the call that views it. Once it has ended.
   Answer answer();
 
-  // Who has its output, and gives it input. From the oldest output that is kept on. One that is made takes
-  // the place of the one before it.
+  // The reader of its output and sender of its input. Begins with the oldest kept output. A new view
+  // replaces the one before it.
   class View {
    public:
     // `streams`: ISOGATE_RUNNER_EXEC_STDIN, STDOUT and STDERR; without STDIN its input ends.
@@ -55,17 +55,17 @@ class KeptExec {  // any thread
     bool put(std::string_view bytes);
     bool end_input();
     bool add_credit(uint32_t channel, uint32_t bytes);
-    // next() waits no more: the session is over, or the client does not wait for what it does not take.
+    // Ends waits in next(): the session has ended, or the client drops output that it does not read.
     void detach();
     void give_up(std::chrono::milliseconds patience);
 
-    enum class What { kBytes, kCredit, kEnded, kOver };  // kOver: detached, or somebody else has it
+    enum class What { kBytes, kCredit, kEnded, kOver };  // kOver: detached, or another view has it
     struct Next {
       What what = What::kOver;
       uint32_t channel = 0, credit = 0;
       std::string bytes;
     };
-    // Waits for what is to be sent.
+    // Waits for something to send.
     Next next();
 
    private:
@@ -120,7 +120,7 @@ class KeptExec {  // any thread
   Answer answer_;
 };
 
-// All of one runner. Those that have ended are there for a while. Any thread.
+// All kept programs of one runner. Ended ones are kept for a while. Any thread.
 class KeptExecs {
  public:
   // ISOGATE_ALREADY_EXISTS: there is one of that id.

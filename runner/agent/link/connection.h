@@ -34,7 +34,7 @@ class Connection {
 
   // At least one byte, waited for; 0: the end, or stopped.
   virtual size_t read(std::span<char> room) = 0;
-  // What came with the bytes read so far, oldest first; nullopt: nothing did.
+  // Descriptors that came with the bytes read so far, oldest first; nullopt: none.
   virtual std::optional<Batch> take_batch() { return std::nullopt; }
 
   // False: the connection is broken, or stopped. `body` and `bytes` follow the head that is made of the rest.
@@ -45,7 +45,7 @@ class Connection {
   [[nodiscard]] virtual bool stopped() const = 0;
 };
 
-// One that lasts as long as its socket or pipes.
+// A connection that ends with its socket or pipes.
 class PlainConnection final : public Connection {
  public:
   // A connected stream socket, or two pipes (`out` is then made non-blocking). `interrupt`: when that

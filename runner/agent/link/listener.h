@@ -1,10 +1,10 @@
-// Accepts the streams that `isogate-runner attach` brings, over an abstract Unix socket, which every process
-// of the network namespace can connect to. Accepted is a peer with this process's uid and this process's
-// parent: it was started from outside, as this process was. What a tenant starts descends from this process.
+// Accepts the streams of `isogate-runner attach` over an abstract Unix socket, to which every process of the
+// network namespace can connect. It accepts a peer with this process's uid and this process's parent: like
+// this process, it was started from outside. A tenant's processes descend from this process.
 //
-// The handshake proves that the peer is alive and is the sender: its directory of /proc is opened first, then
-// it has to return a number, with its pid as the kernel attests it, then its parent is read in that
-// directory. So the reuse of a pid meanwhile is noticed.
+// The handshake proves that the peer is alive and is the sender. First its directory of /proc is opened. Then
+// the peer must return a number, with its pid attested by the kernel. Then its parent is read in that
+// directory. So the reuse of a pid meanwhile is detected.
 #pragma once
 
 #include <chrono>
@@ -32,8 +32,8 @@ class Listener {  // the main thread's
  public:
   // Its descriptors are watched under `key`.
   Result<void> open(const std::string& name, Poller& poller, uint64_t key);
-  // Peers that have completed their handshake since. Call it when the key is ready, and now and then while
-  // is_busy().
+  // Peers that have completed their handshake since the last call. Call it when the key is ready, and
+  // regularly while is_busy().
   std::vector<Peer> take_peers();
   [[nodiscard]] bool is_busy() const { return !handshakes_.empty() || is_paused_; }
 
@@ -64,8 +64,8 @@ class Listener {  // the main thread's
   bool is_paused_ = false;  // no descriptor is left for another: new ones wait until the next call
 };
 
-// The other end, `isogate-runner attach`: gives its own input and output to the listener and lasts as long as
-// they are used. No byte of a session passes through it.
+// The other end, `isogate-runner attach`: passes its own stdin and stdout to the listener and runs while they
+// are used. No byte of a session passes through it.
 Result<void> attach(const Options& options);
 
 }  // namespace isogate::agent

@@ -1,5 +1,5 @@
-// A session that outlives its streams, with a thread of its own, which moves the bytes of its programs and
-// may wait for the client; the main thread may not.
+// A session that outlives its streams. Its own thread moves the bytes of its programs and may wait for the
+// client, which the main thread may not.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace isogate::agent {
 
 class LongSession {  // the main thread's
  public:
-  // Begins with its first stream. `nudged` is nudged when it is over.
+  // Begins with its first stream. `nudged` is nudged when it has ended.
   static Result<std::unique_ptr<LongSession>> begin(Place& place, Peer peer, Poller& nudged);
   ~LongSession();  // waits for its end
   LongSession(const LongSession&) = delete;

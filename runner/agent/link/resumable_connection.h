@@ -1,8 +1,8 @@
-// The connection of a session that outlives its streams (isogate/runner_resume.h). While there is a stream it
-// reads and writes that; without one it keeps what is sent, up to a bound, and the session goes on.
+// The connection of a session that outlives its streams (isogate/runner_resume.h). With a stream it reads and
+// writes that; without one it keeps bytes to send, up to a bound, and the session continues.
 //
-// No writer blocks on a stream: what a stream does not take at once is sent by the reading thread. A sender
-// that would exceed the bound waits for the client's acknowledgement.
+// No writer blocks on a stream: the reading thread sends bytes that a stream does not accept at once. A
+// sender that would exceed the bound waits for the client's acknowledgement.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace isogate::agent {
 
-// What an `attach` has brought: non-blocking. Its socket ends when it does.
+// The stream of an `attach`: non-blocking. Its socket ends with the `attach`.
 struct Stream {
   Fd in, out, socket;
 };

@@ -1,11 +1,11 @@
-// One connection, served: the frames of its client become calls, each run by a thread of its own.
+// One served connection: the frames of its client become calls, each run by its own thread.
 //
-// One thread reads at a time. When it has a call to run it leaves the reading to another and runs the call
-// itself, so a request is not handed from thread to thread. A few idle threads are kept. Threads count as
-// processes of the container: where no more can be started, the call alone is refused.
+// One thread reads at a time. When it receives a call, another thread takes over reading, and it runs the
+// call itself, so a request is not handed from thread to thread. A few idle threads are kept. Threads
+// count as processes of the container: if no more can be started, only the call is refused.
 //
-// The session is over when the connection has ended, or the client has broken the protocol: then all calls
-// are cancelled, and is_over() once the last one has ended.
+// The session ends when the connection ends, or the client breaks the protocol: then all calls are
+// cancelled. is_over() is true once the last one has ended.
 #pragma once
 
 #include <condition_variable>
@@ -30,8 +30,8 @@ class Session {
   bool is_over();
   bool greeted();     // the client has sent its hello
   std::string why();  // what the client did that ended the session; empty: nothing
-  // Continues reapers that somebody has stopped while a cancelled call has not ended, and kills them later.
-  // Returns how long the longest such call has been cancelled.
+  // While a cancelled call has not ended, continues its reaper if a program has stopped it, and kills it
+  // later. Returns how long ago the oldest such call was cancelled.
   Clock::duration handle_overdue();
   void pump(uint64_t key, std::span<char> buffer);
 

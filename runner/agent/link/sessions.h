@@ -9,7 +9,7 @@
 
 namespace isogate::agent {
 
-// What is wrong with a client's request; null: nothing. Pure.
+// Why a client's request is invalid; null: it is valid. Pure.
 const char* fault_of(const isogate_runner_resume& request);
 
 class Sessions {  // the main thread's
@@ -17,7 +17,7 @@ class Sessions {  // the main thread's
   Sessions(Place& place, Poller& poller) : place_(place), poller_(poller) {}  // borrowed
 
   void receive(Peer peer);
-  // Releases those that are over; returns what clients did that ended them.
+  // Releases ended sessions; returns how clients broke the protocol and ended them.
   std::vector<std::string> reap();
   void stop();  // ends all
   [[nodiscard]] bool empty() const { return sessions_.empty(); }

@@ -8,7 +8,7 @@ namespace isogate {
 
 enum InitReach : uint32_t {
   kUntried,   // there was no socket, or no outcome
-  kAnswered,  // somebody is there
+  kAnswered,  // something answered
   kSilent,    // refused, or unreachable, or nothing came within a moment
 };
 

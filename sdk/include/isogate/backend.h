@@ -12,8 +12,8 @@
  *            argument may hold any byte but NUL.
  *   Structs  Every struct with struct_size grows only at its end. The caller sets struct_size to the
  *            size it knows, also in a struct that the callee fills; the callee reads and writes only
- *            what that covers, and takes the rest as zero. It covers at least what version 1.0 has,
- *            and a field that a later version appends means by zero what the version before did.
+ *            what that covers, and takes the rest as zero. It covers at least what version 1.0 has.
+ *            In a field that a later version appends, zero means the behaviour of the version before.
  *            isogate_str, isogate_pair, isogate_limit, isogate_shared_dir, isogate_entry_sink,
  *            isogate_record_sink, isogate_control and isogate_change have no struct_size and never change.
  *   Arrays   Pointer and count; with a count of 0 the pointer may be NULL.
@@ -73,8 +73,8 @@ typedef int32_t isogate_status;
 #define ISOGATE_IO 9
 #define ISOGATE_INTERNAL 10     /* a defect of the plugin; unknown statuses are taken as this */
 #define ISOGATE_LOST 11         /* contact was lost after something may have started: never success */
-#define ISOGATE_SANDBOX_LOST 12 /* the workspace itself is gone */
-#define ISOGATE_IS_DIRECTORY 13 /* a file was asked for, a directory is there */
+#define ISOGATE_SANDBOX_LOST 12 /* the workspace itself is lost */
+#define ISOGATE_IS_DIRECTORY 13 /* a file was requested, the path is a directory */
 #define ISOGATE_NOT_REGULAR 14  /* a FIFO, device or socket: never opened */
 #define ISOGATE_NO_SANDBOX 15   /* no such sandbox (attach, close, and calls to one that ended) */
 
@@ -120,11 +120,11 @@ typedef struct isogate_limit {
 
 #define ISOGATE_OPEN_ATTACH_ONLY (1u << 0)        /* ISOGATE_NO_SANDBOX instead of creating one */
 #define ISOGATE_OPEN_LIMITS_BEST_EFFORT (1u << 1) /* the operator wrote limits: best_effort */
-#define ISOGATE_OPEN_KNOWN (1u << 2) /* it had a workspace: ISOGATE_SANDBOX_LOST when that is gone,
-                                        never an empty one; what ran in it may be started again */
+#define ISOGATE_OPEN_KNOWN (1u << 2) /* it had a workspace: ISOGATE_SANDBOX_LOST if that is lost,
+                                        never an empty one; its container may be started again */
 #define ISOGATE_OPEN_RUNNING_ONLY (1u << 3) /* re-attach to what runs; create and start nothing. No call
-                                               waits for it. What cannot be used unchanged, because the
-                                               settings differ for example, is ended: ISOGATE_NO_SANDBOX.
+                                               waits for it. If it cannot be used unchanged, for example
+                                               because settings differ, end it: ISOGATE_NO_SANDBOX.
                                                Set only where enumerate() reported ISOGATE_SANDBOX_RUNS. */
 
 typedef struct isogate_sandbox_spec {
@@ -144,15 +144,15 @@ typedef struct isogate_sandbox_spec {
   uint64_t option_count;
 } isogate_sandbox_spec;
 
-/* The image whose files its programs see, in place of the backend's own: given again at every open of that
- * sandbox. Only to a backend with CAP_IMAGE. */
+/* The image whose files its programs see, in place of the backend's own. Passed at every open of that sandbox,
+ * only to a backend with CAP_IMAGE. */
 #define ISOGATE_OPTION_IMAGE "image"
 
 #define ISOGATE_SANDBOX_ATTACHED (1u << 0) /* its workspace existed already */
 #define ISOGATE_SANDBOX_RUNS (1u << 1)     /* it continues when its host ends. One host at a time has it open:
                                               the next one opens it after that has closed it */
-#define ISOGATE_SANDBOX_FRESH (1u << 2)    /* this open created what its programs run in, so that no tenant's
-                                              program has run in it; its workspace may be old. Without it an
+#define ISOGATE_SANDBOX_FRESH (1u << 2)    /* this open created the place where its programs run, and no tenant's
+                                              program has run there; its workspace may be old. Without it an
                                               ATTACHED sandbox may have been used. */
 
 typedef struct isogate_sandbox_info {
@@ -249,8 +249,8 @@ typedef struct isogate_control { /* 16 bytes, written whole; unknown types are s
 #define ISOGATE_FILE_PARENTS (1u << 3)    /* write, mkdir, move: make missing parent directories */
 #define ISOGATE_FILE_RECURSIVE (1u << 4)  /* list, remove, watch: the whole tree */
 #define ISOGATE_FILE_MODE_GIVEN (1u << 5) /* write: use mode; else keep the old mode, or 0644 */
-#define ISOGATE_FILE_REPLACE (1u << 6)    /* write, move: also a file that its mode makes read-only to the user;
-                                             without it such a file is ISOGATE_PERMISSION_DENIED */
+#define ISOGATE_FILE_REPLACE (1u << 6)    /* write, move: replace even a file whose mode makes it read-only to the
+                                             user; without it such a file is ISOGATE_PERMISSION_DENIED */
 
 typedef struct isogate_file_request {
   uint32_t struct_size;
@@ -271,7 +271,7 @@ typedef struct isogate_file_request {
 #define ISOGATE_ENTRY_DIRECTORY 2u
 #define ISOGATE_ENTRY_SYMLINK 3u
 #define ISOGATE_ENTRY_OTHER 4u
-#define ISOGATE_SIZE_UNKNOWN UINT64_MAX /* read: the kernel generates it (/proc, /sys), its end not reached */
+#define ISOGATE_SIZE_UNKNOWN UINT64_MAX /* read: a file that the kernel generates (/proc, /sys), end not reached */
 
 typedef struct isogate_entry {
   uint32_t struct_size;
@@ -290,11 +290,11 @@ typedef struct isogate_entry_sink { /* the host's; called on the plugin's thread
 
 /* ---- changes: what watch() reports ----------------------------------------------------------- */
 
-#define ISOGATE_CHANGE_READY 1u    /* the first record, once: what changes from now on is reported */
-#define ISOGATE_CHANGE_CREATED 2u  /* it is there, or has taken the place of what was; may come twice */
+#define ISOGATE_CHANGE_READY 1u    /* the first record, once: every later change is reported */
+#define ISOGATE_CHANGE_CREATED 2u  /* created, or replaced an existing file; may come twice */
 #define ISOGATE_CHANGE_WRITTEN 3u  /* a file's content; one record may stand for several writes */
-#define ISOGATE_CHANGE_REMOVED 4u  /* or moved out of what is watched */
-#define ISOGATE_CHANGE_RENAMED 5u  /* from `from` to `path`, both within what is watched */
+#define ISOGATE_CHANGE_REMOVED 4u  /* or moved out of the watched tree */
+#define ISOGATE_CHANGE_RENAMED 5u  /* from `from` to `path`, both within the watched tree */
 #define ISOGATE_CHANGE_ATTRIBUTES 6u /* mode, owner, times */
 #define ISOGATE_CHANGE_OVERFLOW 7u /* changes before it were lost: list again */
 
@@ -303,9 +303,9 @@ typedef struct isogate_entry_sink { /* the host's; called on the plugin's thread
 #define ISOGATE_CHANGE_MAX_PATH 4095u
 
 /* One record in the stream of watch(): this struct, `path_length` bytes of the path, `from_length` bytes of the
- * path before a rename; the next record follows at once. Both paths are relative to the watched directory, of
- * any bytes but NUL, without empty components, `.` and `..`. READY and OVERFLOW have none. A reader takes the
- * stream in pieces of any size: a record may come in parts. */
+ * path before a rename; the next record follows at once. Both paths are relative to the watched directory. They
+ * have any bytes but NUL, and no empty components, `.` or `..`. READY and OVERFLOW have no path. A reader may
+ * receive a record in parts. */
 typedef struct isogate_change { /* 16 bytes */
   uint32_t size;                /* of the record: 16 + path_length + from_length */
   uint32_t type;                /* ISOGATE_CHANGE_*; a reader skips what it does not know */
@@ -321,10 +321,10 @@ typedef struct isogate_connect_request {
   uint32_t flags;    /* 0 */
   uint32_t port;     /* TCP, 1 to 65535 */
   int32_t stream_fd; /* a connected stream socket, which may be non-blocking: its bytes go to the port, those of
-                        the port to it. One direction of it ends as that of the connection does, by
-                        shutdown(SHUT_WR), and the other may go on */
-  int32_t ready_fd;  /* an eventfd: the plugin writes 1 to it once the connection is there, and the call goes on.
-                        A call that returns before has not connected */
+                        the port to it. Each direction ends separately, by shutdown(SHUT_WR), on both the socket
+                        and the connection */
+  int32_t ready_fd;  /* an eventfd: the plugin writes 1 to it once it has connected, and the call continues. A
+                        call that returns before has not connected */
   uint32_t reserved; /* 0 */
 } isogate_connect_request;
 
@@ -347,7 +347,7 @@ typedef struct isogate_evidence { /* measured inside by the backend's own code, 
   uint64_t visible_processes; /* numeric directories in its /proc */
   uint32_t limit_count;       /* at most ISOGATE_EVIDENCE_LIMITS_MAX */
   uint32_t reserved;          /* 0 */
-  /* In force, read back; what is not listed is not limited. Inside the struct, and not behind a pointer, since
+  /* In force, read back; what is not listed is not limited. Inside the struct, not behind a pointer, because
      evidence is a value that outlives the call. */
   isogate_limit limits[ISOGATE_EVIDENCE_LIMITS_MAX];
 } isogate_evidence;
@@ -370,9 +370,9 @@ typedef struct isogate_evidence_request {
 #define ISOGATE_HOST_ALLOW_UNISOLATED (1u << 0) /* the operator wrote allow_unisolated: true */
 #define ISOGATE_HOST_PROBE_ONLY (1u << 1)       /* no sandbox will be opened: create nothing in advance */
 #define ISOGATE_HOST_MANY_TENANTS (1u << 2)     /* more than one tenant may call: no name, uid or time that
-                                                   one sees may reveal another's agents */
+                                                   a tenant sees may reveal another tenant's agents */
 #define ISOGATE_HOST_LIMITS_BEST_EFFORT (1u << 3) /* the operator wrote limits: best_effort for this backend: its
-                                                     own default limits bind as far as they can be enforced */
+                                                     own default limits apply as far as it can enforce them */
 
 typedef struct isogate_shared_dir { /* readable by every sandbox, writable by none */
   isogate_str prefix;               /* first component(s) of a workspace path, without slashes around */
@@ -426,15 +426,15 @@ typedef struct isogate_host { /* valid until destroy() returns; functions are [a
 #define ISOGATE_CAP_PERSISTENT (1ull << 9)      /* the workspace survives close(STOP) */
 #define ISOGATE_CAP_EVIDENCE (1ull << 10)
 #define ISOGATE_CAP_PROVEN_EXECS (1ull << 11) /* every exec result is PROVEN; one that is not is unknown */
-/* Per exec, by sampling what it uses and ending or stopping it: between two samples it may use more. Used with
- * ISOGATE_EXEC_LIMITS_SAMPLED only, which an operator has to configure. */
+/* Limits of one exec, enforced by sampling what it uses and ending or stopping it: between two samples it may
+ * use more. Used only with ISOGATE_EXEC_LIMITS_SAMPLED, which the operator configures. */
 #define ISOGATE_CAP_LIMIT_MEMORY_SAMPLED (1ull << 12)
 #define ISOGATE_CAP_LIMIT_CPU_SAMPLED (1ull << 13)
 #define ISOGATE_CAP_LIMIT_PIDS_SAMPLED (1ull << 14)
 #define ISOGATE_CAP_SANDBOX_LIMIT_MEMORY (1ull << 15)
 #define ISOGATE_CAP_SANDBOX_LIMIT_CPU (1ull << 16)
 #define ISOGATE_CAP_SANDBOX_LIMIT_PIDS (1ull << 17)
-/* It counts the disk of a sandbox and refuses file calls beyond the limit, but cannot keep programs from more. */
+/* It counts the disk of a sandbox and refuses file calls beyond the limit, but programs can exceed it. */
 #define ISOGATE_CAP_SANDBOX_DISK_ADVISORY (1ull << 18)
 #define ISOGATE_CAP_MERGE_STDERR (1ull << 19) /* ISOGATE_EXEC_MERGE_STDERR */
 #define ISOGATE_CAP_IMAGE (1ull << 22)        /* ISOGATE_OPTION_IMAGE */
@@ -461,7 +461,7 @@ typedef struct isogate_sandbox isogate_sandbox; /* the plugin's, opaque */
 
 #define ISOGATE_EXEC_EXTENSION "isogate.exec/1" /* kept_exec.h */
 
-/* NULL is allowed where it says "optional": the host then answers ISOGATE_UNSUPPORTED. */
+/* An optional function may be NULL: the host then answers ISOGATE_UNSUPPORTED. */
 typedef struct isogate_backend_api {
   uint32_t struct_size;
   uint32_t reserved; /* 0 */
@@ -479,8 +479,8 @@ typedef struct isogate_backend_api {
                          const isogate_sandbox_spec* spec, isogate_sandbox** out,
                          isogate_sandbox_info* info, isogate_error* error);
   /* [any] No other call of that sandbox is running. After OK the pointer is invalid. After a failure it is
-     valid, and the only call that follows is close again. With STOP and PURGE nothing is left running: what
-     still runs is a failure. */
+     valid, and the only call that follows is close again. STOP and PURGE leave nothing running: they fail while
+     something still runs. */
   isogate_status (*close)(isogate_sandbox* sandbox, const isogate_call* call, uint32_t mode,
                           isogate_error* error);
   /* [any] Every sandbox of this instance that exists, open or not. */
@@ -498,9 +498,9 @@ typedef struct isogate_backend_api {
   isogate_status (*read)(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_file_request* request, isogate_entry* entry,
                          isogate_error* error);
-  /* [box] Replaces the file by what is read from fd, whole or not at all. Nothing is committed unless
-     complete_fd is readable at the end of fd. A file that the user may not write, by its permission bits, is
-     ISOGATE_PERMISSION_DENIED without REPLACE. Root counts as the owner of every file. *written: bytes. */
+  /* [box] Replaces the file by the bytes read from fd, whole or not at all. Nothing is committed unless
+     complete_fd is readable at the end of fd. Without REPLACE, a file whose permission bits do not let the user
+     write it is ISOGATE_PERMISSION_DENIED. Root counts as the owner of every file. *written: bytes. */
   isogate_status (*write)(isogate_sandbox* sandbox, const isogate_call* call,
                           const isogate_file_request* request, uint64_t* written,
                           isogate_error* error);
@@ -515,35 +515,35 @@ typedef struct isogate_backend_api {
   /* [box] optional. An existing directory is OK unless EXCLUSIVE. */
   isogate_status (*mkdir)(isogate_sandbox* sandbox, const isogate_call* call,
                           const isogate_file_request* request, isogate_error* error);
-  /* [box] optional. path to path_to, atomically; replaces a file unless EXCLUSIVE, as write does. */
+  /* [box] optional. Renames path to path_to, atomically; replaces a file unless EXCLUSIVE, as write does. */
   isogate_status (*move)(isogate_sandbox* sandbox, const isogate_call* call,
                          const isogate_file_request* request, isogate_error* error);
-  /* [box] optional. A file, a symlink itself, an empty directory; a tree with RECURSIVE. */
+  /* [box] optional. Removes a file, a symlink itself or an empty directory; with RECURSIVE a tree. */
   isogate_status (*remove)(isogate_sandbox* sandbox, const isogate_call* call,
                            const isogate_file_request* request, isogate_error* error);
-  /* [box] optional. What a program in the sandbox finds out about its isolation. Called after every open.
-     Measured before the first program of a tenant; after an open that was not FRESH, that is the answer. */
+  /* [box] optional. What a program in the sandbox can observe of its isolation. Called after every open.
+     Measured before the first program of a tenant; after an open that was not FRESH, returns that measurement. */
   isogate_status (*evidence)(isogate_sandbox* sandbox, const isogate_call* call,
                              const isogate_evidence_request* request, isogate_evidence* out,
                              isogate_error* error);
   /* [any] optional. A struct declared in the extension's own header, such as orphans.h, or NULL. */
   const void* (*get_extension)(isogate_backend* backend, const char* id);
   /* [box] optional, with ISOGATE_CAP_WATCH. Writes isogate_change records to fd, a pipe, until the call is
-     cancelled (ISOGATE_CANCELLED) or the directory is removed or moved away (ISOGATE_OK). Reports what is in
-     the directory, with RECURSIVE in the whole tree below it; a directory that appears there later is watched
-     too, and what was in it already is reported as CREATED. Never waits for the reader: without room in the
-     pipe changes are dropped, and OVERFLOW follows once there is. Shows no name that the request's user could
-     not list. Goes through no symlink and into no other mount below the directory.
+     cancelled (ISOGATE_CANCELLED) or the directory is removed or moved away (ISOGATE_OK). Reports changes in
+     the directory, with RECURSIVE in the whole tree below it. A directory that appears there later is watched
+     too, and its existing entries are reported as CREATED. Never waits for the reader: when the pipe is full,
+     changes are dropped, and OVERFLOW follows once it has room. Reports no name that the request's user could
+     not list. Follows no symlink and enters no other mount below the directory.
      ISOGATE_RESOURCE_EXHAUSTED, at once or later: there are more directories than it can watch. */
   isogate_status (*watch)(isogate_sandbox* sandbox, const isogate_call* call,
                           const isogate_file_request* request, isogate_error* error);
-  /* [box] optional, with ISOGATE_CAP_PORTS. Dials 127.0.0.1, then [::1], in the network of the sandbox, never in
-     the host's, and carries bytes both ways until both directions have ended: ISOGATE_OK. Waits for the
-     connection for a few seconds only, and without end once it is there. Keeps no more than it is about to
-     write: who does not read holds up who sends. ISOGATE_NOT_FOUND: nothing accepts connections on that port
-     (os_errno: ECONNREFUSED or ETIMEDOUT); ISOGATE_UNSUPPORTED: this sandbox has no network that may be dialled;
-     ISOGATE_IO: the connection was there and broke off; ISOGATE_CANCELLED: cancel_fd fired, at any time, and
-     the connection is closed. */
+  /* [box] optional, with ISOGATE_CAP_PORTS. Connects to 127.0.0.1, then [::1], in the network of the sandbox,
+     never in the host's, and copies bytes both ways until both directions have ended: ISOGATE_OK. Waits only a
+     few seconds for the connection; once connected there is no time limit. Buffers no more than the next write:
+     a slow reader blocks the sender. ISOGATE_NOT_FOUND: nothing accepts connections on that port (os_errno:
+     ECONNREFUSED or ETIMEDOUT); ISOGATE_UNSUPPORTED: this sandbox has no network of its own; ISOGATE_IO: the
+     connection broke off after it was established; ISOGATE_CANCELLED: cancel_fd fired, at any time, and the
+     connection is closed. */
   isogate_status (*connect)(isogate_sandbox* sandbox, const isogate_call* call,
                             const isogate_connect_request* request, isogate_error* error);
 } isogate_backend_api;

@@ -1,6 +1,6 @@
 // The C ABI of backend.h for authors who write C++20: derive a Backend and a Sandbox, throw Error, and
-// name your class in one macro. Header-only; needs the standard library and the two C headers beside it, and
-// all of it ends up inside your own shared object. sdk/examples/echo is a complete plugin.
+// name your class in one macro. Header-only; needs the standard library and the two C headers beside it. All
+// its code is compiled into your own shared object. sdk/examples/echo is a complete plugin.
 //
 // Thread rules are those of backend.h: a Backend's functions are called from any thread at once, a
 // Sandbox's too, also for one sandbox. Requests are borrowed for the call: copy what you keep.
@@ -32,7 +32,7 @@ namespace isogate::sdk {
 inline std::string_view view(isogate_str text) { return {text.ptr, static_cast<size_t>(text.len)}; }
 inline isogate_str str(std::string_view text) { return {text.data(), text.size()}; }
 
-// Copies as much as fits and ends it with a NUL: for the text fields of answers.
+// Copies as much as fits and appends a NUL: for the text fields of answers.
 template <size_t N>
 void set_text(char (&to)[N], std::string_view from) {
   size_t size = std::min(from.size(), N - 1);
@@ -59,7 +59,7 @@ class Error : public std::exception {
   throw Error(ISOGATE_IO, attempt + ": " + std::generic_category().message(os_errno), os_errno);
 }
 
-// What a spec or a request limits.
+// The limits of a spec or a request.
 template <typename Request>
 std::span<const isogate_limit> limits_of(const Request& request) {
   return {request.limits, static_cast<size_t>(request.limit_count)};
@@ -82,8 +82,8 @@ inline void check_well_formed(std::span<const isogate_limit> limits) {
   }
 }
 
-// The same, and ISOGATE_UNSUPPORTED for every id that is not among `enforced`: what a backend that enforces
-// those alone does first in open() and exec().
+// The same, and throws ISOGATE_UNSUPPORTED for every id that is not among `enforced`. A backend that enforces
+// only those calls this first in open() and exec().
 inline void check_limits(std::span<const isogate_limit> limits, std::initializer_list<uint32_t> enforced) {
   check_well_formed(limits);
   for (const isogate_limit& limit : limits)
@@ -100,8 +100,8 @@ inline void add_limit(isogate_evidence& evidence, uint32_t id, uint64_t value) {
   evidence.limits[evidence.limit_count++] = {id, 0, value};
 }
 
-// One call of the host. Whatever takes long looks at it: poll cancel_fd() beside your own descriptors, or
-// ask check() now and then.
+// One call of the host. Long work checks it: poll cancel_fd() beside your own descriptors, or call check()
+// regularly.
 class Call {
  public:
   explicit Call(const isogate_call& call) : call_(call) {}
@@ -134,8 +134,8 @@ class Call {
     }
   }
 
-  // All of `bytes` to a pipe, in pieces that a pipe which polls writable takes without blocking. False when
-  // the call was cancelled or the reader is gone. `fd` -1 swallows them.
+  // Writes all of `bytes` to a pipe, in pieces that a writable pipe accepts without blocking. False when the
+  // call was cancelled or the reader is gone. `fd` -1 discards them.
   [[nodiscard]] bool write_all(int fd, std::string_view bytes) const {
     constexpr size_t kPiece = 4096;
     while (fd >= 0 && !bytes.empty()) {
@@ -148,8 +148,8 @@ class Call {
     return true;
   }
 
-  // Up to `size` bytes; 0 at the end. Throws ISOGATE_CANCELLED when cancelled first. For a write's body use
-  // read_body.
+  // Reads up to `size` bytes; 0 at the end. Throws ISOGATE_CANCELLED when cancelled first. For a write's body
+  // use read_body.
   [[nodiscard]] size_t read_some(int fd, char* buffer, size_t size) const {
     for (;;) {
       if (!wait(fd, POLLIN)) throw Error(ISOGATE_CANCELLED, "cancelled");
@@ -159,9 +159,9 @@ class Call {
     }
   }
 
-  // The body of a write, piece by piece: up to `size` bytes; 0 only at the end of a whole body. Throws
-  // ISOGATE_CANCELLED when cancelled, or when the sender went away before the body was complete: then
-  // nothing may be committed.
+  // Reads the body of a write, piece by piece: up to `size` bytes; 0 only at the end of a complete body. Throws
+  // ISOGATE_CANCELLED when cancelled, or when the sender disappeared before the body was complete: then nothing
+  // may be committed.
   [[nodiscard]] size_t read_body(const isogate_file_request& request, char* buffer, size_t size) const {
     const size_t n = read_some(request.fd, buffer, size);
     pollfd complete{request.complete_fd, POLLIN, 0};
@@ -214,7 +214,7 @@ class RecordSink {
   const isogate_record_sink& sink_;
 };
 
-// One open sandbox. What a class does not override is answered with ISOGATE_UNSUPPORTED.
+// One open sandbox. A function that a class does not override returns ISOGATE_UNSUPPORTED.
 class Sandbox {
  public:
   Sandbox() = default;
@@ -222,7 +222,7 @@ class Sandbox {
   Sandbox& operator=(const Sandbox&) = delete;
   virtual ~Sandbox() = default;
 
-  // Before the destructor, and it may fail: then the object lives on and close may be tried again.
+  // Called before the destructor. It may fail: then the object stays and close may be called again.
   virtual void close(const Call&, uint32_t /*mode*/) {}
   virtual void exec(const Call&, const isogate_exec_request&, isogate_exec_result&) { lacks("run programs"); }
   virtual void read(const Call&, const isogate_file_request&, isogate_entry&) { lacks("read files"); }
@@ -236,7 +236,7 @@ class Sandbox {
     lacks("measure its isolation");
   }
   virtual void disk_use(const Call&, isogate_disk_use&) { lacks("say how much disk it uses"); }  // disk.h
-  // Returns when the directory is gone; throws ISOGATE_CANCELLED when cancelled.
+  // Returns when the directory no longer exists; throws ISOGATE_CANCELLED when cancelled.
   virtual void watch(const Call&, const isogate_file_request&) { lacks("watch directories"); }
   virtual void connect(const Call&, const isogate_connect_request&) { lacks("connect to ports"); }
   // kept_exec.h, for a backend with CAP_KEPT_EXECS.
@@ -255,7 +255,7 @@ class Sandbox {
   }
 };
 
-// Extension isogate.orphans/1 (orphans.h): what no sandbox here claims any more.
+// Extension isogate.orphans/1 (orphans.h): objects that no sandbox here claims any more.
 class Orphans {
  public:
   virtual void list(const Call&, const RecordSink&) = 0;
@@ -280,7 +280,7 @@ class Backend {
   virtual Orphans* orphans() { return nullptr; }             // null: it leaves nothing behind, or cannot tell
 };
 
-// The descriptor, with the fields that have a sensible default left out.
+// The descriptor, without the fields that have a sensible default.
 struct Plugin {
   const char* id;
   const char* version;
@@ -297,7 +297,7 @@ struct Plugin {
 
 namespace detail {
 
-// Structs cross in the size that both sides know.
+// Structs are copied in the size that both sides know.
 template <typename T>
 T import_struct(const T* from) {
   T own{};

@@ -1,4 +1,4 @@
-/* isogate extension "isogate.disk/1": how much disk a sandbox uses, and may use. backend.h's rules hold.
+/* isogate extension "isogate.disk/1": how much disk a sandbox uses, and may use. The rules of backend.h apply.
  *
  * A backend that limits or counts the disk of its sandboxes returns a struct isogate_disk from get_extension().
  */
@@ -13,8 +13,8 @@ extern "C" {
 
 #define ISOGATE_DISK_EXTENSION "isogate.disk/1"
 
-#define ISOGATE_DISK_ENFORCED (1u << 0) /* programs meet the limit too; without it file calls alone do */
-#define ISOGATE_DISK_EXACT (1u << 1)    /* what is used was counted to its end, and since programs ran */
+#define ISOGATE_DISK_ENFORCED (1u << 0) /* the limit applies to programs too; without it only to file calls */
+#define ISOGATE_DISK_EXACT (1u << 1)    /* the count is complete, and newer than the last program */
 
 typedef struct isogate_disk_use {
   uint32_t struct_size;
@@ -28,7 +28,7 @@ typedef struct isogate_disk_use {
 typedef struct isogate_disk { /* static storage */
   uint32_t struct_size;
   uint32_t reserved;
-  /* [box] Of an open sandbox; cheap, however much is in it. ISOGATE_UNSUPPORTED: nothing is known of it. */
+  /* [box] Of an open sandbox; cheap, whatever its size. ISOGATE_UNSUPPORTED: its use is not known. */
   isogate_status (*use)(isogate_sandbox* sandbox, const isogate_call* call, isogate_disk_use* out,
                         isogate_error* error);
 } isogate_disk;

@@ -1,9 +1,8 @@
 // The client's side of the runner protocol: a backend that has a byte stream to an isogate-runner gets exec,
 // files and evidence from it. Link the library isogate_runner_link. sdk/README.md shows a backend that does.
 //
-// Errors are isogate::sdk::Error (backend.hpp). Nothing that comes from the runner is believed further than
-// the tenant's own result: sizes are checked before anything is allocated, and what does not keep to the
-// protocol ends the connection.
+// Errors are isogate::sdk::Error (backend.hpp). Data from the runner is trusted only as the tenant's own result:
+// sizes are checked before anything is allocated, and a violation of the protocol ends the connection.
 #pragma once
 
 #include <array>
@@ -27,25 +26,25 @@ constexpr uint64_t kSampledLimits =
 class RunnerStream {
  public:
   virtual ~RunnerStream() = default;
-  // To be polled: POLLIN before read_some() unless it has_buffered().
+  // Poll it for POLLIN before read_some(), unless has_buffered().
   [[nodiscard]] virtual int fd() const = 0;
-  // To be polled for POLLOUT before write_some().
+  // Poll it for POLLOUT before write_some().
   [[nodiscard]] virtual int room_fd() const { return fd(); }
   // As read(2) and write(2) on a non-blocking descriptor: -1 with errno (EAGAIN: poll first), 0 at the end.
   virtual ssize_t read_some(char* to, size_t size) = 0;
   virtual ssize_t write_some(const char* from, size_t size) = 0;
-  // read_some() would answer without POLLIN.
+  // read_some() would return data without POLLIN.
   [[nodiscard]] virtual bool has_buffered() const { return false; }
   // Sends bytes with descriptors attached to the first one; only where carries_descriptors().
   [[nodiscard]] virtual bool carries_descriptors() const { return false; }
   virtual ssize_t write_with(const char* from, size_t size, const int* fds, size_t count);
-  // Where descriptors go with the bytes: the user that programs run as, by the kernel's word. They are to
-  // open their own pipes by name, as /dev/stderr. -1: not known.
+  // If descriptors are passed with the bytes: the user that programs run as, as the kernel reports it. Programs
+  // must be able to open their own pipes by name, as /dev/stderr. -1: not known.
   [[nodiscard]] virtual int64_t user() const { return -1; }
-  // Both directions end, whoever waits wakes up.
+  // Ends both directions and wakes all waiting threads.
   virtual void shutdown() = 0;
-  // Any thread. The other side has hung up; when anything last came from it (now, where that is not known);
-  // it is being looked for, so that it takes no byte says nothing yet.
+  // Any thread. hung_up(): the other side has closed. last_received(): when a byte last came from it; now, if not
+  // known. is_away(): the stream is reconnecting, so a stalled write does not mean that contact is lost.
   [[nodiscard]] virtual bool hung_up() const;
   [[nodiscard]] virtual std::chrono::steady_clock::time_point last_received() const {
     return std::chrono::steady_clock::now();
@@ -57,41 +56,41 @@ class RunnerStream {
 // to a process of this kernel.
 std::unique_ptr<RunnerStream> socket_stream(int fd, bool descriptors);
 
-// A new stream to the same runner. Throws Error: ISOGATE_NOT_FOUND where there is no such runner any more.
+// A new stream to the same runner. Throws Error: ISOGATE_NOT_FOUND if the runner no longer exists.
 // Ends soon when the call is cancelled.
 using RunnerDial = std::function<std::unique_ptr<RunnerStream>(const Call&)>;
 
 struct ResumeOptions {
-  std::array<uint8_t, 16> owner{};             // who the client is: a new session ends those it had before
-  std::chrono::milliseconds patience{40'000};  // after the last byte heard; then the session is given up
-  std::chrono::milliseconds first{10'000};     // for the first stream to be agreed on
-  std::chrono::milliseconds attempt{10'000};   // for each later one to be there and agreed on
-  std::chrono::seconds grace{60};              // how long what runs goes on without a stream
+  std::array<uint8_t, 16> owner{};             // the client's identity: a new session ends its older ones
+  std::chrono::milliseconds patience{40'000};  // after the last byte received; then the session ends
+  std::chrono::milliseconds first{10'000};     // for the handshake of the first stream
+  std::chrono::milliseconds attempt{10'000};   // for each later stream to connect and complete its handshake
+  std::chrono::seconds grace{60};              // how long programs keep running without a stream
 };
 
-// A session with an `isogate-runner serve` (isogate/runner_resume.h) that survives the loss of its streams:
-// another one is dialled, and each byte arrives once. The first is dialled here; throws what that throws,
-// ISOGATE_UNAVAILABLE where the other side cannot be agreed with, ISOGATE_CANCELLED. A thread dials while no
-// stream is there, and only then. shutdown() ends the session on the other side too, if that can be said at
-// once; else its grace does.
+// A session with an `isogate-runner serve` (isogate/runner_resume.h) that survives the loss of its streams: it
+// opens another stream, and each byte arrives once. This function opens the first stream. It throws what that
+// throws, ISOGATE_UNAVAILABLE if the handshake fails, or ISOGATE_CANCELLED. A thread reconnects, and exists only
+// while there is no stream. shutdown() also ends the session on the other side, if that can be sent at once;
+// otherwise the grace ends it.
 std::unique_ptr<RunnerStream> resumable_stream(RunnerDial dial, const ResumeOptions& options,
                                                const Call& call);
 
-// One connection to one runner. Any number of threads may call it at once. There is no thread behind it: of
-// those that wait for an answer one reads for all.
+// One connection to one runner. Any number of threads may call it at once. It has no thread of its own: one of
+// the threads that wait for a reply reads for all.
 class RunnerLink {
  public:
-  // Says hello and waits for the answer, at most `patience`, or until the call is cancelled. Throws
-  // ISOGATE_UNAVAILABLE with what is wrong with the other side. `killed`: how long an exec may take to end
-  // once it is cancelled; then contact counts as lost.
+  // Sends HELLO and waits for the reply, at most `patience`, or until the call is cancelled. Throws
+  // ISOGATE_UNAVAILABLE with the reason. `killed`: how long an exec may take to end once it is cancelled; then
+  // contact counts as lost.
   static std::shared_ptr<RunnerLink> connect(
       std::unique_ptr<RunnerStream> stream, std::chrono::milliseconds patience, const Call& call,
       std::chrono::milliseconds killed = std::chrono::milliseconds(10'000));
   virtual ~RunnerLink() = default;  // no call of it is running
 
-  // The verbs of backend.h. When contact is lost an exec that may have started throws ISOGATE_LOST, what
-  // cannot have started ISOGATE_UNAVAILABLE. A call that does not end within ten seconds of its cancellation
-  // ends the connection; an exec within what connect() was told.
+  // The verbs of backend.h. When contact is lost, an exec that may have started throws ISOGATE_LOST, and a call
+  // that cannot have started throws ISOGATE_UNAVAILABLE. A call that does not end within ten seconds of its
+  // cancellation ends the connection; for an exec the time is `killed` of connect().
   virtual void exec(const Call& call, const isogate_exec_request& request, isogate_exec_result& result) = 0;
   virtual void read(const Call& call, const isogate_file_request& request, isogate_entry& entry) = 0;
   virtual uint64_t write(const Call& call, const isogate_file_request& request) = 0;
@@ -104,8 +103,8 @@ class RunnerLink {
   // How much disk the workspace uses, and may use. ISOGATE_UNSUPPORTED with a runner older than protocol 1.5,
   // or one without a limit.
   virtual void disk_use(const Call& call, isogate_disk_use& out) = 0;
-  // ISOGATE_UNSUPPORTED with a runner older than protocol 1.6. When contact is lost after it began it throws
-  // ISOGATE_IO: what changed since is not known, so that it is not begun again in secret.
+  // ISOGATE_UNSUPPORTED with a runner older than protocol 1.6. When contact is lost after it began, it throws
+  // ISOGATE_IO: changes since then are not known, so it is not restarted silently.
   virtual void watch(const Call& call, const isogate_file_request& request) = 0;
   // start() and rejoin() of kept_exec.h. With a runner older than protocol 1.7 start_kept() is an exec(), which
   // ends with this connection, and rejoin() ISOGATE_NOT_FOUND.
@@ -116,25 +115,25 @@ class RunnerLink {
   // connect() of backend.h. ISOGATE_UNSUPPORTED with a runner older than protocol 1.6.
   virtual void connect_to_port(const Call& call, const isogate_connect_request& request) = 0;
 
-  // Whether the runner answers within `patience`. One that cannot start programs may still answer: prove().
+  // Whether the runner replies within `patience`. One that cannot start programs may still reply: prove().
   virtual bool ping(std::chrono::milliseconds patience) = 0;
   // Whether the runner starts a program of its own within `patience`, as it would a tenant's, sees it end and
   // reaps it. It costs what an exec costs, about 1 ms. Always false with a runner older than protocol 1.1.
   virtual bool prove(std::chrono::milliseconds patience) = 0;
-  // True for ever once the end of an exec is not known, or one left something behind. The backend then ends
+  // Stays true once the end of an exec is not known, or an exec left something behind. The backend then ends
   // the container or pod before anything else runs in it.
   [[nodiscard]] virtual bool spent() const = 0;
 
   struct Peer {
-    uint32_t pid = 0, uid = 0;  // as it says itself
+    uint32_t pid = 0, uid = 0;  // as the runner reports them
     bool is_init = false, has_pty = false;
     std::string build;
   };
   [[nodiscard]] virtual const Peer& peer() const = 0;
-  // False once contact is lost, also where that happened while nothing was under way; why() then says how.
+  // False once contact is lost, even while no call was running; why() then gives the reason.
   [[nodiscard]] virtual bool alive() const = 0;
   [[nodiscard]] virtual std::string why() const = 0;
-  // Ends it: calls under way throw as above.
+  // Ends the connection: running calls throw as above.
   virtual void close(const std::string& why) = 0;
 };
 

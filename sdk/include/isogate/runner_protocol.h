@@ -1,16 +1,16 @@
 /* The protocol between a backend and isogate-runner, the program that runs commands inside a container, a pod
- * or a machine. docs/runner-protocol.md tells it in words; this header is the layout.
+ * or a machine. docs/runner-protocol.md describes it; this header is the layout.
  *
- * Over any reliable byte stream, in both directions frames: isogate_runner_frame, then `size` bytes. All
- * numbers are little-endian, structs are packed as they stand here. One side is the client (the backend), the
- * other the runner. The client speaks first (HELLO), the runner answers HELLO or closes.
+ * Both sides send frames over any reliable byte stream: isogate_runner_frame, then `size` bytes. All numbers
+ * are little-endian, structs are packed as declared here. One side is the client (the backend), the other the
+ * runner. The client sends HELLO first, the runner replies with HELLO or closes.
  *
- * A call is a stream: a number of the client's choice, above every one it used before on this connection. It
- * begins with one request frame and ends with one RESULT. Frames of a stream that has ended are in flight, and
- * are skipped. Frames of other streams come in between, in any order.
+ * A call is a stream. The client numbers each stream above all that it used before on this connection. A
+ * stream begins with one request frame and ends with one RESULT. Frames for a stream that has ended were in
+ * transit, and are skipped. Frames of different streams are interleaved in any order.
  *
- * Whatever does not keep to this closes the connection: an unknown type or flag, a size above the type's, a
- * stream that goes backwards, more bytes than credit. Neither side allocates before it has checked a size.
+ * A violation closes the connection: an unknown type or flag, a size above the type's, a stream number that
+ * goes backwards, more bytes than credit. Neither side allocates before it has checked a size.
  */
 #ifndef ISOGATE_RUNNER_PROTOCOL_H
 #define ISOGATE_RUNNER_PROTOCOL_H
@@ -28,36 +28,36 @@ typedef struct isogate_runner_frame { /* 12 bytes */
   uint32_t stream;                    /* 0: the connection itself */
 } isogate_runner_frame;
 
-/* On a Unix socket between processes of one kernel: descriptors came with the first byte of this frame. Of
- * EXEC: those of stdin, stdout, stderr that its flags name, in this order; the program gets these very ones.
- * Of READ, WRITE, WATCH: one, where the bytes go or come from. Of CONNECT: one, the stream socket whose bytes they
- * are. Then no DATA or CREDIT belongs to that descriptor, and
- * no END but that of a WRITE: the body is complete once the descriptor has ended and END has come, in either
- * order. CANCEL instead of END: its sender has gone, nothing is committed. */
+/* On a Unix socket between processes of one kernel: descriptors came with the first byte of this frame. EXEC:
+ * those of stdin, stdout, stderr that its flags name, in this order; the program gets these descriptors.
+ * READ, WRITE, WATCH: one, which takes or supplies the bytes. CONNECT: one, the stream socket of the
+ * connection. Then there is no DATA or CREDIT for that descriptor, and END only for a WRITE: the body is
+ * complete once the descriptor has ended and END has arrived, in either order. CANCEL instead of END: the
+ * sender is gone, nothing is committed. */
 #define ISOGATE_RUNNER_WITH_DESCRIPTORS (1u << 0)
 
 #define ISOGATE_RUNNER_MAX_REQUEST (4u << 20) /* size of EXEC */
 #define ISOGATE_RUNNER_MAX_FRAME (64u << 10)  /* size of any other frame */
 #define ISOGATE_RUNNER_WINDOW (256u << 10)    /* credit of each channel when its stream begins, bytes */
-#define ISOGATE_RUNNER_WIDEST (1u << 20)      /* what it grows to while its receiver keeps up, bytes */
-#define ISOGATE_RUNNER_MAX_STREAMS 4096u      /* calls at a time; one more is answered RESOURCE_EXHAUSTED */
+#define ISOGATE_RUNNER_WIDEST (1u << 20)      /* credit grows to this while the receiver keeps up, bytes */
+#define ISOGATE_RUNNER_MAX_STREAMS 4096u      /* calls at a time; another one gets RESOURCE_EXHAUSTED */
 
 /* client → runner */
 #define ISOGATE_RUNNER_HELLO 1u    /* isogate_runner_hello; both ways */
 #define ISOGATE_RUNNER_EXEC 2u     /* isogate_runner_exec, strings */
 #define ISOGATE_RUNNER_FILE 3u     /* isogate_runner_file, strings */
-#define ISOGATE_RUNNER_EVIDENCE 4u /* isogate_runner_measure, strings: the gateway's address; since 1.1 what
-                                      isogate_evidence_request says of its listeners */
+#define ISOGATE_RUNNER_EVIDENCE 4u /* isogate_runner_measure, strings: the gateway's address; since 1.1 also
+                                      gateway_listeners of isogate_evidence_request */
 #define ISOGATE_RUNNER_CONTROL 5u  /* isogate_control (backend.h): a signal, the terminal's size */
 #define ISOGATE_RUNNER_CANCEL 6u   /* nothing; the call ends as soon as it can, with its RESULT */
 #define ISOGATE_RUNNER_PING 7u     /* up to 64 bytes; on stream 0 */
 #define ISOGATE_RUNNER_PROVE 8u    /* nothing; since 1.1: starts a program of the runner's own as EXEC would, and
-                                      answers once that is reaped */
-#define ISOGATE_RUNNER_CONNECT 9u  /* isogate_runner_connect; since 1.6: dials 127.0.0.1, then [::1], and carries DATA
-                                      of stdin to that port and DATA of stdout from it. END of each ends that
-                                      direction, and both do before RESULT where that is OK */
+                                      sends RESULT once that is reaped */
+#define ISOGATE_RUNNER_CONNECT 9u  /* isogate_runner_connect; since 1.6: connects to 127.0.0.1, then [::1]; DATA of
+                                      stdin goes to that port, DATA of stdout comes from it. END of each ends that
+                                      direction; if RESULT is OK, both have ended before it */
 #define ISOGATE_RUNNER_REJOIN 10u /* isogate_runner_rejoin; since 1.7: the rest of an EXEC with EXEC_KEEP, after
-                                     REJOINED. NOT_FOUND: there is none. Another stream that has it ends, LOST */
+                                     REJOINED. NOT_FOUND: no such exec. A stream that has it ends with LOST */
 
 /* both ways */
 #define ISOGATE_RUNNER_DATA 16u   /* isogate_runner_channel, bytes */
@@ -68,17 +68,17 @@ typedef struct isogate_runner_frame { /* 12 bytes */
 #define ISOGATE_RUNNER_RESULT 32u  /* isogate_runner_result, strings: the message; the last of its stream */
 #define ISOGATE_RUNNER_ENTRIES 33u /* of LIST: isogate_runner_entry and its name, as many whole ones as fit; its
                                       size counts against the credit of channel stdout */
-#define ISOGATE_RUNNER_PONG 34u    /* what PING brought */
-#define ISOGATE_RUNNER_READY 35u   /* of CONNECT, since 1.6: nothing; the connection is there. Before any DATA */
+#define ISOGATE_RUNNER_PONG 34u    /* the bytes of PING */
+#define ISOGATE_RUNNER_READY 35u   /* of CONNECT, since 1.6: nothing; the runner has connected. Before any DATA */
 
 #define ISOGATE_RUNNER_REJOINED 36u /* of REJOIN, since 1.7: isogate_runner_rejoined. Before any DATA */
 
-/* A string: uint32_t length, bytes. Strings follow their struct one after the other; none is left over. */
+/* A string: uint32_t length, bytes. Strings follow their struct one after the other, with nothing after them. */
 
 typedef struct isogate_runner_hello { /* 64 bytes */
   uint32_t magic;
-  uint16_t major; /* equal, or the connection is closed with a HELLO that tells the runner's own */
-  uint16_t minor; /* the lower of the two holds */
+  uint16_t major; /* equal, or the runner sends its own version in HELLO and closes */
+  uint16_t minor; /* the lower of the two applies */
   uint32_t flags; /* ISOGATE_RUNNER_HAS_*; the client's: 0 */
   uint32_t pid;   /* the runner's, in its own pid namespace */
   uint32_t uid;
@@ -100,17 +100,17 @@ typedef struct isogate_runner_hello { /* 64 bytes */
 #define ISOGATE_RUNNER_EXEC_MERGE_STDERR (1u << 6) /* since 1.5: stderr is stdout; without EXEC_STDERR */
 
 #define ISOGATE_RUNNER_EXEC_KEEP (1u << 7) /* since 1.7, without descriptors: isogate_runner_keep follows the struct
-                                              and its limits. When the session ends it goes on, for REJOIN */
+                                              and its limits. After its session ends it runs on, for REJOIN */
 
 typedef struct isogate_runner_keep { /* 24 bytes */
   uint8_t id[16];                    /* unique */
-  uint32_t grace_sec;                /* so long without a session it is killed; at least 1 */
+  uint32_t grace_sec;                /* killed after this time without a session; at least 1 */
   uint32_t reserved;                 /* 0 */
 } isogate_runner_keep;
 
 typedef struct isogate_runner_rejoin { /* 24 bytes */
   uint8_t id[16];
-  uint32_t flags;    /* ISOGATE_RUNNER_EXEC_STDIN, STDOUT, STDERR: which it will take */
+  uint32_t flags;    /* ISOGATE_RUNNER_EXEC_STDIN, STDOUT, STDERR: which of them the client uses */
   uint32_t reserved; /* 0 */
 } isogate_runner_rejoin;
 
@@ -130,7 +130,7 @@ typedef struct isogate_runner_limit { /* 16 bytes, as isogate_limit in backend.h
 
 typedef struct isogate_runner_limits { /* 8 bytes. What cannot be enforced is refused. */
   uint32_t count;
-  uint32_t sampled; /* 1: where no cgroup can be had they may be sampled */
+  uint32_t sampled; /* 1: they may be sampled where no cgroup is available */
 } isogate_runner_limits;
 
 typedef struct isogate_runner_limits_1_3 { /* 32 bytes; 0: not limited */
@@ -147,16 +147,16 @@ typedef struct isogate_runner_exec { /* 24 bytes; strings: cwd, user, argv…, (
   uint32_t reserved[2];
 } isogate_runner_exec;
 
-#define ISOGATE_RUNNER_READ 1u   /* answers DATA on channel stdout */
+#define ISOGATE_RUNNER_READ 1u   /* sends DATA on channel stdout */
 #define ISOGATE_RUNNER_WRITE 2u  /* takes DATA on channel stdin; committed only after its END, never without */
-#define ISOGATE_RUNNER_LIST 3u   /* answers ENTRIES */
+#define ISOGATE_RUNNER_LIST 3u   /* sends ENTRIES */
 #define ISOGATE_RUNNER_STAT 4u
 #define ISOGATE_RUNNER_MKDIR 5u
 #define ISOGATE_RUNNER_MOVE 6u
 #define ISOGATE_RUNNER_REMOVE 7u
 #define ISOGATE_RUNNER_DISK_USE 8u /* since 1.5: how much the workspace uses, and may use */
-#define ISOGATE_RUNNER_WATCH 9u    /* since 1.6: answers DATA on channel stdout, isogate_change records (backend.h),
-                                      until it is cancelled or the directory is gone */
+#define ISOGATE_RUNNER_WATCH 9u    /* since 1.6: sends DATA on channel stdout, isogate_change records (backend.h),
+                                      until it is cancelled or the directory is removed */
 
 typedef struct isogate_runner_file { /* 40 bytes; strings: path, path_to, user */
   uint32_t verb;                     /* ISOGATE_RUNNER_READ … */
@@ -203,7 +203,7 @@ typedef struct isogate_runner_entry { /* 32 bytes, then `name_length` bytes */
   uint32_t reserved;
 } isogate_runner_entry;
 
-/* Entries may be announced before it: LIST may fail after some. */
+/* LIST may send ENTRIES and then fail. */
 typedef struct isogate_runner_result { /* 224 bytes; one string of at most 1,000 bytes: the message of a failure;
                                           since 1.4 of an EVIDENCE that succeeded its isogate_runner_limit in
                                           force; of a DISK_USE isogate_runner_disk; else empty */
@@ -223,7 +223,7 @@ typedef struct isogate_runner_result { /* 224 bytes; one string of at most 1,000
   uint64_t cap_inheritable, cap_permitted, cap_effective, cap_bounding, cap_ambient;
   uint64_t ns_mnt, ns_pid, ns_net, ns_ipc, ns_uts, ns_user, ns_cgroup;
   uint64_t visible_processes;
-  uint64_t limit_memory_bytes, limit_cpu_millis, limit_pids; /* for a client of before 1.4 */
+  uint64_t limit_memory_bytes, limit_cpu_millis, limit_pids; /* for a client older than 1.4 */
 } isogate_runner_result;
 
 #endif

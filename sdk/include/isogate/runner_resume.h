@@ -1,11 +1,11 @@
 /* A session that outlives its streams, below the frames of runner_protocol.h: what `isogate-runner serve`
- * speaks on every stream that `isogate-runner attach` brings. docs/runner-protocol.md tells it in words;
- * numbers are little-endian, structs are packed as they stand here.
+ * speaks on every stream that `isogate-runner attach` brings. docs/runner-protocol.md describes it; numbers are
+ * little-endian, structs are packed as declared here.
  *
- * On each stream the client says isogate_runner_resume, the runner answers isogate_runner_resumed, and then
- * both send chunks: a head, then `size` bytes of the frames. Each side keeps what it said until it is
- * acknowledged, and says it again on the session's next stream from where the other one had it. Whatever does
- * not keep to this ends the session.
+ * On each stream the client sends isogate_runner_resume, the runner replies with isogate_runner_resumed, and
+ * then both send chunks: a header, then `size` bytes of the frames. Each side keeps what it sent until it is
+ * acknowledged. On the session's next stream it sends the bytes again that the other side has not received. A
+ * violation ends the session.
  */
 #ifndef ISOGATE_RUNNER_RESUME_H
 #define ISOGATE_RUNNER_RESUME_H
@@ -15,25 +15,25 @@
 #define ISOGATE_RUNNER_RESUME_MAGIC 0x52525349u /* "ISRR" */
 #define ISOGATE_RUNNER_RESUME_VERSION 1u
 
-#define ISOGATE_RUNNER_KEPT (1u << 20) /* bytes that are not acknowledged, above which nothing more is said \
+#define ISOGATE_RUNNER_KEPT (1u << 20) /* unacknowledged bytes, above which a side accepts nothing more \
                                         */
 #define ISOGATE_RUNNER_MAX_CHUNK (64u << 10) /* size of a chunk */
 #define ISOGATE_RUNNER_ACK_EVERY (64u << 10) /* bytes after which they are acknowledged */
-#define ISOGATE_RUNNER_MAX_GRACE_SEC 300u    /* more is taken for this */
+#define ISOGATE_RUNNER_MAX_GRACE_SEC 300u    /* a longer grace is shortened to this */
 #define ISOGATE_RUNNER_MAX_SESSIONS 16u      /* of one runner */
 
 typedef struct isogate_runner_resume { /* client → runner; 64 bytes */
   uint32_t magic, version;
   uint8_t session[16]; /* all zero: a new one */
-  uint8_t owner[16];   /* who the client is: a new session of its ends those before it */
+  uint8_t owner[16];   /* the client's identity: its new session ends its older ones */
   uint32_t grace_sec;  /* how long a new session stays without a stream */
   uint32_t reserved[3];
-  uint64_t received; /* bytes of the frames that the client has had so far */
+  uint64_t received; /* bytes of the frames that the client has received so far */
 } isogate_runner_resume;
 
 #define ISOGATE_RUNNER_RESUMED 0u
-#define ISOGATE_RUNNER_UNKNOWN 1u /* no such session, or not with what was received: it is over */
-#define ISOGATE_RUNNER_REFUSED 2u /* no new session can be had now */
+#define ISOGATE_RUNNER_UNKNOWN 1u /* no such session, or it cannot continue from `received` */
+#define ISOGATE_RUNNER_REFUSED 2u /* no new session can be created now */
 
 typedef struct isogate_runner_resumed { /* runner → client; 40 bytes */
   uint32_t magic, version;
@@ -42,12 +42,12 @@ typedef struct isogate_runner_resumed { /* runner → client; 40 bytes */
   uint64_t received;   /* as above, of the runner */
 } isogate_runner_resumed;
 
-#define ISOGATE_RUNNER_GOODBYE (1u << 0) /* of size 0: the session is over, nothing is kept */
+#define ISOGATE_RUNNER_GOODBYE (1u << 0) /* of size 0: the session has ended, nothing is kept */
 
 typedef struct isogate_runner_chunk { /* both ways; 16 bytes */
   uint32_t size;                      /* of what follows; 0: an acknowledgement alone */
   uint32_t flags;
-  uint64_t received; /* bytes of the frames that its sender has had so far */
+  uint64_t received; /* bytes of the frames that its sender has received so far */
 } isogate_runner_chunk;
 
 #endif
