@@ -92,7 +92,7 @@ class ServerSide final : public WebSocket {
 
  private:
   ClientStream& lower_;
-  beast::websocket::stream<ClientStream&> stream_;
+  beast::websocket::stream<ClientStream&, false> stream_;  // false: messages are never compressed
   std::function<void(bool)> writing_;
 };
 
