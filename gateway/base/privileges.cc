@@ -205,7 +205,7 @@ Result<void> require_single_thread() {
   if (status->threads != 1 && !kHelperThread)
     return Error{ISOGATE_INTERNAL, 0,
                  "cannot drop privileges: " + std::to_string(status->threads) +
-                     " threads run already, and each has privileges of its own"};
+                     " threads run already, and each has its own privileges"};
   return {};
 }
 

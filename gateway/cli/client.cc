@@ -95,14 +95,14 @@ const char* advice_for(const std::string& code) {
       {"backend_unavailable", "`isogate probe` shows each backend and why it is or is not chosen."},
       {"draining", "The gateway is ending; try again when it is back."},
       {"exec_ended", "`isogate logs ID` shows what it printed."},
-      {"exec_not_found", "`isogate ps` shows which there are."},
+      {"exec_not_found", "`isogate ps` lists them."},
       {"is_directory", "`isogate ls PATH` shows what is in it."},
-      {"outcome_unknown", "The program may have run, wholly or in part: look before you run it again."},
+      {"outcome_unknown", "The program may have run, completely or in part: check before you run it again."},
       {"permission_denied",
        "The sandbox may not do that, or the configuration does not allow it to this tenant or key."},
       {"rate_limited", "Try again in a moment."},
-      {"sandbox_not_found", "`isogate sandbox ls`, or `ls --orphans`, shows which there are."},
-      {"sandbox_lost", "Its workspace is gone. `isogate sandbox rm AGENT` lets a new one begin."},
+      {"sandbox_not_found", "`isogate sandbox ls`, or `ls --orphans`, lists them."},
+      {"sandbox_lost", "Its workspace is lost. Run `isogate sandbox rm AGENT` to start with an empty one."},
       {"unauthenticated",
        "Set ISOGATE_KEY or give --key-file; on the gateway's own machine its user and root\n"
        "  find <state-dir>/local.key by themselves (--state-dir)."},
@@ -180,7 +180,7 @@ std::optional<HttpAnswer> call_or_report(HttpClient& client, const HttpRequest& 
 }
 
 int makes_no_sense(const std::exception& error) {
-  complain(std::string("the gateway's answer makes no sense: ") + error.what());
+  complain(std::string("the gateway's response is invalid: ") + error.what());
   return kGateway;
 }
 

@@ -168,7 +168,7 @@ void TreeExtractor::drop_file() {
 Result<void> TreeExtractor::take(std::string_view bytes) {
   for (;;) {
     const auto step = reader_.next(bytes);
-    if (!step) return Error{ISOGATE_LOST, 0, "the gateway's answer makes no sense: " + step.error().message};
+    if (!step) return Error{ISOGATE_LOST, 0, "the gateway's response is invalid: " + step.error().message};
     Result<void> done;
     switch (*step) {
       case TarReader::Step::kMore:

@@ -22,7 +22,7 @@ CLI::Option* choice(CLI::Option* option, const std::string& choices) {
       [all = info.choices(), choices](std::string& text) {
         for (const std::string& one : all)
           if (text == one) return std::string();
-        return "`" + text + "` is none of " + choices;
+        return "`" + text + "` is not one of " + choices;
       },
       std::string()));
   return option;
@@ -297,7 +297,7 @@ void declare_files(CLI::App& app, Parsed& parsed) {
   CLI::App* watch = app.add_subcommand("watch", "Print what changes in a directory of a workspace");
   add_file(watch, parsed.watch, false);
   watch->add_flag("-R,--recursive", parsed.watch.recursive, "The whole tree");
-  watch->footer("Goes on until Ctrl-C, or until the directory or the sandbox is gone.");
+  watch->footer("Runs until Ctrl-C, or until the directory is removed or the sandbox ends.");
   watch->callback([&parsed] { parsed.run = [&parsed] { return run_watch(parsed.watch); }; });
 }
 

@@ -107,7 +107,7 @@ Result<bool> send_from(const HttpRequest& request, std::ostream& out) {
     ssize_t n = ::read(fd, piece.data(), wanted);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return os_error("cannot read what is to be sent", errno);
-    if (n == 0 && expected) return invalid("what is to be sent became shorter while it was read");
+    if (n == 0 && expected) return invalid("the file became shorter while it was sent");
     if (n == 0) break;
     if (!out.write(piece.data(), n)) return false;
     sent += static_cast<uint64_t>(n);

@@ -57,7 +57,7 @@ void advise(std::string_view what_to_do) {
 
 Result<std::string> from_base64(std::string_view text) {
   auto bytes = base64_decode(text);
-  if (!bytes) return Error{ISOGATE_LOST, 0, "the gateway sent base64 that is none"};
+  if (!bytes) return Error{ISOGATE_LOST, 0, "the gateway sent invalid base64"};
   return std::move(*bytes);
 }
 

@@ -141,10 +141,11 @@ class Host {
     if (!record.ok()) return record.error();
     auto* reply = std::get_if<ipc::Reply>(&*record);
     if (reply == nullptr || reply->id != last_id_)
-      return Error{ISOGATE_INTERNAL, 0, "its host answers what was not asked"};
+      return Error{ISOGATE_INTERNAL, 0, "its backend host sent an unexpected reply"};
     if (reply->status != ISOGATE_OK) return Error{reply->status, reply->os_errno, reply->message};
     auto* found = std::get_if<ipc::Probe>(&reply->value);
-    if (found == nullptr) return Error{ISOGATE_INTERNAL, 0, "its host answers a probe with something else"};
+    if (found == nullptr)
+      return Error{ISOGATE_INTERNAL, 0, "its backend host sent a reply that is no probe result"};
     return *found;
   }
 

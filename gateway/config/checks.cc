@@ -264,7 +264,7 @@ std::vector<std::string> relaxations_of(const Config& config) {
     if (backend.exec_limits_sampled)
       list.push_back(
           name +
-          "limits.exec: sampled — the limits of one exec are sampled where the kernel's cannot be had");
+          "limits.exec: sampled — the limits of one exec are sampled where the kernel cannot enforce them");
     if (backend.egress == ISOGATE_EGRESS_ALLOW)
       list.push_back(name + "egress: allow — its programs reach every network this host reaches");
     if (std::find(backend.users.begin(), backend.users.end(), "root") != backend.users.end())

@@ -165,7 +165,7 @@ class Front {
       const Sandbox* sandbox = app_.sandboxes.known(row.sandbox_id);
       try {
         if (sandbox == nullptr)
-          throw ApiError{.code = Code::kSandboxNotFound, .message = "its sandbox is gone"};
+          throw ApiError{.code = Code::kSandboxNotFound, .message = "its sandbox was ended"};
         const auto exec = rejoined_exec(app_, row, sandbox->row);
         asio::co_spawn(io_, exec->run(), asio::detached);
         const auto keep = std::chrono::duration<double>(app_.config.exec.keep_ended_sec);

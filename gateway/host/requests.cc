@@ -232,7 +232,7 @@ Result<void> check(const ipc::FileCall& call, const BackendConfig& settings) {
   if (call.mode > 0777) return invalid("`mode` has more than permission bits (0777)");
   bool moves = call.verb == ipc::FileVerb::kMove;
   if (moves == call.path_to.empty())
-    return invalid("a record has a second path where there is none, or none");
+    return invalid("a record has a second path that its verb does not take, or lacks one");
   return all([&] { return header_fits(call.call); }, [&] { return sandbox_id_fits(call.sandbox_id); },
              [&] { return user_admitted(call.user, settings); },
              [&] { return flags_known(call.flags, kFileFlags); },

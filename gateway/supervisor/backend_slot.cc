@@ -140,7 +140,7 @@ void BackendSlot::stop(bool keep_sandboxes) {
 }
 
 void BackendSlot::kill_all() {
-  for (const auto& process : processes_) process->kill_now("had to end at once");
+  for (const auto& process : processes_) process->kill_now("killed for an immediate stop");
   if (!processes_.empty()) context_.had_to_kill = true;
 }
 

@@ -64,11 +64,12 @@ Result<void> check_file(int file, const std::string& path) {
   if (info.st_uid != ::geteuid())
     return Error{ISOGATE_PERMISSION_DENIED, 0,
                  "refusing `" + path + "`: it belongs to uid " + std::to_string(info.st_uid) +
-                     "; mend it with: chown " + std::to_string(::geteuid()) + " '" + path + "'"};
+                     "; correct it with: chown " + std::to_string(::geteuid()) + " '" + path + "'"};
   if ((info.st_mode & 077u) != 0)
     return Error{ISOGATE_PERMISSION_DENIED, 0,
-                 "refusing `" + path + "`: others may read it, so the key may be known; mend it with: rm '" +
-                     path + "' (a new key is made), or, if you are sure: chmod 0600 '" + path + "'"};
+                 "refusing `" + path +
+                     "`: others may read it, so the key may be known; correct it with: rm '" + path +
+                     "' (a new key is made), or, if you are sure: chmod 0600 '" + path + "'"};
   return {};
 }
 

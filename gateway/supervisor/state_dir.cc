@@ -35,7 +35,7 @@ std::string octal(mode_t mode) {
 
 Error refused(const std::string& path, const std::string& what, const std::string& command) {
   return {ISOGATE_PERMISSION_DENIED, 0,
-          "refusing to use `" + path + "`: " + what + "; mend it with: " + command};
+          "refusing to use `" + path + "`: " + what + "; correct it with: " + command};
 }
 
 Result<void> check(int dir, const std::string& path, const Wanted& wanted) {

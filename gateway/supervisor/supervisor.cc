@@ -383,7 +383,7 @@ void Supervisor::kill_everything() {
   log::warn("stopping_at_once", {});
   context_.had_to_kill = true;
   backends_.kill_all();
-  front_->kill("had to end at once");
+  front_->kill("killed for an immediate stop");
   if (phase_ < Phase::kStopping) stop_hosts();
 }
 

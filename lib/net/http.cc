@@ -232,7 +232,7 @@ uint64_t HttpConnection::Impl::length_of(const std::string& digits) const {
   const char* end = digits.data() + digits.size();
   const auto parsed = std::from_chars(digits.data(), end, length);
   if (parsed.ec != std::errc() || parsed.ptr != end)
-    throw unavailable("answered with a Content-Length that is none");
+    throw unavailable("answered with an invalid Content-Length");
   return length;
 }
 
@@ -247,7 +247,7 @@ int HttpConnection::Impl::status_of(const Poco::Net::HTTPResponse& response) con
   const size_t begin = line.find(' ') + 1;
   int status = 0;
   std::from_chars(line.data() + begin, line.data() + line.size(), status);
-  if (status < 100 || status > 599) throw unavailable("answered with a status that is none");
+  if (status < 100 || status > 599) throw unavailable("answered with an invalid status");
   return status;
 }
 

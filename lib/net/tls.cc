@@ -125,7 +125,7 @@ void show(SSL_CTX* context, const Target& target) {
   const BioPtr chain = bio_of(tls.certificate);
   const X509Ptr own{PEM_read_bio_X509(chain.get(), nullptr, no_passphrase, nullptr)};
   if (!own || SSL_CTX_use_certificate(context, own.get()) != 1)
-    unusable(target, "the client certificate is none");
+    unusable(target, "the client certificate is invalid");
   while (X509* more = PEM_read_bio_X509(chain.get(), nullptr, no_passphrase, nullptr)) {
     if (SSL_CTX_add0_chain_cert(context, more) == 1) continue;
     X509_free(more);
@@ -135,7 +135,7 @@ void show(SSL_CTX* context, const Target& target) {
   ERR_clear_error();
   const BioPtr secret = bio_of(tls.key);
   const KeyPtr key{PEM_read_bio_PrivateKey(secret.get(), nullptr, no_passphrase, nullptr)};
-  if (!key) unusable(target, "the client key is none, or under a passphrase");
+  if (!key) unusable(target, "the client key is invalid, or has a passphrase");
   if (SSL_CTX_use_PrivateKey(context, key.get()) != 1 || SSL_CTX_check_private_key(context) != 1)
     unusable(target, "the client key does not belong to the client certificate");
 }

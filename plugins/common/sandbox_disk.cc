@@ -227,7 +227,7 @@ SandboxDisks::Means SandboxDisks::look(bool best_effort) const {
       why = why_no_loop_file_systems();
     }
     if (!why.empty())
-      means.obstacle = std::string("workspace_fs: ") + name_of(policy_.fs) + " cannot be had here: " + why;
+      means.obstacle = std::string("workspace_fs: ") + name_of(policy_.fs) + " is not available here: " + why;
     return means;
   }
   const auto directory = open_state_directory(sandboxes_dir_);

@@ -168,7 +168,7 @@ std::string Container::why_unfit(const State& state) const {
   if (record_.profile != profile_digest(services_.config, parts_, limits_))
     return "its settings have changed";
   if (std::string why = why_exposed(); !why.empty()) return why;
-  if (!record_.proof) return "nobody measured it before its first command";
+  if (!record_.proof) return "it was not measured before its first command";
   if (!state.running && !state.paused) return "it has ended";
   return why_changed(state);
 }
@@ -183,8 +183,8 @@ bool Container::adopt(const sdk::Call& call) {
   const State state = state_of_recorded(call);
   if (!state.exists) return false;
   if (!state.ours) {
-    services_.warn("what is recorded as the container of " + parts_.sandbox_id +
-                   " is not what this gateway made: it is left alone");
+    services_.warn("the recorded container of " + parts_.sandbox_id +
+                   " was not created by this gateway: it is not used");
     record_ = {};
     return false;
   }

@@ -45,9 +45,9 @@ void check_limits(const Config& config) {
         "where "
         "no single file of them can be mounted");
   if (config.transport == RunnerTransport::kExec && config.warm_pool != 0)
-    refuse("warm_pool of `k8s` needs transport: stream: what is ready is held by its stream");
+    refuse("warm_pool of `k8s` needs transport: stream: a ready pod is kept by its stream");
   if (config.open_network && !config.egress_to.empty())
-    refuse("egress_to of `k8s` is what is left of network: none: remove one of both");
+    refuse("egress_to of `k8s` is for network: none, and network is open: remove one of the two");
 }
 
 void check_pool(const Config& config) {

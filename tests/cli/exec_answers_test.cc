@@ -84,7 +84,7 @@ TEST(Exec, AnUnknownOutcomeIsNeverSuccess) {
     auto done = run_client(gateway.url(), {"exec", "--", "true"});
     EXPECT_EQ(done.exit_code, 125) << answer;
     EXPECT_EQ(done.out, "out\n") << answer;
-    EXPECT_NE(done.err.find("look before you run it again"), std::string::npos) << done.err;
+    EXPECT_NE(done.err.find("check before you run it again"), std::string::npos) << done.err;
   }
 }
 

@@ -250,7 +250,7 @@ TEST(K8sApi, AnswersThatAreCutOrNonsenseAreNone) {
   } table[] = {
       {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "broke off"},
       {"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "more than"},
-      {"HTTP/1.1 999 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
+      {"HTTP/1.1 999 OK\r\nContent-Length: 2\r\n\r\n{}", "an invalid status"},
       {"HTTP/1.1 302 Found\r\nLocation: https://evil/\r\nContent-Length: 0\r\n\r\n", "302"},
       {FakeCluster::json("{\"a\":"), "no JSON"},
       {"", "broke off"},

@@ -123,7 +123,7 @@ TEST_F(K8sRefuses, ASecretThatIsNotThereIsNamedWhereEventsMayBeRead) {
 
 TEST_F(K8sRefuses, AStorageClassThatIsNotThereIsNamed) {
   const std::string text = refusal_of(options("storage_class: nosuch, ready_timeout_sec: 6"));
-  EXPECT_THAT(text, HasSubstr("of the storage class `nosuch` is provisioned by nobody"));
+  EXPECT_THAT(text, HasSubstr("of the storage class `nosuch` has no provisioner"));
   EXPECT_THAT(text, HasSubstr("its PersistentVolumeClaim isg-"));
 }
 

@@ -68,11 +68,11 @@ TEST(HttpAnswers, ThoseThatAreCutOrNonsenseAreNone) {
       {"PTTH/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "no HTTP"},
       {"HTTP/1.1 200000 OK\r\nContent-Length: 2\r\n\r\n{}", "no HTTP"},
       {"HTTP/1.1 20x OK\r\nContent-Length: 2\r\n\r\n{}", "no HTTP"},
-      {"HTTP/1.1 -1 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
-      {"HTTP/1.1 +99 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
-      {"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
-      {"HTTP/1.1 600 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
-      {"HTTP/1.1 999 OK\r\nContent-Length: 2\r\n\r\n{}", "a status that is none"},
+      {"HTTP/1.1 -1 OK\r\nContent-Length: 2\r\n\r\n{}", "an invalid status"},
+      {"HTTP/1.1 +99 OK\r\nContent-Length: 2\r\n\r\n{}", "an invalid status"},
+      {"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\n{}", "an invalid status"},
+      {"HTTP/1.1 600 OK\r\nContent-Length: 2\r\n\r\n{}", "an invalid status"},
+      {"HTTP/1.1 999 OK\r\nContent-Length: 2\r\n\r\n{}", "an invalid status"},
   };
   for (const auto& row : table)
     for (const size_t piece : {size_t{1}, kBodyMost}) {

@@ -134,7 +134,7 @@ class Copy {
     if (!answer->ok()) return exit_code_ = report_refusal(*answer, json()), false;
     const std::string type = type_of(*answer);
     if (type.empty()) {
-      complain("the gateway's answer makes no sense: " + answer->body.substr(0, 200));
+      complain("the gateway's response is invalid: " + answer->body.substr(0, 200));
       return exit_code_ = kGateway, false;
     }
     found.kind = type == "directory" ? Kind::kDirectory : Kind::kFile;
@@ -215,7 +215,7 @@ class Copy {
       for (;;) {
         const auto step = reader.next(bytes);
         if (!step)
-          return Error{ISOGATE_LOST, 0, "the gateway's answer makes no sense: " + step.error().message};
+          return Error{ISOGATE_LOST, 0, "the gateway's response is invalid: " + step.error().message};
         if (*step == TarReader::Step::kMore) return {};
         if (*step == TarReader::Step::kMember && !reader.member().skipped.empty())
           skipped = reader.member().skipped;

@@ -102,7 +102,8 @@ int run_read(const ReadOptions& options) {
   if (!answer.ok()) return read_failed(answer.error(), json);
   if (!answer->ok()) return report_refusal(*answer, json);
   if (!request.headers.empty() && answer->status != 206)
-    return report(Error{ISOGATE_LOST, 0, "the gateway answered the whole file in place of a part"}, json);
+    return report(Error{ISOGATE_LOST, 0, "the gateway sent the whole file instead of the requested part"},
+                  json);
   auto completed = to->complete();
   return completed.ok() ? kDone : read_failed(completed.error(), json);
 }

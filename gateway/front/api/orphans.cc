@@ -86,7 +86,8 @@ Task<bool> remove_from(App& app, std::string name, std::string sandbox_id, uint3
                        std::string request_id) {
   const auto backend = app.backends.find(name);
   if (!backend || !backend->channel)
-    throw ApiError{.code = Code::kBackendUnavailable, .message = "backend `" + name + "` has just gone"};
+    throw ApiError{.code = Code::kBackendUnavailable,
+                   .message = "backend `" + name + "` was just removed from the configuration"};
   ipc::OrphansCall call;
   call.call.request_id = std::move(request_id);
   call.sandbox_id = std::move(sandbox_id);
@@ -147,14 +148,14 @@ Task<void> handle_orphan_delete(App& app, Exchange& exchange) {
     }
   } catch (ApiError& error) {
     if (!removed.empty()) note_removed(id, removed.size());
-    error.message += ". A part may be gone: what is left is listed again, and this call may be repeated";
+    error.message += ". A part may be removed: list the orphans again, and repeat the call";
     error.details_json = json_text({{"removed", removed}, {"backend", last}});
     throw;
   }
   if (removed.empty())
-    throw ApiError{
-        .code = Code::kSandboxNotFound,
-        .message = "nothing was removed: what `" + printable(id, 80) + "` left has just gone, or is in use"};
+    throw ApiError{.code = Code::kSandboxNotFound,
+                   .message = "nothing was removed: the orphans of `" + printable(id, 80) +
+                              "` no longer exist, or are in use"};
   note_removed(id, removed.size());
   ordered_json body = {{"removed", std::move(removed)}, {"unknown", orphans.unknown}};
   co_await send_json(exchange, std::move(body));

@@ -129,7 +129,7 @@ std::string head_of(const Exchange& exchange, const Fields& fields, std::string_
 }
 
 ApiError no_answer(const std::string& why) {
-  return {.code = Code::kPortClosed, .message = "the port gave no answer that can be passed on: " + why};
+  return {.code = Code::kPortClosed, .message = "the port sent no valid HTTP response: " + why};
 }
 
 // One request on its way.
@@ -236,7 +236,7 @@ class Proxied {
     if (verdict.status == 101) {
       const std::string agreed(upgrade_of(verdict.fields));
       if (upgrade.empty() || agreed.empty())
-        throw no_answer("it switches to a protocol that nobody asked for");
+        throw no_answer("it switches to a protocol that was not requested");
       headers.emplace_back("Upgrade", agreed);
       co_return co_await pass_both_ways(headers);
     }
@@ -298,7 +298,7 @@ class Proxied {
     co_await exchange_.switch_protocols(headers);
     // The end of its own direction alone is no end of the other.
     exchange_.watch_client().on_kill([this] {
-      if (exchange_.closed()) port_.cut("its client is gone");
+      if (exchange_.closed()) port_.cut("its client has disconnected");
     });
     port_.on_cut([this] { exchange_.abort(); });
     sent_ = false;
@@ -328,7 +328,7 @@ class Proxied {
         if (!co_await port_.write({bytes->data(), n})) break;
     } catch (const PortBroken&) {
     } catch (const ClientGone&) {
-      port_.cut("its client is gone");
+      port_.cut("its client has disconnected");
     }
     port_.end_writing();
   }
@@ -358,7 +358,7 @@ Task<void> handle_proxy(App& app, Exchange& exchange) {
   Killer& client = exchange.watch_client();
   const auto port = co_await PortConnection::open(app.sandboxes, app.backends, std::move(target),
                                                   app.config.ports.max_per_sandbox, client);
-  client.on_kill([&port] { port->cut("its client is gone"); });
+  client.on_kill([&port] { port->cut("its client has disconnected"); });
   Proxied proxied(app, exchange, *port);
   std::exception_ptr failure;
   try {

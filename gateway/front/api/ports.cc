@@ -75,7 +75,7 @@ class Passage {
 
   // Also while nobody reads of it, since the program takes nothing.
   void client_is_gone() {
-    patience_.set(kPortPassWithin, [this] { port_.cut("its client is gone"); });
+    patience_.set(kPortPassWithin, [this] { port_.cut("its client has disconnected"); });
   }
 
  private:

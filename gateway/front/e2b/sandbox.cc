@@ -38,9 +38,9 @@ std::string sandbox_of_signature(const App& app, const Signature& signature) {
 }  // namespace
 
 ApiError no_such_sandbox(const std::string& id) {
-  return {
-      .code = Code::kSandboxNotFound,
-      .message = "the sandbox `" + printable(id, 80) + "` was not found: it was ended, or its time is over"};
+  return {.code = Code::kSandboxNotFound,
+          .message = "the sandbox `" + printable(id, 80) +
+                     "` was not found: it was ended, or its timeout has passed"};
 }
 
 Found find_sandbox(const App& app, const std::string& tenant, const std::string& id) {

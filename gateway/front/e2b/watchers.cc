@@ -109,8 +109,9 @@ Task<std::deque<FileEvent>> Watchers::take(const Exchange& exchange, const std::
   watcher->bytes = 0;
   if (std::exchange(watcher->missed, false)) {
     watcher->events.clear();
-    throw ApiError{.code = Code::kOutputDropped,
-                   .message = "events were lost, since nobody asked for them in time: list the directory"};
+    throw ApiError{
+        .code = Code::kOutputDropped,
+        .message = "events were lost, because the client did not fetch them in time: list the directory"};
   }
   co_return std::exchange(watcher->events, {});
 }

@@ -43,7 +43,7 @@ asio::awaitable<void> ArtifactWatch::before(Killer& killer) {
 asio::awaitable<void> ArtifactWatch::after(ExecAnswer& answer, Killer& killer) {
   Listing listing = co_await list_files(lease_, request_, memory_, killer);
   if (killer.killed()) {
-    answer.message = "its artifacts could not be listed in the time that it had";
+    answer.message = "its artifacts could not be listed within its timeout";
     co_return;
   }
   if (listing.error.status == ISOGATE_NOT_FOUND) co_return;

@@ -37,7 +37,7 @@ ApiError no_input() { return exec_ended("the exec takes no input: its stdin is c
 ApiError contact_lost() {
   return {
       .code = Code::kBackendUnavailable,
-      .message = "contact with the exec was lost, and it is looked for: what was sent may not have arrived",
+      .message = "contact with the exec was lost; the gateway reconnects. What was sent may not have arrived",
       .retry_after_sec = 1};
 }
 

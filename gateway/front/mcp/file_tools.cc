@@ -176,7 +176,7 @@ Task<ToolResult> call_edit(ToolCall& call) {
   const size_t count = edit->count;
   if (count == 0)
     throw invalid_request(
-        "`old_text` is not in the file: read it, and give the text as it is there, spaces too");
+        "`old_text` is not in the file: read the file, and copy the text exactly, including spaces");
   if (count > 1 && !all)
     throw invalid_request("`old_text` is in the file " + std::to_string(count) +
                           " times: give more of what is around it, or `replace_all`");

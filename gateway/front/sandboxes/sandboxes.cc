@@ -772,7 +772,7 @@ asio::awaitable<void> Sandboxes::close_before(Sandbox& sandbox, const Opener& by
     const bool closed = reply.status == ISOGATE_OK || reply.status == ISOGATE_NO_SANDBOX;
     if (!closed && before->connected()) {
       throw ApiError{.code = Code::kBackendUnavailable,
-                     .message = "the host that had this sandbox before a reload does not release it",
+                     .message = "the backend host from before the reload has not released this sandbox",
                      .retry_after_sec = 1};
     }
   }
@@ -850,8 +850,8 @@ asio::awaitable<void> Sandboxes::check_evidence(Sandbox& sandbox, const Opener& 
                                    {"backend", by.config.name},
                                    {"mismatch", *mismatch + why_not}});
   throw ApiError{.code = Code::kBackendUnavailable,
-                 .message = "the sandbox was closed: what was measured inside is not what backend `" +
-                            by.config.name + "` claims: " + *mismatch + why_not};
+                 .message = "the sandbox was closed: its evidence does not match the claim of backend `" +
+                            by.config.name + "`: " + *mismatch + why_not};
 }
 
 // Waits until the row is on disk: an exec answers only after that.

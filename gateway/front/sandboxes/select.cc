@@ -76,8 +76,8 @@ void check_state(const Candidate& candidate, bool open, Objections& out) {
     case BackendState::kFailed:
       return out.add(out.broken, with("it is down", candidate.reason));
     case BackendState::kQuarantined:
-      return out.add(out.broken,
-                     with("it is quarantined after repeated failures, mend it and reload", candidate.reason));
+      return out.add(out.broken, with("it is quarantined after repeated failures: correct it and reload",
+                                      candidate.reason));
     case BackendState::kUp:
       break;
   }

@@ -211,9 +211,9 @@ Result<void> prepare_state_file(const std::string& path) {
   if (::lstat(path.c_str(), &status) != 0) {
     if (errno != ENOENT) return os_error("cannot look at `" + path + "`", errno);
     if (exists(path + "-wal"))
-      return Error{
-          ISOGATE_IO, 0,
-          "`" + path + "` is gone, but its log `" + path + "-wal` is there; restore both, or remove the log"};
+      return Error{ISOGATE_IO, 0,
+                   "`" + path + "` is missing, but its log `" + path +
+                       "-wal` exists; restore both, or remove the log"};
     return create_database(path);
   }
   if (Result<void> file = check_private(path, status, S_IFREG, 0077); !file) return file;

@@ -138,12 +138,12 @@ std::vector<std::string> sockets_here(const std::string& own) {
 Result<std::string> socket_shown_in(int source, const std::vector<std::string>& sockets) {
   const auto rows = mounts_of_this_thread();
   const auto place = spot_of(source, rows);
-  if (!place) return Error{ISOGATE_UNAVAILABLE, 0, "where it is mounted cannot be told from /proc"};
+  if (!place) return Error{ISOGATE_UNAVAILABLE, 0, "cannot read its mount from /proc"};
   for (const std::string& each : sockets) {
     const Fd socket(::open(each.c_str(), O_PATH | O_CLOEXEC));
     if (!socket && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) continue;
     const auto its = socket ? spot_of(socket.get(), rows) : std::nullopt;
-    if (!its) return Error{ISOGATE_UNAVAILABLE, 0, "where the socket " + each + " is cannot be told"};
+    if (!its) return Error{ISOGATE_UNAVAILABLE, 0, "cannot determine the file of the socket " + each};
     if (shows(*place, *its, rows)) return each;
   }
   return std::string();

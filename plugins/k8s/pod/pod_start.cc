@@ -63,7 +63,7 @@ std::string what_lacks(const Json& claim) {
                            (of_class.empty() ? "" : " of the storage class `" + of_class + "`");
   if (!maker.empty()) return what + " is not provisioned yet by " + maker;
   if (!text_at(annotations, kNode).empty()) return what + " is not provisioned yet";
-  if (!of_class.empty()) return what + " is provisioned by nobody: is there such a class?";
+  if (!of_class.empty()) return what + " has no provisioner: does the storage class exist?";
   return what + " has no storage class: write storage_class, or give the cluster a default one";
 }
 

@@ -103,7 +103,8 @@ bool SandboxPod::make_first(const OpenWish& wish, const sdk::Call& call) {
       const isogate_call soon = cleaning_up();
       remove_all(sdk::Call(soon), Patience::kNone);
     } catch (const std::exception& error) {
-      services_.warn("what was made of a sandbox stays until its next call: " + std::string(error.what()));
+      services_.warn("objects of a sandbox that failed to open stay until its next call: " +
+                     std::string(error.what()));
     }
     throw;
   }
@@ -166,7 +167,7 @@ std::string SandboxPod::why_other(const sdk::Call& call) {
   const Record& record = lease_.record();
   const std::string owner = owner_of(services_, record, parts_.lease_uid, call);
   const auto pod = own_pod(services_, record, owner, call);
-  if (!pod) return "it is gone, or another's";
+  if (!pod) return "it was deleted, or belongs to another sandbox";
   const PodState state = state_of(*pod);
   if (!state.running) return state.how.empty() ? "it does not run" : state.how;
   if (std::string why = what_differs(record.likeness, *pod); !why.empty()) return why;
@@ -349,8 +350,8 @@ void SandboxPod::end(const sdk::Call& call) {
   discard(call);
 }
 
-// Held first: nobody begins to use what is about to end. What the Lease records belongs to this Lease, whether
-// it was opened here or not.
+// Held first: nobody begins to use what is about to end. What the Lease records belongs to this Lease,
+// whether it was opened here or not.
 void SandboxPod::stop(const sdk::Call& call) {
   for (;;) {
     parts_.lease_uid = lease_.uid();
@@ -570,7 +571,7 @@ isogate_evidence SandboxPod::replace_and_measure(const isogate_evidence_request&
 // A pod that takes the place of a dead one has to have the same isolation profile.
 void SandboxPod::prove_again(const sdk::Call& call) {
   try {
-    if (!proven_) throw sdk::Error(ISOGATE_UNAVAILABLE, "nobody measured the first pod of this sandbox");
+    if (!proven_) throw sdk::Error(ISOGATE_UNAVAILABLE, "the first pod of this sandbox was not measured");
     const isogate_evidence found = measure_in(*link_, proven_->gateway.request(), call);
     if (!isolates_alike(found, proven_->evidence))
       throw sdk::Error(ISOGATE_UNAVAILABLE,
@@ -734,7 +735,7 @@ std::shared_ptr<sdk::RunnerLink> SandboxPod::lend(const sdk::Call& call) {
 void SandboxPod::relink(const sdk::Call& call) {
   if (link_ && link_->spent() && suspicion_.empty())
     suspicion_ = "something that ran in it was not seen to end, or is left";
-  std::string why = !suspicion_.empty() ? suspicion_ : link_ ? link_->why() : "it was let go";
+  std::string why = !suspicion_.empty() ? suspicion_ : link_ ? link_->why() : "it was released";
   bool trusted = suspicion_.empty();
   const std::string before = lease_.record().pod_uid;
   if (link_) link_->close(why);

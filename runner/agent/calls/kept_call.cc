@@ -59,7 +59,7 @@ Answer KeptCall::show() {
       case KeptExec::View::What::kEnded:
         return exec_->answer();
       case KeptExec::View::What::kOver:
-        return Answer(Error{ISOGATE_LOST, 0, "somebody else has this exec now"});
+        return Answer(Error{ISOGATE_LOST, 0, "another stream has this exec now"});
     }
     if (!sent) return Answer(Error{ISOGATE_LOST, 0, "the client is gone"});
   }

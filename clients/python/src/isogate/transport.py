@@ -121,7 +121,7 @@ def parsed(parse: Callable[[Answer], T], answer: Answer) -> T:
     except UnicodeDecodeError:  # of a file that was to be text
         raise
     except _NONSENSE as error:
-        raise BadAnswer(f"the gateway's answer makes no sense: {error!r}") from error
+        raise BadAnswer(f"the gateway's response is invalid: {error!r}") from error
 
 
 def fed(decoder: Decoder[T], data: bytes) -> list[T]:
