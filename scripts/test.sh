@@ -99,7 +99,7 @@ export GTEST_OUTPUT=xml:$reports/
 run_tests() {
   local preset=$1
   shift
-  ctest --preset "$preset" --output-on-failure --parallel "${ISOGATE_TEST_PARALLEL:-6}" "$@" |
+  ctest --preset "$preset" --output-on-failure --parallel "${ISOGATE_TEST_PARALLEL:-8}" "$@" |
     tee -a "$said" || failed=1
 }
 

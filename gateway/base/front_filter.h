@@ -14,9 +14,9 @@
 namespace isogate {
 
 enum class FilterAction : uint8_t {
-  kKill,    // no library probes for this: a process that calls it is an intruder, and is reported
-  kRefuse,  // EPERM: libraries probe for it and continue without it
-  kAbsent,  // ENOSYS: the C library then takes the older call, whose arguments a filter can read
+  kKill,      // no library probes for this: a process that calls it is an intruder, and is reported
+  kRefuse,    // EPERM: libraries probe for it and continue without it
+  kAbsent,    // ENOSYS: the C library then takes the older call, whose arguments a filter can read
   kNoFamily,  // EAFNOSUPPORT
 };
 

@@ -127,7 +127,7 @@ struct ExecConfig {
   uint32_t survive_sec = 300;
   uint64_t max_output_bytes = 131072;
   uint64_t max_max_output_bytes = 16u << 20;
-  uint64_t spool_bytes = 64u << 20;  // of a stream of a long-lived exec
+  uint64_t spool_bytes = 64u << 20;                      // of a stream of a long-lived exec
   std::vector<std::pair<std::string, std::string>> env;  // added to every exec
 };
 

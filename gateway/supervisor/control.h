@@ -76,7 +76,7 @@ class ControlChannel {
   void flush();
   [[nodiscard]] bool wants_to_write() const { return !queue_.empty(); }
 
-  static constexpr int kRecordsPerTurn = 16;  // of one child, before the others have their turn
+  static constexpr int kRecordsPerTurn = 16;          // of one child, before the others have their turn
   static constexpr int kBurst = 64, kPerSecond = 16;  // records; more break the protocol
 
   // The next record that is there; nullopt: none now. An error: the channel has ended or the child broke

@@ -23,9 +23,8 @@ namespace isogate {
 
 // How long the supervisor waits. Tests shorten some of them.
 struct SupervisorTimings {
-  std::chrono::milliseconds ready{30000};  // start of a child to its `ready`
-  std::chrono::milliseconds first_hosts{
-      5000};  // the front serves once all have settled, or after this time
+  std::chrono::milliseconds ready{30000};       // start of a child to its `ready`
+  std::chrono::milliseconds first_hosts{5000};  // the front serves once all have settled, or after this time
   std::chrono::milliseconds drain_extra{budget::kDrainExtra};  // beyond drain_timeout_sec
   std::chrono::milliseconds stop{
       budget::kHostStop};                           // `stop` to the end of a host, which closes its sandboxes

@@ -23,7 +23,7 @@ struct Record {
   std::string profile;             // profile_digest() of what it was made of
   std::string claim;               // the name of its PersistentVolumeClaim
   std::string claim_uid;           // empty: none was made yet
-  std::string ahead, ahead_uid;    // the Lease with which its first pod was created in advance; empty: it was not
+  std::string ahead, ahead_uid;    // the Lease of a pod created in advance; empty: it was not
   std::vector<std::string> users;  // gateways that have it open, or had when they were killed
   bool measured = false;           // some pod of it was, so a tenant may have used it
   // Of this pod, before the first command of a tenant. Its listeners: tried_of() (measured_pod.h).

@@ -60,7 +60,7 @@ class DiskQuota {
   virtual Result<void> take(uint64_t) { return {}; }
   // The reservation stands for this file, which is not counted in addition.
   virtual void cover(const FileId&) {}
-  // Returns a reservation and counts, in the same step, that many more bytes and files that the gateway wrote.
+  // Returns a reservation and counts, in the same step, the bytes and files that the gateway wrote.
   virtual void give_back(const DiskTaken&, int64_t /*bytes*/, int64_t /*files*/) {}
   // A program ran, or something was removed.
   virtual void changed() {}

@@ -40,8 +40,8 @@ struct Rejoin {
 
 struct ExecSpec {
   std::string tenant, agent;
-  ipc::ExecCall call;  // the request's part; run_exec fills in the rest
-  std::string shown;   // short and printable, for the journal
+  ipc::ExecCall call;                              // the request's part; run_exec fills in the rest
+  std::string shown;                               // short and printable, for the journal
   std::shared_ptr<const std::string> stdin_bytes;  // null: no stdin, unless `call` has one
   double timeout_sec = 0;
   std::optional<std::string> artifact_dir, backend;
