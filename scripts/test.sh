@@ -95,7 +95,7 @@ reports=$engines/reports
 mkdir -m 1777 "$reports"
 export GTEST_OUTPUT=xml:$reports/
 # run_tests PRESET OPTION…: also keeps the output of ctest, for the count at the end. Most suites wait more
-# than they compute: three run at a time, or six of those that mostly wait (WAITS in cmake/isogate.cmake).
+# than they compute: four run at a time, or eight of those that mostly wait (WAITS in cmake/isogate.cmake).
 run_tests() {
   local preset=$1
   shift

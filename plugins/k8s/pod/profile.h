@@ -33,9 +33,8 @@ std::string label_value(const std::string& text);
 inline constexpr const char* kLabelInstance = "isogate.io/instance";
 inline constexpr const char* kLabelBackend = "isogate.io/backend";
 inline constexpr const char* kLabelSandbox = "isogate.io/sandbox";
-inline constexpr const char* kLabelAhead =
-    "isogate.io/ahead";                                      // on Leases created in advance: ready or taken
-inline constexpr const char* kRecord = "isogate.io/record";  // an annotation of the Lease (record.h)
+inline constexpr const char* kLabelAhead = "isogate.io/ahead";  // of Leases made in advance: ready or taken
+inline constexpr const char* kRecord = "isogate.io/record";     // an annotation of the Lease (record.h)
 
 struct Owner {
   std::string instance, backend, sandbox_id;
