@@ -8,15 +8,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
-#include <vector>
 
 namespace isogate {
 namespace {
-
-struct FreeDigest {
-  void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-};
 
 // Found once: EVP_sha256() is looked up in the providers again at each use.
 const EVP_MD* algorithm() {
@@ -24,47 +18,17 @@ const EVP_MD* algorithm() {
   return found;
 }
 
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new()) {
-    if (!context_ || EVP_DigestInit_ex(context_.get(), algorithm(), nullptr) != 1) std::abort();
-  }
-  void add(const void* data, size_t size) {
-    if (EVP_DigestUpdate(context_.get(), data, size) != 1) std::abort();
-  }
-  std::string end() {
-    std::string digest(32, '\0');
-    if (EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr) != 1)
-      std::abort();
-    return digest;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, FreeDigest> context_;
-};
-
 }  // namespace
 
 std::string sha256(std::string_view bytes) {
-  Sha256 hash;
-  hash.add(bytes.data(), bytes.size());
-  return hash.end();
+  std::string digest(32, '\0');
+  if (EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), nullptr,
+                 algorithm(), nullptr) != 1)
+    std::abort();
+  return digest;
 }
 
 std::string sha256_hex(std::string_view bytes) { return hex(sha256(bytes)); }
-
-Result<std::string> sha256_hex_of_fd(int fd) {
-  Sha256 hash;
-  std::vector<char> buffer(1 << 16);
-  for (off_t at = 0;;) {
-    ssize_t got = ::pread(fd, buffer.data(), buffer.size(), at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return os_error("cannot read the file to hash", errno);
-    if (got == 0) return hex(hash.end());
-    hash.add(buffer.data(), static_cast<size_t>(got));
-    at += got;
-  }
-}
 
 bool equal_constant_time(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;

@@ -5,16 +5,10 @@
 #include <string>
 #include <string_view>
 
-#include "lib/error.h"
-
 namespace isogate {
 
 std::string sha256(std::string_view bytes);      // 32 raw bytes (FIPS 180-4)
 std::string sha256_hex(std::string_view bytes);  // 64 lower-case digits
-
-// The whole file from its first byte, read with pread: the offset stays where it is. Hashes what the
-// descriptor shows, not what a path may show later.
-Result<std::string> sha256_hex_of_fd(int fd);
 
 // Time depends on the lengths alone, never on the bytes.
 bool equal_constant_time(std::string_view a, std::string_view b);

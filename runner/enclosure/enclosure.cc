@@ -135,11 +135,6 @@ InitProcess Enclosure::take_idle(Clock::time_point before) {
   return std::exchange(ready_, {});
 }
 
-Enclosure::Clock::time_point Enclosure::idle_since() {
-  const std::lock_guard lock(mutex_);
-  return ready_.pid < 0 ? Clock::time_point::max() : ready_since_;
-}
-
 Result<Fd> init_image() {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   constexpr unsigned kExecutable = 0x10;  // MFD_EXEC, Linux 6.3: before that all are

@@ -119,7 +119,6 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   bool close();  // nothing more begins, and waiting inits end; false: it was closed already
   void put_ready(InitProcess init);
   InitProcess take_idle(Clock::time_point before);  // one that waits since then
-  Clock::time_point idle_since();                   // max(): nothing is waiting
 
  private:
   bool admit(bool makes_ready);

@@ -1,11 +1,6 @@
 #include "lib/hash.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include "lib/fd.h"
 
 namespace isogate {
 namespace {
@@ -19,26 +14,6 @@ TEST(Hash, KnowsTheVectorsOfSha256) {
   EXPECT_EQ(sha256_hex(std::string(1000000, 'a')),
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   EXPECT_EQ(hex(sha256("abc")), sha256_hex("abc"));
-}
-
-TEST(Hash, HashesAWholeFileAndLeavesTheOffset) {
-  Fd file(::memfd_create("hash", MFD_CLOEXEC));
-  std::string bytes(1000000, 'a');
-  ASSERT_EQ(::write(file.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
-  ASSERT_EQ(::lseek(file.get(), 17, SEEK_SET), 17);
-  auto hash = sha256_hex_of_fd(file.get());
-  ASSERT_TRUE(hash) << hash.error().message;
-  EXPECT_EQ(*hash, sha256_hex(bytes));
-  EXPECT_EQ(::lseek(file.get(), 0, SEEK_CUR), 17);
-}
-
-TEST(Hash, TellsWhyAFileCannotBeHashed) {
-  auto closed = sha256_hex_of_fd(-1);
-  ASSERT_FALSE(closed);
-  EXPECT_EQ(closed.error().os_errno, EBADF);
-  auto pipe = make_pipe();
-  ASSERT_TRUE(pipe);
-  EXPECT_FALSE(sha256_hex_of_fd(pipe->read.get())) << "a pipe has no first byte to go back to";
 }
 
 TEST(Hash, ComparesWholeTexts) {

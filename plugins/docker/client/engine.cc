@@ -48,7 +48,6 @@ EngineInfo info_of(const Json& answer) {
   info.cgroup_version = text_at(answer, "CgroupVersion");
   info.cgroup_driver = text_at(answer, "CgroupDriver");
   info.data_root = text_at(answer, "DockerRootDir");
-  info.default_runtime = text_at(answer, "DefaultRuntime");
   info.memory_limit = flag_at(answer, "MemoryLimit");
   info.swap_limit = flag_at(answer, "SwapLimit");
   info.cpu_quota = flag_at(answer, "CpuCfsQuota");
@@ -305,15 +304,6 @@ void Engine::remove_network(const std::string& name, const Budget& budget) {
 std::vector<Json> Engine::list_networks(const std::vector<LabelFilter>& labels, const Budget& budget) {
   const std::string path = "/networks?filters=" + label_filters(labels);
   return carrying(pool_->json({"list networks", "GET", path, {200}}, budget), labels);
-}
-
-void Engine::connect_network(const std::string& network, const std::string& container, const Budget& budget) {
-  pool_->text({"connect " + quoted("container", container) + " to " + quoted("network", network),
-               "POST",
-               "/networks/" + in_path(network) + "/connect",
-               {200},
-               Json{{"Container", container}}.dump()},
-              budget);
 }
 
 Json Engine::inspect_image(const std::string& name, const Budget& budget) {

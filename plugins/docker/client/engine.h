@@ -37,8 +37,7 @@ struct EngineInfo {
   std::string id;                        // of this Engine's data root: another one has none of our containers
   std::string cgroup_version;            // "1" or "2"
   std::string cgroup_driver;             // "cgroupfs", "systemd", "none"
-  std::string default_runtime;
-  std::string data_root;  // a directory of its machine; empty: not known
+  std::string data_root;                 // a directory of its machine; empty: not known
   std::vector<std::string> runtimes, security_options;
   int64_t processors = 0;  // of its machine; 0: not known
   bool podman = false, rootless = false;
@@ -112,7 +111,6 @@ class Engine {
   Json inspect_network(const std::string& name, const Budget& budget);
   void remove_network(const std::string& name, const Budget& budget);
   std::vector<Json> list_networks(const std::vector<LabelFilter>& labels, const Budget& budget);
-  void connect_network(const std::string& network, const std::string& container, const Budget& budget);
 
   Json inspect_image(const std::string& name, const Budget& budget);
 
