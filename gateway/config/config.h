@@ -64,7 +64,7 @@ struct MetricsConfig {
 };
 
 // What a listener serves.
-enum class Door : uint32_t { kNative, kMetrics, kE2b };
+enum class ListenerKind : uint32_t { kNative, kMetrics, kE2b };
 
 // The listener for E2B's SDKs (docs/e2b.md).
 struct E2bConfig {

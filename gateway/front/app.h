@@ -24,7 +24,7 @@ namespace isogate::front {
 
 class LongExecs;
 namespace e2b {
-struct Door;
+struct ListenerState;
 }
 namespace mcp {
 struct EditTurn;
@@ -56,8 +56,8 @@ struct App {
   Backends backends;
   Sandboxes sandboxes;
   Admission admission;
-  std::shared_ptr<LongExecs> long_execs;  // set once; never null while requests are served
-  std::shared_ptr<e2b::Door> e2b;         // the same
+  std::shared_ptr<LongExecs> long_execs;    // set once; never null while requests are served
+  std::shared_ptr<e2b::ListenerState> e2b;  // the same
   std::map<std::string, std::weak_ptr<mcp::EditTurn>> edits;  // by tenant and agent, while there are some
   ByteBudget memory;
   Metrics metrics;

@@ -43,10 +43,10 @@ Result<StartOrder> receive_start(int control) {
     order.state_dir = record.at("state_dir");
     order.peer_uids = record.at("peer_uids").get<std::vector<uint32_t>>();
     order.listeners = record.at("listeners").get<std::vector<std::string>>();
-    order.doors = record.at("doors").get<std::vector<Door>>();
+    order.kinds = record.at("kinds").get<std::vector<ListenerKind>>();
     order.tls = tls_of(record);
     order.sockets = std::move(received->fds);
-    if (order.sockets.size() != order.listeners.size() || order.doors.size() != order.listeners.size())
+    if (order.sockets.size() != order.listeners.size() || order.kinds.size() != order.listeners.size())
       return invalid("the supervisor sent another number of sockets than of listeners");
     return order;
   } catch (const json::exception& error) {

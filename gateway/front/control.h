@@ -21,7 +21,7 @@ struct StartOrder {
   std::string local_key_sha256, state_dir;
   std::vector<uint32_t> peer_uids;
   std::vector<std::string> listeners;
-  std::vector<Door> doors;  // one for each
+  std::vector<ListenerKind> kinds;  // one for each
   TlsMaterial tls;
   std::vector<Fd> sockets;  // one per listener
 };

@@ -20,7 +20,7 @@
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
 #include "gateway/front/control.h"
-#include "gateway/front/e2b/door.h"
+#include "gateway/front/e2b/listener.h"
 #include "gateway/front/exec/long_execs.h"
 #include "gateway/front/http/access_log.h"
 #include "gateway/front/http/cors.h"
@@ -114,7 +114,7 @@ class Front {
         app_(io_.get_executor(), order_.config, std::move(state), std::move(authenticator), root),
         control_(io_.get_executor(), kControl, hooks()) {
     app_.long_execs = std::make_shared<LongExecs>(io_.get_executor());
-    app_.e2b = std::make_shared<e2b::Door>();
+    app_.e2b = std::make_shared<e2b::ListenerState>();
     app_.memory.set_reclaim([this](const std::string& tenant, uint64_t bytes) {
       return app_.long_execs->forget_oldest(tenant, bytes);
     });
@@ -224,13 +224,14 @@ class Front {
             .route =
                 [this](Exchange& exchange, const ListenerInfo& listener, std::string_view method,
                        std::string_view target) {
-                  if (listener.door == Door::kE2b) return e2b::route(app_, exchange, method, target);
+                  if (listener.kind == ListenerKind::kE2b) return e2b::route(app_, exchange, method, target);
                   if (!route_to_port(exchange, app_.config.ports.domain))
                     route_exchange(exchange, method, target);
                 },
             .authenticate =
                 [this](Exchange& exchange, const ListenerInfo& listener, int uid, const std::string& peer) {
-                  if (listener.door == Door::kE2b) return e2b::authenticate(app_, exchange, listener, peer);
+                  if (listener.kind == ListenerKind::kE2b)
+                    return e2b::authenticate(app_, exchange, listener, peer);
                   authenticate(app_, exchange, listener, uid, peer);
                 },
             .handle =
@@ -241,7 +242,7 @@ class Front {
                 },
             .refusal =
                 [](const Exchange& exchange, const ListenerInfo& listener, const ApiError& error) {
-                  if (listener.door == Door::kE2b) return e2b::refusal(exchange, error);
+                  if (listener.kind == ListenerKind::kE2b) return e2b::refusal(exchange, error);
                   return std::pair(error.http_status(), error.body(exchange.request_id));
                 },
             .finished = [this](const Exchange& exchange, const std::string& peer,
@@ -259,7 +260,7 @@ class Front {
     }
     for (size_t i = 0; i < order_.listeners.size(); ++i) {
       const std::string& address = order_.listeners[i];
-      server_->listen(std::move(order_.sockets[i]), {address, address.starts_with("unix:"), order_.doors[i]});
+      server_->listen(std::move(order_.sockets[i]), {address, address.starts_with("unix:"), order_.kinds[i]});
     }
     co_await app_.backends.settled(kSettleWithin);
     control_.send("ready");

@@ -77,7 +77,7 @@ std::string front_start_message(const FrontStart& start) {
                   {"local_key_sha256", start.local_key_sha256},
                   {"peer_uids", start.peer_uids},
                   {"listeners", start.listeners},
-                  {"doors", start.doors},
+                  {"kinds", start.kinds},
                   {"tls", tls_of(*start.tls)},
                   {"backends", names_of(*start.config)},
                   {"state_dir", start.state_dir}});

@@ -38,7 +38,7 @@ struct FrontStart {
   std::string local_key_sha256, state_dir;
   std::vector<unsigned> peer_uids;
   std::vector<std::string> listeners;
-  std::vector<Door> doors;  // one for each
+  std::vector<ListenerKind> kinds;  // one for each
   const TlsMaterial* tls;
 };
 std::string front_start_message(const FrontStart& start);

@@ -37,7 +37,7 @@ void FrontProcess::start() {
   std::vector<int> sockets;
   for (const Listener& listener : listeners_) {
     message.listeners.push_back(listener.address);
-    message.doors.push_back(listener.door);
+    message.kinds.push_back(listener.kind);
     sockets.push_back(listener.socket.get());
   }
   control_.send(front_start_message(message), std::move(sockets));

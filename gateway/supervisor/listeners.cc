@@ -96,7 +96,8 @@ Error bind_error(const std::string& address, const std::string& port, int error)
 Result<Listener> open_tcp(const std::string& address) {
   auto info = parse_tcp(address);
   if (!info) return info.error();
-  Listener listener{address, "", true, Door::kNative, Fd(::socket((*info)->ai_family, kSocketFlags, 0))};
+  Listener listener{address, "", true, ListenerKind::kNative,
+                    Fd(::socket((*info)->ai_family, kSocketFlags, 0))};
   const int fd = listener.socket.get();
   if (fd < 0) return os_error("cannot listen on " + address, errno);
   const int on = 1;
@@ -151,7 +152,8 @@ Result<Listener> open_unix(const std::string& path) {
   auto address = unix_address(path);
   if (!address) return address.error();
   if (auto removed = remove_stale(*address); !removed) return removed.error();
-  Listener listener{"unix:" + path, path, true, Door::kNative, Fd(::socket(AF_UNIX, kSocketFlags, 0))};
+  Listener listener{"unix:" + path, path, true, ListenerKind::kNative,
+                    Fd(::socket(AF_UNIX, kSocketFlags, 0))};
   if (!listener.socket) return os_error("cannot make a Unix socket", errno);
   const mode_t before = ::umask(0177);
   const int bound =
@@ -167,7 +169,7 @@ Result<Listener> open_unix(const std::string& path) {
 
 Result<void> check_listener_keys(const std::vector<Listener>& listeners, const Config& config) {
   for (const Listener& listener : listeners)
-    if (!listener.loopback && listener.door != Door::kMetrics && !config.names_callers())
+    if (!listener.loopback && listener.kind != ListenerKind::kMetrics && !config.names_callers())
       return Error{
           ISOGATE_PERMISSION_DENIED, 0,
           "refusing to listen on " + listener.address +
@@ -183,19 +185,19 @@ Result<std::vector<Listener>> open_listeners(const Config& config, const std::st
   const std::string default_path = state_path + "/" + kDefaultSocket;
   if (!has_unix && default_path.size() < sizeof(sockaddr_un::sun_path))
     addresses.push_back(std::string(kUnix) + default_path);
-  std::vector<std::pair<std::string, Door>> wanted;
-  for (const std::string& address : addresses) wanted.emplace_back(address, Door::kNative);
-  for (const std::string& address : config.e2b.listen) wanted.emplace_back(address, Door::kE2b);
-  if (!config.metrics.listen.empty()) wanted.emplace_back(config.metrics.listen, Door::kMetrics);
+  std::vector<std::pair<std::string, ListenerKind>> wanted;
+  for (const std::string& address : addresses) wanted.emplace_back(address, ListenerKind::kNative);
+  for (const std::string& address : config.e2b.listen) wanted.emplace_back(address, ListenerKind::kE2b);
+  if (!config.metrics.listen.empty()) wanted.emplace_back(config.metrics.listen, ListenerKind::kMetrics);
   std::vector<Listener> listeners;
-  for (const auto& [address, door] : wanted) {
+  for (const auto& [address, kind] : wanted) {
     auto opened = address.starts_with(kUnix) ? open_unix(address.substr(kUnix.size())) : open_tcp(address);
     if (!opened) {
       remove_socket_files(listeners);
       return opened.error();
     }
     listeners.push_back(std::move(*opened));
-    listeners.back().door = door;
+    listeners.back().kind = kind;
   }
   auto checked = check_listener_keys(listeners, config);
   for (const Listener& listener : listeners)

@@ -14,7 +14,7 @@ struct Listener {
   std::string address;  // as it really is: port 0 is replaced by the kernel's choice
   std::string path;     // of a Unix socket; empty: TCP
   bool loopback = true;
-  Door door = Door::kNative;
+  ListenerKind kind = ListenerKind::kNative;
   Fd socket;  // listening, non-blocking, close-on-exec
 };
 

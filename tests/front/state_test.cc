@@ -476,9 +476,9 @@ TEST_F(StateTest, ADatabaseOfVersion5IsTakenOver) {
     SandboxRow row = state->load_sandboxes()->front();
     EXPECT_EQ(row.image, "team/tools:1");
     EXPECT_EQ(row.expires_ms, again ? kStart : 0);
-    EXPECT_EQ(row.door, again ? R"({"a":1})" : "");
+    EXPECT_EQ(row.e2b_record, again ? R"({"a":1})" : "");
     row.expires_ms = kStart;
-    row.door = R"({"a":1})";
+    row.e2b_record = R"({"a":1})";
     ASSERT_TRUE(put(*state, row).ok());
   }
 }

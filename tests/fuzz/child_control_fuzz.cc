@@ -41,7 +41,7 @@ Result<front::StartOrder> received(std::string_view record, size_t sockets) {
 
 std::string said(const front::StartOrder& order) {
   return supervisor::front_start_message({&order.config, order.local_key_sha256, order.state_dir,
-                                          order.peer_uids, order.listeners, order.doors, &order.tls});
+                                          order.peer_uids, order.listeners, order.kinds, &order.tls});
 }
 
 void look_at_front_start(std::string_view record, size_t sockets) {

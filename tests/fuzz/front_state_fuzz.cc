@@ -76,7 +76,7 @@ const Good& good() {
     row.sandbox_id = "isg-2";
     row.state = SandboxRow::State::kEnding;
     row.expires_ms = 3000;
-    row.door = "{}";
+    row.e2b_record = "{}";
     batch.sandboxes.push_back({row, false, {}});
     for (int64_t i = 1; i <= 3; ++i) batch.opened.push_back({i, exec("e" + std::to_string(i))});
     batch.closed.push_back({1, outcome()});

@@ -20,7 +20,7 @@ std::optional<std::string_view> optional_header(const Exchange& exchange, std::s
 
 // How a call of this route is given what it needs.
 const char* credential_of(const Exchange& exchange, const ListenerInfo& listener) {
-  if (listener.door != Door::kE2b) return "`Authorization: Bearer KEY`";
+  if (listener.kind != ListenerKind::kE2b) return "`Authorization: Bearer KEY`";
   switch (exchange.route->needs) {
     case Needs::kSandboxToken:
       return "the sandbox's token as `X-Access-Token`";
@@ -130,7 +130,7 @@ Authenticator::Options authenticator_options(const Config& config, const std::st
 
 void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, int peer_uid,
                   const std::string& peer) {
-  if (listener.door == Door::kMetrics) return only_metrics(exchange);
+  if (listener.kind == ListenerKind::kMetrics) return only_metrics(exchange);
   if (exchange.route->needs == Needs::kNothing) return;
   if (exchange.route->needs == Needs::kKeyOfPort && exchange.has_header(kKeyHeader)) {
     exchange.principal =

@@ -8,7 +8,7 @@
 #include "gateway/front/api/execs.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
-#include "gateway/front/e2b/door.h"
+#include "gateway/front/e2b/listener.h"
 #include "gateway/front/e2b/routes.h"
 #include "gateway/front/e2b/sandbox.h"
 #include "gateway/front/exec/exec.h"
@@ -222,7 +222,7 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
                 .request_id = exchange.request_id,
                 .image = image_of_template(app, record.template_id),
                 .expires_ms = from_now(seconds),
-                .door = record_text(record)};
+                .e2b_record = record_text(record)};
   if (wanted.image->empty()) wanted.image.reset();
   std::exception_ptr failure;
   Found found;
@@ -230,7 +230,7 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
     const Lease lease = co_await app.sandboxes.acquire(wanted);
     check_internet(body, lease);
     record.home = co_await ask_for_home(app, exchange, id);
-    co_await app.sandboxes.set_door(lease.sandbox, from_now(seconds), record_text(record));
+    co_await app.sandboxes.set_e2b_record(lease.sandbox, from_now(seconds), record_text(record));
     found = {lease.sandbox, record};
   } catch (...) {
     failure = std::current_exception();
@@ -262,7 +262,7 @@ Task<void> handle_kill(App& app, Exchange& exchange) {
 }
 
 Task<void> set_end(App& app, const Found& found, int64_t expires_ms) {
-  co_await app.sandboxes.set_door(found.sandbox, expires_ms, found.sandbox->row.door);
+  co_await app.sandboxes.set_e2b_record(found.sandbox, expires_ms, found.sandbox->row.e2b_record);
 }
 
 Task<void> handle_timeout(App& app, Exchange& exchange) {
@@ -308,7 +308,7 @@ bool fits(const Record& record, const std::string& parameter) {
 std::vector<Found> sandboxes_of(const App& app, const Exchange& exchange) {
   std::vector<Found> all;
   for (const Sandbox* each : app.sandboxes.of(exchange.principal.tenant)) {
-    if (each->row.door.empty()) continue;
+    if (each->row.e2b_record.empty()) continue;
     try {
       all.push_back(find_sandbox(app, exchange.principal.tenant, each->row.agent_id));
     } catch (const ApiError&) {  // it has expired

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "gateway/front/api/router.h"
-#include "gateway/front/e2b/door.h"
 #include "gateway/front/e2b/entries.h"
+#include "gateway/front/e2b/listener.h"
 #include "gateway/front/e2b/multipart.h"
 #include "gateway/front/e2b/routes.h"
 #include "gateway/front/e2b/sandbox.h"

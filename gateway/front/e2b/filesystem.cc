@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gateway/front/api/json_in.h"
-#include "gateway/front/e2b/door.h"
 #include "gateway/front/e2b/entries.h"
+#include "gateway/front/e2b/listener.h"
 #include "gateway/front/e2b/routes.h"
 #include "gateway/front/e2b/rpc.h"
 #include "gateway/front/e2b/user.h"

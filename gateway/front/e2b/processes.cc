@@ -7,7 +7,7 @@
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/api/long_execs.h"
-#include "gateway/front/e2b/door.h"
+#include "gateway/front/e2b/listener.h"
 #include "gateway/front/e2b/paths.h"
 #include "gateway/front/e2b/routes.h"
 #include "gateway/front/e2b/rpc.h"

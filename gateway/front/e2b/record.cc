@@ -39,17 +39,17 @@ std::string traffic_token(const Record& record) {
   return base32_lower(sha256("isogate e2b traffic " + record.token));
 }
 
-std::optional<Record> record_in(const std::string& door) {
-  if (door.empty()) return std::nullopt;
+std::optional<Record> record_in(const std::string& text) {
+  if (text.empty()) return std::nullopt;
   try {
-    const json text = json::parse(door);
-    if (text.at("door") != "e2b") return std::nullopt;
-    return Record{.template_id = text.at("template"),
-                  .token = text.at("token"),
-                  .home = text.at("home"),
-                  .metadata = pairs_of(text.at("metadata")),
-                  .env = pairs_of(text.at("env")),
-                  .started_ms = text.at("started_ms").get_ref<const json::number_integer_t&>()};
+    const json record = json::parse(text);
+    if (record.at("door") != "e2b") return std::nullopt;
+    return Record{.template_id = record.at("template"),
+                  .token = record.at("token"),
+                  .home = record.at("home"),
+                  .metadata = pairs_of(record.at("metadata")),
+                  .env = pairs_of(record.at("env")),
+                  .started_ms = record.at("started_ms").get_ref<const json::number_integer_t&>()};
   } catch (const json::exception&) {
     return std::nullopt;
   }

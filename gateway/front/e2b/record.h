@@ -1,4 +1,4 @@
-// The record that the E2B listener keeps of a sandbox that it created, in SandboxRow::door. Pure.
+// The record that the E2B listener keeps of a sandbox that it created, in SandboxRow::e2b_record. Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,6 @@ std::string record_text(const Record& record);
 // E2b-Traffic-Access-Token, which gives access to its ports and nothing else: for clients of its servers.
 std::string traffic_token(const Record& record);
 // nullopt: the E2B listener did not create it.
-std::optional<Record> record_in(const std::string& door);
+std::optional<Record> record_in(const std::string& text);
 
 }  // namespace isogate::front::e2b

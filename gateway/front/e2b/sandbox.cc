@@ -1,6 +1,6 @@
 #include "gateway/front/e2b/sandbox.h"
 
-#include "gateway/front/e2b/door.h"
+#include "gateway/front/e2b/listener.h"
 #include "gateway/front/http/http_text.h"
 #include "lib/clock.h"
 #include "lib/hash.h"
@@ -12,7 +12,7 @@ namespace {
 std::optional<Found> found_in(std::shared_ptr<Sandbox> sandbox) {
   if (!sandbox || !sandbox->row.was_accepted()) return std::nullopt;
   const SandboxRow& row = sandbox->row;
-  auto record = record_in(row.door);
+  auto record = record_in(row.e2b_record);
   if (!record || (row.expires_ms != 0 && row.expires_ms <= steady_date_ms())) return std::nullopt;
   return Found{std::move(sandbox), std::move(*record)};
 }
@@ -24,12 +24,12 @@ std::string id_of(std::string_view secret) { return "i" + base32_lower(sha256(se
 // Looks through all: a URL that an SDK signs names its sandbox by nothing else. Records are not parsed again.
 std::string sandbox_of_signature(const App& app, const Signature& signature) {
   auto& tokens = app.e2b->tokens;
-  const auto all = app.sandboxes.of_doors();
+  const auto all = app.sandboxes.e2b_sandboxes();
   if (tokens.size() > 2 * all.size()) tokens.clear();
   for (const auto& sandbox : all) {
     const auto [token, is_new] = tokens.try_emplace(sandbox->row.agent_id);
     if (is_new)
-      if (const auto record = record_in(sandbox->row.door)) token->second = record->token;
+      if (const auto record = record_in(sandbox->row.e2b_record)) token->second = record->token;
     if (signature.fits(token->second)) return sandbox->row.agent_id;
   }
   return {};
@@ -50,7 +50,7 @@ Found find_sandbox(const App& app, const std::string& tenant, const std::string&
 }
 
 std::optional<Found> look_for_sandbox(const App& app, const std::string& id) {
-  return found_in(app.sandboxes.find_of_door(id));
+  return found_in(app.sandboxes.find_e2b_sandbox(id));
 }
 
 HostName host_name(const App& app, const Exchange& exchange) {

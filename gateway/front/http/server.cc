@@ -81,7 +81,7 @@ void Server::forget_certificates() {
 }
 
 TlsContext Server::tls_for(const ListenerInfo& listener) const {
-  return listener.unix_socket || listener.door == Door::kMetrics ? TlsContext() : tls_;
+  return listener.unix_socket || listener.kind == ListenerKind::kMetrics ? TlsContext() : tls_;
 }
 
 void Server::listen(Fd socket, ListenerInfo info) {
@@ -123,7 +123,7 @@ void Server::admit(stream_protocol::socket socket, const ListenerInfo& info) {
 }
 
 std::string Server::refusal(const std::string& peer, const ListenerInfo& info) const {
-  const bool operators = info.unix_socket || info.door == Door::kMetrics;
+  const bool operators = info.unix_socket || info.kind == ListenerKind::kMetrics;
   if (connections_.size() >= limits_.max_connections + (operators ? kForOperators : 0)) {
     return "the gateway has " + std::to_string(connections_.size()) +
            " open connections (limits.max_connections, or what its RLIMIT_NOFILE leaves)";

@@ -27,7 +27,7 @@ class Connection;
 struct ListenerInfo {
   std::string address;  // as configured: HOST:PORT or unix:/PATH
   bool unix_socket = false;
-  Door door = Door::kNative;
+  ListenerKind kind = ListenerKind::kNative;
 };
 
 // How a request went, for the log and the metrics.

@@ -36,7 +36,7 @@ std::string told_of(const Spool& output, uint64_t& told) {
   return is_utf8(text) ? text : "";
 }
 
-// One that another door began may have kept more than a client of MCP takes.
+// One that the native API or E2B started may have kept more than a client of MCP takes.
 std::string end_of(const Spool& output) {
   std::string text = output.text();
   return text.size() > kMostOutput ? text.substr(text.size() - kMostOutput) : text;

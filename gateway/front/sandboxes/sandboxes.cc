@@ -140,7 +140,7 @@ Result<void> Sandboxes::load() {
     if (sandbox->row.state == SandboxRow::State::kEnding) sandbox->closing = ISOGATE_CLOSE_PURGE;
     sandbox->left_over = !sandbox->row.was_accepted();
     ++per_tenant_[sandbox->row.tenant];
-    if (!sandbox->row.door.empty()) of_doors_[sandbox->row.agent_id] = sandbox->row.sandbox_id;
+    if (!sandbox->row.e2b_record.empty()) e2b_agents_[sandbox->row.agent_id] = sandbox->row.sandbox_id;
     sandboxes_.emplace(sandbox->row.sandbox_id, std::move(sandbox));
   }
   return {};
@@ -243,7 +243,7 @@ void Sandboxes::forget(const std::string& id) {
   if (found == sandboxes_.end()) return;
   const auto own = per_tenant_.find(found->second->row.tenant);
   if (own != per_tenant_.end() && --own->second == 0) per_tenant_.erase(own);
-  if (!found->second->row.door.empty()) of_doors_.erase(found->second->row.agent_id);
+  if (!found->second->row.e2b_record.empty()) e2b_agents_.erase(found->second->row.agent_id);
   sandboxes_.erase(found);
 }
 
@@ -675,8 +675,8 @@ asio::awaitable<void> Sandboxes::record_intent(Sandbox& sandbox, const Opener& b
   row.backend = by.config.name;
   row.image = wanted.image.value_or("");
   row.expires_ms = wanted.expires_ms;
-  row.door = wanted.door;
-  if (!row.door.empty()) of_doors_[row.agent_id] = row.sandbox_id;
+  row.e2b_record = wanted.e2b_record;
+  if (!row.e2b_record.empty()) e2b_agents_[row.agent_id] = row.sandbox_id;
   row.state = SandboxRow::State::kOpening;
   row.created_ms = row.last_used_ms = wall_clock_ms();
   if (const auto recorded = co_await commit(sandbox); !recorded)
@@ -1123,29 +1123,29 @@ asio::awaitable<void> Sandboxes::end_expired() {
   }
 }
 
-std::shared_ptr<Sandbox> Sandboxes::find_of_door(const std::string& agent) const {
-  const auto found = of_doors_.find(agent);
-  if (found == of_doors_.end()) return nullptr;
+std::shared_ptr<Sandbox> Sandboxes::find_e2b_sandbox(const std::string& agent) const {
+  const auto found = e2b_agents_.find(agent);
+  if (found == e2b_agents_.end()) return nullptr;
   const auto sandbox = sandboxes_.find(found->second);
   return sandbox == sandboxes_.end() || !sandbox->second->known ? nullptr : sandbox->second;
 }
 
-std::vector<std::shared_ptr<Sandbox>> Sandboxes::of_doors() const {
+std::vector<std::shared_ptr<Sandbox>> Sandboxes::e2b_sandboxes() const {
   std::vector<std::shared_ptr<Sandbox>> all;
-  for (const auto& [agent, id] : of_doors_)
-    if (auto sandbox = find_of_door(agent)) all.push_back(std::move(sandbox));
+  for (const auto& [agent, id] : e2b_agents_)
+    if (auto sandbox = find_e2b_sandbox(agent)) all.push_back(std::move(sandbox));
   return all;
 }
 
-asio::awaitable<void> Sandboxes::set_door(std::shared_ptr<Sandbox> sandbox, int64_t expires_ms,
-                                          std::string door) {
+asio::awaitable<void> Sandboxes::set_e2b_record(std::shared_ptr<Sandbox> sandbox, int64_t expires_ms,
+                                                std::string e2b_record) {
   if (!sandbox->known || sandbox->closing) throw no_sandbox(sandbox->row.agent_id);
   const SandboxRow before = sandbox->row;
   sandbox->row.expires_ms = expires_ms;
-  sandbox->row.door = std::move(door);
+  sandbox->row.e2b_record = std::move(e2b_record);
   if (const auto recorded = co_await commit(*sandbox); !recorded) {
     sandbox->row.expires_ms = before.expires_ms;
-    sandbox->row.door = before.door;
+    sandbox->row.e2b_record = before.e2b_record;
     throw ApiError{.code = Code::kQuotaExceeded,
                    .message = "the sandbox cannot be recorded: " + recorded.error().message};
   }

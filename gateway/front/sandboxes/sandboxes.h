@@ -106,7 +106,7 @@ struct Wanted {
   std::string request_id;
   std::optional<std::string> image = {};  // that it must have; empty: its backend's own
   int64_t expires_ms = 0;                 // of a new one: SandboxRow's
-  std::string door = {};                  // the same
+  std::string e2b_record = {};            // the same
   bool existing = false;                  // sandbox_not_found where there is none yet
   bool running = false;                   // not opened if nothing of it runs: a permanent error
 };
@@ -122,14 +122,14 @@ class Sandboxes {
   // again.
   boost::asio::awaitable<void> end_expired();
   // Sets its expiry and its listener's record. Throws ApiError: it is not recorded.
-  boost::asio::awaitable<void> set_door(std::shared_ptr<Sandbox> sandbox, int64_t expires_ms,
-                                        std::string door);
+  boost::asio::awaitable<void> set_e2b_record(std::shared_ptr<Sandbox> sandbox, int64_t expires_ms,
+                                              std::string e2b_record);
   // Null: there is none.
   [[nodiscard]] std::shared_ptr<Sandbox> find(const std::string& tenant, const std::string& agent) const;
   // Of any tenant, among those that the E2B listener created. Their agents' names are made by it, and
   // unique.
-  [[nodiscard]] std::shared_ptr<Sandbox> find_of_door(const std::string& agent) const;
-  [[nodiscard]] std::vector<std::shared_ptr<Sandbox>> of_doors() const;
+  [[nodiscard]] std::shared_ptr<Sandbox> find_e2b_sandbox(const std::string& agent) const;
+  [[nodiscard]] std::vector<std::shared_ptr<Sandbox>> e2b_sandboxes() const;
 
   // The addresses that a sandbox tries to reach when it is measured: every TCP listener of this
   // gateway.
@@ -265,7 +265,7 @@ class Sandboxes {
   uint64_t most_disk_per_tenant_ = 0;
   std::unordered_map<std::string, std::shared_ptr<Sandbox>> sandboxes_;  // by sandbox_id
   std::unordered_map<std::string, size_t> per_tenant_;
-  std::unordered_map<std::string, std::string> of_doors_;  // by agent: sandbox_id
+  std::unordered_map<std::string, std::string> e2b_agents_;  // by agent: sandbox_id
 };
 
 // Turns a decision that chose nothing into its error.

@@ -37,7 +37,7 @@ struct SandboxRow {
   std::optional<uint64_t> disk_limit_bytes;
   std::string image;       // that was asked for; empty: its backend's own
   int64_t expires_ms = 0;  // when it is ended and purged, as of steady_date_ms(); 0: never
-  std::string door;        // the E2B listener's record of it, JSON; empty: not created there
+  std::string e2b_record;  // the E2B listener's record of it, JSON; empty: not created there
 
   [[nodiscard]] bool was_accepted() const { return state == State::kActive || state == State::kLost; }
 };

@@ -159,14 +159,14 @@ std::vector<ExecRow> select_execs(Session& session, const std::string& where,
 void put_sandbox(Session& session, const SandboxRow& row) {
   std::string state(state_name(row.state)), id = row.sandbox_id, tenant = row.tenant, agent = row.agent_id;
   std::string backend = row.backend, handle = row.handle, path = row.path, image = row.image;
-  std::string door = row.door;
+  std::string e2b_record = row.e2b_record;
   Int64 uid = row.uid, isolation = row.isolation, created = row.created_ms, used = row.last_used_ms;
   Int64 expires = row.expires_ms;
   Poco::Nullable<Int64> disk;
   if (row.disk_limit_bytes) disk = static_cast<Int64>(std::min<uint64_t>(*row.disk_limit_bytes, INT64_MAX));
   session << "INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", use(id),
       use(tenant), use(agent), use(backend), use(handle), use(uid), use(path), use(isolation), use(created),
-      use(used), use(state), use(disk), use(image), use(expires), use(door), now;
+      use(used), use(state), use(disk), use(image), use(expires), use(e2b_record), now;
 }
 
 void remove_sandbox(Session& session, std::string id) {
@@ -301,7 +301,7 @@ Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& path, bool syn
 Result<std::vector<SandboxRow>> StateDb::load_sandboxes() {
   using Rows = std::vector<SandboxRow>;
   return guarded<Rows>("cannot load the sandboxes", [&]() -> Result<Rows> {
-    Strings id, tenant, agent, backend, handle, path, state, image, door;
+    Strings id, tenant, agent, backend, handle, path, state, image, e2b_record;
     Numbers uid, isolation, created, used, expires;
     Optionals disk;
     impl_->session
@@ -310,14 +310,14 @@ Result<std::vector<SandboxRow>> StateDb::load_sandboxes() {
            "sandbox_id",
         into(id), into(tenant), into(agent), into(backend), into(handle), into(uid), into(path),
         into(isolation), into(created), into(used), into(state), into(disk), into(image), into(expires),
-        into(door), now;
+        into(e2b_record), now;
     Rows rows;
     for (size_t i = 0; i < id.size(); ++i)
       rows.push_back({id[i], tenant[i], agent[i], backend[i], handle[i], path[i],
                       static_cast<uint32_t>(uid[i]), static_cast<uint32_t>(isolation[i]), created[i], used[i],
                       state_of(state[i]),
                       disk[i].isNull() ? std::nullopt : std::optional<uint64_t>(disk[i].value()), image[i],
-                      expires[i], door[i]});
+                      expires[i], e2b_record[i]});
     return rows;
   });
 }

@@ -153,7 +153,7 @@ void migrate_sandboxes(Session& session, Int64 from) {
 }
 
 // Version 1 had no states `opening` and `ending`, neither it nor 2 the limit of a disk, none before 4 an
-// image, none before 5 execs that are kept, and none before 6 doors.
+// image, none before 5 execs that are kept, and none before 6 the E2B listener's record.
 void migrate(Session& session, Int64 from) {
   run(session, "BEGIN IMMEDIATE");
   migrate_sandboxes(session, from);

@@ -27,7 +27,7 @@ struct ProcessInfo {
   std::vector<std::pair<std::string, std::string>> env;
 };
 
-struct Door {
+struct ListenerState {
   std::map<std::string, ProcessInfo> processes;  // by exec_id; forgotten with their execs
   Watchers watchers;
   std::unordered_map<std::string, std::string> tokens;  // by sandbox, of those that were looked through

@@ -1,4 +1,4 @@
-#include "gateway/front/e2b/door.h"
+#include "gateway/front/e2b/listener.h"
 
 #include <nlohmann/json.hpp>
 
@@ -108,7 +108,7 @@ std::pair<unsigned, std::string> refusal(const Exchange& exchange, const ApiErro
     body = {{"code", code.text}, {"message", error.message}};
   } else {
     if (of_port && error.code == Code::kUnauthenticated) status = 403;  // as E2B's proxy answers
-    if (of_sandbox && error.code == Code::kIsDirectory) status = 400;  // to SDKs it is a wrong argument
+    if (of_sandbox && error.code == Code::kIsDirectory) status = 400;   // to SDKs it is a wrong argument
     body = {{"code", status}, {"message", error.message}};
   }
   return {status, json_text(body) + "\n"};
