@@ -48,10 +48,10 @@ int InitTally::wait_for_none(std::chrono::seconds patience) {
 }
 
 Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int image, uint64_t bounding,
-                     std::function<void(InitProcess)> bury)
+                     std::function<void(InitProcess)> reap_later)
     : options_(std::move(options)),
       marks_(marks),
-      bury_(std::move(bury)),
+      reap_later_(std::move(reap_later)),
       files_(pointers_to(options_.profile->masked_files)),
       directories_(pointers_to(options_.profile->masked_directories)) {
   const EnclosureProfile& profile = *options_.profile;
@@ -74,7 +74,7 @@ Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int 
   plan_.filter = &filter_;
 }
 
-Enclosure::~Enclosure() { bury_(std::move(ready_)); }
+Enclosure::~Enclosure() { reap_later_(std::move(ready_)); }
 
 bool Enclosure::is_of(const Identity& identity) const {
   const Identity& own = options_.identity;
@@ -113,7 +113,7 @@ bool Enclosure::close() {
     if (std::exchange(closed_, true)) return false;
     waiting = std::exchange(ready_, {});
   }
-  bury_(std::move(waiting));
+  reap_later_(std::move(waiting));
   return true;
 }
 
@@ -126,7 +126,7 @@ void Enclosure::put_ready(InitProcess init) {
       return;
     }
   }
-  bury_(std::move(init));
+  reap_later_(std::move(init));
 }
 
 InitProcess Enclosure::take_idle(Clock::time_point before) {

@@ -78,10 +78,10 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `marks`: what its inits must find. `bounding`: the bounding set of this process. `bury` takes an init
-  // that is no longer used.
+  // `marks`: what its inits must find. `bounding`: the bounding set of this process. `reap_later` takes an
+  // init that is no longer used.
   Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int init_image, uint64_t bounding,
-            std::function<void(InitProcess)> bury);
+            std::function<void(InitProcess)> reap_later);
   ~Enclosure();
   Enclosure(const Enclosure&) = delete;
   Enclosure& operator=(const Enclosure&) = delete;
@@ -125,7 +125,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
 
   EnclosureOptions options_;
   const EnclosureMarks marks_;
-  std::function<void(InitProcess)> bury_;
+  std::function<void(InitProcess)> reap_later_;
   std::unique_ptr<Cgroups> groups_;
   std::shared_ptr<InitTally> tally_ = std::make_shared<InitTally>();
   sock_fprog filter_;

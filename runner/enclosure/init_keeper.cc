@@ -64,7 +64,7 @@ void InitKeeper::keep_ready(Enclosure& enclosure) {
   changed_.notify_one();
 }
 
-void InitKeeper::bury(InitProcess init) {
+void InitKeeper::reap_later(InitProcess init) {
   if (init.pid < 0) return;
   init.socket.reset();
   {
@@ -74,8 +74,8 @@ void InitKeeper::bury(InitProcess init) {
   changed_.notify_one();
 }
 
-void InitKeeper::bury_now(InitProcess init) {
-  if (init.pid >= 0 && !reap(init)) bury(std::move(init));
+void InitKeeper::reap_now(InitProcess init) {
+  if (init.pid >= 0 && !reap(init)) reap_later(std::move(init));
 }
 
 void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {

@@ -23,9 +23,9 @@ class InitKeeper {
 
   void keep_ready(Enclosure& enclosure);
   // Its socket is closed, which ends it; it is reaped later.
-  void bury(InitProcess init);
+  void reap_later(InitProcess init);
   // The same at once. An init that the kernel delays is reaped later.
-  void bury_now(InitProcess init);
+  void reap_now(InitProcess init);
 
  private:
   using Clock = Enclosure::Clock;

@@ -108,7 +108,7 @@ Result<isogate_evidence> CommandRunner::measure_enclosed(Enclosure& place, const
   if (done && report.os_errno != 0) done = describe_failure({report.stage, report.os_errno}, identity);
   if (done)
     done = receive_from_init(init->socket.get(), portrait.get(), sizeof *portrait, kMeasurePatienceMs, -1);
-  keeper_->bury(std::move(*init));
+  keeper_->reap_later(std::move(*init));
   if (!done) return done.error();
   auto evidence = evidence_from(portrait->self);
   if (!evidence) return evidence;

@@ -508,8 +508,9 @@ Result<Site> CommandRunner::enclose(EnclosureOptions options) {
     if (!nested) return nested.error();
     groups = std::move(*nested);
   }
-  auto enclosure = std::make_shared<Enclosure>(std::move(options), *marks, init_image_.get(), bounding_,
-                                               [this](InitProcess init) { keeper_->bury(std::move(init)); });
+  auto enclosure =
+      std::make_shared<Enclosure>(std::move(options), *marks, init_image_.get(), bounding_,
+                                  [this](InitProcess init) { keeper_->reap_later(std::move(init)); });
   enclosure->set_groups(std::move(groups));
   return Site(std::move(enclosure));
 }
@@ -571,7 +572,7 @@ Result<InitProcess> CommandRunner::make_init(Enclosure& place, const Identity& i
   init.socket = std::move(sockets->host);
   if (stack->report->os_errno == 0 && stack->report->stage == kStageInit) return init;
   const SpawnReport report = *stack->report;
-  keeper_->bury(std::move(init));
+  keeper_->reap_later(std::move(init));
   if (report.os_errno == EAGAIN) return sandbox_is_full(place);
   return describe_failure(report, identity);
 }
@@ -593,7 +594,7 @@ Result<InitProcess> CommandRunner::take_init(Enclosure& place, const Identity& i
                                              int cancel_fd) {
   const auto prove_or_bury = [&](InitProcess& init) {
     auto proven = prove(place, init, identity, cancel_fd);
-    if (!proven) keeper_->bury(std::move(init));
+    if (!proven) keeper_->reap_later(std::move(init));
     return proven;
   };
   InitProcess ready;
@@ -619,7 +620,7 @@ Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command
     if (!init) return init;
     const auto sent = send_order(init->socket.get(), kInitRun, order, descriptors, command.cancel_fd);
     if (sent) return init;
-    keeper_->bury(std::move(*init));
+    keeper_->reap_later(std::move(*init));
     if (fresh || sent.error().os_errno != EPIPE) return sent.error();
   }
   return Error{ISOGATE_INTERNAL, 0, "cannot start the program in any way"};
@@ -632,9 +633,9 @@ void CommandRunner::dismiss_init(InitProcess init, const RunLoop& loop, const Cg
   if (loop.result.init_reaped) {
     init.tally->remove();
   } else if (slot.limits.empty() && slot.leaf == nullptr) {
-    keeper_->bury(std::move(init));
+    keeper_->reap_later(std::move(init));
   } else {
-    keeper_->bury_now(std::move(init));  // its groups can be removed then
+    keeper_->reap_now(std::move(init));  // its groups can be removed then
   }
 }
 

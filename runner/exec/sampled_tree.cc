@@ -114,7 +114,7 @@ void SampledTree::end(Exceeded why) {
 }
 
 // Its children first: no parent then finds one that has been stopped.
-void SampledTree::let_go() {
+void SampledTree::release() {
   for (auto pid = held_.rbegin(); pid != held_.rend(); ++pid) ::kill(*pid, SIGCONT);
   held_.clear();
   its_own_.clear();
@@ -135,7 +135,7 @@ void SampledTree::judge(const Usage& usage, nanoseconds passed) {
   if (limits_.get(ISOGATE_LIMIT_CPU_MILLIS) == 0) return;
   most_used_ = std::max(most_used_, usage.cpu);
   if (!allowance_.allows(passed, most_used_)) return hold(usage);
-  if (!held_.empty()) let_go();
+  if (!held_.empty()) release();
 }
 
 void SampledTree::look(std::chrono::steady_clock::time_point now) {

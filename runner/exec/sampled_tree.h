@@ -45,7 +45,7 @@ class SampledTree {
   void judge(const Usage& usage, std::chrono::nanoseconds passed);
   void end(Exceeded why);
   void hold(const Usage& usage);
-  void let_go();
+  void release();
 
   const Limits limits_;
   const int* const reaper_;

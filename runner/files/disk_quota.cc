@@ -326,7 +326,7 @@ class DiskCounter::Counted final : public DiskQuota, public std::enable_shared_f
   }
 
   // What is covered is held, and skipped. Where anything was written meanwhile, it may be in the walk or not:
-  // it is added, so that what is said is rather more, and counted anew.
+  // it is added, so that the count is rather too high, and the tree is counted again.
   void walk_and_keep() {
     const auto begun = Clock::now();
     bool busy = false;

@@ -8,9 +8,9 @@ namespace isogate::budget {
 namespace {
 
 TEST(Budgets, who_waits_for_another_waits_longer) {
-  EXPECT_LT(kKill, kLetGo);
+  EXPECT_LT(kKill, kReturn);
   EXPECT_LT(kKill, kCallsEnd);
-  EXPECT_LT(kLetGo, kProbe);
+  EXPECT_LT(kReturn, kProbe);
   EXPECT_LT(kProbe, kMeasure);
   EXPECT_LT(kMeasure, kClose);
   EXPECT_LT(kClose, kOpen);

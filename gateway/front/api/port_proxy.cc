@@ -26,7 +26,7 @@ namespace {
 constexpr size_t kProxyPart = 65536;
 constexpr int kMostHeads = 16;  // of one answer, the interim ones too
 
-// Of one connection alone (RFC 9110, 7.6.1), or what this gateway says anew.
+// Of one connection alone (RFC 9110, 7.6.1), or what this gateway writes itself.
 constexpr std::string_view kOfConnection[] = {"connection",
                                               "content-length",
                                               "expect",
@@ -93,7 +93,7 @@ Fields fields_of(const Exchange& exchange) {
   return fields;
 }
 
-// Made anew from what was judged: nothing of the request's own framing reaches the port.
+// Composed from what was judged: nothing of the request's own framing reaches the port.
 std::string head_of(const Exchange& exchange, const Fields& fields, std::string_view upgrade,
                     const Authenticator& keys) {
   const auto named = named_by_connection(fields);

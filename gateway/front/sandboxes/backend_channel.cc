@@ -20,7 +20,7 @@ constexpr size_t kRecordsPerTurn = 64;  // a host that sends without end does no
 // Abandoned calls of execs and files after which a host is stuck, and how many of them may be one tenant's.
 constexpr size_t kMostAbandoned = 16, kMostOfOneTenant = 8;
 constexpr std::chrono::seconds kSilence{30};  // without any record, beside a probe that does not end
-static_assert(Cancel::kReleaseWithin == budget::kLetGo);
+static_assert(Cancel::kReleaseWithin == budget::kReturn);
 
 template <typename Message, size_t I = 0>
 constexpr size_t kind_of() {

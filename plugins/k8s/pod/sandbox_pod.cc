@@ -200,7 +200,7 @@ void SandboxPod::make(const sdk::Call& call) {
   } catch (...) {
     const auto failure = std::current_exception();
     if (call.cancelled() && is_starting()) {
-      let_go();
+      release();
     } else {
       starting_.clear();
       discard_now();
@@ -346,7 +346,7 @@ void SandboxPod::end(const sdk::Call& call) {
   const auto lock = lock_for(mutex_, call);
   closing_ = true;
   if (lease_.find(call)) return stop(call);
-  let_go();
+  release();
   discard(call);
 }
 
@@ -359,7 +359,7 @@ void SandboxPod::stop(const sdk::Call& call) {
     lease_.record().users = other_users(call);
     const bool shared = !lease_.record().users.empty();
     if (shared ? lease_.join(call) : lease_.hold(call)) {
-      if (shared) return let_go();
+      if (shared) return release();
       break;
     }
     call.check();
@@ -784,10 +784,10 @@ void SandboxPod::distrust(const std::string& why, bool now) noexcept try {
 void SandboxPod::detach() {
   const std::lock_guard lock(mutex_);
   closing_ = true;
-  let_go();
+  release();
 }
 
-void SandboxPod::let_go() {
+void SandboxPod::release() {
   services_.pods.forget(lease_.record().pod);
   if (link_) link_->close("the sandbox is closed");
   link_.reset();
@@ -902,7 +902,7 @@ bool SandboxPod::join(const sdk::Call& call) {
     forget_user();
     throw;
   }
-  let_go();
+  release();
   return false;
 }
 
@@ -923,7 +923,7 @@ std::vector<std::string> SandboxPod::other_users(const sdk::Call& call) {
 
 // Nothing of it is used here any more.
 void SandboxPod::forget_user() noexcept {
-  let_go();
+  release();
   try {
     const isogate_call soon = cleaning_up();
     const sdk::Call call(soon);

@@ -107,7 +107,7 @@ class SandboxPod {
   [[nodiscard]] bool has_others() const;
   std::vector<std::string> other_users(const sdk::Call& call);
   void forget_user() noexcept;
-  void let_go();
+  void release();
   void stop(const sdk::Call& call);
   std::shared_ptr<sdk::RunnerLink> lend(const sdk::Call& call);
   void attach();
