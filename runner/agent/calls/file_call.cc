@@ -180,10 +180,12 @@ Answer FileCall::perform() {
       return answer_of(files.move(request()));
     case ISOGATE_RUNNER_DISK_USE:
       return answer_of(place_.disk());
+    case ISOGATE_RUNNER_REMOVE:
+      return answer_of(files.remove(request(), cancel_fd()));
     case ISOGATE_RUNNER_WATCH:
       return watch();
     default:
-      return answer_of(files.remove(request(), cancel_fd()));
+      return Answer(Error{ISOGATE_UNSUPPORTED, 0, "this runner has no such file call"});
   }
 }
 
