@@ -148,7 +148,7 @@ void migrate_sandboxes(Session& session, Int64 from) {
   run(session, "ALTER TABLE sandboxes RENAME TO sandboxes_before");
   run(session, kSandboxesTable);
   run(session, std::string("INSERT INTO sandboxes SELECT *") + (from < 3 ? ", NULL" : "") +
-                   (from < 4 ? ", ''" : "") + ", 0, '' FROM sandboxes_before");
+                   (from < 4 ? ", ''" : "") + (from < 6 ? ", 0, ''" : "") + " FROM sandboxes_before");
   run(session, "DROP TABLE sandboxes_before");
 }
 
