@@ -142,7 +142,7 @@ TEST(Completion, CommittedFilesAreInStep) {
       {"bash", "isogate.bash"}, {"zsh", "_isogate"}, {"fish", "isogate.fish"}};
   for (const auto& [shell, file] : files)
     EXPECT_EQ(read_whole(std::string(ISOGATE_SOURCE_DIR "/docs/completions/") + file), script_for(shell))
-        << "run: isogate completion " << shell << " > docs/completions/" << file;
+        << "run scripts/generate.sh";
 }
 
 }  // namespace

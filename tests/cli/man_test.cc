@@ -20,7 +20,7 @@ std::string rendered() {
 }
 
 TEST(Man, CommittedPageIsInStep) {
-  EXPECT_EQ(read_whole(kPage), run_isogate({"man"}).out) << "run: isogate man > docs/isogate.1";
+  EXPECT_EQ(read_whole(kPage), run_isogate({"man"}).out) << "run scripts/generate.sh";
 }
 
 TEST(Man, RendersWithoutWarnings) {

@@ -27,11 +27,9 @@ std::string content(const std::string& path) {
   return text.str();
 }
 
-// A file made from the table of settings. UPDATE_GENERATED=1 in the environment of this test writes it.
+// A file made from the table of settings.
 void expect_published(const std::string& name, const std::string& made) {
-  if (::getenv("UPDATE_GENERATED") != nullptr) std::ofstream(source_file(name), std::ios::binary) << made;
-  EXPECT_EQ(content(source_file(name)), made)
-      << name << " is behind the settings: run config_test with UPDATE_GENERATED=1";
+  EXPECT_EQ(content(source_file(name)), made) << name << " is behind the settings: run scripts/generate.sh";
 }
 
 TEST(Settings, ArePublishedAsDocumentation) {

@@ -75,7 +75,7 @@ const Json* request_schema(const Json& operation) {
 
 TEST(Openapi, JsonIsInStepWithYaml) {
   Json yaml = test::from_yaml(YAML::LoadFile(ISOGATE_SOURCE_DIR "/docs/openapi.yaml"));
-  EXPECT_EQ(Json::diff(document(), yaml), Json::array()) << "run docs/openapi_json.py > docs/openapi.json";
+  EXPECT_EQ(Json::diff(document(), yaml), Json::array()) << "run scripts/generate.sh";
 }
 
 TEST(Openapi, BinaryCarriesTheJsonFile) {
