@@ -1,5 +1,6 @@
 #include <sys/stat.h>
 
+#include "gateway/front/api/router.h"
 #include "tests/contract/contract.h"
 
 // Who is let in.
@@ -43,6 +44,14 @@ void every_call_but_health_needs_a_key(World& w) {
         refused(keyless.call(call.method, call.path, {{"Content-Type", "application/json"}}, call.body), 401,
                 "unauthenticated"))
         << call.path;
+  for (const front::Route& row : front::routes()) {
+    if (row.needs == front::Needs::kNothing) continue;
+    std::string path(row.path);
+    for (size_t open; (open = path.find('{')) != std::string::npos;)
+      path.replace(open, path.find('}') + 1 - open, path.compare(open, 6, "{port}") == 0 ? "1" : "a");
+    EXPECT_TRUE(refused(keyless.call(std::string(row.method), path), 401, "unauthenticated"))
+        << row.method << " " << path;
+  }
   for (const char* path : {"/healthz", "/livez", "/readyz"}) {
     const Answer answer = keyless.get(path);
     EXPECT_TRUE(succeeded(answer)) << path;
