@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""An exec through the doors for E2B's SDKs and for MCP. As root for a backend other than local.
+"""An exec through the E2B listener and through MCP. As root for a backend other than local.
 
-    doors.py BUILD_DIR [--backend local] [--rounds 2000] [--envd BINARY]
+    e2b_mcp.py BUILD_DIR [--backend local] [--rounds 2000] [--envd BINARY]
 
 Interleaved, each on one connection that is kept: `POST /exec-stream` and `POST /exec` of the native API, `Start` of E2B's
 door, the tool `exec` of MCP's, whose answer is whole as that of `POST /exec` is, and with --envd E2B's own daemon, which
@@ -99,7 +99,7 @@ class Start:
             sys.exit(f"{self.name}: {answer.status} {text}")
 
 
-def door(gateway, port, key):
+def e2b_listener(gateway, port, key):
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("POST", "/v2/sandboxes", json.dumps({"templateID": "base", "timeout": 3600}),
                        {"X-API-KEY": key, "Content-Type": "application/json"})
@@ -140,13 +140,13 @@ def main():
     gateway = Gateway(os.path.abspath(options.build), settings, options.backend)
     process = None
     try:
-        doors = {"exec-stream": Native(gateway.port, key), "e2b": door(gateway, port, key),
+        ways = {"exec-stream": Native(gateway.port, key), "e2b": e2b_listener(gateway, port, key),
                  "exec": Exec(gateway.port, key), "mcp": Tool(gateway.port, key)}
         if options.envd:
-            process, doors["envd"] = envd(options.envd)
-        times = {name: [] for name in doors}
+            process, ways["envd"] = envd(options.envd)
+        times = {name: [] for name in ways}
         for i in range(options.rounds + 100):
-            for name, each in doors.items():
+            for name, each in ways.items():
                 began = time.perf_counter()
                 each.run()
                 if i >= 100:
