@@ -74,7 +74,7 @@ TEST(HouseRules, TenantPathsAreOpenedBeneathADescriptor) {
   for (const auto& [name, paths] : unused) ADD_FAILURE() << name << " opens nothing by path any more";
 }
 
-// Sources that ask for the time of day, which may jump (faults.md 25), and what it is to them.
+// Sources that ask for the time of day, which may jump, and what it is to them.
 const std::map<std::string, std::string> kTimesOfDay = {
     {"lib/clock.h", "the one who asks"},
     {"lib/log_line.cc", "a line's date"},
@@ -135,6 +135,7 @@ const std::vector<Order> kOrders = {
      {"gateway/front/app.h"},
      {"gateway/front/exec/"},
      {"gateway/front/api/"},
+     {"gateway/front/e2b/", "gateway/front/mcp/"},
      {"gateway/front/"}},
 };
 
