@@ -99,7 +99,7 @@ inline void error(std::string_view event, Fields fields = {}) noexcept {
 void record(std::string_view event, Fields fields) noexcept;
 void flush_records() noexcept;
 
-// One line as it would be written now, without limits on the rate. For tests and for the audit.
+// One line as it would be written now, without limits on the rate.
 std::string format(Level level, std::string_view event, Fields fields);
 
 }  // namespace isogate::log

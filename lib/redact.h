@@ -1,4 +1,4 @@
-// Takes secrets out of text that leaves the process: the log, the audit, error messages.
+// Takes secrets out of text that leaves the process: the log, the journal of execs, error messages.
 //
 // Two ways: by shapes of well-known secrets (one sorted table with a reason per line), and by the
 // exact secrets that this process knows, which is the reliable way. Linear in the text; no regular

@@ -10,7 +10,7 @@
 #include "tests/attacks/attack.h"
 #include "tests/support/link_race.h"
 
-// attacks.md, group F: the API's file calls first, then execs.
+// Group F: the API's file calls first, then execs.
 namespace isogate::test {
 namespace {
 

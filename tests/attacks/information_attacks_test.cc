@@ -6,7 +6,7 @@
 #include "tests/attacks/attack.h"
 #include "tests/support/program.h"
 
-// attacks.md, group I.
+// Group I.
 namespace isogate::test {
 namespace {
 

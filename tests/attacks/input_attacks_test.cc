@@ -7,7 +7,7 @@
 #include "tests/attacks/attack.h"
 #include "tests_dirs.h"
 
-// attacks.md, groups A, B and T, as far as they reach a gateway with the backend `local`.
+// Groups A, B, O and T, as far as they reach a gateway with the backend `local`.
 namespace isogate::test {
 namespace {
 

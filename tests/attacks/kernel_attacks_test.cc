@@ -7,7 +7,7 @@
 #include "tests/attacks/attack.h"
 #include "tests/support/program.h"
 
-// attacks.md, group K, and what of F and P is about the kernel's own doors.
+// Group K, and the cases of F and P that are about the kernel's own interfaces.
 namespace isogate::test {
 namespace {
 

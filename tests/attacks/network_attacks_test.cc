@@ -12,7 +12,7 @@
 #include "tests/attacks/attack.h"
 #include "tests/support/cluster.h"
 
-// attacks.md, group N. What is tried inside is tried on this host first, where it succeeds.
+// Group N. What is tried inside is tried on this host first, where it succeeds.
 namespace isogate::test {
 namespace {
 

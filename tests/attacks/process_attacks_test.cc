@@ -3,7 +3,7 @@
 #include "tests/attacks/attack.h"
 #include "tests/attacks/stuck_files.h"
 
-// attacks.md, group P.
+// Group P.
 namespace isogate::test {
 namespace {
 

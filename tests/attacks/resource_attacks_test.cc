@@ -4,7 +4,7 @@
 
 #include "tests/attacks/attack.h"
 
-// attacks.md, group R, and R's side of P. The limits are each backend's own defaults, unless a case asks for
+// Group R, and R's side of P. The limits are each backend's own defaults, unless a case asks for
 // some.
 namespace isogate::test {
 namespace {

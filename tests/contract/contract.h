@@ -37,7 +37,7 @@ struct World {
 
 struct Case {
   const char* name;
-  int promise;  // of the nine in the design; 0: the door itself
+  int promise;  // of the nine in docs/http-api.md; 0: the API itself
   void (*run)(World&);
 };
 

@@ -215,7 +215,7 @@ TEST_F(Lifecycle, ManyExecsInOneContainerAtOnce) {
   EXPECT_LT(seconds, 20) << "an exec of the Engine for each takes longer";
 }
 
-// faults.md 17 and 18: whatever it left running, and whatever it does at its timeout.
+// Whatever it left running, and whatever it does at its timeout.
 TEST_F(Lifecycle, NothingAnExecLeavesHoldsItsAnswerOrSurvivesIt) {
   Gateway gateway(options());
   const Caller me(gateway, "a");

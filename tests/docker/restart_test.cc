@@ -57,7 +57,7 @@ TEST_F(AnEngineThatGoes, ARestartCostsTheCallsInFlightAndNoWorkspace) {
   })) << gateway.log();
 }
 
-// faults.md 4: nothing of it is left to say good-bye.
+// SIGKILL: none of its processes can say that it ends.
 TEST_F(AnEngineThatGoes, AKilledOneCostsWhatGoesThroughItAndIsFoundAgain) {
   std::vector<std::unique_ptr<Gateway>> all;
   for (const std::string transport : {"socket", "stream", "exec"}) {

@@ -3,7 +3,7 @@
 #include "tests/faults/disk.h"
 #include "tests/faults/faults.h"
 
-// faults.md 24: a disk that is full, read-only or broken, below the records or below the workspaces. What
+// A disk that is full, read-only or broken, below the records or below the workspaces. What
 // needs it is refused in words, what does not goes on, and nothing is torn once it is whole again.
 namespace isogate::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tests/faults/faults.h"
 
-// faults.md 3: SIGTERM while programs run.
+// SIGTERM while programs run.
 namespace isogate::test {
 namespace {
 

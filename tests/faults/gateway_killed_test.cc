@@ -5,7 +5,7 @@
 
 #include "tests/faults/faults.h"
 
-// faults.md 1: parts of the gateway, or all of it, are killed while programs run.
+// Parts of the gateway, or all of it, are killed while programs run.
 namespace isogate::test {
 namespace {
 

@@ -7,7 +7,7 @@
 #include "tests/faults/faults.h"
 #include "tests_dirs.h"
 
-// faults.md 25: a plugin that crashes, hangs or throws costs its own calls in flight, and nothing else.
+// A plugin that crashes, hangs or throws costs its own calls in flight, and nothing else.
 namespace isogate::test {
 namespace {
 

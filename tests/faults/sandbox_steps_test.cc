@@ -9,7 +9,7 @@
 #include "tests/faults/faults.h"
 #include "tests_dirs.h"
 
-// attacks.md 131, 132 and 136 as the gateway sees them, whatever backend it has: after a step that failed the
+// As the gateway sees it, whatever backend it has: after a step that failed the
 // next call is an error, or runs in what has been measured and judged since.
 namespace isogate::test {
 namespace {

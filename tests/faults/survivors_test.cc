@@ -4,7 +4,7 @@
 
 #include "tests/faults/faults.h"
 
-// faults.md 17 to 19, with a cgroup leaf and with a supervisor alone.
+// What an exec leaves behind, with a cgroup leaf and with a reaper alone.
 namespace isogate::test {
 namespace {
 

@@ -1,7 +1,7 @@
 #include "tests/namespace/boxes.h"
 #include "tests/support/program.h"
 
-// attacks.md R57: what one sandbox writes takes nothing from another one.
+// What one sandbox writes takes nothing from another one.
 namespace isogate::test {
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include "tests/namespace/boxes.h"
 
-// attacks.md: groups F, K and I, as far as they are about the kernel's own doors, with the very errors of
+// Groups F, K and I of tests/attacks, as far as they are about the kernel's own interfaces, with the very errors of
 // this backend's filter and masks: tests/guest runs these on another kernel. tests/attacks has all of them
 // for every backend.
 namespace isogate::test {

@@ -1,6 +1,6 @@
 #include "tests/namespace/boxes.h"
 
-// attacks.md: groups P and R, as far as they are about this backend's own ways.
+// Groups P and R of tests/attacks, as far as they are about this backend's own ways.
 namespace isogate::test {
 namespace {
 
