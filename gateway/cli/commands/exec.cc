@@ -233,7 +233,7 @@ int end_with(const ExecEnd& end, bool json) {
   }
   complain((end.reason.empty() ? "contact was lost" : end.reason) +
            ": what became of the program is not known");
-  advise("It may have run, wholly or in part: look before you run it again.");
+  advise("It may have run, completely or in part: check before you run it again.");
   return kGateway;
 }
 
