@@ -49,8 +49,10 @@ void every_call_but_health_needs_a_key(World& w) {
     std::string path(row.path);
     for (size_t open; (open = path.find('{')) != std::string::npos;)
       path.replace(open, path.find('}') + 1 - open, path.compare(open, 6, "{port}") == 0 ? "1" : "a");
-    EXPECT_TRUE(refused(keyless.call(std::string(row.method), path), 401, "unauthenticated"))
-        << row.method << " " << path;
+    const Answer answer = keyless.call(std::string(row.method), path);
+    EXPECT_EQ(answer.status, 401) << row.method << " " << path;
+    if (row.method == "HEAD") continue;  // no body
+    EXPECT_TRUE(refused(answer, 401, "unauthenticated")) << row.method << " " << path;
   }
   for (const char* path : {"/healthz", "/livez", "/readyz"}) {
     const Answer answer = keyless.get(path);
