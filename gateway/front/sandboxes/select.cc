@@ -194,12 +194,16 @@ const char* how_to_limit_disks(uint64_t capabilities) {
 // A sandbox that would be refused when it is opened is not worth a try.
 void check_wanted(const Standing& wanted, const ipc::Probe& probe, Objections& out) {
   std::string names;
-  for (const LimitKind& kind : kLimitKinds)
-    if (wanted.limits.get(kind.id) != 0 && !wanted.best_effort && (probe.capabilities & kind.sandbox) == 0)
-      names += (names.empty() ? "" : ", ") + std::string(kind.setting);
+  bool disk = false;
+  for (const LimitKind& kind : kLimitKinds) {
+    if (wanted.limits.get(kind.id) == 0 || wanted.best_effort || (probe.capabilities & kind.sandbox) != 0)
+      continue;
+    names += (names.empty() ? "" : ", ") + std::string(kind.setting);
+    disk = disk || kind.id == ISOGATE_LIMIT_DISK_BYTES;
+  }
   if (!names.empty())
     out.add(out.policy, "it cannot limit " + names + ": remove it or write limits.mode: best_effort" +
-                            (names.ends_with("disk_mb") ? how_to_limit_disks(probe.capabilities) : ""));
+                            (disk ? how_to_limit_disks(probe.capabilities) : ""));
   const uint64_t pids = wanted.limits.get(ISOGATE_LIMIT_PIDS);
   if (pids != 0 && pids < kLeastPids && (probe.capabilities & ISOGATE_CAP_SANDBOX_LIMIT_PIDS) != 0)
     out.add(out.policy, "limits.max_pids has no room for a program and the init beside it: write " +
