@@ -5,6 +5,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "tests/eventually.h"
 #include "tests/supervisor/harness.h"
 
 namespace isogate::test {
@@ -77,7 +78,8 @@ TEST_F(Reload, adds_and_removes) {
   gateway.told_front("three", "up");
   EXPECT_TRUE(gone_within(one, 5));
   EXPECT_EQ(gateway.count("backend_down"), 0);
-  EXPECT_EQ(children_of(gateway.pid()).size(), 3u);
+  EXPECT_TRUE(eventually(5, [&] { return children_of(gateway.pid()).size() == 3; }))
+      << "it is reaped after its end";
   gateway.reload([](Config& config) { config.backends.push_back(backend("one")); });
   gateway.told_front("one", "up", 2);
 }
