@@ -25,6 +25,7 @@ Pairs pairs_of(const json& object) {
 }  // namespace
 
 std::string record_text(const Record& record) {
+  // The key `door` is in records that exist.
   const json text = {{"door", "e2b"},
                      {"template", record.template_id},
                      {"token", record.token},
