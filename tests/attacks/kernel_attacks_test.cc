@@ -226,9 +226,11 @@ TEST_F(KernelAttack, K84_NobodyTypesIntoTerminals) {
 TEST_F(KernelAttack, K86_FiltersOfOnesOwnHarmNobodyElse) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   const std::string code =
-      "f=(ctypes.c_ubyte*8)(6,0,0,0,0,0,0xff,0x7f)\n"  // return ALLOW
+      // 512 times "return ALLOW": the kernel allows 32,768 instructions, and every one of many filters slows a
+      // slow kernel down.
+      "f=(ctypes.c_ubyte*(8*512))(*([6,0,0,0,0,0,0xff,0x7f]*512))\n"
       "class P(ctypes.Structure): _fields_=[('n',ctypes.c_ushort),('p',ctypes.c_void_p)]\n"
-      "p=P(1,ctypes.addressof(f))\n"
+      "p=P(512,ctypes.addressof(f))\n"
       "listener=call(317,1,8,ctypes.byref(p))\n"
       "print(call(317,1,0,ctypes.byref(p)))\n"
       "n=0\n"

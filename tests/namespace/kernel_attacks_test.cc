@@ -162,9 +162,11 @@ TEST_F(KernelAttack, K84_NobodyTypesIntoTerminals) {
 
 TEST_F(KernelAttack, K86_FiltersOfOnesOwnHarmNobodyElse) {
   const std::string code =
-      "f=(ctypes.c_ubyte*8)(6,0,0,0,0,0,0xff,0x7f)\n"  // return ALLOW
+      // 512 times "return ALLOW": the kernel allows 32,768 instructions, and every one of many filters slows a
+      // slow kernel down.
+      "f=(ctypes.c_ubyte*(8*512))(*([6,0,0,0,0,0,0xff,0x7f]*512))\n"
       "class P(ctypes.Structure): _fields_=[('n',ctypes.c_ushort),('p',ctypes.c_void_p)]\n"
-      "p=P(1,ctypes.addressof(f))\n"
+      "p=P(512,ctypes.addressof(f))\n"
       "print(call(317,1,8,ctypes.byref(p)), call(317,1,0,ctypes.byref(p)))\n"
       "n=0\n"
       "while call(317,1,0,ctypes.byref(p))==0 and n<5000: n+=1\n"
