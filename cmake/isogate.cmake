@@ -86,10 +86,11 @@ function(isogate_library name)
   target_link_libraries(${name} PUBLIC isogate_flags ${ARG_LINK})
 endfunction()
 
-# isogate_cold(targets…): no exec waits for their code, so a release compiles it for size, which takes a fourth less time.
-function(isogate_cold)
+# isogate_fast_build(targets…): a release compiles them with -O1, in two thirds of the time. In the front that costs 1.4 % more
+# instructions per exec. What copies or checks bytes of streams (lib, runner, gateway/ipc, gateway/host) is -O2.
+function(isogate_fast_build)
   foreach(target ${ARGN})
-    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Os>)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endforeach()
 endfunction()
 
