@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
+#include <cstdint>
 #include <mutex>
 #include <shared_mutex>
 #include <vector>
@@ -106,13 +108,12 @@ Span assignment(std::string_view text, size_t at) {
   if (!word(text[at]) || (at > 0 && word(text[at - 1]))) return {};
   size_t end = run(text, at, word);
   std::string_view name = text.substr(at, end - at);
-  if (!is_secret_name(name)) return {};
   if (end < text.size() && text[end] == '\\') ++end;
   if (end < text.size() && (text[end] == '"' || text[end] == '\'')) ++end;
   size_t sign = run(text, end, space, 8);
   bool equals = starts(text, sign, "="), colon = starts(text, sign, ":");
   bool flag = !equals && !colon && sign > end && name.substr(0, 2) == "--";
-  if (!equals && !colon && !flag) return {};
+  if ((!equals && !colon && !flag) || !is_secret_name(name)) return {};
   size_t begin = flag ? sign : run(text, sign + 1, space, 8);
   bool header = colon && (ends_any_case(name, "authorization") || ends_any_case(name, "cookie"));
   Span value = value_at(text, begin, header);
@@ -150,6 +151,7 @@ Span url_userinfo(std::string_view text, size_t at) {
 
 struct Rule {
   RedactionPattern pattern;
+  std::string_view first;  // the characters that a match begins with; empty: any
   Span (*match)(std::string_view text, size_t at);
 };
 
@@ -166,42 +168,67 @@ using Text = std::string_view;
 constexpr Rule kRules[] = {
     {{"assignment", "password=…, \"api_key\": \"…\", --token …, Authorization: …",
       "the name marks the value as a secret"},
+     "",
      assignment},
     {{"aws_access_key", "AKIA… or ASIA…, 16 capitals and digits", "names an AWS account's key"},
+     "A",
      [](Text t, size_t at) {
        Span span = first_of(t, at, {"AKIA", "ASIA"}, 16, capital);
        return span.end - span.begin == 20 && (span.end == t.size() || !word(t[span.end])) ? span : Span{};
      }},
     {{"basic_credentials", "Basic …", "base64 of a user name and password (RFC 7617)"},
+     "bB",
      [](Text t, size_t at) { return credentials(t, at, "basic"); }},
     {{"bearer_token", "Bearer …", "whoever bears it is let in (RFC 6750)"},
+     "bB",
      [](Text t, size_t at) { return credentials(t, at, "bearer"); }},
     {{"github_token", "ghp_…, gho_…, ghu_…, ghs_…, ghr_…, github_pat_…", "acts for a GitHub user or app"},
+     "g",
      [](Text t, size_t at) {
        return first_of(t, at, {"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"}, 20, word);
      }},
     {{"gitlab_token", "glpat-…", "acts for a GitLab user"},
+     "g",
      [](Text t, size_t at) { return first_of(t, at, {"glpat-"}, 16, word); }},
     {{"google_api_key", "AIza…", "bills a Google project"},
+     "A",
      [](Text t, size_t at) { return first_of(t, at, {"AIza"}, 30, word); }},
     {{"isogate_key", "isg_…", "a key of this gateway"},
+     "i",
      [](Text t, size_t at) { return first_of(t, at, {"isg_"}, 16, word); }},
-    {{"jwt", "eyJ….….…", "a signed token is a credential until it expires (RFC 7519)"}, jwt},
+    {{"jwt", "eyJ….….…", "a signed token is a credential until it expires (RFC 7519)"}, "e", jwt},
     {{"model_api_key", "sk-…", "bills a model provider's account"},
+     "s",
      [](Text t, size_t at) { return first_of(t, at, {"sk-"}, 16, word); }},
     {{"npm_token", "npm_…", "publishes packages"},
+     "n",
      [](Text t, size_t at) { return first_of(t, at, {"npm_"}, 30, alnum); }},
-    {{"private_key", "-----BEGIN … PRIVATE KEY-----", "a private key (RFC 7468)"}, pem},
+    {{"private_key", "-----BEGIN … PRIVATE KEY-----", "a private key (RFC 7468)"}, "-", pem},
     {{"slack_token", "xoxb-…, xoxp-…, xoxa-…, xoxr-…, xoxs-…", "acts in a Slack workspace"},
+     "x",
      [](Text t, size_t at) {
        return first_of(t, at, {"xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-"}, 10, word);
      }},
     {{"stripe_key", "sk_live_…, sk_test_…, rk_live_…", "moves money"},
+     "sr",
      [](Text t, size_t at) {
        return first_of(t, at, {"sk_live_", "sk_test_", "rk_live_"}, 10, word);
      }},
-    {{"url_userinfo", "https://user:password@host", "credentials in a URL (RFC 3986, 3.2.1)"}, url_userinfo},
+    {{"url_userinfo", "https://user:password@host", "credentials in a URL (RFC 3986, 3.2.1)"},
+     ":",
+     url_userinfo},
 };
+
+// A bit for each rule that a match at this character may belong to.
+constexpr auto kRulesAt = [] {
+  std::array<uint32_t, 256> rules{};
+  for (size_t i = 0; i < std::size(kRules); ++i) {
+    for (const char c : kRules[i].first) rules[static_cast<unsigned char>(c)] |= 1u << i;
+    if (kRules[i].first.empty())
+      for (uint32_t& each : rules) each |= 1u << i;
+  }
+  return rules;
+}();
 
 struct Registry {
   std::shared_mutex mutex;
@@ -271,7 +298,8 @@ void find_registered(std::string_view text, std::vector<Span>& spans) {
 }
 
 Span match_at(std::string_view text, size_t at) {
-  for (const Rule& rule : kRules) {
+  for (uint32_t rules = kRulesAt[static_cast<unsigned char>(text[at])]; rules != 0; rules &= rules - 1) {
+    const Rule& rule = kRules[std::countr_zero(rules)];
     Span span = rule.match(text, at);
     if (!span.found()) continue;
     span.name = rule.pattern.name;

@@ -267,12 +267,12 @@ class Captured : public Output {
 };
 
 void log_exec(const Exchange& exchange, const ExecSpec& spec, const ExecAnswer& answer) {
-  log::info("exec_ended", {{"request_id", exchange.request_id},
-                           {"exec_id", answer.exec_id},
+  log::info("exec_ended", {{"request_id", log::Own{exchange.request_id}},
+                           {"exec_id", log::Own{answer.exec_id}},
                            {"tenant", spec.tenant},
                            {"agent_id", spec.agent},
-                           {"backend", answer.backend},
-                           {"outcome", outcome_name(answer.outcome)},
+                           {"backend", log::Own{answer.backend}},
+                           {"outcome", log::Own{outcome_name(answer.outcome)}},
                            {"exit_code", answer.exit_code.value_or(-1)},
                            {"ms", answer.duration_ms}});
 }

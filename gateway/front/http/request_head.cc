@@ -175,7 +175,10 @@ bool HeadScanner::step(char c) {
 }
 
 std::optional<size_t> HeadScanner::scan(std::string_view bytes) {
-  while (seen_ < bytes.size() && problem_.empty()) {
+  while (problem_.empty()) {
+    for (; seen_ < std::min<size_t>(bytes.size(), most_) && !after_cr_ && !is_control(bytes[seen_]); ++seen_)
+      ++line_;
+    if (seen_ == bytes.size()) break;
     const char c = bytes[seen_];
     if (!step(c)) return std::nullopt;
     if (++seen_ > most_) {
