@@ -580,11 +580,16 @@ TEST_F(E2bAttack, EventsThatNobodyAsksForAreBounded) {
   for (int tries = 0; tries < 5 && !seen; ++tries) seen = lost();
   EXPECT_TRUE(seen) << "2500 names of 250 bytes are more than is kept";
   EXPECT_EQ(rpc(x, "/filesystem.Filesystem/RemoveWatcher", watcher.body).status, 200);
-  std::vector<Answer> made;
-  for (int i = 0; i < 17; ++i)
-    made.push_back(rpc(x, "/filesystem.Filesystem/CreateWatcher", {{"path", "."}}));
-  EXPECT_EQ(made.front().status, 200);
-  EXPECT_EQ(made.back().status, 429);
+  // 16 at a time. The removed one may hold its place for a while: then an earlier one than the last is
+  // refused.
+  int made = 0, refused = 0;
+  for (int i = 0; i < 17; ++i) {
+    const auto status = rpc(x, "/filesystem.Filesystem/CreateWatcher", {{"path", "."}}).status;
+    made += status == 200 ? 1 : 0;
+    refused += status == 429 ? 1 : 0;
+  }
+  EXPECT_EQ(made + refused, 17);
+  EXPECT_TRUE(made == 15 || made == 16) << made;
 }
 
 TEST_F(E2bAttack, UsersThatTheOperatorDoesNotNameAreRefused) {
