@@ -68,10 +68,15 @@ class InitTally {
   int count_ = 0;
 };
 
+class Enclosure;
+
 struct InitProcess {
   int pid = -1;
   Fd pidfd, socket;
   std::shared_ptr<InitTally> tally;
+  // What its run lived in, of the groups of `place`; they get it back when the init is reaped. Null: nothing.
+  std::shared_ptr<Enclosure> place;
+  CgroupSlot slot;
 };
 
 class Enclosure : public std::enable_shared_from_this<Enclosure> {

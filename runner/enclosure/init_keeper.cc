@@ -31,6 +31,7 @@ bool reap(InitProcess& init) {
   if (ready == 0) return false;
   while (::waitpid(init.pid, nullptr, __WALL | WNOHANG) < 0 && errno == EINTR) {
   }
+  if (init.place != nullptr) init.place->groups()->release(std::move(init.slot));
   if (init.tally != nullptr) init.tally->remove();
   return true;
 }

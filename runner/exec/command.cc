@@ -626,16 +626,23 @@ Result<InitProcess> CommandRunner::instruct_init(Enclosure& place, const Command
   return Error{ISOGATE_INTERNAL, 0, "cannot start the program in any way"};
 }
 
-// It has reported, or is dead.
-void CommandRunner::dismiss_init(InitProcess init, const RunLoop& loop, const CgroupSlot& slot) {
+// It has reported, or is dead: its programs are gone. The caller waits for its own end, which takes as long
+// as that of several programs, only if the run had limits of its own: their groups are removed then. The
+// sandbox's groups are returned when it is reaped, so that no run gets one that is not empty.
+void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Command& command,
+                                 const RunLoop& loop, CgroupSlot& slot) {
   if (loop.result.left_behind)
     notice("a killed program is held back by the kernel; its processes are still there");
   if (loop.result.init_reaped) {
     init.tally->remove();
-  } else if (slot.limits.empty() && slot.leaf == nullptr) {
+  } else if (command.limits.empty() && !slot.quota_lifted) {
+    if (place.groups() != nullptr) {
+      init.place = place.shared_from_this();
+      init.slot = std::exchange(slot, {});
+    }
     keeper_->reap_later(std::move(init));
   } else {
-    keeper_->reap_now(std::move(init));  // its groups can be removed then
+    keeper_->reap_now(std::move(init));
   }
 }
 
@@ -672,8 +679,8 @@ Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& comma
   }
   if (terminal != nullptr && terminal->pump.slave < 0) terminal->pty.slave.release();  // closed by the loop
   slot.quota_lifted = loop.result.quota_lifted;
-  dismiss_init(std::move(*init), loop, slot);
   auto ending = enclosed_ending(place, command, loop, slot);
+  dismiss_init(place, std::move(*init), command, loop, slot);
   if (ending) ending->isolation = ISOGATE_ISOLATION_NAMESPACE;  // its init has proven itself
   return ending;
 }

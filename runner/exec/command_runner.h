@@ -71,7 +71,8 @@ class CommandRunner final : public Runner {
                                     const std::vector<int>& descriptors);
   Result<isogate_evidence> measure_enclosed(Enclosure& place, const Identity& identity,
                                             const isogate_evidence_request& request);
-  void dismiss_init(InitProcess init, const RunLoop& loop, const CgroupSlot& slot);
+  void dismiss_init(Enclosure& place, InitProcess init, const Command& command, const RunLoop& loop,
+                    CgroupSlot& slot);
   [[nodiscard]] int null_of(const Enclosure& place) const;
   Result<InitProcess> make_init(Enclosure& place, const Identity& identity);
   Result<InitProcess> take_init(Enclosure& place, const Identity& identity, bool fresh, int cancel_fd);
