@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace isogate {
 namespace {
@@ -31,7 +32,7 @@ bool reap(InitProcess& init) {
   if (ready == 0) return false;
   while (::waitpid(init.pid, nullptr, __WALL | WNOHANG) < 0 && errno == EINTR) {
   }
-  if (init.place != nullptr) init.place->groups()->release(std::move(init.slot));
+  if (const auto place = std::exchange(init.place, nullptr)) place->groups()->release(std::move(init.slot));
   if (init.tally != nullptr) init.tally->remove();
   return true;
 }
