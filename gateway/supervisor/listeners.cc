@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <thread>
 
 namespace isogate::supervisor {
 namespace {
@@ -21,6 +23,8 @@ constexpr int kBacklog = 4096;
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 constexpr std::string_view kUnix = "unix:";
 constexpr const char* kDefaultSocket = "isogate.sock";
+constexpr std::chrono::seconds kFreedWithin{2};
+constexpr std::chrono::milliseconds kTryAgain{20};  // no event says that an address is free
 
 struct InfoDeleter {
   void operator()(addrinfo* info) const { ::freeaddrinfo(info); }
@@ -135,7 +139,8 @@ Result<void> remove_stale(const sockaddr_un& address) {
   if (!probe) return os_error("cannot make a Unix socket", errno);
   if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
       errno == EAGAIN)
-    return bad_address("unix:" + path, "another program listens there");
+    return Error{ISOGATE_ALREADY_EXISTS, EADDRINUSE,
+                 "cannot listen on `unix:" + path + "`: another program listens there"};
   if (errno != ECONNREFUSED) return os_error("cannot tell whether `" + path + "` is in use", errno);
   if (::unlink(path.c_str()) != 0) return os_error("cannot remove the stale socket `" + path + "`", errno);
   return {};
@@ -165,6 +170,16 @@ Result<Listener> open_unix(const std::string& path) {
   return listener;
 }
 
+// A gateway that was killed leaves its front, which ends for that, and keeps its addresses till then.
+Result<Listener> open_when_free(const std::string& address) {
+  for (const auto until = std::chrono::steady_clock::now() + kFreedWithin;;) {
+    auto opened = address.starts_with(kUnix) ? open_unix(address.substr(kUnix.size())) : open_tcp(address);
+    if (opened || opened.error().os_errno != EADDRINUSE || std::chrono::steady_clock::now() >= until)
+      return opened;
+    std::this_thread::sleep_for(kTryAgain);
+  }
+}
+
 }  // namespace
 
 Result<void> check_listener_keys(const std::vector<Listener>& listeners, const Config& config) {
@@ -191,7 +206,7 @@ Result<std::vector<Listener>> open_listeners(const Config& config, const std::st
   if (!config.metrics.listen.empty()) wanted.emplace_back(config.metrics.listen, ListenerKind::kMetrics);
   std::vector<Listener> listeners;
   for (const auto& [address, kind] : wanted) {
-    auto opened = address.starts_with(kUnix) ? open_unix(address.substr(kUnix.size())) : open_tcp(address);
+    auto opened = open_when_free(address);
     if (!opened) {
       remove_socket_files(listeners);
       return opened.error();

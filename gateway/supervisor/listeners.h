@@ -21,7 +21,7 @@ struct Listener {
 // Every address of `listen`, <state-dir>/isogate.sock (0600) when none of them is a Unix socket, `e2b.listen`
 // and `metrics.listen`. `localhost` is 127.0.0.1. An address beyond loopback (by getsockname(2)) is refused
 // without configured keys or client certificates, except for metrics. A stale socket file is removed when it
-// is this user's and no process accepts on it.
+// is this user's and no process accepts on it. An address in use is tried again for 2 s.
 Result<std::vector<Listener>> open_listeners(const Config& config, const std::string& state_path);
 
 // The reason why these listeners must not be served with this configuration.

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <thread>
+
 #include "tests/support/http.h"
 #include "tests/support/program.h"
 
@@ -140,6 +142,21 @@ TEST_F(Listeners, a_stale_socket_is_replaced_a_live_one_is_not) {
   }
   EXPECT_EQ(::access(path("a.sock").c_str(), F_OK), 0);
   EXPECT_EQ(message({address}), "ok");
+}
+
+// The front of a gateway that was killed is there for a moment.
+TEST_F(Listeners, an_address_that_becomes_free_soon_is_waited_for) {
+  for (const std::string& wanted : {std::string("127.0.0.1:0"), "unix:" + path("f.sock")}) {
+    auto first = open({wanted});
+    ASSERT_TRUE(first.ok());
+    const std::string address = (*first)[0].address;
+    std::thread killed([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      first->clear();
+    });
+    EXPECT_EQ(message({address}), "ok");
+    killed.join();
+  }
 }
 
 TEST_F(Listeners, what_is_no_socket_or_somebody_elses_stays) {
