@@ -15,6 +15,7 @@
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/api/long_execs.h"
 #include "gateway/front/api/router.h"
+#include "gateway/front/base/after_response.h"
 #include "gateway/front/exec/ndjson.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/sandboxes/select.h"
@@ -266,15 +267,20 @@ class Captured : public Output {
   KeptOutput kept_;
 };
 
-void log_exec(const Exchange& exchange, const ExecSpec& spec, const ExecAnswer& answer) {
-  log::info("exec_ended", {{"request_id", log::Own{exchange.request_id}},
-                           {"exec_id", log::Own{answer.exec_id}},
-                           {"tenant", spec.tenant},
-                           {"agent_id", spec.agent},
-                           {"backend", log::Own{answer.backend}},
-                           {"outcome", log::Own{outcome_name(answer.outcome)}},
-                           {"exit_code", answer.exit_code.value_or(-1)},
-                           {"ms", answer.duration_ms}});
+void log_exec(App& app, const Exchange& exchange, ExecSpec& spec, const ExecAnswer& answer) {
+  after_response(app.executor,
+                 [request_id = exchange.request_id, exec_id = answer.exec_id, tenant = std::move(spec.tenant),
+                  agent = std::move(spec.agent), backend = answer.backend, outcome = answer.outcome,
+                  exit_code = answer.exit_code.value_or(-1), ms = answer.duration_ms] {
+                   log::info("exec_ended", {{"request_id", log::Own{request_id}},
+                                            {"exec_id", log::Own{exec_id}},
+                                            {"tenant", tenant},
+                                            {"agent_id", agent},
+                                            {"backend", log::Own{backend}},
+                                            {"outcome", log::Own{outcome_name(outcome)}},
+                                            {"exit_code", exit_code},
+                                            {"ms", ms}});
+                 });
 }
 
 // NDJSON events to the client, one at a time. What they take at the most is claimed before the program
@@ -460,7 +466,7 @@ Task<void> handle_exec(App& app, Exchange& exchange) {
   Killer& killer = exchange.watch_client();
   const ExecAnswer answer = co_await run_exec(app, parsed.spec, captured, killer, exchange.memory);
   const KeptOutput& kept = captured.ended(answer);
-  log_exec(exchange, parsed.spec, answer);
+  log_exec(app, exchange, parsed.spec, answer);
   if (answer.outcome == Outcome::kUnknown) co_return co_await write_unknown(exchange, answer, kept);
   JsonAnswer out(exchange);
   co_await write_answer(out, answer, kept);
@@ -488,7 +494,7 @@ Task<void> handle_exec_stream(App& app, Exchange& exchange) {
   if (failure) std::rethrow_exception(failure);
   if (refusal && !exchange.begun()) throw *refusal;
   if (refusal) co_return co_await streamed.end_refused(*refusal);
-  log_exec(exchange, parsed.spec, *answer);
+  log_exec(app, exchange, parsed.spec, *answer);
   co_await streamed.end(*answer);
 }
 

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "gateway/front/app.h"
+#include "gateway/front/base/after_response.h"
 #include "gateway/front/base/names.h"
 #include "gateway/front/base/own_fd.h"
 #include "gateway/front/exec/artifacts.h"
@@ -237,7 +238,7 @@ class Flight {
   [[nodiscard]] bool proves_execs() const;
   std::string where_it_ran(const ipc::ExecEnd& end);
   void journal_start();
-  void journal_end();
+  void journal_end(std::array<std::shared_ptr<Stream>, 2> pipes);
   void give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took);
 
   App& app_;
@@ -371,16 +372,22 @@ void Flight::journal_start() {
                            .kept = kept});
 }
 
-void Flight::journal_end() {
-  app_.state->exec_closed(answer_.exec_id, {.ended_ms = wall_clock_ms(),
-                                            .outcome = answer_.outcome,
-                                            .exit_code = answer_.exit_code,
-                                            .signal = answer_.signal,
-                                            .reason = answer_.message,
-                                            .stdout_bytes = answer_.stdout_bytes,
-                                            .stderr_bytes = answer_.stderr_bytes,
-                                            .duration_ms = static_cast<uint64_t>(answer_.duration_ms)});
-  app_.metrics.exec_ended(answer_.backend, outcome_name(answer_.outcome), answer_.duration_ms / 1000);
+// `pipes`: closed then, too.
+void Flight::journal_end(std::array<std::shared_ptr<Stream>, 2> pipes) {
+  ExecOutcome ended{.ended_ms = wall_clock_ms(),
+                    .outcome = answer_.outcome,
+                    .exit_code = answer_.exit_code,
+                    .signal = answer_.signal,
+                    .reason = answer_.message,
+                    .stdout_bytes = answer_.stdout_bytes,
+                    .stderr_bytes = answer_.stderr_bytes,
+                    .duration_ms = static_cast<uint64_t>(answer_.duration_ms)};
+  after_response(app_.executor, [&app = app_, exec_id = answer_.exec_id, backend = answer_.backend,
+                                 seconds = answer_.duration_ms / 1000, ended = std::move(ended),
+                                 cancel = cancel_, pipes = std::move(pipes)] {
+    app.metrics.exec_ended(backend, outcome_name(ended.outcome), seconds);
+    app.state->exec_closed(exec_id, ended);
+  });
 }
 
 void Flight::give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took) {
@@ -469,8 +476,8 @@ asio::awaitable<ExecAnswer> Flight::run() {
                    feed(input_, spec_.stdin_bytes, call.keep == ipc::Keep::kNot ? nullptr : spec_.kept),
                    asio::detached);
   }
-  const auto standard_out = std::make_shared<Stream>(app_.executor, std::move(out.read), false);
-  const auto standard_err = std::make_shared<Stream>(app_.executor, std::move(err.read), true);
+  auto standard_out = std::make_shared<Stream>(app_.executor, std::move(out.read), false);
+  auto standard_err = std::make_shared<Stream>(app_.executor, std::move(err.read), true);
   ArtifactWatch artifacts(lease_, spec_, memory_);
   arm_timer();
   if (spec_.artifact_dir) co_await artifacts.before(listing_);
@@ -524,7 +531,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
     answer_.with_artifacts = true;
     co_await list_artifacts(artifacts);
   }
-  journal_end();
+  journal_end({std::move(standard_out), std::move(standard_err)});
   if (never_started) throw from_backend({reply.status, reply.os_errno, reply.message});
   co_return answer_;
 }
