@@ -64,7 +64,7 @@ def processor():
 def row(backend, way, figures, target):
     word = "missed" if figures["p50_ratio"] > target else ""
     micros = "".join(f"{figures[key]:9.0f}" for key in ("http_p50_us", "bare_p50_us", "http_p90_us", "bare_p90_us"))
-    ratios = f"{figures['p50_ratio']:8.2f}{figures['p90_ratio']:8.2f}{target:7.2f}"
+    ratios = f"{figures['p50_ratio']:8.2f}{figures['p90_ratio']:8.2f}{figures['relay_p50_ratio']:8.2f}{target:7.2f}"
     print(f"{backend:10} {way:12}{micros}{ratios}  {word}".rstrip(), flush=True)
 
 
@@ -82,8 +82,9 @@ def main():
     print(f"kernel     {platform.system()} {platform.release()}\nprocessor  {processor()}\n"
           f"date       {time.strftime('%Y-%m-%d %H:%M:%S %z')}\nload       {os.getloadavg()[0]:.1f}\n"
           f"rounds     {options.rounds}, in alternation with `{options.other}`\n")
-    print(f"{'':22} {'exec p50':>9}{'bare p50':>9}{'exec p90':>9}{'bare p90':>9}{'p50':>8}{'p90':>8}{'target':>7}\n"
-          f"{'backend':10} {'measured':12}{'us':>8} {'us':>8} {'us':>8} {'us':>8} {'ratio':>7} {'ratio':>7} {'p50':>6}")
+    print(f"{'':22} {'exec p50':>9}{'bare p50':>9}{'exec p90':>9}{'bare p90':>9}{'p50':>8}{'p90':>8}{'relay':>8}"
+          f"{'target':>7}\n{'backend':10} {'measured':12}{'us':>8} {'us':>8} {'us':>8} {'us':>8} {'ratio':>7} {'ratio':>7}"
+          f" {'p50':>7} {'p50':>6}")
     for backend in [options.only] if options.only else TARGETS:
         why = missing(backend, options)
         if why:

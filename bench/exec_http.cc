@@ -12,6 +12,8 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -50,33 +52,57 @@ double since_us(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-// posix_spawn, two pipes read to their end, wait. A failure of the program ends the bench.
-void bare_spawn(char* const* argv) {
+// A program's stdout and stderr.
+struct Pipes {
   std::array<int, 2> out{};
   std::array<int, 2> err{};
-  if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) die("pipe");
+
+  void open() {
+    if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) die("pipe");
+  }
+  void close_writers() const {
+    close(out[1]);
+    close(err[1]);
+  }
+  void drain() const {
+    std::array<char, 4096> buffer;  // NOLINT
+    for (const int fd : {out[0], err[0]}) {
+      while (read(fd, buffer.data(), buffer.size()) > 0) {
+      }
+      close(fd);
+    }
+  }
+};
+
+pid_t spawn(char* const* argv, int out, int err) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-  posix_spawn_file_actions_adddup2(&actions, err[1], 2);
+  posix_spawn_file_actions_adddup2(&actions, out, 1);
+  posix_spawn_file_actions_adddup2(&actions, err, 2);
   pid_t pid = 0;
   if (posix_spawnp(&pid, argv[0], &actions, nullptr, argv, environ) != 0) die("posix_spawn");
   posix_spawn_file_actions_destroy(&actions);
-  close(out[1]);
-  close(err[1]);
-  std::array<char, 4096> buffer{};
-  while (read(out[0], buffer.data(), buffer.size()) > 0) {
-  }
-  while (read(err[0], buffer.data(), buffer.size()) > 0) {
-  }
-  close(out[0]);
-  close(err[0]);
+  return pid;
+}
+
+// A failure of the program ends the bench.
+void wait_for(pid_t pid, const char* name) {
   int status = 0;
   if (waitpid(pid, &status, 0) != pid) die("waitpid");
   if (status == 0) return;
-  std::fprintf(stderr, "%s failed\n", argv[0]);
+  std::fprintf(stderr, "%s failed\n", name);
   std::exit(1);
+}
+
+// posix_spawn, two pipes read to their end, wait.
+void bare_spawn(char* const* argv) {
+  Pipes pipes;
+  pipes.open();
+  const pid_t pid = spawn(argv, pipes.out[1], pipes.err[1]);
+  pipes.close_writers();
+  pipes.drain();
+  wait_for(pid, argv[0]);
 }
 
 class Client {
@@ -130,6 +156,133 @@ std::string post(const char* key, const std::string& body) {
          body;
 }
 
+// The least that a front and a backend host in processes of their own cost: one process accepts a connection,
+// makes the pipes and answers; another gets them in a message, spawns and waits. Neither parses, checks,
+// journals or logs.
+class Relay {
+ public:
+  explicit Relay(char* const* program) : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 1) != 0 ||
+        getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+      die("relay");
+    port_ = ntohs(address.sin_port);
+    std::array<int, 2> pair{};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) die("socketpair");
+    front_ = run([&] { front(pair[0]); });
+    host_ = run([&] { host(pair[1], program); });
+    close(pair[0]);
+    close(pair[1]);
+  }
+  ~Relay() {
+    for (const pid_t pid : {front_, host_}) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    close(listener_);
+  }
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  int port() const { return port_; }
+
+ private:
+  template <typename Role>
+  static pid_t run(Role&& role) {
+    const pid_t pid = fork();
+    if (pid < 0) die("fork");
+    if (pid > 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    role();
+    _exit(0);
+  }
+
+  static void wait_readable(int poll, int fd) {
+    epoll_event event{};
+    do {
+      if (epoll_wait(poll, &event, 1, -1) != 1) _exit(1);
+    } while (event.data.fd != fd);
+  }
+
+  void front(int host) const {
+    const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int on = 1;
+    setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const int poll = epoll_create1(EPOLL_CLOEXEC);
+    for (const int fd : {client, host}) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.fd = fd;
+      epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event);
+    }
+    const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"exit_code\":0,";
+    std::array<char, 4096> buffer;  // NOLINT
+    for (;;) {
+      wait_readable(poll, client);
+      if (recv(client, buffer.data(), buffer.size(), 0) <= 0) return;
+      Pipes pipes;
+      pipes.open();
+      pass(host, pipes);
+      pipes.close_writers();
+      wait_readable(poll, host);
+      if (recv(host, buffer.data(), buffer.size(), 0) <= 0) return;
+      pipes.drain();
+      if (send(client, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) return;
+    }
+  }
+
+  static void host(int front, char* const* program) {
+    for (;;) {
+      const std::array<int, 2> writers = receive(front);
+      const pid_t pid = spawn(program, writers[0], writers[1]);
+      for (const int fd : writers) close(fd);
+      wait_for(pid, program[0]);
+      if (send(front, "x", 1, MSG_NOSIGNAL) != 1) return;
+    }
+  }
+
+  // A message of one byte and the descriptors of two writers.
+  struct Message {
+    char byte = 'x';
+    iovec bytes{&byte, 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
+    msghdr head{};
+    Message() {
+      head.msg_iov = &bytes;
+      head.msg_iovlen = 1;
+      head.msg_control = control.data();
+      head.msg_controllen = control.size();
+    }
+  };
+
+  static void pass(int host, const Pipes& pipes) {
+    Message message;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message.head);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    const std::array<int, 2> writers{pipes.out[1], pipes.err[1]};
+    std::memcpy(CMSG_DATA(header), writers.data(), sizeof writers);
+    if (sendmsg(host, &message.head, MSG_NOSIGNAL) != 1) _exit(1);
+  }
+
+  static std::array<int, 2> receive(int front) {
+    Message message;
+    if (recvmsg(front, &message.head, MSG_CMSG_CLOEXEC) != 1) _exit(0);
+    std::array<int, 2> writers{};
+    std::memcpy(writers.data(), CMSG_DATA(CMSG_FIRSTHDR(&message.head)), sizeof writers);
+    return writers;
+  }
+
+  int listener_;
+  int port_ = 0;
+  pid_t front_ = -1;
+  pid_t host_ = -1;
+};
+
 struct Percentiles {
   double p50, p90, p99;
 };
@@ -141,25 +294,28 @@ Percentiles percentiles(std::vector<double> samples) {
 }
 
 struct Samples {
-  std::vector<double> bare, http;
+  std::vector<double> bare, http, relay;
 };
 
-// Measures `rounds` of a bare spawn and a call, after `unmeasured` more. `before` runs before each of both.
+// Measures `rounds` of a bare spawn, a call and, if there is a relay, a spawn through it, after `unmeasured`
+// more. `before` runs before each of them.
 template <typename Before>
-void measure(Samples& into, Client& client, const std::string& request, char* const* program, int unmeasured,
-             int rounds, Before&& before) {
+void measure(Samples& into, Client& client, Client* relay, const std::string& request, char* const* program,
+             int unmeasured, int rounds, Before&& before) {
+  const auto time = [&](auto&& work) {
+    before();
+    const auto start = Clock::now();
+    work();
+    return since_us(start);
+  };
   for (int i = -unmeasured; i < rounds; ++i) {
-    before();
-    auto start = Clock::now();
-    bare_spawn(program);
-    const double bare_us = since_us(start);
-    before();
-    start = Clock::now();
-    client.call(request);
-    const double http_us = since_us(start);
+    const double bare = time([&] { bare_spawn(program); });
+    const double http = time([&] { client.call(request); });
+    const double relayed = relay != nullptr ? time([&] { relay->call(request); }) : 0;
     if (i < 0) continue;
-    into.bare.push_back(bare_us);
-    into.http.push_back(http_us);
+    into.bare.push_back(bare);
+    into.http.push_back(http);
+    if (relay != nullptr) into.relay.push_back(relayed);
   }
 }
 
@@ -168,6 +324,10 @@ void print_latency(const Samples& samples) {
   const auto h = percentiles(samples.http);
   std::printf("{\"bare_p50_us\":%.1f,\"bare_p90_us\":%.1f,\"bare_p99_us\":%.1f,", b.p50, b.p90, b.p99);
   std::printf("\"http_p50_us\":%.1f,\"http_p90_us\":%.1f,\"http_p99_us\":%.1f,", h.p50, h.p90, h.p99);
+  if (!samples.relay.empty()) {
+    const auto r = percentiles(samples.relay);
+    std::printf("\"relay_p50_us\":%.1f,\"relay_p50_ratio\":%.3f,", r.p50, r.p50 / b.p50);
+  }
   std::printf("\"p50_ratio\":%.3f,\"p90_ratio\":%.3f,\"p99_ratio\":%.3f}\n", h.p50 / b.p50, h.p90 / b.p90,
               h.p99 / b.p99);
 }
@@ -211,7 +371,7 @@ int latency(char** argv) {
   const Idle idle(port, std::atoi(argv[4]));
   Client client(port);
   Samples samples;
-  measure(samples, client, request, argv + 5, n / 10, n, [] {});
+  measure(samples, client, nullptr, request, argv + 5, n / 10, n, [] {});
   print_latency(samples);
   return 0;
 }
@@ -225,14 +385,16 @@ int alternation(char** argv) {
   if (n < 1 || *other == nullptr || other[1] == nullptr) return usage();
   *other++ = nullptr;
   Client client(std::atoi(argv[0]));
+  const Relay relay(program);
+  Client relayed(relay.port());
   Samples loop;
   Samples alternating;
-  measure(loop, client, request, program, 20, 0, [] {});  // creates the sandbox
-  constexpr int kTurn = 30;                               // loop and alternation meet the same machine
+  measure(loop, client, &relayed, request, program, 20, 0, [] {});  // creates the sandbox
+  constexpr int kTurn = 30;  // loop and alternation meet the same machine
   for (int done = 0; done < n; done += kTurn) {
     const int rounds = std::min(kTurn, n - done);
-    measure(loop, client, request, program, 10, rounds, [] {});
-    measure(alternating, client, request, program, 1, rounds, [other] { bare_spawn(other); });
+    measure(loop, client, &relayed, request, program, 10, rounds, [] {});
+    measure(alternating, client, &relayed, request, program, 1, rounds, [other] { bare_spawn(other); });
   }
   std::printf("{\"loop\":");
   print_latency(loop);
