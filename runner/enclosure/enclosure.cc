@@ -47,6 +47,24 @@ int InitTally::wait_for_none(std::chrono::seconds patience) {
   return count_;
 }
 
+void Departures::begin() {
+  const std::lock_guard lock(mutex_);
+  ++begun_count_;
+}
+
+void Departures::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++ended_count_;
+  }
+  ended_.notify_all();
+}
+
+void Departures::wait_for_all(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  ended_.wait_for(lock, patience, [this, awaited = begun_count_] { return ended_count_ >= awaited; });
+}
+
 Enclosure::Enclosure(EnclosureOptions options, const EnclosureMarks& marks, int image, uint64_t bounding,
                      std::function<void(InitProcess)> reap_later)
     : options_(std::move(options)),

@@ -68,6 +68,21 @@ class InitTally {
   int count_ = 0;
 };
 
+// The inits whose run has been answered and that have not been reaped: they still count in their sandbox's
+// limits.
+class Departures {
+ public:
+  void begin();
+  void end();  // also of one that the kernel delays
+  // Those that have begun by now.
+  void wait_for_all(std::chrono::milliseconds patience);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  uint64_t begun_count_ = 0, ended_count_ = 0;
+};
+
 class Enclosure;
 
 struct InitProcess {
@@ -77,6 +92,7 @@ struct InitProcess {
   // What its run lived in, of the groups of `place`; they get it back when the init is reaped. Null: nothing.
   std::shared_ptr<Enclosure> place;
   CgroupSlot slot;
+  bool departs = false;  // counted in place->departures()
 };
 
 class Enclosure : public std::enable_shared_from_this<Enclosure> {
@@ -99,6 +115,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   [[nodiscard]] bool is_of(const Identity& identity) const;
   [[nodiscard]] Cgroups* groups() const { return groups_.get(); }                    // null: no limits
   void set_groups(std::unique_ptr<Cgroups> groups) { groups_ = std::move(groups); }  // before its first run
+  [[nodiscard]] Departures& departures() { return departures_; }
   [[nodiscard]] bool inits_ahead() const { return options_.profile->inits_ahead; }
 
   // Any thread. While one of these lives, close() waits: nothing begins in a closed enclosure.
@@ -133,6 +150,7 @@ class Enclosure : public std::enable_shared_from_this<Enclosure> {
   std::function<void(InitProcess)> reap_later_;
   std::unique_ptr<Cgroups> groups_;
   std::shared_ptr<InitTally> tally_ = std::make_shared<InitTally>();
+  Departures departures_;
   sock_fprog filter_;
   std::vector<const char*> files_, directories_;
   EnclosurePlan plan_;

@@ -19,19 +19,20 @@ constexpr std::chrono::milliseconds kTick{500};
 constexpr int kKeeperPatienceMs = 100;
 
 // False: the kernel holds it back (a stuck disk).
-bool reap(InitProcess& init) {
+bool reap(InitProcess& init, int patience_ms) {
   init.socket.reset();
   pollfd slot = {init.pidfd.get(), POLLIN, 0};
   int ready = 0;
   for (int tries = 0; tries < 2 && ready == 0; ++tries) {
     do {
-      ready = ::poll(&slot, 1, kKeeperPatienceMs);
+      ready = ::poll(&slot, 1, patience_ms);
     } while (ready < 0 && errno == EINTR);
     if (ready == 0) ::syscall(SYS_pidfd_send_signal, init.pidfd.get(), SIGKILL, nullptr, 0);
   }
-  if (ready == 0) return false;
-  while (::waitpid(init.pid, nullptr, __WALL | WNOHANG) < 0 && errno == EINTR) {
+  while (ready != 0 && ::waitpid(init.pid, nullptr, __WALL | WNOHANG) < 0 && errno == EINTR) {
   }
+  if (std::exchange(init.departs, false)) init.place->departures().end();
+  if (ready == 0) return false;
   if (const auto place = std::exchange(init.place, nullptr)) place->groups()->release(std::move(init.slot));
   if (init.tally != nullptr) init.tally->remove();
   return true;
@@ -77,7 +78,7 @@ void InitKeeper::reap_later(InitProcess init) {
 }
 
 void InitKeeper::reap_now(InitProcess init) {
-  if (init.pid >= 0 && !reap(init)) reap_later(std::move(init));
+  if (init.pid >= 0 && !reap(init, kKeeperPatienceMs)) reap_later(std::move(init));
 }
 
 void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {
@@ -90,9 +91,9 @@ void InitKeeper::prepare(const std::weak_ptr<Enclosure>& place) {
   if (std::none_of(watched_.begin(), watched_.end(), same)) watched_.push_back(place);
 }
 
-void InitKeeper::reap_dead(std::deque<InitProcess> dead) {
+void InitKeeper::reap_dead(std::deque<InitProcess> dead, int patience_ms) {
   for (InitProcess& init : dead) {
-    if (!reap(init)) late_.push_back(std::move(init));
+    if (!reap(init, patience_ms)) late_.push_back(std::move(init));
   }
 }
 
@@ -100,11 +101,12 @@ void InitKeeper::throw_away_idle() {
   std::erase_if(watched_, [this](const auto& place) {
     const auto enclosure = place.lock();
     if (enclosure == nullptr) return true;
-    if (InitProcess init = enclosure->take_idle(Clock::now() - kIdle); init.pid >= 0 && !reap(init))
+    if (InitProcess init = enclosure->take_idle(Clock::now() - kIdle);
+        init.pid >= 0 && !reap(init, kKeeperPatienceMs))
       late_.push_back(std::move(init));
     return enclosure->wants_ready();
   });
-  reap_dead(std::exchange(late_, {}));
+  reap_dead(std::exchange(late_, {}), 0);  // nobody waits for the others behind them
 }
 
 void InitKeeper::work() {
@@ -129,7 +131,7 @@ void InitKeeper::work() {
     const bool ending = ending_;
     lock.unlock();
     if (!ending) prepare(place);  // first: somebody may be waiting for it, and nobody for these
-    reap_dead(std::move(dead));
+    reap_dead(std::move(dead), kKeeperPatienceMs);
     if (Clock::now() >= next_look) {
       throw_away_idle();
       next_look = Clock::now() + kTick;

@@ -31,7 +31,7 @@ class InitKeeper {
   using Clock = Enclosure::Clock;
   void work();
   void prepare(const std::weak_ptr<Enclosure>& place);
-  void reap_dead(std::deque<InitProcess> dead);
+  void reap_dead(std::deque<InitProcess> dead, int patience_ms);
   void throw_away_idle();
 
   Make make_;

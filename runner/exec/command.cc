@@ -418,6 +418,7 @@ namespace {
 
 constexpr std::chrono::seconds kReleasePatience{5}, kLaterPatience{1};
 constexpr int kProofPatienceMs = 10'000;
+constexpr std::chrono::milliseconds kDeparturePatience{100};
 constexpr uint64_t kOwnNamespaces = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
 
 struct SocketPair {
@@ -639,6 +640,8 @@ void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Comma
     if (place.groups() != nullptr) {
       init.place = place.shared_from_this();
       init.slot = std::exchange(slot, {});
+      init.departs = true;
+      place.departures().begin();
     }
     keeper_->reap_later(std::move(init));
   } else {
@@ -648,6 +651,7 @@ void CommandRunner::dismiss_init(Enclosure& place, InitProcess init, const Comma
 
 Result<Ending> CommandRunner::run_in_init(Enclosure& place, const Command& command, const std::string& order,
                                           CgroupSlot& slot) {
+  if (place.groups() != nullptr) place.departures().wait_for_all(kDeparturePatience);
   auto groups = groups_to_join(slot);
   if (!groups) return groups.error();
   RunLoop loop;

@@ -223,7 +223,12 @@ TEST_F(Limits, RoomForNoProgramIsRefusedWithTheLeastThatWorks) {
   EXPECT_NE(refusal.text.find("limits.max_pids"), std::string::npos) << refusal.text;
   EXPECT_NE(refusal.text.find("2 at least"), std::string::npos) << refusal.text;
   const auto one = limited("max_pids: 2", "pids");
-  EXPECT_EQ(Caller(*one, "a").run_argv({"/bin/echo", "fits"}).at("stdout"), "fits\n");
+  const Caller me(*one, "a");
+  for (int i = 0; i < 40; ++i) {  // what the last one left is gone when the next begins
+    const Answer answer = me.post("/exec", {{"argv", {"/bin/echo", "fits"}}});
+    ASSERT_EQ(answer.status, 200) << "exec " << i << ": " << answer.text;
+    ASSERT_EQ(answer.body.at("stdout"), "fits\n");
+  }
 }
 
 TEST_F(Limits, AFullSandboxIsToldSoAndWorthARetry) {
