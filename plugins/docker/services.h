@@ -34,9 +34,10 @@ struct Services {
   Engine engine;
   std::string runner;  // the program isogate-runner on this host
   std::timed_mutex preparing;
-  bool runner_filled = false;                     // its volume; under `preparing`
-  std::map<std::string, ImageUsers> image_users;  // by image, under `preparing`; none is ever taken out
-  std::counting_semaphore<> making{8};            // containers at once: an Engine with more requests stalls
+  bool runner_filled = false;  // its volume; under `preparing`
+  std::map<std::string, std::shared_ptr<const ImageUsers>>
+      image_users;                      // by the image's Id, under `preparing`
+  std::counting_semaphore<> making{8};  // containers at once: an Engine with more requests stalls
   std::timed_mutex creating;  // held for keep-id: podman 4.3 reads /etc/subuid in one thread or wrongly
 
   void warn(const std::string& line) const { host.log(ISOGATE_LOG_WARN, line); }

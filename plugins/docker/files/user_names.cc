@@ -18,6 +18,7 @@
 namespace isogate::docker {
 namespace {
 
+constexpr size_t kMostImages = 64;  // whose names are known at once
 constexpr size_t kMostArchive = 16u << 20;
 constexpr size_t kMostWritten = 256u << 10;  // for each sandbox
 constexpr std::chrono::milliseconds kRemovalPatience{2'000};
@@ -118,7 +119,7 @@ bool ImageNames::has(uint32_t number) const {
 
 ImageNames names_in(const std::optional<std::string>& text) {
   ImageNames names;
-  if (!text) return names;
+  if (!text || text->size() > kMostWritten) return names;
   for (std::string_view rest = *text; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
@@ -132,7 +133,7 @@ ImageNames names_in(const std::optional<std::string>& text) {
       names.numbers.push_back(number);
   }
   std::sort(names.numbers.begin(), names.numbers.end());
-  if (text->size() <= kMostWritten) names.text = *text;
+  names.text = *text;
   return names;
 }
 
@@ -157,14 +158,19 @@ void prepare_names(Services& services, Parts& parts, int directory, const std::s
   parts.group.clear();
   if (parts.podman) return;
   if (!parts.bind && parts.uid == 0) return;  // a rootless Engine's: all of the volume would be the program's
-  const ImageUsers* image = nullptr;
+  std::shared_ptr<const ImageUsers> image;
   try {
-    const auto turn = lock_for(services.preparing, call);
     const std::string& name = image_of(services.config, parts);
-    const auto known = services.image_users.find(name);
-    image = known != services.image_users.end()
-                ? &known->second
-                : &services.image_users.emplace(name, read_image(services, name, call)).first->second;
+    const std::string id = services.engine.inspect_image(name, call).value("Id", name);
+    const auto turn = lock_for(services.preparing, call);
+    auto& all = services.image_users;
+    if (const auto known = all.find(id); known != all.end()) {
+      image = known->second;
+    } else {
+      image = std::make_shared<const ImageUsers>(read_image(services, id, call));
+      if (all.size() >= kMostImages) all.clear();
+      all.emplace(id, image);
+    }
   } catch (const sdk::Error& error) {
     if (error.status() == ISOGATE_CANCELLED) throw;
     services.warn("programs may find no name for their user: " + std::string(error.what()));
