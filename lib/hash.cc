@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 
 namespace isogate {
 namespace {
@@ -24,6 +25,30 @@ std::string sha256(std::string_view bytes) {
   std::string digest(32, '\0');
   if (EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), nullptr,
                  algorithm(), nullptr) != 1)
+    std::abort();
+  return digest;
+}
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
+  if (context_ == nullptr || EVP_DigestInit_ex2(context_, algorithm(), nullptr) != 1) std::abort();
+}
+Sha256::Sha256(const Sha256& other) : context_(EVP_MD_CTX_new()) {
+  if (context_ == nullptr || EVP_MD_CTX_copy_ex(context_, other.context_) != 1) std::abort();
+}
+Sha256::Sha256(Sha256&& other) noexcept : context_(std::exchange(other.context_, nullptr)) {}
+Sha256& Sha256::operator=(Sha256 other) noexcept {
+  std::swap(context_, other.context_);
+  return *this;
+}
+Sha256::~Sha256() { EVP_MD_CTX_free(context_); }
+
+void Sha256::add(std::string_view bytes) {
+  if (EVP_DigestUpdate(context_, bytes.data(), bytes.size()) != 1) std::abort();
+}
+
+std::string Sha256::digest() && {
+  std::string digest(32, '\0');
+  if (EVP_DigestFinal_ex(context_, reinterpret_cast<unsigned char*>(digest.data()), nullptr) != 1)
     std::abort();
   return digest;
 }

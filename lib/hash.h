@@ -5,10 +5,27 @@
 #include <string>
 #include <string_view>
 
+struct evp_md_ctx_st;
+
 namespace isogate {
 
 std::string sha256(std::string_view bytes);      // 32 raw bytes (FIPS 180-4)
 std::string sha256_hex(std::string_view bytes);  // 64 lower-case digits
+
+// SHA-256 of bytes that come in parts. A copy goes on from the same beginning.
+class Sha256 {
+ public:
+  Sha256();
+  Sha256(const Sha256& other);
+  Sha256(Sha256&&) noexcept;
+  Sha256& operator=(Sha256 other) noexcept;
+  ~Sha256();
+  void add(std::string_view bytes);
+  std::string digest() &&;  // 32 raw bytes; once
+
+ private:
+  evp_md_ctx_st* context_;
+};
 
 // Time depends on the lengths alone, never on the bytes.
 bool equal_constant_time(std::string_view a, std::string_view b);

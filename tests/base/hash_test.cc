@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace isogate {
 namespace {
 
@@ -14,6 +16,16 @@ TEST(Hash, KnowsTheVectorsOfSha256) {
   EXPECT_EQ(sha256_hex(std::string(1000000, 'a')),
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   EXPECT_EQ(hex(sha256("abc")), sha256_hex("abc"));
+}
+
+TEST(Hash, GoesOnFromACopyOfTheBeginning) {
+  Sha256 beginning;
+  beginning.add("a");
+  for (const std::string rest : {"bc", "", "b"}) {
+    Sha256 whole = beginning;
+    whole.add(rest);
+    EXPECT_EQ(std::move(whole).digest(), sha256("a" + rest));
+  }
 }
 
 TEST(Hash, ComparesWholeTexts) {

@@ -260,6 +260,16 @@ TEST(WrongKey, SaysHowLongToWait) {
   EXPECT_EQ(wrong.wrong("10.0.0.1", at(seconds(0))), seconds(10));
 }
 
+TEST(WrongKey, SaysWhoMustWaitAndCountsNothing) {
+  WrongKeys wrong({1, 0.1, 100});
+  EXPECT_FALSE(wrong.must_wait("10.0.0.1", at(seconds(0))));
+  EXPECT_EQ(wrong.peers(), 0U);
+  EXPECT_FALSE(wrong.wrong("10.0.0.1", at(seconds(0))));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(wrong.must_wait("10.0.0.1", at(seconds(0))), seconds(10));
+  EXPECT_FALSE(wrong.must_wait("10.0.0.2", at(seconds(0)))) << "another peer";
+  EXPECT_FALSE(wrong.must_wait("10.0.0.1", at(seconds(10))));
+}
+
 TEST(WrongKey, CountsAnIpv6NetworkAsOnePeer) {
   WrongKeys wrong({1, 1, 100});
   EXPECT_FALSE(wrong.wrong("2001:db8::1", at(seconds(0))));

@@ -46,12 +46,14 @@ void refuse_key(App& app, const std::string& peer, const std::string& message) {
   const auto wait = app.wrong_keys.wrong(peer, std::chrono::steady_clock::now());
   if (app.peer_lines.admit(peer, "key_refused", std::chrono::steady_clock::now()))
     log::warn("key_refused", {{"peer", peer}});
-  if (wait) {
-    throw ApiError{.code = Code::kRateLimited,
-                   .message = "too many wrong keys from this address",
-                   .retry_after_sec = static_cast<unsigned>(wait->count())};
-  }
+  if (wait) throw too_many_wrong_keys(*wait);
   throw ApiError{.code = Code::kUnauthenticated, .message = message};
+}
+
+ApiError too_many_wrong_keys(std::chrono::seconds wait) {
+  return {.code = Code::kRateLimited,
+          .message = "too many wrong keys from this address",
+          .retry_after_sec = static_cast<unsigned>(wait.count())};
 }
 
 namespace {

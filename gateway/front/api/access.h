@@ -1,6 +1,7 @@
 // Who makes this request, and for which agent: the key, the Unix peer, or the one relaxation.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ Principal by_key(App& app, const Exchange& exchange, const ListenerInfo& listene
                  const std::string& peer);
 // Throws ApiError: unauthenticated, or rate_limited after many wrong ones of this peer.
 [[noreturn]] void refuse_key(App& app, const std::string& peer, const std::string& message);
+[[nodiscard]] ApiError too_many_wrong_keys(std::chrono::seconds wait);
 
 // The agent of a request. Body, path, X-Agent-Id and env.AGENT_ID must agree, or it is invalid_request.
 // If none names an agent it is `default`, except under `multi_agent`.

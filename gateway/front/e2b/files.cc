@@ -28,7 +28,9 @@ using nlohmann::ordered_json;
 using Next = std::function<Task<std::string_view>()>;
 
 constexpr size_t kPiece = 65536;
-constexpr size_t kListed = 512;  // of a file in the answer, but for its name
+constexpr std::string_view kSignatureVersion = "v1_";
+constexpr size_t kMostDigits = 20;  // of a signature's expiration
+constexpr size_t kListed = 512;     // of a file in the answer, but for its name
 
 // SDKs write a query as a form does: a space is a plus.
 std::optional<std::string> form_parameter(const Exchange& exchange, std::string_view name) {
@@ -144,16 +146,15 @@ Task<void> handle_envs(App& app, Exchange& exchange) {
 }
 
 constexpr Route kEnvdFileRoutes[] = {
-    {"GET", "/files", "e2bDownload", handle_download, {}, {}, Needs::kSandboxToken},
-    {"HEAD", "/files", "e2bHead", handle_download, {}, {}, Needs::kSandboxToken},
-    {"POST", "/files", "e2bUpload", handle_upload, {}, {}, Needs::kSandboxToken},
-    {"GET", "/health", "e2bHealth", handle_health, {}, {}, Needs::kSandboxToken},
-    {"GET", "/envs", "e2bEnvs", handle_envs, {}, {}, Needs::kSandboxToken},
+    {"GET", "/files", "e2bDownload", handle_download}, {"HEAD", "/files", "e2bHead", handle_download},
+    {"POST", "/files", "e2bUpload", handle_upload},    {"GET", "/health", "e2bHealth", handle_health},
+    {"GET", "/envs", "e2bEnvs", handle_envs},
 };
 
 }  // namespace
 
-// A colon in the user's name would let the signature of one path, operation and user stand for others.
+// A colon in the user's name would let the signature of one path, operation and user stand for others. All
+// parts are short: without the sandbox's name each sandbox's token is tried.
 std::optional<Signature> signature_in(const Exchange& exchange) {
   const auto signature = query_parameter(exchange.query, "signature");
   if (!signature || exchange.route->path != "/files") return std::nullopt;
@@ -162,15 +163,21 @@ std::optional<Signature> signature_in(const Exchange& exchange) {
   if (path.size() > kMaxPath || user.size() > kMaxUser || user.find(':') != std::string::npos)
     return std::nullopt;
   const auto expiration = query_parameter(exchange.query, "signature_expiration");
-  return Signature{.hash = sha256(*signature),
-                   .before = path + (exchange.route->method == "POST" ? ":write:" : ":read:") + user + ":",
-                   .after = expiration ? ":" + *expiration : ""};
+  if (!signature->starts_with(kSignatureVersion) || (expiration && expiration->size() > kMostDigits))
+    return std::nullopt;
+  Signature made{.presented = signature->substr(kSignatureVersion.size()),
+                 .before = {},
+                 .after = expiration ? ":" + *expiration : ""};
+  made.before.add(path + (exchange.route->method == "POST" ? ":write:" : ":read:") + user + ":");
+  return made;
 }
 
 bool Signature::fits(const std::string& token) const {
-  std::string expected = base64_encode(sha256(before + token + after));
+  Sha256 all = before;
+  all.add(token + after);
+  std::string expected = base64_encode(std::move(all).digest());
   while (expected.ends_with('=')) expected.pop_back();
-  return !token.empty() && hash == sha256("v1_" + expected);
+  return !token.empty() && equal_constant_time(presented, expected);
 }
 
 void check_expiration(const Exchange& exchange) {

@@ -18,8 +18,10 @@ constexpr std::string_view kEnvdPort = "49983";
 const std::vector<Route>& routes() {
   static const std::vector<Route> all = [] {
     std::vector<Route> made;
-    for (const auto& rows : {control_routes(), process_routes(), filesystem_routes(), file_routes()})
+    for (const auto& rows : {process_routes(), filesystem_routes(), file_routes()})
       made.insert(made.end(), rows.begin(), rows.end());
+    for (Route& row : made) row.needs = Needs::kSandboxToken;
+    made.insert(made.end(), control_routes().begin(), control_routes().end());
     for (Route& row : made) row.any_query = true;
     return made;
   }();
@@ -83,7 +85,7 @@ void authenticate(App& app, Exchange& exchange, const ListenerInfo& listener, co
       }
       return front::authenticate(app, exchange, listener, -1, peer);
     case Needs::kSandboxToken:
-      exchange.agent_param = sandbox_named(app, exchange);
+      exchange.agent_param = sandbox_named(app, exchange, peer);
       return authenticate_for_sandbox(app, exchange, listener, peer);
     case Needs::kKeyOfPort:
       return authenticate_for_sandbox(app, exchange, listener, peer);

@@ -13,6 +13,7 @@
 #include "gateway/front/e2b/watchers.h"
 #include "gateway/front/http/exchange.h"
 #include "gateway/front/http/server.h"
+#include "lib/hash.h"
 
 namespace isogate::front {
 
@@ -42,7 +43,9 @@ std::pair<unsigned, std::string> refusal(const Exchange& exchange, const ApiErro
 // The signature in a file's URL, in place of the sandbox's token (files.cc): "v1_" and a hash over the
 // request and the token. nullopt: it has no such form.
 struct Signature {
-  std::string hash, before, after;
+  std::string presented;  // the hash that it claims, as base64 without `=`
+  Sha256 before;          // of what stands before the token
+  std::string after;
   [[nodiscard]] bool fits(const std::string& token) const;
 };
 std::optional<Signature> signature_in(const Exchange& exchange);

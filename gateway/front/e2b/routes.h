@@ -8,6 +8,7 @@
 namespace isogate::front::e2b {
 
 std::span<const Route> control_routes();
+// These need the sandbox's token: the listener sets it.
 std::span<const Route> process_routes();
 std::span<const Route> filesystem_routes();
 std::span<const Route> file_routes();

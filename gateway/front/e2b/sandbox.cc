@@ -1,5 +1,6 @@
 #include "gateway/front/e2b/sandbox.h"
 
+#include "gateway/front/api/access.h"
 #include "gateway/front/e2b/listener.h"
 #include "gateway/front/http/http_text.h"
 #include "lib/clock.h"
@@ -22,7 +23,9 @@ constexpr size_t kIdSize = 21;
 std::string id_of(std::string_view secret) { return "i" + base32_lower(sha256(secret).substr(0, 12)); }
 
 // Looks through all: a URL that an SDK signs names its sandbox by nothing else. Records are not parsed again.
-std::string sandbox_of_signature(const App& app, const Signature& signature) {
+std::string sandbox_of_signature(const App& app, const Signature& signature, const std::string& peer) {
+  if (const auto wait = app.wrong_keys.must_wait(peer, std::chrono::steady_clock::now()))
+    throw too_many_wrong_keys(*wait);
   auto& tokens = app.e2b->tokens;
   const auto all = app.sandboxes.e2b_sandboxes();
   if (tokens.size() > 2 * all.size()) tokens.clear();
@@ -81,12 +84,12 @@ bool was_made_for(std::string_view token, std::string_view id) {
   return is_sandbox_token(token) && id == token.substr(0, kIdSize) && id == id_of(token.substr(kIdSize + 1));
 }
 
-std::string sandbox_named(const App& app, const Exchange& exchange) {
+std::string sandbox_named(const App& app, const Exchange& exchange, const std::string& peer) {
   std::string id(exchange.header("E2b-Sandbox-Id"));
   if (id.empty()) id = sandbox_of_token(exchange.header("X-Access-Token"));
   if (id.empty()) id = host_name(app, exchange).sandbox;
   if (id.empty()) {
-    if (const auto signature = signature_in(exchange)) return sandbox_of_signature(app, *signature);
+    if (const auto signature = signature_in(exchange)) return sandbox_of_signature(app, *signature, peer);
     throw invalid_request(
         "the request names no sandbox: E2B_SANDBOX_URL makes SDKs send `E2b-Sandbox-Id`, and below "
         "`e2b.domain` the Host "

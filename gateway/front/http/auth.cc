@@ -187,6 +187,22 @@ bool names_a_proxy(std::string_view header_name) {
          });
 }
 
+double WrongKeys::tokens_of(const Bucket& bucket, Time now) const {
+  const double elapsed = std::max(0.0, std::chrono::duration<double>(now - bucket.at).count());
+  return std::min(options_.burst, bucket.tokens + elapsed * options_.per_second);
+}
+
+std::optional<std::chrono::seconds> WrongKeys::until_one(double tokens) const {
+  if (tokens >= 1) return std::nullopt;
+  const double wait = options_.per_second > 0 ? std::ceil((1 - tokens) / options_.per_second) : 60;
+  return std::chrono::seconds(static_cast<int64_t>(std::clamp(wait, 1.0, 3600.0)));
+}
+
+std::optional<std::chrono::seconds> WrongKeys::must_wait(std::string_view peer_ip, Time now) const {
+  const auto found = buckets_.find(peer_key(peer_ip));
+  return found == buckets_.end() ? std::nullopt : until_one(tokens_of(*found->second, now));
+}
+
 std::optional<std::chrono::seconds> WrongKeys::wrong(std::string_view peer_ip, Time now) {
   std::string peer = peer_key(peer_ip);
   auto found = buckets_.find(peer);
@@ -200,15 +216,11 @@ std::optional<std::chrono::seconds> WrongKeys::wrong(std::string_view peer_ip, T
   }
   order_.splice(order_.begin(), order_, found->second);
   Bucket& bucket = order_.front();
-  double elapsed = std::max(0.0, std::chrono::duration<double>(now - bucket.at).count());
-  bucket.tokens = std::min(options_.burst, bucket.tokens + elapsed * options_.per_second);
+  bucket.tokens = tokens_of(bucket, now);
   bucket.at = now;
-  if (bucket.tokens >= 1) {
-    bucket.tokens -= 1;
-    return std::nullopt;
-  }
-  double wait = options_.per_second > 0 ? std::ceil((1 - bucket.tokens) / options_.per_second) : 60;
-  return std::chrono::seconds(static_cast<int64_t>(std::clamp(wait, 1.0, 3600.0)));
+  const auto wait = until_one(bucket.tokens);
+  if (!wait) bucket.tokens -= 1;
+  return wait;
 }
 
 }  // namespace isogate::front

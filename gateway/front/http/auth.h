@@ -105,6 +105,8 @@ class WrongKeys {
 
   // Counts one wrong key. nullopt: answer 401; otherwise 429 with this Retry-After, at least 1 s.
   std::optional<std::chrono::seconds> wrong(std::string_view peer_ip, Time now);
+  // What wrong() would say. Counts nothing.
+  [[nodiscard]] std::optional<std::chrono::seconds> must_wait(std::string_view peer_ip, Time now) const;
   [[nodiscard]] size_t peers() const { return buckets_.size(); }
 
  private:
@@ -113,6 +115,9 @@ class WrongKeys {
     double tokens = 0;
     Time at{};
   };
+  [[nodiscard]] double tokens_of(const Bucket& bucket, Time now) const;
+  [[nodiscard]] std::optional<std::chrono::seconds> until_one(double tokens) const;
+
   Options options_;
   std::list<Bucket> order_;  // most recently used first
   std::unordered_map<std::string, std::list<Bucket>::iterator> buckets_;
