@@ -169,6 +169,18 @@ TEST_F(Bodies, BytesBehindTheBodyAreTheNextRequestAndJudgedAsSuch) {
   EXPECT_EQ(me().content("target"), "new");
 }
 
+TEST_F(Bodies, AStatusHasItsReason) {
+  const std::string body = R"({"command":"true","background":true,"agent_id":")" + agent() + "\"}";
+  const Said said =
+      say(gateway().url(),
+          filled("POST /exec HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer KEY\r\nConnection: close\r\n"
+                 "Content-Type: application/json\r\nContent-Length: " +
+                     std::to_string(body.size()) + "\r\n\r\n" + body,
+                 gateway(), agent()),
+          false);
+  EXPECT_TRUE(said.bytes.starts_with("HTTP/1.1 202 Accepted\r\n")) << said.bytes;
+}
+
 TEST_F(Bodies, AnEndInsideAHeadIsAnsweredOnce) {
   const Said said = say(gateway().url(), "GET /livez HTTP/1.1\r\nHost: gw\r\n", true);
   EXPECT_TRUE(said.closed);
