@@ -344,8 +344,7 @@ class Proxied {
 };
 
 Task<void> handle_proxy(App& app, Exchange& exchange) {
-  if (app.draining)
-    throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
+  if (app.draining) throw draining();
   exchange.memory.hold(3 * kProxyPart);  // one of the request, two of the answer
   unsigned port_number = 0;
   std::from_chars(exchange.path_param.data(), exchange.path_param.data() + exchange.path_param.size(),

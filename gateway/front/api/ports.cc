@@ -165,8 +165,7 @@ class Passage {
 };
 
 void check_draining(const App& app) {
-  if (app.draining)
-    throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
+  if (app.draining) throw draining();
 }
 
 Task<void> handle_connect(App& app, Exchange& exchange) {

@@ -122,6 +122,10 @@ std::string ApiError::closing(std::string_view request_id) {
   return out;
 }
 
+ApiError draining() {
+  return {.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
+}
+
 ApiError invalid_request(std::string message) {
   return {.code = Code::kInvalidRequest, .message = std::move(message)};
 }

@@ -61,6 +61,7 @@ struct ApiError {
 };
 
 ApiError invalid_request(std::string message);
+ApiError draining();
 
 // What a status of the ABI means to the caller of a file call or of an exec.
 ApiError from_backend(const Error& error);

@@ -178,6 +178,8 @@ Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
     }
     if (ended_with_sandbox(app, *exec)) {
       failure = sandbox_is_gone();
+    } else if (exec->detached()) {  // it goes on: the next gateway has it
+      failure = draining();
     } else if (!has_ending(*exec)) {
       failure = outcome_error(*exec);
     }
@@ -419,26 +421,14 @@ Task<void> handle_update(App& app, Exchange& exchange) {
 }
 
 constexpr Route kProcessRoutes[] = {
-    {"POST", "/process.Process/Start", "e2bStart", handle_start, {}, {}, Needs::kSandboxToken},
-    {"POST", "/process.Process/Connect", "e2bConnect", handle_connect_process, {}, {}, Needs::kSandboxToken},
-    {"POST", "/process.Process/List", "e2bList", handle_processes, {}, {}, Needs::kSandboxToken},
-    {"POST", "/process.Process/SendInput", "e2bSendInput", handle_input, {}, {}, Needs::kSandboxToken},
-    {"POST",
-     "/process.Process/StreamInput",
-     "e2bStreamInput",
-     handle_stream_input,
-     {},
-     {},
-     Needs::kSandboxToken},
-    {"POST",
-     "/process.Process/CloseStdin",
-     "e2bCloseStdin",
-     handle_close_stdin,
-     {},
-     {},
-     Needs::kSandboxToken},
-    {"POST", "/process.Process/SendSignal", "e2bSendSignal", handle_signal, {}, {}, Needs::kSandboxToken},
-    {"POST", "/process.Process/Update", "e2bUpdate", handle_update, {}, {}, Needs::kSandboxToken},
+    {"POST", "/process.Process/Start", "e2bStart", handle_start},
+    {"POST", "/process.Process/Connect", "e2bConnect", handle_connect_process},
+    {"POST", "/process.Process/List", "e2bList", handle_processes},
+    {"POST", "/process.Process/SendInput", "e2bSendInput", handle_input},
+    {"POST", "/process.Process/StreamInput", "e2bStreamInput", handle_stream_input},
+    {"POST", "/process.Process/CloseStdin", "e2bCloseStdin", handle_close_stdin},
+    {"POST", "/process.Process/SendSignal", "e2bSendSignal", handle_signal},
+    {"POST", "/process.Process/Update", "e2bUpdate", handle_update},
 };
 
 }  // namespace

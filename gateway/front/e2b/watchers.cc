@@ -1,5 +1,6 @@
 #include "gateway/front/e2b/watchers.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
@@ -52,10 +53,14 @@ struct Watchers::Watcher {
 };
 
 Task<std::unique_ptr<Watch>> begin_watch(App& app, Target target) {
+  if (app.draining) throw draining();
   target.request.wanted.capabilities |= ISOGATE_CAP_WATCH;
   Lease lease = co_await app.sandboxes.acquire(target.request.wanted);
   auto watch = std::make_unique<Watch>(lease, std::move(target.request.target));
-  if (co_await watch->begin()) co_return watch;
+  if (co_await watch->begin()) {
+    if (app.draining) watch->end(WatchEnd::kDraining);  // while it began
+    co_return watch;
+  }
   if (const ipc::Reply* reply = watch->reply()) throw_unless_ok(app, lease, *reply);
   throw ApiError{
       .code = Code::kBackendUnavailable,
@@ -94,6 +99,7 @@ Task<void> Watchers::follow(std::shared_ptr<Watcher> watcher) {
     watcher->changes->notify();
   }
   watcher->over = true;
+  watcher->memory.hold(std::min(watcher->bytes, kMostBytes));  // its events may still be fetched
   watcher->changes->notify();
 }
 
