@@ -157,6 +157,17 @@ Headers so_many(int count) {
   return headers;
 }
 
+TEST_F(Limits, AHeaderTooLargeIs400WhateverTheHeadMayHave) {
+  const auto gateway = with("max_header_bytes: 1048576");
+  EXPECT_EQ(http_call(gateway->url(), "GET", "/livez", of_bytes(65000)).status, 200);
+  for (const size_t size : {65533, 65536, 900000})
+    EXPECT_TRUE(refused(answer_of(http_call(gateway->url(), "GET", "/livez", of_bytes(size))), 400,
+                        "invalid_request"))
+        << size;
+  EXPECT_TRUE(refused(answer_of(http_call(gateway->url(), "GET", "/livez", {{std::string(70000, 'x'), "y"}})),
+                      400, "invalid_request"));
+}
+
 TEST_F(Limits, AReloadSetsThoseOfHeadsForOpenConnectionsToo) {
   const auto gateway = with("max_header_bytes: 1024, max_headers: 8");
   HttpConnection first(gateway->url(), 5), second(gateway->url(), 5), third(gateway->url(), 5);
