@@ -171,9 +171,10 @@ TEST_F(Reload, what_only_a_start_can_change_is_named) {
   gateway.reload([](Config& config) {
     config.listen = {"127.0.0.1:1"};
     config.instance = "other";
+    config.wait_for_sidecar = "127.0.0.1:2";
   });
-  gateway.line("setting_needs_restart", 1, [](const Json& line) { return line["setting"] == "listen"; });
-  gateway.line("setting_needs_restart", 1, [](const Json& line) { return line["setting"] == "instance"; });
+  for (const char* name : {"listen", "instance", "wait_for_sidecar"})
+    gateway.line("setting_needs_restart", 1, [&](const Json& line) { return line["setting"] == name; });
   EXPECT_EQ(gateway.line("front got reload")["message"]["config"]["instance"], "normal");
   EXPECT_EQ(gateway.count("backend_host_started"), 1);
 }
