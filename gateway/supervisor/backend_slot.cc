@@ -303,7 +303,6 @@ std::string host_settings(const Config& config, const BackendConfig& backend) {
   part.workdir = config.workdir;
   part.toolchain_path = config.toolchain_path;
   part.shared_dirs = config.shared_dirs;
-  part.exec.env = config.exec.env;
   part.backends = {backend};
   std::string text = config_to_json(part);
 

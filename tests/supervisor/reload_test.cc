@@ -22,6 +22,7 @@ TEST_F(Reload, keeps_what_has_not_changed) {
   gateway.told_front("two", "up");
   gateway.reload([](Config& config) {
     config.limits.exec_queue = 7;
+    config.exec.env = {{"NEW", "1"}};
     std::swap(config.backends[0], config.backends[1]);
   });
   const Json reload = gateway.line("front got reload")["message"];
