@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gateway/config/document.h"
+#include "gateway/config/load.h"
 
 namespace isogate {
 namespace {
@@ -27,6 +28,16 @@ struct Writer {
   Json operator()(const std::vector<Item>* value) const {
     return items(setting, *value);
   }
+};
+
+struct Copier {
+  const Field& from;
+
+  template <typename Value>
+  void operator()(Value* to) const {
+    *to = *std::get<Value*>(from);
+  }
+  void operator()(AnyJson to) const { *to.text = *std::get<AnyJson>(from).text; }
 };
 
 Json choice(const Setting& setting, const Field& field) {
@@ -69,5 +80,17 @@ Json items(const Setting& list, const std::vector<Item>& values) {
 Json default_value(const Setting& setting) { return value_of(setting, default_field(setting)); }
 
 Json config_document(const Config& config) { return object_of(top_settings(), &config); }
+
+std::vector<std::string> keep_start_settings(Config& config, const Config& running) {
+  std::vector<std::string> changed;
+  for (const Setting& setting : top_settings()) {
+    if (!setting.needs_restart) continue;
+    const Field to = setting.field(&config), from = setting.field(const_cast<Config*>(&running));
+    if (value_of(setting, to) == value_of(setting, from)) continue;
+    changed.emplace_back(setting.path);
+    std::visit(Copier{from}, to);
+  }
+  return changed;
+}
 
 }  // namespace isogate

@@ -57,6 +57,10 @@ Result<Loaded> load_config(const LoadOptions& options);
 Result<Config> config_from_json(const std::string& document);
 std::string config_to_json(const Config& config);
 
+// For a reload: gives `config` the values of `running` in all settings that need a restart. The paths of
+// those that differed.
+std::vector<std::string> keep_start_settings(Config& config, const Config& running);
+
 // Whether keys and client certificates name more than one tenant. Of the whole configuration: a backend
 // host's part of it has neither.
 bool has_many_tenants(const Config& config);

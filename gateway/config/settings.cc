@@ -36,6 +36,7 @@ SettingInfo info_of(const Setting& setting, const std::string& prefix) {
   info.historical = setting.historical;
   info.brief = setting.brief;
   info.details = details_of(setting);
+  info.needs_restart = setting.needs_restart;
   if (!prefix.empty()) return info;
   info.environment = environment_name(setting.path);
   info.flag = flag_name(setting.path);

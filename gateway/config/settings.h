@@ -14,12 +14,13 @@ struct SettingInfo {
   std::string type;      // "boolean", "integer", "number", "string", "list", "object", "a | b | c"
   std::string fallback;  // the default, as JSON, or in words if it is computed at start
   bool fallback_in_words = false;
-  std::string range;        // "1 … 86400"; empty: none
-  std::string environment;  // "ISOGATE_LIMITS_MAX_EXECS"; empty: none (items of lists)
-  std::string historical;   // an older name of the same variable, "SHARED_DIRS"; empty: none
-  std::string flag;         // "--limits-max-execs"; empty: none (items of lists)
-  std::string brief;        // one line
-  std::string details;      // the rest; may be empty
+  std::string range;           // "1 … 86400"; empty: none
+  std::string environment;     // "ISOGATE_LIMITS_MAX_EXECS"; empty: none (items of lists)
+  std::string historical;      // an older name of the same variable, "SHARED_DIRS"; empty: none
+  std::string flag;            // "--limits-max-execs"; empty: none (items of lists)
+  std::string brief;           // one line
+  std::string details;         // the rest; may be empty
+  bool needs_restart = false;  // keep_start_settings() in load.h
 };
 
 const std::vector<SettingInfo>& settings();              // in the order of the documentation

@@ -41,8 +41,12 @@ Field default_field(const Setting& setting) {
 
 std::string details_of(const Setting& setting) {
   std::string text(setting.details);
-  if (setting.strictest == Strictest::kNone) return text;
-  return text + (text.empty() ? "" : " ") + "The strictest source wins.";
+  const auto add = [&text](const char* sentence) {
+    text += (text.empty() ? "" : " ") + std::string(sentence);
+  };
+  if (setting.strictest != Strictest::kNone) add("The strictest source wins.");
+  if (setting.needs_restart) add("A change needs a restart.");
+  return text;
 }
 
 const Setting* find_top_setting(std::string_view path) {

@@ -45,6 +45,7 @@ struct Setting {
   std::string_view fallback = {};    // the default in words, if it is computed at start
   bool required = false;             // in an item
   Strictest strictest = Strictest::kNone;
+  bool needs_restart = false;  // a reload keeps the value that runs
 };
 
 std::span<const Setting> top_settings();
@@ -59,7 +60,7 @@ std::span<const Setting> item_settings(const Setting& list);
 // Of an owner with only defaults; read-only. `setting` is one of the tables above.
 Field default_field(const Setting& setting);
 
-std::string details_of(const Setting& setting);  // with what `strictest` means
+std::string details_of(const Setting& setting);  // with what `strictest` and `needs_restart` mean
 
 const Setting* find_top_setting(std::string_view path);
 std::string environment_name(std::string_view path);  // ISOGATE_LIMITS_MAX_EXECS

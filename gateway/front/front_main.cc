@@ -309,6 +309,7 @@ class Front {
     app_.backends.reconfigure(app_.config);
     app_.sandboxes.release_removed();
     set_limits();
+    if (server_) server_->set_limits(limits_of(app_.config));
   }
 
   void set_limits() {

@@ -303,7 +303,6 @@ std::string host_settings(const Config& config, const BackendConfig& backend) {
   part.workdir = config.workdir;
   part.toolchain_path = config.toolchain_path;
   part.shared_dirs = config.shared_dirs;
-  part.exec.env = config.exec.env;
   part.backends = {backend};
   std::string text = config_to_json(part);
 
@@ -317,7 +316,9 @@ std::string host_settings(const Config& config, const BackendConfig& backend) {
 }
 
 std::string host_fingerprint(const Config& config, const BackendConfig& backend) {
-  return host_settings(config, backend) + config.log.level + (has_many_tenants(config) ? "+" : "");
+  return host_settings(config, backend) + config.log.level + (has_many_tenants(config) ? "+" : "") +
+         (config.allow_unisolated ? "u" : "") + " " + std::to_string(config.limits.max_execs) + " " +
+         std::to_string(config.limits.max_sandboxes);
 }
 
 void BackendSlot::try_out(const Config& wanted, const BackendConfig& backend) {

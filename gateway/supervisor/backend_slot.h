@@ -104,9 +104,10 @@ class BackendSlot {
   bool removed_ = false, retired_ = false, stopping_ = false;
 };
 
-// Differs when a host must be replaced: by the settings that it reads, or the plugin's file.
+// Differs when a host must be replaced: by any setting that it reads, or the plugin's file.
 std::string host_fingerprint(const Config& config, const BackendConfig& backend);
-// All settings that a host reads, except the log's level, and the file of its plugin.
+// The file of its plugin, and what a sandbox depends on: while that is the same, the host of before serves a
+// sandbox whose calls run. Not the log's level, how much a host takes, and the policy that it is told.
 std::string host_settings(const Config& config, const BackendConfig& backend);
 
 }  // namespace isogate::supervisor

@@ -81,19 +81,10 @@ Result<ReloadSecrets> check_reload(const Config& config, const Context& context,
   return secrets;
 }
 
-// `config` with the settings of `running` that only a start can change; each that differs is logged.
-Config with_fixed_settings(Config config, const Config& running) {
-  const auto keep = [](const char* name, auto& to, const auto& from) {
-    if (to != from) log::warn("setting_needs_restart", {{"setting", name}});
-    to = from;
-  };
-  keep("listen", config.listen, running.listen);
-  keep("state_dir", config.state_dir, running.state_dir);
-  keep("workdir", config.workdir, running.workdir);
-  keep("e2b.listen", config.e2b.listen, running.e2b.listen);
-  keep("metrics.listen", config.metrics.listen, running.metrics.listen);
-  keep("instance", config.instance, running.instance);
-  keep("log.file", config.log.file, running.log.file);
+// `config` with what of `running` only a start can change.
+Config with_start_settings(Config config, const Config& running) {
+  for (const std::string& path : keep_start_settings(config, running))
+    log::warn("setting_needs_restart", {{"setting", path}});
   return config;
 }
 
@@ -401,7 +392,7 @@ void Supervisor::reload() {
   if (!secrets) return refuse_reload(secrets.error().message);
   for (const std::string& text : loaded->warnings) log::warn("warning", {{"text", text}});
   for (const std::string& text : loaded->relaxations) log::warn("relaxation", {{"text", text}});
-  pending_ = PendingReload{with_fixed_settings(loaded->config, context_.config), std::move(*secrets),
+  pending_ = PendingReload{with_start_settings(loaded->config, context_.config), std::move(*secrets),
                            std::move(loaded->places)};
   backends_.try_out(pending_->config);
   settle_reload();

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "gateway/config/load.h"
 #include "gateway/config/schema.h"
 #include "tests/config/loading.h"
 #include "tests_dirs.h"
@@ -34,6 +35,35 @@ void expect_published(const std::string& name, const std::string& made) {
 
 TEST(Settings, ArePublishedAsDocumentation) {
   expect_published("docs/configuration.md", config_docs_markdown());
+}
+
+TEST(Settings, ThatNeedARestartAreNamedForOperators) {
+  const std::string page = content(source_file("docs/operations.md"));
+  const size_t from = page.find("These settings need a restart:"), to = page.find(". ", from);
+  ASSERT_LT(to, page.size());
+  std::vector<std::string> named, wanted;
+  for (size_t at = from; (at = page.find('`', at)) < to;) {
+    const size_t end = page.find('`', at + 1);
+    named.push_back(page.substr(at + 1, end - at - 1));
+    at = end + 1;
+  }
+  for (const SettingInfo& setting : settings())
+    if (setting.needs_restart) wanted.push_back(setting.path);
+  EXPECT_EQ(named, wanted);
+}
+
+TEST(Settings, ThatNeedARestartAreKept) {
+  Config running, config;
+  config.listen = {"127.0.0.1:1"};
+  config.log.file = "/var/log/new";
+  config.wait_for_sidecar_timeout_sec = 7;
+  config.limits.max_execs = 5;
+  EXPECT_EQ(keep_start_settings(config, running),
+            std::vector<std::string>({"listen", "wait_for_sidecar_timeout_sec", "log.file"}));
+  EXPECT_EQ(config.listen, running.listen);
+  EXPECT_EQ(config.log.file, "");
+  EXPECT_EQ(config.wait_for_sidecar_timeout_sec, running.wait_for_sidecar_timeout_sec);
+  EXPECT_EQ(config.limits.max_execs, 5u);
 }
 
 TEST(Settings, ArePublishedAsSchema) {

@@ -12,9 +12,23 @@
 namespace isogate::test {
 namespace {
 
+std::string configured(const std::string& limits) {
+  return "allow_unisolated: true\nbackends: [{name: local}]\nlimits: {" + limits + "}\n";
+}
+
 std::unique_ptr<Gateway> with(const std::string& limits) {
-  return std::make_unique<Gateway>("allow_unisolated: true\nbackends: [{name: local}]\nlimits: {" + limits +
-                                   "}\n");
+  return std::make_unique<Gateway>(configured(limits));
+}
+
+// Returns once the front has them: it answers a new origin then.
+void reload_with(Gateway& gateway, const std::string& limits) {
+  static int reloads = 0;
+  const std::string origin = "https://reload" + std::to_string(++reloads) + ".example";
+  gateway.reload(configured(limits) + "cors: {origins: ['" + origin + "']}\n");
+  ASSERT_TRUE(eventually(10, [&] {
+    return http_call(gateway.unix_url(), "GET", "/livez", {{"Origin", origin}})
+               .header("Access-Control-Allow-Origin") == origin;
+  }));
 }
 
 class Limits : public testing::Test {
@@ -133,6 +147,91 @@ TEST_F(Limits, HeaderBytesAndCountAreConfigured) {
   EXPECT_EQ(http_call(gateway->url(), "GET", "/livez", eight).status, 200);
   eight.emplace_back("X-8", "y");
   EXPECT_TRUE(refused(answer_of(http_call(gateway->url(), "GET", "/livez", eight)), 400, "invalid_request"));
+}
+
+Headers of_bytes(size_t size) { return {{"X", std::string(size, 'x')}}; }
+
+Headers so_many(int count) {
+  Headers headers;
+  for (int i = 0; i < count; ++i) headers.emplace_back("X-" + std::to_string(i), "y");
+  return headers;
+}
+
+TEST_F(Limits, AHeaderTooLargeIs400WhateverTheHeadMayHave) {
+  const auto gateway = with("max_header_bytes: 1048576");
+  EXPECT_EQ(http_call(gateway->url(), "GET", "/livez", of_bytes(65000)).status, 200);
+  for (const size_t size : {65533, 65536, 900000})
+    EXPECT_TRUE(refused(answer_of(http_call(gateway->url(), "GET", "/livez", of_bytes(size))), 400,
+                        "invalid_request"))
+        << size;
+  EXPECT_TRUE(refused(answer_of(http_call(gateway->url(), "GET", "/livez", {{std::string(70000, 'x'), "y"}})),
+                      400, "invalid_request"));
+}
+
+TEST_F(Limits, AReloadSetsThoseOfHeadsForOpenConnectionsToo) {
+  const auto gateway = with("max_header_bytes: 1024, max_headers: 8");
+  HttpConnection first(gateway->url(), 5), second(gateway->url(), 5), third(gateway->url(), 5);
+  for (HttpConnection* each : {&first, &second, &third})
+    ASSERT_EQ(each->request("GET", "/livez").status, 200);
+  reload_with(*gateway, "max_header_bytes: 100000, max_headers: 50");
+  EXPECT_EQ(first.request("GET", "/livez", of_bytes(60000)).status, 200);
+  EXPECT_EQ(first.request("GET", "/livez", so_many(40)).status, 200);
+  reload_with(*gateway, "max_header_bytes: 2048, max_headers: 10");
+  EXPECT_EQ(first.request("GET", "/livez", of_bytes(1500)).status, 200);
+  EXPECT_TRUE(refused(answer_of(first.request("GET", "/livez", of_bytes(3000))), 400, "invalid_request"));
+  EXPECT_TRUE(refused(answer_of(second.request("GET", "/livez", so_many(20))), 400, "invalid_request"));
+  reload_with(*gateway, "max_requests_per_connection: 1");
+  EXPECT_EQ(third.request("GET", "/livez").header("Connection"), "close");
+}
+
+TEST_F(Limits, AReloadSetsThoseOfConnections) {
+  const auto gateway = with("max_connections: 100, max_connections_per_peer: 2");
+  Connections all = open(*gateway, 2);
+  EXPECT_TRUE(refused_at_the_door(*gateway, "max_connections_per_peer"));
+  reload_with(*gateway, "max_connections: 4, max_connections_per_peer: 100");
+  for (auto& each : open(*gateway, 2)) all.push_back(std::move(each));
+  EXPECT_TRUE(refused_at_the_door(*gateway, "max_connections"));
+  for (auto& each : all) EXPECT_EQ(each->request("GET", "/livez").status, 200) << "the others go on";
+}
+
+TEST_F(Limits, AReloadSetsThoseOfWaiting) {
+  const auto gateway = with("header_timeout_sec: 300, idle_timeout_sec: 300");
+  HttpConnection fresh(gateway->url(), 5), used(gateway->url(), 5);
+  EXPECT_EQ(used.request("GET", "/livez").status, 200);
+  reload_with(*gateway, "header_timeout_sec: 1, idle_timeout_sec: 300");
+  EXPECT_TRUE(fresh.closed_within(4));
+  HttpConnection slow(gateway->url(), 5);
+  EXPECT_EQ(slow.request("GET", "/livez").status, 200);
+  slow.send("GET /livez HTTP/1.1\r\n");
+  EXPECT_EQ(slow.read_response().status, 408);
+  reload_with(*gateway, "idle_timeout_sec: 1");
+  EXPECT_TRUE(used.closed_within(4));
+}
+
+// Sends a byte now and then: whether the answer is 408.
+bool too_slow(HttpConnection& connection, const Caller& caller) {
+  Headers headers = caller.headers();
+  headers.emplace_back("Content-Length", "1000");
+  connection.send_request_head("POST", "/exec", headers);
+  for (int i = 0; i < 8; ++i) {
+    connection.send(" ");
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+  return connection.read_response("POST").status == 408;
+}
+
+TEST_F(Limits, AReloadSetsThoseOfBodies) {
+  const auto gateway = with("body_idle_timeout_sec: 300, min_bytes_per_sec: 0, write_timeout_sec: 300");
+  const Caller me(*gateway, "a");
+  ASSERT_EQ(me.run("head -c 50000000 /dev/zero > big").at("exit_code"), 0);
+  HttpConnection sends(gateway->url(), 10), reads(gateway->url(), 10);
+  for (HttpConnection* each : {&sends, &reads}) ASSERT_EQ(each->request("GET", "/livez").status, 200);
+  reload_with(*gateway, "body_idle_timeout_sec: 1, min_bytes_per_sec: 100000, write_timeout_sec: 1");
+  EXPECT_TRUE(too_slow(sends, me));
+  reads.send_request_head("GET", "/workspace/files/a/big", me.headers());
+  EXPECT_TRUE(eventually(15, [&] {
+    return gateway->log().find("\"status\":200,\"complete\":false") != std::string::npos;
+  })) << gateway->log();
 }
 
 TEST_F(Limits, AJsonBodyTooLargeIs413BeforeItIsRead) {

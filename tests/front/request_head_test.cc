@@ -29,6 +29,12 @@ TEST(RequestHead, TellsTheFirstProblem) {
   EXPECT_NE(judge("Host : a\r\n").problem.find("name"), std::string::npos);
 }
 
+TEST(RequestHead, RefusesAHeaderThatBeastCannotHold) {
+  const auto of = [](size_t size) { return "Host: a\r\nX:" + std::string(size - 2, 'x') + "\r\n"; };
+  EXPECT_EQ(judge(of(kMostOfLine)).problem, "");
+  EXPECT_NE(judge(of(kMostOfLine + 1)).problem.find("over 65533 bytes"), std::string::npos);
+}
+
 TEST(RequestHead, EndsAtItsEmptyLineHoweverItIsCut) {
   const std::string head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n", behind = "GET";
   for (size_t cut = 0; cut <= head.size(); ++cut) {

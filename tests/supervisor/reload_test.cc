@@ -21,12 +21,13 @@ TEST_F(Reload, keeps_what_has_not_changed) {
   gateway.told_front("one", "up");
   gateway.told_front("two", "up");
   gateway.reload([](Config& config) {
-    config.limits.max_execs = 7;
+    config.limits.exec_queue = 7;
+    config.exec.env = {{"NEW", "1"}};
     std::swap(config.backends[0], config.backends[1]);
   });
   const Json reload = gateway.line("front got reload")["message"];
   EXPECT_EQ(reload["backends"], Json({"two", "one"}));
-  EXPECT_EQ(reload["config"]["limits"]["max_execs"], 7);
+  EXPECT_EQ(reload["config"]["limits"]["exec_queue"], 7);
   gateway.line("reloaded");
   ::usleep(300'000);
   EXPECT_EQ(gateway.count("backend_host_started"), 2);
@@ -53,6 +54,20 @@ TEST_F(Reload, tells_the_front_whether_a_host_has_the_settings_of_the_one_before
   EXPECT_EQ(gateway.told_front("one", "up", 2)["settings"], 1);
   gateway.reload([](Config& config) { config.backends[0].egress = ISOGATE_EGRESS_DENY; });
   EXPECT_EQ(gateway.told_front("one", "up", 3)["settings"], 3);
+}
+
+TEST_F(Reload, replaces_hosts_by_what_they_read_though_no_sandbox_depends_on_it) {
+  Supervised gateway;
+  gateway.told_front("one", "up");
+  const std::function<void(Config&)> changes[] = {
+      [](Config& config) { config.limits.max_execs = 9000; },
+      [](Config& config) { config.limits.max_sandboxes = 90000; },
+      [](Config& config) { config.allow_unisolated = !config.allow_unisolated; }};
+  int generation = 1;
+  for (const auto& change : changes) {
+    gateway.reload(change);
+    EXPECT_EQ(gateway.told_front("one", "up", ++generation)["settings"], 1) << generation;
+  }
 }
 
 TEST_F(Reload, replaces_a_host_whose_plugin_file_changed) {
@@ -111,7 +126,7 @@ TEST_F(Reload, a_mistake_in_one_backend_leaves_everything_as_it_was) {
   gateway.told_front("two", "up");
   const pid_t one = gateway.host_pid("one"), two = gateway.host_pid("two");
   gateway.reload([](Config& config) {
-    config.limits.max_execs = 7;
+    config.limits.exec_queue = 7;
     config.backends = {backend("one", "serve"), backend("three"), backend("two", "mistaken")};
   });
   EXPECT_EQ(gateway.line("reload_refused")["reason"], "`backends[2].config`: `procs` is unknown");
@@ -157,9 +172,10 @@ TEST_F(Reload, what_only_a_start_can_change_is_named) {
   gateway.reload([](Config& config) {
     config.listen = {"127.0.0.1:1"};
     config.instance = "other";
+    config.wait_for_sidecar = "127.0.0.1:2";
   });
-  gateway.line("setting_needs_restart", 1, [](const Json& line) { return line["setting"] == "listen"; });
-  gateway.line("setting_needs_restart", 1, [](const Json& line) { return line["setting"] == "instance"; });
+  for (const char* name : {"listen", "instance", "wait_for_sidecar"})
+    gateway.line("setting_needs_restart", 1, [&](const Json& line) { return line["setting"] == name; });
   EXPECT_EQ(gateway.line("front got reload")["message"]["config"]["instance"], "normal");
   EXPECT_EQ(gateway.count("backend_host_started"), 1);
 }

@@ -165,10 +165,8 @@ Task<bool> Connection::receive() {
 
 // Nothing of the last request is left for the next.
 void Connection::start_request() {
-  const ServerLimits& limits = server_.limits_;
   parser_.emplace();
   parser_->eager(false);
-  parser_->header_limit(limits.max_header_bytes);
   parser_->body_limit(boost::none);
   begun_ = finished_ = chunked_ = must_close_ = continue_sent_ = pipelined_ = head_only_ = false;
   head_done_ = timed_out_ = false;
@@ -179,10 +177,27 @@ void Connection::start_request() {
   framing_ = {};
   body_left_ = 0;
   chunks_.reset();
-  reading_ = Pace(limits.body_idle, limits.min_bytes_per_sec);
-  writing_ = Pace(limits.write, limits.min_bytes_per_sec);
   end_ = {};
   ++serial_;
+}
+
+// Those of the request that begins now.
+void Connection::take_limits() {
+  const ServerLimits& limits = server_.limits_;
+  buffer_.max_size(limits.max_header_bytes + kReadSize);
+  parser_->header_limit(limits.max_header_bytes);
+  reading_ = Pace(limits.body_idle, limits.min_bytes_per_sec);
+  writing_ = Pace(limits.write, limits.min_bytes_per_sec);
+  deadline_ = end_.began + limits.header;
+}
+
+void Connection::wait_idle() {
+  const ServerLimits& limits = server_.limits_;
+  deadline_ = Clock::now() + (served_ == 0 ? std::min(limits.header, limits.idle) : limits.idle);
+}
+
+void Connection::limits_changed() {
+  if (awaits_head_) wait_idle();
 }
 
 // False when the client closed between requests. A bad head is answered here.
@@ -207,33 +222,33 @@ Task<bool> Connection::read_head() {
 
 // Stays idle_ when no byte came before the end of the connection or the idle limit.
 Task<std::optional<ApiError>> Connection::await_head() {
-  HeadScanner scanner(server_.limits_.max_header_bytes);
   idle_ = true;
+  if (buffer_.size() == 0) {
+    wait_idle();
+    awaits_head_ = true;
+    const bool came = co_await receive();
+    awaits_head_ = false;
+    if (!came) co_return std::nullopt;
+  }
+  idle_ = false;
+  end_.began = Clock::now();
+  take_limits();
+  const HeadLimits most{server_.limits_.max_header_bytes, server_.limits_.max_headers};
+  HeadScanner scanner(most.bytes);
   for (;;) {
-    if (buffer_.size() > 0) {
-      if (std::exchange(idle_, false)) {
-        end_.began = Clock::now();
-        deadline_ = end_.began + server_.limits_.header;
-      }
-      const auto size = scanner.scan({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
-      if (size) co_return parse_head(*size);
-      if (!scanner.problem().empty()) co_return bad_framing(scanner.problem());
-    } else {
-      const ServerLimits& limits = server_.limits_;
-      deadline_ = Clock::now() + (served_ == 0 ? std::min(limits.header, limits.idle) : limits.idle);
-    }
+    const auto size = scanner.scan({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
+    if (size) co_return parse_head(*size, most);
+    if (!scanner.problem().empty()) co_return bad_framing(scanner.problem());
     if (co_await receive()) continue;
-    if (idle_) co_return std::nullopt;
     if (timed_out_)
       co_return ApiError{.code = Code::kRequestTimeout, .message = "the request's header took too long"};
     co_return bad_framing("it ends inside its header");
   }
 }
 
-std::optional<ApiError> Connection::parse_head(size_t size) {
+std::optional<ApiError> Connection::parse_head(size_t size, const HeadLimits& most) {
   const std::string_view head(static_cast<const char*>(buffer_.data().data()), size);
-  const HeadVerdict verdict =
-      judge_head(head, {server_.limits_.max_header_bytes, server_.limits_.max_headers});
+  const HeadVerdict verdict = judge_head(head, most);
   if (!verdict.problem.empty()) return bad_framing(verdict.problem);
   boost::system::error_code error;
   const size_t parsed = parser_->put(asio::buffer(head), error);

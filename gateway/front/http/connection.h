@@ -36,6 +36,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<void> run();
 
   void sweep(Clock::time_point now);  // closes it past its deadline
+  void limits_changed();              // the server's
   [[nodiscard]] bool idle() const { return idle_; }
   void close();
 
@@ -81,9 +82,11 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Task<void> close_tls();
   Task<void> leave();
   void start_request();
+  void take_limits();
+  void wait_idle();
   Task<bool> read_head();
   Task<std::optional<ApiError>> await_head();
-  std::optional<ApiError> parse_head(size_t size);
+  std::optional<ApiError> parse_head(size_t size, const HeadLimits& most);
   Task<void> one_request();
   Task<void> dispatch();
   size_t take_body(char* data, size_t size);
@@ -119,6 +122,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Clock::time_point write_deadline_ = Clock::time_point::max();  // of write_raw(), beside a read
   Clock::time_point next_silence_check_{};
   bool idle_ = true;
+  bool awaits_head_ = false;  // idle_, and neither in its handshake nor leaving
   bool closed_ = false;
   bool timed_out_ = false;
   bool begun_ = false;

@@ -212,6 +212,10 @@ HeadVerdict judge_head(std::string_view head, const HeadLimits& limits) {
       judge.verdict.problem = "there are over " + std::to_string(limits.fields) + " headers";
       break;
     }
+    if (line.size() > kMostOfLine) {
+      judge.verdict.problem = "a header is over " + std::to_string(kMostOfLine) + " bytes";
+      break;
+    }
     judge.field(line);
   }
   judge.end();

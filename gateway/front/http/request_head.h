@@ -44,6 +44,9 @@ class HeadScanner {
   std::string problem_;
 };
 
+// Of a header, name and value: Beast counts each in 16 bits, with its separator.
+inline constexpr size_t kMostOfLine = 65533;
+
 struct HeadVerdict {
   BodyFraming body;
   std::string problem;  // not empty: refuse and close

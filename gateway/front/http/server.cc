@@ -70,6 +70,11 @@ Server::Server(asio::io_context& io, ServerLimits limits, ServerHooks hooks)
 
 Server::~Server() = default;
 
+void Server::set_limits(ServerLimits limits) {
+  limits_ = limits;
+  for (Connection* connection : connections_) connection->limits_changed();
+}
+
 void Server::set_tls(TlsContext context, std::chrono::seconds handshake_within) {
   tls_ = std::move(context);
   handshake_within_ = handshake_within;

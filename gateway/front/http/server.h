@@ -71,6 +71,9 @@ class Server {
   Server(boost::asio::io_context& io, ServerLimits limits, ServerHooks hooks);
   ~Server();
 
+  // For connections and requests from now on: a request under way keeps what it has. A connection that waits
+  // for its next request waits `idle` from now.
+  void set_limits(ServerLimits limits);
   // For connections accepted from now on, Unix sockets and `metrics.listen` excepted; those that are open
   // keep what they have. A null context: plain HTTP.
   void set_tls(TlsContext context, std::chrono::seconds handshake_within);
