@@ -1160,6 +1160,32 @@ void input_goes_on_after_its_backend_host_ended(World& w) {
   own->stop();
 }
 
+// Until none is started any more.
+void quarantine(const Gateway& gateway, const std::string& backend) {
+  const auto killed = [&] {
+    if (const pid_t host = host_of(gateway, backend); host > 0) ::kill(host, SIGKILL);
+    return gateway.log().find("backend_quarantined") != std::string::npos;
+  };
+  ASSERT_TRUE(eventually(60, killed)) << gateway.log();
+}
+
+void an_exec_outlives_the_quarantine_of_its_backend(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another();
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "echo ready; " + std::string(kUntilGo) + "echo over; exit 3"}});
+  ASSERT_TRUE(exec.says("ready\n"));
+  quarantine(*own, w.backend);
+  sleep_sec(2);
+  EXPECT_EQ(exec.state().at("state"), "running");
+  own->signal(SIGHUP);
+  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
+  const Json end = exec.ended();
+  EXPECT_EQ(end.value("exit_code", Json()), 3) << end;
+  EXPECT_EQ(exec.heard().out, "ready\nover\n");
+  own->stop();
+}
+
 const Case kLongExecCases[] = {
     {"background_answers_at_once_with_a_state", 3, background_answers_at_once_with_a_state},
     {"an_ended_exec_has_its_result", 3, an_ended_exec_has_its_result},
@@ -1223,6 +1249,7 @@ const Case kLongExecCases[] = {
      an_orderly_stop_leaves_execs_where_it_keeps_sandboxes},
     {"an_exec_outlives_its_backend_host", 3, an_exec_outlives_its_backend_host},
     {"input_goes_on_after_its_backend_host_ended", 3, input_goes_on_after_its_backend_host_ended},
+    {"an_exec_outlives_the_quarantine_of_its_backend", 3, an_exec_outlives_the_quarantine_of_its_backend},
 };
 
 }  // namespace

@@ -184,7 +184,8 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
       why = "it was killed before its backend could be asked for it";
     } catch (const ApiError& error) {
       why = "its backend could not be asked for it: " + error.message;
-      if (error.code == Code::kSandboxNotFound || error.code == Code::kSandboxLost || error.permanent) {
+      const bool final = error.permanent && !is_broken();
+      if (error.code == Code::kSandboxNotFound || error.code == Code::kSandboxLost || final) {
         give_up_exec(app_, before, why);
         co_return before;
       }
@@ -195,6 +196,12 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
     asio::steady_timer pause(app_.executor, kRejoinPause);
     co_await pause.async_wait(asio::use_awaitable);
   }
+}
+
+// Until an operator reloads; what it keeps goes on meanwhile.
+bool LongExec::is_broken() const {
+  const auto backend = app_.backends.find(answer_.backend);
+  return backend && (backend->state == BackendState::kFailed || backend->state == BackendState::kQuarantined);
 }
 
 bool LongExec::detach() {

@@ -137,6 +137,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   void end();
   void narrow();
   void control(uint32_t type, uint32_t a, uint32_t b);
+  [[nodiscard]] bool is_broken() const;
   Task<void> feed_first();
 
   App& app_;
