@@ -1160,6 +1160,14 @@ void input_goes_on_after_its_backend_host_ended(World& w) {
   own->stop();
 }
 
+// Its descriptors are closed then.
+void kill_host(const Gateway& gateway, const std::string& backend) {
+  const pid_t host = host_of(gateway, backend);
+  ASSERT_GT(host, 0);
+  ASSERT_EQ(::kill(host, SIGKILL), 0);
+  ASSERT_TRUE(eventually(10, [&] { return ::kill(host, 0) != 0; }));
+}
+
 // Until none is started any more.
 void quarantine(const Gateway& gateway, const std::string& backend) {
   const auto killed = [&] {
@@ -1167,6 +1175,22 @@ void quarantine(const Gateway& gateway, const std::string& backend) {
     return gateway.log().find("backend_quarantined") != std::string::npos;
   };
   ASSERT_TRUE(eventually(60, killed)) << gateway.log();
+}
+
+void input_and_its_end_follow_the_end_of_the_backend_host(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another();
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
+  Attached attached(exec);
+  ASSERT_TRUE(attached.hears("ready\n"));
+  kill_host(*own, w.backend);
+  attached.socket.send_binary("after\n");
+  attached.control({{"type", "close_stdin"}});
+  attached.rest();
+  EXPECT_EQ(attached.heard.out, "ready\nafter\nover\n");
+  EXPECT_EQ(exec.ended().at("outcome"), "exited");
+  own->stop();
 }
 
 void an_exec_outlives_the_quarantine_of_its_backend(World& w) {
@@ -1183,6 +1207,21 @@ void an_exec_outlives_the_quarantine_of_its_backend(World& w) {
   const Json end = exec.ended();
   EXPECT_EQ(end.value("exit_code", Json()), 3) << end;
   EXPECT_EQ(exec.heard().out, "ready\nover\n");
+  own->stop();
+}
+
+void input_and_its_end_wait_for_the_next_backend_host(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another();
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
+  ASSERT_TRUE(exec.says("ready\n"));
+  quarantine(*own, w.backend);
+  EXPECT_TRUE(eventually(60, [&] { return exec.type("last words\n", true).status < 300; }));
+  sleep_sec(2);  // it is looked for more than once
+  own->signal(SIGHUP);
+  EXPECT_EQ(exec.ended().at("outcome"), "exited");
+  EXPECT_EQ(exec.heard().out, "ready\nlast words\nover\n");
   own->stop();
 }
 
@@ -1249,7 +1288,10 @@ const Case kLongExecCases[] = {
      an_orderly_stop_leaves_execs_where_it_keeps_sandboxes},
     {"an_exec_outlives_its_backend_host", 3, an_exec_outlives_its_backend_host},
     {"input_goes_on_after_its_backend_host_ended", 3, input_goes_on_after_its_backend_host_ended},
+    {"input_and_its_end_follow_the_end_of_the_backend_host", 3,
+     input_and_its_end_follow_the_end_of_the_backend_host},
     {"an_exec_outlives_the_quarantine_of_its_backend", 3, an_exec_outlives_the_quarantine_of_its_backend},
+    {"input_and_its_end_wait_for_the_next_backend_host", 3, input_and_its_end_wait_for_the_next_backend_host},
 };
 
 }  // namespace

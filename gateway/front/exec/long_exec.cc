@@ -79,7 +79,6 @@ void LongExec::open_ends() {
   }
   if (!terms_.stdin_open || input_closed_) {
     input_.reset();
-    call.std_in.reset();
   } else if (!call.std_in) {
     Pipe in = or_throw(make_pipe());
     call.std_in = std::move(in.read);
