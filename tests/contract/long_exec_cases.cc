@@ -1225,6 +1225,23 @@ void input_and_its_end_wait_for_the_next_backend_host(World& w) {
   own->stop();
 }
 
+// What the ended host had received may be missing.
+void stdin_of_the_request_goes_on_after_its_backend_host_ended(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another();
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "echo ready; " + std::string(kUntilGo) + "tail -n 2"},
+                            {"stdin", std::string(4000000, 'x') + "\nlast of the request\n"},
+                            {"stdin_open", true}});
+  ASSERT_TRUE(exec.says("ready\n"));
+  kill_host(*own, w.backend);
+  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
+  EXPECT_TRUE(eventually(60, [&] { return exec.type("and more\n", true).status < 300; }));
+  EXPECT_EQ(exec.ended().at("outcome"), "exited");
+  EXPECT_EQ(exec.heard().out, "ready\nlast of the request\nand more\n");
+  own->stop();
+}
+
 const Case kLongExecCases[] = {
     {"background_answers_at_once_with_a_state", 3, background_answers_at_once_with_a_state},
     {"an_ended_exec_has_its_result", 3, an_ended_exec_has_its_result},
@@ -1292,6 +1309,8 @@ const Case kLongExecCases[] = {
      input_and_its_end_follow_the_end_of_the_backend_host},
     {"an_exec_outlives_the_quarantine_of_its_backend", 3, an_exec_outlives_the_quarantine_of_its_backend},
     {"input_and_its_end_wait_for_the_next_backend_host", 3, input_and_its_end_wait_for_the_next_backend_host},
+    {"stdin_of_the_request_goes_on_after_its_backend_host_ended", 3,
+     stdin_of_the_request_goes_on_after_its_backend_host_ended},
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
 #include <cerrno>
 #include <utility>
 
@@ -110,10 +109,9 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
 Task<void> LongExec::run() {
   const auto self = shared_from_this();
   const std::string request_id = spec_.call.call.request_id;
-  if (input_ && spec_.stdin_bytes) {
-    writing_ = true;
-    asio::co_spawn(app_.executor, feed_first(), asio::detached);
-  }
+  if (input_ && spec_.stdin_bytes)
+    asio::co_spawn(app_.executor, feed_first(std::make_shared<Writer>(self), spec_.stdin_bytes),
+                   asio::detached);
   try {
     answer_ = co_await run_and_rejoin();
   } catch (const ApiError& error) {
@@ -241,14 +239,11 @@ void LongExec::end() {
   changes_.notify();
 }
 
-Task<void> LongExec::feed_first() {
-  const auto self = shared_from_this();
-  const auto pipe = input_;
-  const auto bytes = spec_.stdin_bytes;
-  boost::system::error_code error;
-  co_await asio::async_write(*pipe, asio::buffer(*bytes), asio::redirect_error(asio::use_awaitable, error));
-  writing_ = false;
-  changes_.notify();
+Task<void> LongExec::feed_first(std::shared_ptr<Writer> writer, std::shared_ptr<const std::string> bytes) {
+  try {
+    co_await writer->write(*bytes);
+  } catch (const ApiError&) {  // the program takes no more
+  }
 }
 
 // What the pipes hold then may exceed what is kept: the end is not held up by who reads slowly.

@@ -138,7 +138,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   void narrow();
   void control(uint32_t type, uint32_t a, uint32_t b);
   [[nodiscard]] bool is_broken() const;
-  Task<void> feed_first();
+  Task<void> feed_first(std::shared_ptr<Writer> writer, std::shared_ptr<const std::string> bytes);
 
   App& app_;
   ExecSpec spec_;
