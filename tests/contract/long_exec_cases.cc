@@ -1242,6 +1242,30 @@ void stdin_of_the_request_goes_on_after_its_backend_host_ended(World& w) {
   own->stop();
 }
 
+void a_stalled_reader_does_not_keep_an_exec_from_the_next_backend_host(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another("exec: {spool_bytes: 0}");
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "trap 'touch caught' USR1; echo ready; " + std::string(kUntilGo) +
+                                            "yes & while :; do sleep 0.1; done"},
+                            {"max_output_bytes", 5000}});
+  Attached stalled(exec);
+  ASSERT_TRUE(stalled.hears("ready\n"));
+  ASSERT_TRUE(succeeded(me.write("go", "")));
+  const auto written = [&] { return exec.state().at("stdout").at("next_offset").get<uint64_t>(); };
+  uint64_t last = 0;
+  ASSERT_TRUE(eventually(60, [&] {
+    const uint64_t before = std::exchange(last, written());
+    sleep_sec(0.5);
+    return before > 0 && before == last;
+  })) << "its reader does not stall";
+  kill_host(*own, w.backend);
+  EXPECT_TRUE(eventually(30, [&] { return exec.signal("USR1").status < 300; }));
+  EXPECT_TRUE(eventually(30, [&] { return me.read("caught").status == 200; }));
+  stalled.socket.drop();
+  own->stop();
+}
+
 const Case kLongExecCases[] = {
     {"background_answers_at_once_with_a_state", 3, background_answers_at_once_with_a_state},
     {"an_ended_exec_has_its_result", 3, an_ended_exec_has_its_result},
@@ -1311,6 +1335,8 @@ const Case kLongExecCases[] = {
     {"input_and_its_end_wait_for_the_next_backend_host", 3, input_and_its_end_wait_for_the_next_backend_host},
     {"stdin_of_the_request_goes_on_after_its_backend_host_ended", 3,
      stdin_of_the_request_goes_on_after_its_backend_host_ended},
+    {"a_stalled_reader_does_not_keep_an_exec_from_the_next_backend_host", 4,
+     a_stalled_reader_does_not_keep_an_exec_from_the_next_backend_host},
 };
 
 }  // namespace

@@ -512,7 +512,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
   if (state_in && !co_await stated_.wait_for(kStateWithin)) state_in->close(ignored);
   if (state_in) co_await stated_.wait();
   answer_.goes_on = goes_on(reply);
-  if (!answer_.goes_on) output_.program_ended();
+  output_.call_ended();
   standard_out->program_ended();
   standard_err->program_ended();
   co_await standard_out->done.wait();

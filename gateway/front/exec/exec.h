@@ -92,8 +92,8 @@ class Output {
   [[nodiscard]] virtual size_t at_a_time() const { return SIZE_MAX; }
   // It is being killed: the remaining output must not wait for a reader.
   virtual void killed() {}
-  // It has ended by itself: its remaining output must not wait for a reader either.
-  virtual void program_ended() {}
+  // It has ended by itself, or its host has: what the pipes still hold must not wait for a reader either.
+  virtual void call_ended() {}
   // It is a rejoined one, and the next bytes have these offsets.
   virtual void rejoined(const isogate_kept_state&) {}
   // True: further bytes of this stream are only counted, and drained unread.

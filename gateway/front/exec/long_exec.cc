@@ -168,6 +168,7 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
     spec.rejoin = spec_.rejoin;
     spec.kept = ends_;
     spec.terms = spec_.terms;
+    call_ended_ = false;
     if (terms_.pty) spec.call.flags |= ISOGATE_EXEC_PTY;
     spec.call.control = std::move(spec_.call.control);
     spec.call.std_in = std::move(spec_.call.std_in);
@@ -246,14 +247,15 @@ Task<void> LongExec::feed_first(std::shared_ptr<Writer> writer, std::shared_ptr<
   }
 }
 
-// What the pipes hold then may exceed what is kept: the end is not held up by who reads slowly.
-void LongExec::program_ended() {
-  program_ended_ = true;
+// What the pipes hold then may exceed what is kept: neither the end nor the next host waits for who reads
+// slowly.
+void LongExec::call_ended() {
+  call_ended_ = true;
   changes_.notify();
 }
 
 void LongExec::narrow() {
-  if (!ended_ || !readers_.empty()) return;
+  if (!readers_.empty()) return;
   out_.narrow(terms_.kept_bytes);
   error_.narrow(terms_.kept_bytes);
 }
@@ -304,7 +306,7 @@ Task<void> LongExec::bytes(bool error, std::string_view data) {
   std::string rest;
   for (;;) {
     size_t size = std::min(data.size(), room(error));
-    if (size < data.size() && program_ended_) {
+    if (size < data.size() && call_ended_) {
       stream.widen(data.size());
       size = data.size();
     }
@@ -313,7 +315,7 @@ Task<void> LongExec::bytes(bool error, std::string_view data) {
     data.remove_prefix(size);
     changes_.notify();
     if (data.empty()) co_return;
-    co_await changes_.until([this, error] { return room(error) > 0 || program_ended_; });
+    co_await changes_.until([this, error] { return room(error) > 0 || call_ended_; });
   }
 }
 
