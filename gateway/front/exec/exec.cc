@@ -228,6 +228,7 @@ class Flight {
   void complete_call();
   [[nodiscard]] bool can_keep() const;
   void keep();
+  void keep_unsent(ipc::Call unsent);
   [[nodiscard]] bool goes_on(const ipc::Reply& reply) const;
   asio::awaitable<void> pass_on(std::shared_ptr<Stream> stream);
   asio::awaitable<void> take_state(std::shared_ptr<PipeEnd> pipe);
@@ -310,6 +311,14 @@ asio::awaitable<void> Flight::take_state(std::shared_ptr<PipeEnd> pipe) {
 asio::awaitable<void> Flight::pass_on(std::shared_ptr<Stream> stream) {
   if (spec_.rejoin) co_await stated_.wait();
   co_await stream->drain(output_, kill_);
+}
+
+// What clients sent is for the next attempt.
+void Flight::keep_unsent(ipc::Call unsent) {
+  auto* call = std::get_if<ipc::ExecCall>(&unsent);
+  if (call == nullptr) return;
+  spec_.call.std_in = std::move(call->std_in);
+  spec_.call.control = std::move(call->control);
 }
 
 bool Flight::goes_on(const ipc::Reply& reply) const {
@@ -501,7 +510,9 @@ asio::awaitable<ExecAnswer> Flight::run() {
     call = ipc::ExecCall();
   } else {
     OnBehalf whose(spec_.tenant, ticket_);
-    reply = co_await lease_.channel->call(std::move(call), cancel_, std::move(whose));
+    ipc::Call unsent;
+    reply = co_await lease_.channel->call(std::move(call), cancel_, std::move(whose), &unsent);
+    keep_unsent(std::move(unsent));
   }
   timer_.cancel();
   give_back_places(reply, std::chrono::steady_clock::now() - begun);
