@@ -334,7 +334,9 @@ bool Flight::goes_on(const ipc::Reply& reply) const {
 }
 
 void Flight::arm_timer() {
-  const double left = spec_.rejoin ? static_cast<double>(spec_.rejoin->deadline_ms - wall_clock_ms()) / 1000
+  if (!spec_.rejoin)
+    spec_.terms.deadline_ms = steady_date_ms() + static_cast<int64_t>(spec_.timeout_sec * 1000);
+  const double left = spec_.rejoin ? static_cast<double>(spec_.rejoin->deadline_ms - steady_date_ms()) / 1000
                                    : spec_.timeout_sec;
   const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(std::max(left, 0.0)));
@@ -366,10 +368,7 @@ asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
 void Flight::journal_start() {
   if (spec_.rejoin) return;
   std::optional<KeptTerms> kept;
-  if (spec_.kept && spec_.kept->kept) {
-    kept = spec_.terms;
-    kept->deadline_ms = answer_.started_ms + static_cast<int64_t>(spec_.timeout_sec * 1000);
-  }
+  if (spec_.kept && spec_.kept->kept) kept = spec_.terms;
   app_.state->exec_opened({.exec_id = answer_.exec_id,
                            .sandbox_id = lease_.sandbox->row.sandbox_id,
                            .tenant = spec_.tenant,

@@ -34,8 +34,9 @@ struct KeptEnds {
 // An exec that was started before, and still runs.
 struct Rejoin {
   std::string exec_id;
-  int64_t started_ms = 0, deadline_ms = 0;
-  uint32_t isolation = 0;  // of its sandbox
+  int64_t started_ms = 0;
+  int64_t deadline_ms = 0;  // as of steady_date_ms()
+  uint32_t isolation = 0;   // of its sandbox
 };
 
 struct ExecSpec {
@@ -49,7 +50,7 @@ struct ExecSpec {
   std::shared_ptr<KeptEnds> kept;  // null: it ends with the gateway
   std::optional<Rejoin> rejoin;
   bool existing = false;  // it creates no sandbox: sandbox_not_found if there is none
-  KeptTerms terms;        // with `kept`, except its deadline
+  KeptTerms terms;        // with `kept`; run_exec fills in its deadline
 
   [[nodiscard]] uint64_t bytes() const;          // of what it has from the request
   [[nodiscard]] uint64_t needed_limits() const;  // ISOGATE_CAP_LIMIT_*

@@ -142,10 +142,8 @@ Task<ExecAnswer> LongExec::run_and_rejoin() {
     answer = answer_;
     answer.goes_on = true;
   } else {
-    const double timeout_sec = spec_.timeout_sec;
     answer = co_await run_exec(app_, spec_, *this, killer_, memory_);
-    spec_.rejoin = Rejoin{answer.exec_id, answer.started_ms,
-                          answer.started_ms + static_cast<int64_t>(timeout_sec * 1000), answer.isolation};
+    spec_.rejoin = Rejoin{answer.exec_id, answer.started_ms, spec_.terms.deadline_ms, answer.isolation};
   }
   while (answer.goes_on && !detached()) answer = co_await rejoin(std::move(answer));
   co_return answer;
