@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <future>
+#include <list>
 #include <optional>
 #include <thread>
 
@@ -1048,6 +1049,31 @@ void an_exec_of_a_gateway_that_died_is_found_again(World& w) {
   second->stop();
 }
 
+// All of a gateway whose memory is nearly full.
+void execs_that_are_found_again_claim_no_more_memory_than_before(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const std::string little =
+      "limits: {max_held_bytes: 2097152, max_json_bytes: 65536}\n"
+      "exec: {max_output_bytes: 65536, max_max_output_bytes: 65536}";
+  const auto first = w.another(little);
+  const Caller before(*first, w.me.agent());
+  std::list<LongLived> execs, found;
+  for (int i = 0; i < 4; ++i) {
+    const LongLived& exec = execs.emplace_back(
+        before, Json{{"command", "echo up; cat"}, {"stdin_open", true}, {"max_output_bytes", 1000}});
+    ASSERT_TRUE(exec.says("up\n"));
+  }
+  let_die(*first, execs.back().id);
+  const auto second = w.another(little, first->state_dir());
+  const Caller after(*second, w.me.agent());
+  for (const LongLived& exec : execs) {
+    const LongLived& again = found.emplace_back(after, exec.id);
+    EXPECT_TRUE(succeeded(again.type("still\n")));
+    EXPECT_TRUE(again.says("up\nstill\n"));
+  }
+  second->stop();
+}
+
 void an_exec_that_ended_while_no_gateway_was_there_has_its_result(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
   const auto first = w.another();
@@ -1321,6 +1347,8 @@ const Case kLongExecCases[] = {
     {"a_result_is_kept_longer_than_the_output", 3, a_result_is_kept_longer_than_the_output},
     {"an_exec_of_a_gateway_that_died_is_unknown", 3, an_exec_of_a_gateway_that_died_is_unknown},
     {"an_exec_of_a_gateway_that_died_is_found_again", 3, an_exec_of_a_gateway_that_died_is_found_again},
+    {"execs_that_are_found_again_claim_no_more_memory_than_before", 3,
+     execs_that_are_found_again_claim_no_more_memory_than_before},
     {"an_exec_that_ended_while_no_gateway_was_there_has_its_result", 3,
      an_exec_that_ended_while_no_gateway_was_there_has_its_result},
     {"an_exec_that_was_found_again_keeps_its_deadline_and_can_be_killed", 1,

@@ -22,7 +22,6 @@ ApiError exec_ended(const std::string& why) { return {.code = Code::kExecEnded, 
 
 constexpr std::chrono::milliseconds kRejoinPause{500};
 constexpr std::chrono::seconds kKnownGoneWithin{3};  // of a backend host, after its ends of pipes
-constexpr uint64_t kKeptByRunner = 256 << 10;        // of each stream
 
 std::shared_ptr<KeptEnds> make_ends() {
   auto ends = std::make_shared<KeptEnds>();
@@ -55,7 +54,8 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
       error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes, terms.in_all),
       ends_(make_ends()) {
   if (!terms.ends_with_gateway) spec_.kept = ends_;
-  spec_.terms = {.deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty};
+  spec_.terms = {
+      .deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty, .kept_bytes = terms.kept_bytes};
   open_ends();
   if (!spec_.rejoin) return;
   ends_->kept = true;
@@ -97,13 +97,12 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
   spec.shown = row.command;
   spec.backend = row.backend;
   spec.rejoin = Rejoin{row.exec_id, row.started_ms, row.kept->deadline_ms, sandbox.isolation};
-  return std::make_shared<LongExec>(
-      app, std::move(spec),
-      LongExec::Terms{.kept_bytes = std::max(app.config.exec.max_output_bytes, kKeptByRunner),
-                      .in_all = app.config.exec.spool_bytes,
-                      .stdin_open = row.kept->stdin_open,
-                      .pty = row.kept->pty},
-      ByteShare(app.memory, row.tenant));
+  return std::make_shared<LongExec>(app, std::move(spec),
+                                    LongExec::Terms{.kept_bytes = row.kept->kept_bytes,
+                                                    .in_all = app.config.exec.spool_bytes,
+                                                    .stdin_open = row.kept->stdin_open,
+                                                    .pty = row.kept->pty},
+                                    ByteShare(app.memory, row.tenant));
 }
 
 Task<void> LongExec::run() {

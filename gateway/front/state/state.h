@@ -65,6 +65,7 @@ struct ExecOutcome {
 struct KeptTerms {
   int64_t deadline_ms = 0;  // as of steady_date_ms()
   bool stdin_open = false, pty = false;
+  uint64_t kept_bytes = 0;  // of each stream, in memory
 };
 
 struct ExecRow {
