@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <future>
+#include <list>
 #include <optional>
 #include <thread>
 
@@ -1048,6 +1049,31 @@ void an_exec_of_a_gateway_that_died_is_found_again(World& w) {
   second->stop();
 }
 
+// All of a gateway whose memory is nearly full.
+void execs_that_are_found_again_claim_no_more_memory_than_before(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const std::string little =
+      "limits: {max_held_bytes: 2097152, max_json_bytes: 65536}\n"
+      "exec: {max_output_bytes: 65536, max_max_output_bytes: 65536}";
+  const auto first = w.another(little);
+  const Caller before(*first, w.me.agent());
+  std::list<LongLived> execs, found;
+  for (int i = 0; i < 4; ++i) {
+    const LongLived& exec = execs.emplace_back(
+        before, Json{{"command", "echo up; cat"}, {"stdin_open", true}, {"max_output_bytes", 1000}});
+    ASSERT_TRUE(exec.says("up\n"));
+  }
+  let_die(*first, execs.back().id);
+  const auto second = w.another(little, first->state_dir());
+  const Caller after(*second, w.me.agent());
+  for (const LongLived& exec : execs) {
+    const LongLived& again = found.emplace_back(after, exec.id);
+    EXPECT_TRUE(succeeded(again.type("still\n")));
+    EXPECT_TRUE(again.says("up\nstill\n"));
+  }
+  second->stop();
+}
+
 void an_exec_that_ended_while_no_gateway_was_there_has_its_result(World& w) {
   if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
   const auto first = w.another();
@@ -1160,6 +1186,112 @@ void input_goes_on_after_its_backend_host_ended(World& w) {
   own->stop();
 }
 
+// Its descriptors are closed then.
+void kill_host(const Gateway& gateway, const std::string& backend) {
+  const pid_t host = host_of(gateway, backend);
+  ASSERT_GT(host, 0);
+  ASSERT_EQ(::kill(host, SIGKILL), 0);
+  ASSERT_TRUE(eventually(10, [&] { return ::kill(host, 0) != 0; }));
+}
+
+// Until none is started any more.
+void quarantine(const Gateway& gateway, const std::string& backend) {
+  const auto killed = [&] {
+    if (const pid_t host = host_of(gateway, backend); host > 0) ::kill(host, SIGKILL);
+    return gateway.log().find("backend_quarantined") != std::string::npos;
+  };
+  ASSERT_TRUE(eventually(60, killed)) << gateway.log();
+}
+
+void input_and_its_end_follow_the_end_of_the_backend_host(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another();
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
+  Attached attached(exec);
+  ASSERT_TRUE(attached.hears("ready\n"));
+  kill_host(*own, w.backend);
+  attached.socket.send_binary("after\n");
+  attached.control({{"type", "close_stdin"}});
+  attached.rest();
+  EXPECT_EQ(attached.heard.out, "ready\nafter\nover\n");
+  EXPECT_EQ(exec.ended().at("outcome"), "exited");
+  own->stop();
+}
+
+void an_exec_outlives_the_quarantine_of_its_backend(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another();
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "echo ready; " + std::string(kUntilGo) + "echo over; exit 3"}});
+  ASSERT_TRUE(exec.says("ready\n"));
+  quarantine(*own, w.backend);
+  sleep_sec(2);
+  EXPECT_EQ(exec.state().at("state"), "running");
+  own->signal(SIGHUP);
+  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
+  const Json end = exec.ended();
+  EXPECT_EQ(end.value("exit_code", Json()), 3) << end;
+  EXPECT_EQ(exec.heard().out, "ready\nover\n");
+  own->stop();
+}
+
+void input_and_its_end_wait_for_the_next_backend_host(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another();
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "echo ready; cat; echo over"}, {"stdin_open", true}});
+  ASSERT_TRUE(exec.says("ready\n"));
+  quarantine(*own, w.backend);
+  EXPECT_TRUE(eventually(60, [&] { return exec.type("last words\n", true).status < 300; }));
+  sleep_sec(2);  // it is looked for more than once
+  own->signal(SIGHUP);
+  EXPECT_EQ(exec.ended().at("outcome"), "exited");
+  EXPECT_EQ(exec.heard().out, "ready\nlast words\nover\n");
+  own->stop();
+}
+
+// What the ended host had received may be missing.
+void stdin_of_the_request_goes_on_after_its_backend_host_ended(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another();
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "echo ready; " + std::string(kUntilGo) + "tail -n 2"},
+                            {"stdin", std::string(4000000, 'x') + "\nlast of the request\n"},
+                            {"stdin_open", true}});
+  ASSERT_TRUE(exec.says("ready\n"));
+  kill_host(*own, w.backend);
+  EXPECT_TRUE(eventually(60, [&] { return me.write("go", "").status < 300; }));
+  EXPECT_TRUE(eventually(60, [&] { return exec.type("and more\n", true).status < 300; }));
+  EXPECT_EQ(exec.ended().at("outcome"), "exited");
+  EXPECT_EQ(exec.heard().out, "ready\nlast of the request\nand more\n");
+  own->stop();
+}
+
+void a_stalled_reader_does_not_keep_an_exec_from_the_next_backend_host(World& w) {
+  if (!finds_execs_again(w)) GTEST_SKIP() << "its programs end with the gateway";
+  const auto own = w.another("exec: {spool_bytes: 0}");
+  const Caller me(*own, w.me.agent());
+  const LongLived exec(me, {{"command", "trap 'touch caught' USR1; echo ready; " + std::string(kUntilGo) +
+                                            "yes & while :; do sleep 0.1; done"},
+                            {"max_output_bytes", 5000}});
+  Attached stalled(exec);
+  ASSERT_TRUE(stalled.hears("ready\n"));
+  ASSERT_TRUE(succeeded(me.write("go", "")));
+  const auto written = [&] { return exec.state().at("stdout").at("next_offset").get<uint64_t>(); };
+  uint64_t last = 0;
+  ASSERT_TRUE(eventually(60, [&] {
+    const uint64_t before = std::exchange(last, written());
+    sleep_sec(0.5);
+    return before > 0 && before == last;
+  })) << "its reader does not stall";
+  kill_host(*own, w.backend);
+  EXPECT_TRUE(eventually(30, [&] { return exec.signal("USR1").status < 300; }));
+  EXPECT_TRUE(eventually(30, [&] { return me.read("caught").status == 200; }));
+  stalled.socket.drop();
+  own->stop();
+}
+
 const Case kLongExecCases[] = {
     {"background_answers_at_once_with_a_state", 3, background_answers_at_once_with_a_state},
     {"an_ended_exec_has_its_result", 3, an_ended_exec_has_its_result},
@@ -1215,6 +1347,8 @@ const Case kLongExecCases[] = {
     {"a_result_is_kept_longer_than_the_output", 3, a_result_is_kept_longer_than_the_output},
     {"an_exec_of_a_gateway_that_died_is_unknown", 3, an_exec_of_a_gateway_that_died_is_unknown},
     {"an_exec_of_a_gateway_that_died_is_found_again", 3, an_exec_of_a_gateway_that_died_is_found_again},
+    {"execs_that_are_found_again_claim_no_more_memory_than_before", 3,
+     execs_that_are_found_again_claim_no_more_memory_than_before},
     {"an_exec_that_ended_while_no_gateway_was_there_has_its_result", 3,
      an_exec_that_ended_while_no_gateway_was_there_has_its_result},
     {"an_exec_that_was_found_again_keeps_its_deadline_and_can_be_killed", 1,
@@ -1223,6 +1357,14 @@ const Case kLongExecCases[] = {
      an_orderly_stop_leaves_execs_where_it_keeps_sandboxes},
     {"an_exec_outlives_its_backend_host", 3, an_exec_outlives_its_backend_host},
     {"input_goes_on_after_its_backend_host_ended", 3, input_goes_on_after_its_backend_host_ended},
+    {"input_and_its_end_follow_the_end_of_the_backend_host", 3,
+     input_and_its_end_follow_the_end_of_the_backend_host},
+    {"an_exec_outlives_the_quarantine_of_its_backend", 3, an_exec_outlives_the_quarantine_of_its_backend},
+    {"input_and_its_end_wait_for_the_next_backend_host", 3, input_and_its_end_wait_for_the_next_backend_host},
+    {"stdin_of_the_request_goes_on_after_its_backend_host_ended", 3,
+     stdin_of_the_request_goes_on_after_its_backend_host_ended},
+    {"a_stalled_reader_does_not_keep_an_exec_from_the_next_backend_host", 4,
+     a_stalled_reader_does_not_keep_an_exec_from_the_next_backend_host},
 };
 
 }  // namespace

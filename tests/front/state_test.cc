@@ -370,8 +370,8 @@ TEST_F(StateTest, AMissingDatabaseWithALogIsRefused) {
 TEST_F(StateTest, ANewerOrForeignDatabaseIsRefused) {
   if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
   open(path).reset();
-  sql("PRAGMA user_version = 7");
-  EXPECT_NE(refusal().find("version 7"), std::string::npos);
+  sql("PRAGMA user_version = 8");
+  EXPECT_NE(refusal().find("version 8"), std::string::npos);
   sql("PRAGMA user_version = 0");
   EXPECT_NE(refusal().find("version 0"), std::string::npos);
   sql("PRAGMA user_version = 1; PRAGMA application_id = 7");
@@ -407,8 +407,9 @@ TEST_F(StateTest, ADatabaseWithWhatIsogateNeverWritesIsRefused) {
        "'', "
        "0, 0, 0)",
        "DELETE FROM execs"},
-      {"INSERT INTO kept_execs VALUES (1, 'soon', 0)", "DELETE FROM kept_execs"},
-      {"INSERT INTO kept_execs VALUES (1, 5, 4)", "DELETE FROM kept_execs"},
+      {"INSERT INTO kept_execs VALUES (1, 'soon', 0, 0)", "DELETE FROM kept_execs"},
+      {"INSERT INTO kept_execs VALUES (1, 5, 4, 0)", "DELETE FROM kept_execs"},
+      {"INSERT INTO kept_execs VALUES (1, 5, 0, -1)", "DELETE FROM kept_execs"},
       {"DELETE FROM written", "INSERT INTO written VALUES (1, 0)"},
   };
   open(path).reset();
@@ -469,7 +470,7 @@ TEST_F(StateTest, ADatabaseOfVersion5IsTakenOver) {
     ASSERT_TRUE(put(*state, row).ok());
   }
   sql("ALTER TABLE sandboxes DROP COLUMN door; ALTER TABLE sandboxes DROP COLUMN expires_ms; "
-      "PRAGMA user_version = 5");
+      "ALTER TABLE kept_execs DROP COLUMN kept_bytes; PRAGMA user_version = 5");
   for (const bool again : {false, true}) {
     auto state = open(path);
     ASSERT_TRUE(state);
@@ -483,10 +484,34 @@ TEST_F(StateTest, ADatabaseOfVersion5IsTakenOver) {
   }
 }
 
+// Version 6 did not say how much output a kept exec keeps.
+TEST_F(StateTest, ADatabaseOfVersion6IsTakenOver) {
+  if (std::system("command -v sqlite3 > /dev/null") != 0) GTEST_SKIP() << "sqlite3(1) is not installed";
+  {
+    auto state = open(path);
+    ExecRow kept = exec("kept");
+    kept.kept = KeptTerms{kStart + 5000, true, false, 1000};
+    state->exec_opened(kept);
+    ASSERT_TRUE(state->flush().ok());
+  }
+  sql("ALTER TABLE kept_execs DROP COLUMN kept_bytes; PRAGMA user_version = 6");
+  for (int starts = 0; starts < 2; ++starts) {
+    auto state = open(path);
+    ASSERT_TRUE(state);
+    const auto left = state->close_open_execs("gateway_crash", kStart + 10);
+    ASSERT_TRUE(left.ok());
+    ASSERT_EQ(left->size(), 1u);
+    ASSERT_TRUE(left->front().kept);
+    EXPECT_EQ(left->front().kept->deadline_ms, kStart + 5000);
+    EXPECT_TRUE(left->front().kept->stdin_open);
+    EXPECT_EQ(left->front().kept->kept_bytes, 262144u);
+  }
+}
+
 TEST_F(StateTest, WhatItsBackendKeepsStaysOpen) {
   ExecRow kept = exec("kept"), other = exec("other"), over = exec("over");
-  kept.kept = KeptTerms{kStart + 5000, true, false};
-  over.kept = KeptTerms{kStart + 5000, false, true};
+  kept.kept = KeptTerms{kStart + 5000, true, false, 1000};
+  over.kept = KeptTerms{kStart + 5000, false, true, 1000};
   {
     auto state = open(path);
     for (const ExecRow& each : {kept, other, over}) state->exec_opened(each);
@@ -506,6 +531,7 @@ TEST_F(StateTest, WhatItsBackendKeepsStaysOpen) {
     EXPECT_EQ(first.kept->deadline_ms, kStart + 5000);
     EXPECT_TRUE(first.kept->stdin_open);
     EXPECT_FALSE(first.kept->pty);
+    EXPECT_EQ(first.kept->kept_bytes, 1000u);
   }
   auto state = open(path);
   state->exec_closed("kept", ExecOutcome{.ended_ms = kStart + 20, .outcome = Outcome::kExited});

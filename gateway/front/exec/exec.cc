@@ -228,6 +228,7 @@ class Flight {
   void complete_call();
   [[nodiscard]] bool can_keep() const;
   void keep();
+  void keep_unsent(ipc::Call unsent);
   [[nodiscard]] bool goes_on(const ipc::Reply& reply) const;
   asio::awaitable<void> pass_on(std::shared_ptr<Stream> stream);
   asio::awaitable<void> take_state(std::shared_ptr<PipeEnd> pipe);
@@ -312,6 +313,14 @@ asio::awaitable<void> Flight::pass_on(std::shared_ptr<Stream> stream) {
   co_await stream->drain(output_, kill_);
 }
 
+// What clients sent is for the next attempt.
+void Flight::keep_unsent(ipc::Call unsent) {
+  auto* call = std::get_if<ipc::ExecCall>(&unsent);
+  if (call == nullptr) return;
+  spec_.call.std_in = std::move(call->std_in);
+  spec_.call.control = std::move(call->control);
+}
+
 bool Flight::goes_on(const ipc::Reply& reply) const {
   if (!spec_.kept || !spec_.kept->kept) return false;
   // It was not asked for: the next attempt does.
@@ -325,7 +334,9 @@ bool Flight::goes_on(const ipc::Reply& reply) const {
 }
 
 void Flight::arm_timer() {
-  const double left = spec_.rejoin ? static_cast<double>(spec_.rejoin->deadline_ms - wall_clock_ms()) / 1000
+  if (!spec_.rejoin)
+    spec_.terms.deadline_ms = steady_date_ms() + static_cast<int64_t>(spec_.timeout_sec * 1000);
+  const double left = spec_.rejoin ? static_cast<double>(spec_.rejoin->deadline_ms - steady_date_ms()) / 1000
                                    : spec_.timeout_sec;
   const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(std::max(left, 0.0)));
@@ -357,10 +368,7 @@ asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
 void Flight::journal_start() {
   if (spec_.rejoin) return;
   std::optional<KeptTerms> kept;
-  if (spec_.kept && spec_.kept->kept) {
-    kept = spec_.terms;
-    kept->deadline_ms = answer_.started_ms + static_cast<int64_t>(spec_.timeout_sec * 1000);
-  }
+  if (spec_.kept && spec_.kept->kept) kept = spec_.terms;
   app_.state->exec_opened({.exec_id = answer_.exec_id,
                            .sandbox_id = lease_.sandbox->row.sandbox_id,
                            .tenant = spec_.tenant,
@@ -501,7 +509,9 @@ asio::awaitable<ExecAnswer> Flight::run() {
     call = ipc::ExecCall();
   } else {
     OnBehalf whose(spec_.tenant, ticket_);
-    reply = co_await lease_.channel->call(std::move(call), cancel_, std::move(whose));
+    ipc::Call unsent;
+    reply = co_await lease_.channel->call(std::move(call), cancel_, std::move(whose), &unsent);
+    keep_unsent(std::move(unsent));
   }
   timer_.cancel();
   give_back_places(reply, std::chrono::steady_clock::now() - begun);
@@ -512,7 +522,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
   if (state_in && !co_await stated_.wait_for(kStateWithin)) state_in->close(ignored);
   if (state_in) co_await stated_.wait();
   answer_.goes_on = goes_on(reply);
-  if (!answer_.goes_on) output_.program_ended();
+  output_.call_ended();
   standard_out->program_ended();
   standard_err->program_ended();
   co_await standard_out->done.wait();

@@ -34,8 +34,9 @@ struct KeptEnds {
 // An exec that was started before, and still runs.
 struct Rejoin {
   std::string exec_id;
-  int64_t started_ms = 0, deadline_ms = 0;
-  uint32_t isolation = 0;  // of its sandbox
+  int64_t started_ms = 0;
+  int64_t deadline_ms = 0;  // as of steady_date_ms()
+  uint32_t isolation = 0;   // of its sandbox
 };
 
 struct ExecSpec {
@@ -49,7 +50,7 @@ struct ExecSpec {
   std::shared_ptr<KeptEnds> kept;  // null: it ends with the gateway
   std::optional<Rejoin> rejoin;
   bool existing = false;  // it creates no sandbox: sandbox_not_found if there is none
-  KeptTerms terms;        // with `kept`, except its deadline
+  KeptTerms terms;        // with `kept`; run_exec fills in its deadline
 
   [[nodiscard]] uint64_t bytes() const;          // of what it has from the request
   [[nodiscard]] uint64_t needed_limits() const;  // ISOGATE_CAP_LIMIT_*
@@ -92,8 +93,8 @@ class Output {
   [[nodiscard]] virtual size_t at_a_time() const { return SIZE_MAX; }
   // It is being killed: the remaining output must not wait for a reader.
   virtual void killed() {}
-  // It has ended by itself: its remaining output must not wait for a reader either.
-  virtual void program_ended() {}
+  // It has ended by itself, or its host has: what the pipes still hold must not wait for a reader either.
+  virtual void call_ended() {}
   // It is a rejoined one, and the next bytes have these offsets.
   virtual void rejoined(const isogate_kept_state&) {}
   // True: further bytes of this stream are only counted, and drained unread.

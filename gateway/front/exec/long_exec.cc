@@ -7,7 +7,6 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
 #include <cerrno>
 #include <utility>
 
@@ -23,7 +22,6 @@ ApiError exec_ended(const std::string& why) { return {.code = Code::kExecEnded, 
 
 constexpr std::chrono::milliseconds kRejoinPause{500};
 constexpr std::chrono::seconds kKnownGoneWithin{3};  // of a backend host, after its ends of pipes
-constexpr uint64_t kKeptByRunner = 256 << 10;        // of each stream
 
 std::shared_ptr<KeptEnds> make_ends() {
   auto ends = std::make_shared<KeptEnds>();
@@ -56,7 +54,8 @@ LongExec::LongExec(App& app, ExecSpec spec, Terms terms, ByteShare memory)
       error_(app.spool, tenant_, terms.pty ? 0 : terms.kept_bytes, terms.in_all),
       ends_(make_ends()) {
   if (!terms.ends_with_gateway) spec_.kept = ends_;
-  spec_.terms = {.deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty};
+  spec_.terms = {
+      .deadline_ms = 0, .stdin_open = terms.stdin_open, .pty = terms.pty, .kept_bytes = terms.kept_bytes};
   open_ends();
   if (!spec_.rejoin) return;
   ends_->kept = true;
@@ -79,7 +78,6 @@ void LongExec::open_ends() {
   }
   if (!terms_.stdin_open || input_closed_) {
     input_.reset();
-    call.std_in.reset();
   } else if (!call.std_in) {
     Pipe in = or_throw(make_pipe());
     call.std_in = std::move(in.read);
@@ -99,22 +97,20 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
   spec.shown = row.command;
   spec.backend = row.backend;
   spec.rejoin = Rejoin{row.exec_id, row.started_ms, row.kept->deadline_ms, sandbox.isolation};
-  return std::make_shared<LongExec>(
-      app, std::move(spec),
-      LongExec::Terms{.kept_bytes = std::max(app.config.exec.max_output_bytes, kKeptByRunner),
-                      .in_all = app.config.exec.spool_bytes,
-                      .stdin_open = row.kept->stdin_open,
-                      .pty = row.kept->pty},
-      ByteShare(app.memory, row.tenant));
+  return std::make_shared<LongExec>(app, std::move(spec),
+                                    LongExec::Terms{.kept_bytes = row.kept->kept_bytes,
+                                                    .in_all = app.config.exec.spool_bytes,
+                                                    .stdin_open = row.kept->stdin_open,
+                                                    .pty = row.kept->pty},
+                                    ByteShare(app.memory, row.tenant));
 }
 
 Task<void> LongExec::run() {
   const auto self = shared_from_this();
   const std::string request_id = spec_.call.call.request_id;
-  if (input_ && spec_.stdin_bytes) {
-    writing_ = true;
-    asio::co_spawn(app_.executor, feed_first(), asio::detached);
-  }
+  if (input_ && spec_.stdin_bytes)
+    asio::co_spawn(app_.executor, feed_first(std::make_shared<Writer>(self), spec_.stdin_bytes),
+                   asio::detached);
   try {
     answer_ = co_await run_and_rejoin();
   } catch (const ApiError& error) {
@@ -145,10 +141,8 @@ Task<ExecAnswer> LongExec::run_and_rejoin() {
     answer = answer_;
     answer.goes_on = true;
   } else {
-    const double timeout_sec = spec_.timeout_sec;
     answer = co_await run_exec(app_, spec_, *this, killer_, memory_);
-    spec_.rejoin = Rejoin{answer.exec_id, answer.started_ms,
-                          answer.started_ms + static_cast<int64_t>(timeout_sec * 1000), answer.isolation};
+    spec_.rejoin = Rejoin{answer.exec_id, answer.started_ms, spec_.terms.deadline_ms, answer.isolation};
   }
   while (answer.goes_on && !detached()) answer = co_await rejoin(std::move(answer));
   co_return answer;
@@ -171,6 +165,7 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
     spec.rejoin = spec_.rejoin;
     spec.kept = ends_;
     spec.terms = spec_.terms;
+    call_ended_ = false;
     if (terms_.pty) spec.call.flags |= ISOGATE_EXEC_PTY;
     spec.call.control = std::move(spec_.call.control);
     spec.call.std_in = std::move(spec_.call.std_in);
@@ -184,7 +179,8 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
       why = "it was killed before its backend could be asked for it";
     } catch (const ApiError& error) {
       why = "its backend could not be asked for it: " + error.message;
-      if (error.code == Code::kSandboxNotFound || error.code == Code::kSandboxLost || error.permanent) {
+      const bool final = error.permanent && !is_broken();
+      if (error.code == Code::kSandboxNotFound || error.code == Code::kSandboxLost || final) {
         give_up_exec(app_, before, why);
         co_return before;
       }
@@ -195,6 +191,12 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
     asio::steady_timer pause(app_.executor, kRejoinPause);
     co_await pause.async_wait(asio::use_awaitable);
   }
+}
+
+// Until an operator reloads; what it keeps goes on meanwhile.
+bool LongExec::is_broken() const {
+  const auto backend = app_.backends.find(answer_.backend);
+  return backend && (backend->state == BackendState::kFailed || backend->state == BackendState::kQuarantined);
 }
 
 bool LongExec::detach() {
@@ -235,24 +237,22 @@ void LongExec::end() {
   changes_.notify();
 }
 
-Task<void> LongExec::feed_first() {
-  const auto self = shared_from_this();
-  const auto pipe = input_;
-  const auto bytes = spec_.stdin_bytes;
-  boost::system::error_code error;
-  co_await asio::async_write(*pipe, asio::buffer(*bytes), asio::redirect_error(asio::use_awaitable, error));
-  writing_ = false;
-  changes_.notify();
+Task<void> LongExec::feed_first(std::shared_ptr<Writer> writer, std::shared_ptr<const std::string> bytes) {
+  try {
+    co_await writer->write(*bytes);
+  } catch (const ApiError&) {  // the program takes no more
+  }
 }
 
-// What the pipes hold then may exceed what is kept: the end is not held up by who reads slowly.
-void LongExec::program_ended() {
-  program_ended_ = true;
+// What the pipes hold then may exceed what is kept: neither the end nor the next host waits for who reads
+// slowly.
+void LongExec::call_ended() {
+  call_ended_ = true;
   changes_.notify();
 }
 
 void LongExec::narrow() {
-  if (!ended_ || !readers_.empty()) return;
+  if (!readers_.empty()) return;
   out_.narrow(terms_.kept_bytes);
   error_.narrow(terms_.kept_bytes);
 }
@@ -303,7 +303,7 @@ Task<void> LongExec::bytes(bool error, std::string_view data) {
   std::string rest;
   for (;;) {
     size_t size = std::min(data.size(), room(error));
-    if (size < data.size() && program_ended_) {
+    if (size < data.size() && call_ended_) {
       stream.widen(data.size());
       size = data.size();
     }
@@ -312,7 +312,7 @@ Task<void> LongExec::bytes(bool error, std::string_view data) {
     data.remove_prefix(size);
     changes_.notify();
     if (data.empty()) co_return;
-    co_await changes_.until([this, error] { return room(error) > 0 || program_ended_; });
+    co_await changes_.until([this, error] { return room(error) > 0 || call_ended_; });
   }
 }
 

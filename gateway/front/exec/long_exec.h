@@ -123,7 +123,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   [[nodiscard]] size_t at_a_time() const override { return kAtATime; }
   [[nodiscard]] bool full(bool) const override { return false; }
   void killed() override;
-  void program_ended() override;
+  void call_ended() override;
   void rejoined(const isogate_kept_state& state) override;
 
  private:
@@ -137,7 +137,8 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   void end();
   void narrow();
   void control(uint32_t type, uint32_t a, uint32_t b);
-  Task<void> feed_first();
+  [[nodiscard]] bool is_broken() const;
+  Task<void> feed_first(std::shared_ptr<Writer> writer, std::shared_ptr<const std::string> bytes);
 
   App& app_;
   ExecSpec spec_;
@@ -154,7 +155,7 @@ class LongExec final : public Output, public std::enable_shared_from_this<LongEx
   bool input_closed_ = false;        // by a client, for good
   bool claimed_ = false;             // what its output takes
   bool writing_ = false;             // a Writer is there
-  bool killed_ = false, program_ended_ = false, ended_ = false;
+  bool killed_ = false, call_ended_ = false, ended_ = false;
   std::optional<ApiError> refusal_;
   ExecAnswer answer_;
   std::set<const Reader*> readers_;

@@ -64,6 +64,15 @@ bool fits(size_t kind, std::optional<ipc::FileVerb> verb, const ipc::Reply& repl
   return std::holds_alternative<std::monostate>(value);
 }
 
+// Of a call that ends: it is empty if it was sent.
+struct GiveBack {
+  ipc::Call& call;
+  ipc::Call* to;
+  ~GiveBack() {
+    if (to != nullptr && call.index() != 0) *to = std::move(call);
+  }
+};
+
 ipc::Reply failure(uint64_t id, isogate_status status, std::string message) {
   ipc::Reply reply;
   reply.id = id;
@@ -161,6 +170,7 @@ Result<void> BackendChannel::try_send(Outgoing& outgoing) {
   const auto& record = outgoing.record;
   auto sent = ipc::send_record(socket_.native_handle(), record.bytes, record.fds, ipc::Wait::kDont);
   if (!sent) return sent;
+  *outgoing.call = ipc::Call();
   if (const auto found = pending_.find(outgoing.id); found != pending_.end()) found->second->sent = true;
   return {};
 }
@@ -189,8 +199,9 @@ asio::awaitable<void> BackendChannel::send_queued(Self) {
 }
 
 asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr<Cancel> cancel,
-                                                 OnBehalf whose) {
+                                                 OnBehalf whose, ipc::Call* unsent) {
   const auto self = shared_from_this();
+  const GiveBack give_back{call, unsent};
   const uint64_t id = next_id_++;
   if (!cancel) {
     auto made = Cancel::make(executor_);
@@ -229,7 +240,7 @@ asio::awaitable<ipc::Reply> BackendChannel::call(ipc::Call call, std::shared_ptr
   pending->whose = std::move(whose);
   pending_.emplace(id, pending);
   cancel->begin([self, id] { self->abandon(id); });
-  if (post({id, std::move(call), std::move(record)})) co_await pending->done.wait();
+  if (post({id, &call, std::move(record)})) co_await pending->done.wait();
   cancel->end();
   const isogate_status status = pending->reply->status;
   if (!opens.empty() && status != ISOGATE_OK && status != ISOGATE_LOST) note_closed(opens);

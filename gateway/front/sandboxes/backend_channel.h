@@ -65,9 +65,10 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
 
   // Sends the call, whose descriptors are closed here once sent, and waits for its reply. Without the
   // caller's `cancel`, the call is cancelled at the time limit of its kind. A call that is too large to send
-  // is ISOGATE_INVALID_ARGUMENT: the backend is not at fault then.
+  // is ISOGATE_INVALID_ARGUMENT: the backend is not at fault then. `unsent` gets a call back that was not
+  // sent, with its descriptors.
   boost::asio::awaitable<ipc::Reply> call(ipc::Call call, std::shared_ptr<Cancel> cancel = nullptr,
-                                          OnBehalf whose = {});
+                                          OnBehalf whose = {}, ipc::Call* unsent = nullptr);
 
   // Another host replaces it: the socket is closed, which ends this host, when the last reply has arrived
   // and no caller holds it. A caller that holds it, by the pointer from hold(), may make further calls.
@@ -101,7 +102,7 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   };
   struct Outgoing {
     uint64_t id;
-    ipc::Call call;  // owns the record's descriptors
+    ipc::Call* call;  // of the coroutine that waits; owns the record's descriptors until it is sent
     ipc::Encoded record;
   };
   struct Abandoned {  // that the host still works on

@@ -63,8 +63,9 @@ struct ExecOutcome {
 
 // Of an exec that its backend keeps while the gateway is away (isogate/kept_exec.h).
 struct KeptTerms {
-  int64_t deadline_ms = 0;
+  int64_t deadline_ms = 0;  // as of steady_date_ms()
   bool stdin_open = false, pty = false;
+  uint64_t kept_bytes = 0;  // of each stream, in memory
 };
 
 struct ExecRow {

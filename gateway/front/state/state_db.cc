@@ -85,7 +85,7 @@ struct ExecColumns {
   Numbers seq, started;
   Strings exec_id, sandbox_id, tenant, backend, request_id, command;
   OutcomeColumns end;
-  Optionals kept_until, kept_flags;  // when selected
+  Optionals kept_until, kept_flags, kept_bytes;  // when selected
 
   void push(const NewExec& exec) {
     const ExecRow& row = exec.row;
@@ -105,7 +105,7 @@ struct ExecColumns {
     if (!end.ended[i].isNull()) row.ended = end.at(i);
     if (!kept_until[i].isNull())
       row.kept = {kept_until[i].value(), (kept_flags[i].value() & kStdinOpen) != 0,
-                  (kept_flags[i].value() & kPty) != 0};
+                  (kept_flags[i].value() & kPty) != 0, static_cast<uint64_t>(kept_bytes[i].value())};
     return row;
   }
 };
@@ -142,13 +142,13 @@ std::vector<ExecRow> select_execs(Session& session, const std::string& where,
   Statement statement(session);
   statement
       << "SELECT exec_id, sandbox_id, tenant, backend, request_id, command, started_ms, ended_ms, "
-         "outcome, exit_code, signal, reason, stdout_bytes, stderr_bytes, duration_ms, deadline_ms, flags "
-         "FROM execs LEFT JOIN kept_execs USING (seq) " +
+         "outcome, exit_code, signal, reason, stdout_bytes, stderr_bytes, duration_ms, deadline_ms, flags, "
+         "kept_bytes FROM execs LEFT JOIN kept_execs USING (seq) " +
              where,
       into(c.exec_id), into(c.sandbox_id), into(c.tenant), into(c.backend), into(c.request_id),
       into(c.command), into(c.started), into(c.end.ended), into(c.end.outcome), into(c.end.exit_code),
       into(c.end.signal), into(c.end.reason), into(c.end.out), into(c.end.err), into(c.end.duration),
-      into(c.kept_until), into(c.kept_flags);
+      into(c.kept_until), into(c.kept_flags), into(c.kept_bytes);
   if (bind) bind(statement);
   statement.execute();
   std::vector<ExecRow> rows;
@@ -218,8 +218,10 @@ struct StateDb::Impl {
   void write_kept(const NewExec& exec) {
     Int64 seq = exec.seq, deadline = exec.row.kept->deadline_ms;
     Int64 flags = (exec.row.kept->stdin_open ? kStdinOpen : 0) | (exec.row.kept->pty ? kPty : 0);
+    Int64 bytes = static_cast<Int64>(exec.row.kept->kept_bytes);
     keeps = true;
-    session << "INSERT INTO kept_execs VALUES (?, ?, ?)", use(seq), use(deadline), use(flags), now;
+    session << "INSERT INTO kept_execs VALUES (?, ?, ?, ?)", use(seq), use(deadline), use(flags), use(bytes),
+        now;
   }
 
   void forget_kept(const std::vector<ClosedExec>& closed) {

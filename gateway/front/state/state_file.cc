@@ -17,7 +17,7 @@ namespace {
 using namespace sql;
 
 constexpr Int64 kApplicationId = 0x69736F67;  // "isog"
-constexpr Int64 kSchemaVersion = 6;
+constexpr Int64 kSchemaVersion = 7;
 constexpr const char* kRemedy =
     "; restore it, or move it and its -wal and -shm away: sandboxes are found again, the journal of execs is "
     "lost";
@@ -39,7 +39,8 @@ constexpr const char* kExecsTable =
 
 // Of the open ones that their backends keep. flags: 1 stdin is open to clients, 2 a terminal.
 constexpr const char* kKeptTable =
-    "CREATE TABLE kept_execs (seq INTEGER PRIMARY KEY, deadline_ms INTEGER NOT NULL, flags INTEGER NOT NULL)";
+    "CREATE TABLE kept_execs (seq INTEGER PRIMARY KEY, deadline_ms INTEGER NOT NULL, flags INTEGER NOT NULL, "
+    "kept_bytes INTEGER NOT NULL)";
 
 constexpr const char* kWrittenTable =
     "CREATE TABLE written (one INTEGER PRIMARY KEY CHECK (one = 1), count INTEGER NOT NULL)";
@@ -72,7 +73,7 @@ constexpr const char* kNotOurs[] = {
     "duration_ms < 0",
     "SELECT count(*) FROM kept_execs WHERE typeof(deadline_ms) <> 'integer' OR "
     "deadline_ms NOT BETWEEN 0 AND 9007199254740991 OR typeof(flags) <> 'integer' OR "
-    "flags NOT BETWEEN 0 AND 3",
+    "flags NOT BETWEEN 0 AND 3 OR typeof(kept_bytes) <> 'integer' OR kept_bytes < 0",
     "SELECT count(*) <> 1 FROM written WHERE typeof(count) = 'integer'",
 };
 
@@ -152,12 +153,23 @@ void migrate_sandboxes(Session& session, Int64 from) {
   run(session, "DROP TABLE sandboxes_before");
 }
 
+// Before version 7 nothing said how much of its output an exec keeps.
+void migrate_kept(Session& session) {
+  run(session, "ALTER TABLE kept_execs RENAME TO kept_before");
+  run(session, kKeptTable);
+  run(session, "INSERT INTO kept_execs SELECT *, 262144 FROM kept_before");
+  run(session, "DROP TABLE kept_before");
+}
+
 // Version 1 had no states `opening` and `ending`, neither it nor 2 the limit of a disk, none before 4 an
 // image, none before 5 execs that are kept, and none before 6 the E2B listener's record.
 void migrate(Session& session, Int64 from) {
   run(session, "BEGIN IMMEDIATE");
   migrate_sandboxes(session, from);
-  if (from < 5) run(session, kKeptTable);
+  if (from < 5)
+    run(session, kKeptTable);
+  else
+    migrate_kept(session);
   run(session, "PRAGMA user_version = " + std::to_string(kSchemaVersion));
   run(session, "COMMIT");
 }
