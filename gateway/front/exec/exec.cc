@@ -154,7 +154,7 @@ asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shar
   killer.on_kill({});
   if (!in_time && leave()) throw waited_too_long(limit);
   if (app.draining)
-    throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
+    throw draining();
   if (killer.killed()) throw ClientGone{};
   if (ended) {
     throw ApiError{
@@ -565,7 +565,7 @@ uint64_t ExecSpec::bytes() const {
 asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
                                      ByteShare& memory) {
   if (app.draining)
-    throw ApiError{.code = Code::kDraining, .message = "the gateway is shutting down", .retry_after_sec = 5};
+    throw draining();
   uint64_t needed = 0;
   if (!spec.call.user.empty()) needed |= ISOGATE_CAP_USER;
   if ((spec.call.flags & ISOGATE_EXEC_PTY) != 0) needed |= ISOGATE_CAP_PTY;
