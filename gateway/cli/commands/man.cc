@@ -85,6 +85,15 @@ isogate \- run agents' commands in a sandbox chosen by probing, failing closed
 .RI [ options ]
 .I source destination
 .br
+.B isogate port\-forward
+.RI [ options ]
+.I agent
+.I ports
+.br
+.B isogate mcp
+.B \-\-stdio
+.RI [ options ]
+.br
 .B isogate ps\fR|\fBsandbox\fR|\fBprobe\fR|\fBplugin\fR|\fBconfig\fR|\fBkey\fR|\fBcompletion
 .RI [ options ]
 .SH DESCRIPTION
