@@ -178,7 +178,7 @@ Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
     }
     if (ended_with_sandbox(app, *exec)) {
       failure = sandbox_is_gone();
-    } else if (exec->detached()) {  // it goes on: the next gateway has it
+    } else if (exec->detached() && !has_ending(*exec)) {  // it goes on: the next gateway has it
       failure = draining();
     } else if (!has_ending(*exec)) {
       failure = outcome_error(*exec);
