@@ -153,8 +153,7 @@ asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shar
   in.kills.erase(&cancel);
   killer.on_kill({});
   if (!in_time && leave()) throw waited_too_long(limit);
-  if (app.draining)
-    throw draining();
+  if (app.draining) throw draining();
   if (killer.killed()) throw ClientGone{};
   if (ended) {
     throw ApiError{
@@ -368,7 +367,10 @@ asio::awaitable<void> Flight::list_artifacts(ArtifactWatch& artifacts) {
 void Flight::journal_start() {
   if (spec_.rejoin) return;
   std::optional<KeptTerms> kept;
-  if (spec_.kept && spec_.kept->kept) kept = spec_.terms;
+  if (spec_.kept && spec_.kept->kept) {
+    kept = spec_.terms;
+    kept->deadline_ms += wall_clock_ms() - steady_date_ms();  // the next gateway has another steady date
+  }
   app_.state->exec_opened({.exec_id = answer_.exec_id,
                            .sandbox_id = lease_.sandbox->row.sandbox_id,
                            .tenant = spec_.tenant,
@@ -564,8 +566,7 @@ uint64_t ExecSpec::bytes() const {
 
 asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
                                      ByteShare& memory) {
-  if (app.draining)
-    throw draining();
+  if (app.draining) throw draining();
   uint64_t needed = 0;
   if (!spec.call.user.empty()) needed |= ISOGATE_CAP_USER;
   if ((spec.call.flags & ISOGATE_EXEC_PTY) != 0) needed |= ISOGATE_CAP_PTY;

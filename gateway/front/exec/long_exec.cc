@@ -12,6 +12,7 @@
 
 #include "gateway/front/app.h"
 #include "gateway/front/base/own_fd.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 
 namespace isogate::front {
@@ -96,7 +97,8 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
   spec.call.call.request_id = row.request_id;
   spec.shown = row.command;
   spec.backend = row.backend;
-  spec.rejoin = Rejoin{row.exec_id, row.started_ms, row.kept->deadline_ms, sandbox.isolation};
+  const int64_t left_ms = row.kept->deadline_ms - wall_clock_ms();
+  spec.rejoin = Rejoin{row.exec_id, row.started_ms, steady_date_ms() + left_ms, sandbox.isolation};
   return std::make_shared<LongExec>(app, std::move(spec),
                                     LongExec::Terms{.kept_bytes = row.kept->kept_bytes,
                                                     .in_all = app.config.exec.spool_bytes,

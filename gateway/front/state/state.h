@@ -63,7 +63,7 @@ struct ExecOutcome {
 
 // Of an exec that its backend keeps while the gateway is away (isogate/kept_exec.h).
 struct KeptTerms {
-  int64_t deadline_ms = 0;  // as of steady_date_ms()
+  int64_t deadline_ms = 0;  // since 1970 in a row; in an ExecSpec as of steady_date_ms()
   bool stdin_open = false, pty = false;
   uint64_t kept_bytes = 0;  // of each stream, in memory
 };
