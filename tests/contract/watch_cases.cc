@@ -288,7 +288,7 @@ void a_reload_is_not_held_up_by_a_watch(World& w) {
   Watched watch(me, "recursive=true");
   ASSERT_TRUE(watch.ready()) << watch.head.body;
   const pid_t before = host_of(*own, w.backend);
-  own->reload(options_for(w.backend, w.starter, instance + "\nexec: {env: {AFTER: \"1\"}}").yaml);
+  own->reload(options_for(w.backend, w.starter, instance + "\nlog: {level: debug}").yaml);
   EXPECT_EQ(watch.reason(), "reloaded");
   EXPECT_TRUE(eventually(30, [&] { return !alive(before); })) << "the old host still runs";
   Watched again(me);
