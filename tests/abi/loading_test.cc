@@ -138,8 +138,8 @@ INSTANTIATE_TEST_SUITE_P(Each, Missing,
 TEST_F(Loading, GivesUpOnAPluginThatHangs) {
   for (const char* name : {"hangs", "spins"}) {
     auto begin = std::chrono::steady_clock::now();
-    EXPECT_THAT(refusal(fixture(name)), HasSubstr("did not describe itself within 5 s"));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+    EXPECT_THAT(refusal(fixture(name)), HasSubstr("did not describe itself within 15 s"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
   }
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kPipe = 3;
 constexpr size_t kMaxOutput = 4u << 20;
-constexpr auto kPatience = std::chrono::seconds(5);
+constexpr auto kPatience = std::chrono::seconds(15);  // for a busy machine: RLIMIT_CPU is 5 s
 using Clock = std::chrono::steady_clock;
 
 std::string name_of(const std::string& path) {
@@ -115,7 +115,10 @@ Result<Description> judge(const std::string& path, std::optional<int> status, St
   bool too_long = !status || (WIFSIGNALED(*status) && WTERMSIG(*status) == SIGXCPU);
   if (stop == Stop::kFlood) return broken(path, "it wrote more than a description where one was expected");
   if (too_long)
-    return broken(path, "it did not describe itself within 5 s; look at its constructors and static objects");
+    return broken(
+        path,
+        "it did not describe itself within 15 s, or took 5 s of a processor; look at its constructors and "
+        "static objects");
   if (WIFSIGNALED(*status))
     return broken(path, "it crashed while it was loaded (signal " + std::to_string(WTERMSIG(*status)) + ", " +
                             ::strsignal(WTERMSIG(*status)) + ")");
