@@ -40,8 +40,8 @@ HostName host_name(const App& app, const Exchange& exchange);
 HostName host_name(std::string_view host, std::string_view domain);
 
 // The sandbox that a request names by its header, its token, its Host or its signature. Empty: none, and the
-// caller has only a signature. Throws ApiError, as for a wrong key when a peer that has only a signature has
-// sent many.
+// caller has only a signature. Throws ApiError; where there are over 1,000 sandboxes, a peer that has only a
+// signature and has sent many wrong keys must wait.
 std::string sandbox_named(const App& app, const Exchange& exchange, const std::string& peer);
 
 }  // namespace isogate::front::e2b
