@@ -81,6 +81,7 @@ const std::map<std::string, std::string> kTimesOfDay = {
     {"gateway/cli/commands/ps.cc", "the age of an exec, for people"},
     {"gateway/front/e2b/files.cc", "the end of a signed URL, which its client dates"},
     {"gateway/front/exec/exec.cc", "the journal's dates"},
+    {"gateway/front/exec/long_exec.cc", "the journal's deadline of an exec that another gateway started"},
     {"gateway/front/front_main.cc", "the journal's dates"},
     {"gateway/front/http/http_text.cc", "the header Date"},
     {"gateway/front/sandboxes/sandboxes.cc", "a sandbox's dates"},
