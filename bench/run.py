@@ -26,6 +26,9 @@ class Gateway:
         # Copied, as an installation is: where a linker's output lies in the page cache costs an exec up to 25 us more.
         shutil.copytree(os.path.join(build, "plugins"), os.path.join(self.dir, "plugins"),
                         ignore=lambda _, names: [name for name in names if not name.endswith(".so")])
+        runner = os.path.join(build, "bin", "isogate-runner")  # the backend docker looks for it beside the binary
+        if os.path.exists(runner):
+            shutil.copy(runner, self.dir)
         self.binary = shutil.copy(os.path.join(build, "bin", "isogate"), self.dir)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
