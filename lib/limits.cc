@@ -56,6 +56,14 @@ std::string Limits::settings_beside(std::span<const uint32_t> ids) const {
   return names;
 }
 
+std::string Limits::too_low() const {
+  for (const LimitKind& kind : kLimitKinds)
+    if (const uint64_t value = get(kind.id); value != 0 && value < kind.least * kind.scale)
+      return kind.setting + (" must be 0 or at least " + std::to_string(kind.least)) +
+             ": nothing runs in less";
+  return "";
+}
+
 Limits Limits::overridden_by(const Limits& others) const {
   Limits result = *this;
   for (size_t row = 0; row < kLimitKindCount; ++row)

@@ -20,13 +20,13 @@
 namespace isogate {
 
 struct LimitKind {
-  uint32_t id;          // ISOGATE_LIMIT_*
-  const char* word;     // "memory": in messages, and in the names of its capabilities
-  const char* name;     // "memory_bytes": in records and messages, with the unit of the ABI
-  const char* setting;  // "memory_mb": in a backend's `limits`, a request's `cgroup`, and as a flag
-  const char* unit;     // of the flag's value: "MIB"
-  uint64_t scale;       // ABI units in one unit of the setting
-  uint64_t most;        // of a sandbox, in units of the setting
+  uint32_t id;           // ISOGATE_LIMIT_*
+  const char* word;      // "memory": in messages, and in the names of its capabilities
+  const char* name;      // "memory_bytes": in records and messages, with the unit of the ABI
+  const char* setting;   // "memory_mb": in a backend's `limits`, a request's `cgroup`, and as a flag
+  const char* unit;      // of the flag's value: "MIB"
+  uint64_t scale;        // ABI units in one unit of the setting
+  uint64_t least, most;  // of a sandbox, in units of the setting; 0 beside them: the backend's own
   uint64_t least_of_exec, most_of_exec;  // of one exec, in the same units
   // ISOGATE_CAP_* of a backend that enforces it for one exec, samples it for one exec, enforces it for a
   // sandbox. 0: there is none; without `exec` it is no limit of an exec.
@@ -36,24 +36,21 @@ struct LimitKind {
   const char* sandbox_details;
 };
 
-// A program, and the init beside it that a backend may need.
-inline constexpr uint64_t kLeastPids = 2;
-
 inline constexpr LimitKind kLimitKinds[] = {
-    {ISOGATE_LIMIT_MEMORY_BYTES, "memory", "memory_bytes", "memory_mb", "MIB", 1 << 20, 1 << 24, 1, 1 << 24,
-     ISOGATE_CAP_LIMIT_MEMORY, ISOGATE_CAP_LIMIT_MEMORY_SAMPLED, ISOGATE_CAP_SANDBOX_LIMIT_MEMORY,
+    {ISOGATE_LIMIT_MEMORY_BYTES, "memory", "memory_bytes", "memory_mb", "MIB", 1 << 20, 32, 1 << 24, 1,
+     1 << 24, ISOGATE_CAP_LIMIT_MEMORY, ISOGATE_CAP_LIMIT_MEMORY_SAMPLED, ISOGATE_CAP_SANDBOX_LIMIT_MEMORY,
      "Limit of RAM and swap together, MiB",
      "Memory of a sandbox in MiB, swap included; 0: as the backend's own settings say.", ""},
-    {ISOGATE_LIMIT_CPU_MILLIS, "cpu", "cpu_millis", "cpu_percent", "PERCENT", 10, 1000000, 1, 102400,
+    {ISOGATE_LIMIT_CPU_MILLIS, "cpu", "cpu_millis", "cpu_percent", "PERCENT", 10, 1, 1000000, 1, 102400,
      ISOGATE_CAP_LIMIT_CPU, ISOGATE_CAP_LIMIT_CPU_SAMPLED, ISOGATE_CAP_SANDBOX_LIMIT_CPU,
      "Limit of CPU time; 100 is one CPU",
      "CPU of a sandbox, 100 is one processor; 0: as the backend's own settings say.", ""},
-    {ISOGATE_LIMIT_PIDS, "pids", "pids", "max_pids", "COUNT", 1, 1 << 22, kLeastPids, 1 << 22,
+    {ISOGATE_LIMIT_PIDS, "pids", "pids", "max_pids", "COUNT", 1, 32, 1 << 22, 2, 1 << 22,
      ISOGATE_CAP_LIMIT_PIDS, ISOGATE_CAP_LIMIT_PIDS_SAMPLED, ISOGATE_CAP_SANDBOX_LIMIT_PIDS,
      "Limit of processes and threads",
      "Processes and threads of a sandbox; 0: as the backend's own settings say.",
-     "An init that the backend runs beside each exec counts."},
-    {ISOGATE_LIMIT_DISK_BYTES, "disk", "disk_bytes", "disk_mb", "MIB", 1 << 20, 1 << 30, 0, 0, 0, 0,
+     "An init that the backend runs beside each exec counts, and in containers and pods the runner."},
+    {ISOGATE_LIMIT_DISK_BYTES, "disk", "disk_bytes", "disk_mb", "MIB", 1 << 20, 8, 1 << 30, 0, 0, 0, 0,
      ISOGATE_CAP_SANDBOX_LIMIT_DISK, "",
      "Workspace of a sandbox in MiB; 0: as the backend's own settings say.",
      "Enforced by project quotas where the file system of the sandboxes has them, or by a file system of "
@@ -70,6 +67,9 @@ constexpr size_t limit_row(uint32_t id) {
     if (kLimitKinds[row].id == id) return row;
   return kLimitKindCount;
 }
+
+// The least that a sandbox may be limited to, in units of the setting: nothing runs in less.
+constexpr uint64_t least_of_sandbox(uint32_t id) { return kLimitKinds[limit_row(id)].least; }
 
 // The capabilities that a backend claims if it enforces these of a sandbox.
 constexpr uint64_t sandbox_limits(std::span<const uint32_t> ids) {
@@ -119,6 +119,8 @@ class Limits {
   void put(isogate_evidence& evidence) const;
   // "memory_mb, disk_mb": the settings of those that are not among `ids`; empty: none.
   [[nodiscard]] std::string settings_beside(std::span<const uint32_t> ids) const;
+  // "max_pids must be 0 or at least 32: nothing runs in less"; empty: none is too low for a sandbox.
+  [[nodiscard]] std::string too_low() const;
   // These limits, replaced by those of `others`.
   [[nodiscard]] Limits overridden_by(const Limits& others) const;
   [[nodiscard]] Limits only(std::span<const uint32_t> ids) const;

@@ -158,7 +158,8 @@ class ObjectReader {
   template <std::unsigned_integral Integer>
   bool take(const Setting& setting, const Json& value, const std::string&, Integer* target) {
     double number = 0;
-    if (!integral(value, number) || number < setting.least || number > setting.most) return false;
+    if (!integral(value, number)) return false;
+    if ((number < setting.least || number > setting.most) && !(setting.or_zero && number == 0)) return false;
     *target = static_cast<Integer>(value.get<uint64_t>() * setting.scale);
     return true;
   }
@@ -252,7 +253,7 @@ std::string range_text(const Setting& setting) {
     char text[32];
     return std::string(text, std::to_chars(text, text + sizeof text, value, std::chars_format::fixed).ptr);
   };
-  return number(setting.least) + " … " + number(setting.most);
+  return (setting.or_zero ? "0, " : "") + number(setting.least) + " … " + number(setting.most);
 }
 
 std::string expected_value(const Setting& setting) {
@@ -267,6 +268,7 @@ std::string expected_value(const Setting& setting) {
   std::string range = range_text(setting);
   if (size_t dots = range.find(" … "); dots != std::string::npos) range.replace(dots, 5, " to ");
   if (std::holds_alternative<double*>(field)) return "a number from " + range;
+  if (setting.or_zero) return "0, or an integer from " + range.substr(3);
   if (!range.empty()) return "an integer from " + range;
   if (std::holds_alternative<std::string*>(field)) return std::string(setting.grammar->expected);
   if (std::holds_alternative<TextList*>(field)) return "a list of texts";

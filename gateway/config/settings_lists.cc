@@ -175,7 +175,9 @@ std::vector<Setting> limit_settings(std::index_sequence<Row...>) {
                   .field = limit_field<Row>,
                   .brief = kLimitKinds[Row].sandbox_brief,
                   .details = kLimitKinds[Row].sandbox_details,
+                  .least = static_cast<double>(kLimitKinds[Row].least),
                   .most = static_cast<double>(kLimitKinds[Row].most),
+                  .or_zero = true,
                   .scale = kLimitKinds[Row].scale}...};
 }
 

@@ -19,7 +19,10 @@ struct Typed {
   const Setting& setting;
 
   [[nodiscard]] Json number(const char* type) const {
-    return {{"type", type}, {"minimum", bound(setting.least)}, {"maximum", bound(setting.most)}};
+    Json range = {{"minimum", bound(setting.least)}, {"maximum", bound(setting.most)}};
+    if (setting.or_zero) range = {{"anyOf", Json::array({Json{{"const", 0}}, range})}};
+    range["type"] = type;
+    return range;
   }
   static Json bound(double value) {
     auto whole = static_cast<int64_t>(value);

@@ -37,6 +37,7 @@ struct Setting {
   Field (*field)(void* owner);
   std::string_view brief, details;
   double least = 0, most = 0;  // numbers
+  bool or_zero = false;        // 0 is a value too, below `least`
   uint64_t scale = 1;          // the field counts in units of 1/scale of the setting's
   std::span<const Choice> choices = {};
   const Grammar* grammar = nullptr;  // of the text, or of each text of a list

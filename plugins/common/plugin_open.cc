@@ -25,6 +25,8 @@ Result<Limits> take_limits(const isogate_sandbox_spec& spec, const char* backend
   auto limits =
       Limits::take(spec.limits, spec.limit_count, best_effort ? UnknownLimit::kSkip : UnknownLimit::kRefuse);
   if (!limits) return limits;
+  if (const std::string why = limits->too_low(); !why.empty())
+    return invalid(who + "refuses its limits: " + why);
   const std::string beside = limits->settings_beside(enforced);
   if (!beside.empty() && !best_effort)
     return unsupported(who + "cannot limit " + beside +

@@ -28,7 +28,7 @@ namespace isogate {
 namespace {
 
 constexpr uint64_t kMebibyte = 1u << 20;
-constexpr uint64_t kLeastDiskMb = 8, kMostDiskMb = 1u << 30;  // an ext4 needs as much
+constexpr const LimitKind& kDisk = kLimitKinds[limit_row(ISOGATE_LIMIT_DISK_BYTES)];
 constexpr const char *kImage = "disk.img", *kNewImage = "disk.new", *kMountPoint = "disk",
                      *kFsFile = "workspace_fs", *kProjectFile = "project";
 constexpr std::chrono::milliseconds kLookAgain{20};
@@ -131,9 +131,9 @@ Result<void> take_disk(const std::string& backend, const std::string& name, cons
     policy.fs = *fs;
     return {};
   }
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > kMostDiskMb)
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > kDisk.most)
     return invalid("`disk_mb` of `" + backend + "` must be an integer from 0 to " +
-                   std::to_string(kMostDiskMb));
+                   std::to_string(kDisk.most));
   policy.disk_mb = value.get<uint64_t>();
   policy.written = policy.disk_mb != 0;
   return {};
@@ -147,8 +147,8 @@ void add_disk(std::vector<std::string>& found, const DiskPolicy& policy) {
 }
 
 std::string why_no_disk(const std::string& whose, const DiskPolicy& policy) {
-  if (policy.disk_mb != 0 && policy.disk_mb < kLeastDiskMb)
-    return "disk_mb of " + whose + " must be 0 or at least " + std::to_string(kLeastDiskMb);
+  if (policy.disk_mb != 0 && policy.disk_mb < kDisk.least)
+    return "disk_mb of " + whose + " must be 0 or at least " + std::to_string(kDisk.least);
   if (policy.fs != WorkspaceFs::kDirectory && policy.disk_mb == 0)
     return std::string("workspace_fs: ") + name_of(policy.fs) + " of " + whose +
            " needs a size: write disk_mb";

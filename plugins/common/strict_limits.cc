@@ -23,12 +23,16 @@ Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids) {
 }
 
 std::string why_no_limits(const std::string& whose, uint64_t memory_mb, double cpus, uint64_t pids) {
-  const auto too_low = [](const std::string& what, uint64_t least) {
-    return what + " must be 0 or at least " + std::to_string(least) + ": nothing runs in less";
+  const auto too_low = [&whose](const char* name, const std::string& least) {
+    return name + (" of " + whose) + " must be 0 or at least " + least + ": nothing runs in less";
   };
-  if (memory_mb != 0 && memory_mb < kLeastMemoryMb) return too_low("memory_mb of " + whose, kLeastMemoryMb);
-  if (pids != 0 && pids < kLeastSandboxPids) return too_low("pids of " + whose, kLeastSandboxPids);
-  if (!(cpus == 0 || cpus >= 0.01)) return "cpus of " + whose + " must be 0 or at least 0.01";
+  const auto below = [](uint64_t value, uint32_t id) { return value != 0 && value < least_of_sandbox(id); };
+  if (below(memory_mb, ISOGATE_LIMIT_MEMORY_BYTES))
+    return too_low("memory_mb", std::to_string(least_of_sandbox(ISOGATE_LIMIT_MEMORY_BYTES)));
+  if (below(pids, ISOGATE_LIMIT_PIDS))
+    return too_low("pids", std::to_string(least_of_sandbox(ISOGATE_LIMIT_PIDS)));
+  if (!(cpus == 0 || cpus * 100 >= least_of_sandbox(ISOGATE_LIMIT_CPU_MILLIS)))
+    return too_low("cpus", "0.01");
   return "";
 }
 

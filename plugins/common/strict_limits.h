@@ -22,9 +22,6 @@ inline constexpr StrictLimits kStrictLimits;
 // Of a file system in memory, whatever its size.
 inline constexpr uint64_t kInodesInMemory = 65536;
 
-// The minimum of a limit that is not 0: nothing runs with less.
-inline constexpr uint64_t kLeastMemoryMb = 32, kLeastSandboxPids = 32;
-
 Limits limits_from(uint64_t memory_mb, double cpus, uint64_t pids);
 
 // Why these limits are invalid; empty: they are valid. `whose`: "`docker`", for the message.

@@ -76,23 +76,7 @@ constexpr std::chrono::milliseconds kBackendPatience{2'000};
 
 std::string undo_key(const std::string& id) { return "undo " + id; }
 
-// The same bounds as in the configuration.
-Limits asked_limits(const isogate_sandbox_spec& spec) {
-  const Limits asked = or_throw(take_limits(spec, "docker", kLimited));
-  const auto check = [&asked](uint32_t id, uint64_t least) {
-    const LimitKind& kind = kLimitKinds[limit_row(id)];
-    if (asked.get(id) != 0 && asked.get(id) < least * kind.scale)
-      throw sdk::Error(ISOGATE_UNSUPPORTED, std::string("`limits.") + kind.setting +
-                                                "` of backend `docker` must be 0 or at least " +
-                                                std::to_string(least) + ": nothing runs in less");
-  };
-  check(ISOGATE_LIMIT_MEMORY_BYTES, kLeastMemoryMb);
-  check(ISOGATE_LIMIT_PIDS, kLeastSandboxPids);
-  check(ISOGATE_LIMIT_CPU_MILLIS, 1);
-  return asked;
-}
-
-// As far as they are known here; asked_limits() refuses the others.
+// As far as they are known here; take_limits() refuses the others.
 Limits wanted_limits(const isogate_sandbox_spec& spec) {
   auto wanted = Limits::take(spec.limits, spec.limit_count, UnknownLimit::kSkip);
   return wanted ? wanted->only(kLimited) : Limits();
@@ -176,7 +160,7 @@ void Backend::check_asked(const isogate_sandbox_spec& spec) const {
         "egress is to be denied, and `network: dedicated` has a way out: set `network` to none or internal");
   if (spec.egress == ISOGATE_EGRESS_ALLOW && !way_out)
     refuse("egress is to be allowed, and this `network` has no way out: set `network: dedicated`");
-  asked_limits(spec);
+  (void)or_throw(take_limits(spec, "docker", kLimited));
 }
 
 Parts Backend::parts_of(const std::string& id, const std::string& made_as, const std::string& directory,

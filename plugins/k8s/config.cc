@@ -33,10 +33,8 @@ void check_secrets(const Config& config) {
 }
 
 void check_limits(const Config& config) {
-  if (config.memory_mb != 0 && config.memory_mb < 32)
-    refuse("memory_mb of `k8s` is below 32: no runner starts in that; 0 is no cap");
-  if (config.cpus < 0 || (config.cpus > 0 && config.cpus < 0.01))
-    refuse("cpus of `k8s` is below 0.01; 0 is no cap");
+  if (const std::string why = why_no_limits("`k8s`", config.memory_mb, config.cpus, 0); !why.empty())
+    refuse(why);
   if (config.vm && config.runtime_class.empty())
     refuse("isolation: vm of `k8s` needs the runtime_class that makes virtual machines");
   if (config.vm && config.adds_names)

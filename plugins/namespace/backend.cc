@@ -41,12 +41,7 @@ Result<Limits> check_asked(const isogate_sandbox_spec& spec) {
         "backend `namespace` gives a sandbox no network but its own loopback: choose another backend, or "
         "egress: deny");
   if (auto none = refuse_options(spec, "namespace"); !none) return none.error();
-  auto limits = take_limits(spec, "namespace", kLimited);
-  const uint64_t pids = limits ? limits->get(ISOGATE_LIMIT_PIDS) : 0;
-  if (pids != 0 && pids < kLeastPids)
-    return invalid("backend `namespace` needs a max_pids of " + std::to_string(kLeastPids) +
-                   " at least: a program, and the init beside it");
-  return limits;
+  return take_limits(spec, "namespace", kLimited);
 }
 
 Result<void> write_identity(const Fd& directory, const Identity& identity) {

@@ -100,6 +100,25 @@ TEST(Limits, HaveTheClaimsOfTheirKinds) {
   EXPECT_EQ(sandbox_limits_like(ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_PTY), ISOGATE_CAP_SANDBOX_LIMIT_CPU);
 }
 
+TEST(Limits, OfASandboxAreNoneOrEnoughToRunIn) {
+  constexpr uint64_t kMib = 1 << 20;
+  EXPECT_EQ(Limits().too_low(), "");
+  EXPECT_EQ((Limits{{ISOGATE_LIMIT_MEMORY_BYTES, 32 * kMib},
+                    {ISOGATE_LIMIT_CPU_MILLIS, 10},
+                    {ISOGATE_LIMIT_PIDS, 32},
+                    {ISOGATE_LIMIT_DISK_BYTES, 8 * kMib}})
+                .too_low(),
+            "");
+  EXPECT_EQ(Limits({{ISOGATE_LIMIT_MEMORY_BYTES, 32 * kMib - 1}}).too_low(),
+            "memory_mb must be 0 or at least 32: nothing runs in less");
+  EXPECT_EQ(Limits({{ISOGATE_LIMIT_CPU_MILLIS, 9}}).too_low(),
+            "cpu_percent must be 0 or at least 1: nothing runs in less");
+  EXPECT_EQ(Limits({{ISOGATE_LIMIT_PIDS, 31}}).too_low(),
+            "max_pids must be 0 or at least 32: nothing runs in less");
+  EXPECT_EQ(Limits({{ISOGATE_LIMIT_DISK_BYTES, 1}}).too_low(),
+            "disk_mb must be 0 or at least 8: nothing runs in less");
+}
+
 TEST(Limits, OthersAreNamedByTheirSettings) {
   const Limits limits{{ISOGATE_LIMIT_PIDS, 5}, {ISOGATE_LIMIT_DISK_BYTES, 7}, {ISOGATE_LIMIT_CPU_MILLIS, 1}};
   EXPECT_EQ(limits.settings_beside(std::vector<uint32_t>{ISOGATE_LIMIT_CPU_MILLIS}), "max_pids, disk_mb");

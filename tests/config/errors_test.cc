@@ -168,7 +168,16 @@ INSTANTIATE_TEST_SUITE_P(
             "c.yaml:1:37: `backends[0].limits.mode`: expected one of `enforce`, `best_effort`, got \"best\""},
         Mistake{
             "backends: [{name: a, limits: {memory_mb: -1}}]",
-            "c.yaml:1:42: `backends[0].limits.memory_mb`: expected an integer from 0 to 16777216, got -1"},
+            "c.yaml:1:42: `backends[0].limits.memory_mb`: expected 0, or an integer from 32 to 16777216, got "
+            "-1"},
+        Mistake{
+            "backends: [{name: a, limits: {max_pids: 31}}]",
+            "c.yaml:1:41: `backends[0].limits.max_pids`: expected 0, or an integer from 32 to 4194304, got "
+            "31"},
+        Mistake{
+            "backends: [{name: a, limits: {disk_mb: 7}}]",
+            "c.yaml:1:40: `backends[0].limits.disk_mb`: expected 0, or an integer from 8 to 1073741824, got "
+            "7"},
         Mistake{"backends: [{name: a, egress: no}]",
                 "c.yaml:1:30: `backends[0].egress`: expected one of `default`, `deny`, `proxy`, `allow`, got "
                 "\"no\""},

@@ -132,7 +132,7 @@ TEST(Schema, AndLoaderAgree) {
       const char* good :
       {R"({"shell": "/bin/sh"})", R"({"limits": {"max_execs": 1}})",
        R"({"backends": [{"name": "a", "limits": "best_effort"}]})",
-       R"({"backends": [{"name": "a", "limits": {"memory_mb": 5, "mode": "best_effort"}, "config": {"x": [1]}}]})",
+       R"({"backends": [{"name": "a", "limits": {"memory_mb": 32, "max_pids": 0, "mode": "best_effort"}, "config": {"x": [1]}}]})",
        R"({"exec": {"env": {"A": "b"}, "timeout_sec": 0.5}})", R"({"workdir": ""})",
        R"({"listen": ["[::1]:80"]})"}) {
     EXPECT_TRUE(test::load({good})) << good;
@@ -143,6 +143,8 @@ TEST(Schema, AndLoaderAgree) {
         R"({"limits": {"max": 1}})", R"({"limits": {"max_execs": "1"}})", R"({"require_remote": "yes"})",
         R"({"anonymous": "always"})", R"({"backends": [{"plugin": "a"}]})",
         R"({"backends": [{"name": "a", "limits": "none"}]})",
+        R"({"backends": [{"name": "a", "limits": {"memory_mb": 31}}]})",
+        R"({"backends": [{"name": "a", "limits": {"max_pids": 1}}]})",
         R"({"keys": [{"name": "a", "tenant": "t", "sha256": "00"}]})", R"({"exec": {"env": {"A-B": "x"}}})",
         R"({"exec": {"env": {"A": 1}}})", R"({"listen": [9090]})", R"({"listen": "127.0.0.1:1"})"}) {
     EXPECT_FALSE(test::load({bad})) << bad;
@@ -244,16 +246,16 @@ TEST(Document, GoesRoundExactly) {
                     "}]\nexec: {timeout_sec: 0.1, env: {B: '2', A: \"1\\n\"}}\nbackends:\n- {name: a, "
                     "plugin: /p.so, sha256: " +
                     std::string(64, 'c') +
-                    ", groups: [g], users: [root], egress: proxy, limits: {memory_mb: 3, cpu_percent: 150, "
-                    "max_pids: 9, disk_mb: 10, mode: best_effort}, "
+                    ", groups: [g], users: [root], egress: proxy, limits: {memory_mb: 33, cpu_percent: 150, "
+                    "max_pids: 90, disk_mb: 10, mode: best_effort}, "
                     "config: {z: 1, a: [true, null, 1.5, x]}}\n"});
   auto back = config_from_json(got.document);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(config_to_json(*back), got.document);
   const BackendConfig& backend = back->backends[0];
-  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_MEMORY_BYTES), 3u << 20);
+  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_MEMORY_BYTES), 33u << 20);
   EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_CPU_MILLIS), 1500u);
-  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_PIDS), 9u);
+  EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_PIDS), 90u);
   EXPECT_EQ(backend.sandbox_limits.get(ISOGATE_LIMIT_DISK_BYTES), 10u << 20);
   EXPECT_TRUE(backend.limits_best_effort);
   EXPECT_EQ(backend.egress, ISOGATE_EGRESS_PROXY);

@@ -507,25 +507,6 @@ TEST(Select, WhatEverySandboxIsToHaveMustBeEnforceable) {
   expect_chosen(select({able}, {}, {}), "namespace", ISOGATE_ISOLATION_NAMESPACE);
 }
 
-TEST(Select, RoomForNoProgramIsNotEligible) {
-  for (const uint64_t pids : {0, 1, 2}) {
-    const auto limited = [pids](Candidate c) {
-      c.wanted.limits.set(ISOGATE_LIMIT_PIDS, pids);
-      if (c.name != "local") c.probe->capabilities |= ISOGATE_CAP_SANDBOX_LIMIT_PIDS;
-      c.wanted.best_effort = true;
-      return c;
-    };
-    for (const Candidate& candidate : {spaces(), docker()}) {
-      const Decision decision = select({limited(candidate)}, {}, {});
-      if (pids == 1)
-        expect_refused(decision, Refusal::kPolicy, {"limits.max_pids", "2 at least"});
-      else
-        expect_chosen(decision, candidate.name, candidate.probe->isolation);
-    }
-    expect_chosen(select({limited(local())}, developer(), {}), "local", ISOGATE_ISOLATION_NONE);
-  }
-}
-
 TEST(Select, AnEgressThatEveryOpenWouldRefuseIsNotEligible) {
   struct Row {
     uint32_t egress;

@@ -83,7 +83,7 @@ TEST(K8sConfig, EveryRelaxationIsListedInWords) {
 }
 
 TEST(K8sConfig, RefusesWhatCannotBe) {
-  EXPECT_THAT(refusal(R"({"memory_mb": 8})"), HasSubstr("below 32"));
+  EXPECT_THAT(refusal(R"({"memory_mb": 8})"), HasSubstr("must be 0 or at least 32"));
   EXPECT_THAT(refusal(R"({"isolation": "vm"})"), HasSubstr("runtime_class"));
   EXPECT_THAT(refusal(R"({"isolation": "vm", "runtime_class": "kata", "names": "added"})"),
               HasSubstr("names"));

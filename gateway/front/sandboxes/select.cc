@@ -204,10 +204,6 @@ void check_wanted(const Standing& wanted, const ipc::Probe& probe, Objections& o
   if (!names.empty())
     out.add(out.policy, "it cannot limit " + names + ": remove it or write limits.mode: best_effort" +
                             (disk ? how_to_limit_disks(probe.capabilities) : ""));
-  const uint64_t pids = wanted.limits.get(ISOGATE_LIMIT_PIDS);
-  if (pids != 0 && pids < kLeastPids && (probe.capabilities & ISOGATE_CAP_SANDBOX_LIMIT_PIDS) != 0)
-    out.add(out.policy, "limits.max_pids has no room for a program and the init beside it: write " +
-                            std::to_string(kLeastPids) + " at least");
   check_egress(wanted.egress, (probe.capabilities & ISOGATE_CAP_EGRESS_DENY) != 0, out);
 }
 
