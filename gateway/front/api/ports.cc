@@ -184,9 +184,8 @@ Task<void> handle_connect(App& app, Exchange& exchange) {
   check_draining(app);
   const auto socket = co_await exchange.upgrade(kMostMessage);
   Passage passage(*port, *socket, half_close, app.executor);
-  client.on_kill([&passage] { passage.client_is_gone(); });
+  const OnKill on_kill(client, [&passage] { passage.client_is_gone(); });
   co_await passage.run();
-  client.on_kill({});
   exchange.count_bytes(port->sent(), port->received());
   app.metrics.port_ended(port->backend(), port->sent(), port->received());
 }

@@ -122,11 +122,7 @@ Task<void> follow_watch(Exchange& exchange, Watch& watch) {
   const auto timeout = rpc_timeout(exchange);
   const auto until = std::chrono::steady_clock::now() + timeout.value_or(std::chrono::hours(24 * 365));
   Killer& client = exchange.watch_client();
-  client.on_kill([&watch] { watch.end(WatchEnd::kFailed); });
-  struct Release {
-    Killer& killer;
-    ~Release() { killer.on_kill({}); }
-  } const release{client};
+  const OnKill on_kill(client, [&watch] { watch.end(WatchEnd::kFailed); });
   MessageStream stream(exchange);
   co_await stream.begin();
   co_await stream.write(R"({"start":{}})");

@@ -135,23 +135,12 @@ bool ended_with_sandbox(const App& app, const LongExec& exec) {
   return !sandbox || sandbox->closing || (sandbox->changing && exec.answer().outcome == Outcome::kKilled);
 }
 
-// What was to be done when the client leaves is not, from now on.
-struct Release {
-  Killer& killer;
-  ~Release() { killer.on_kill({}); }
-};
-
 // Until it ends, or its client leaves, which it outlives.
 Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
                   const std::array<std::optional<uint64_t>, 2>& from) {
   const auto interval = keepalive_interval(exchange);
-  bool gone = false;
   Killer& client = exchange.watch_client();
-  client.on_kill([&gone, exec] {
-    gone = true;
-    exec->changes().notify();
-  });
-  const Release release{client};
+  const OnKill on_kill(client, [exec] { exec->changes().notify(); });
   MessageStream stream(exchange);
   LongExec::Reader reader(exec, from);
   co_await stream.begin();
@@ -172,8 +161,9 @@ Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
       }
       if (sent) continue;
       if (exec->ended()) break;
-      const bool came = co_await exec->changes().until([&] { return reader.ready() || gone; }, interval);
-      if (gone) throw ClientGone{};
+      const auto is_news = [&] { return reader.ready() || client.killed(); };
+      const bool came = co_await exec->changes().until(is_news, interval);
+      if (client.killed()) throw ClientGone{};
       if (!came) co_await stream.write(R"({"event":{"keepalive":{}}})");
     }
     if (ended_with_sandbox(app, *exec)) {
@@ -342,9 +332,7 @@ Task<void> write_input(App& app, Exchange& exchange, LongExecPtr exec, const jso
   const std::string bytes =
       co_await decode_field(app.elsewhere, exchange, "input", std::move(*text), "base64");
   const auto writer = co_await writer_to(exec);
-  Killer& client = exchange.watch_client();
-  client.on_kill([&writer] { writer->cancel(); });
-  const Release release{client};
+  const OnKill on_kill(exchange.watch_client(), [&writer] { writer->cancel(); });
   co_await writer->write(bytes);
 }
 

@@ -146,12 +146,11 @@ asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shar
     ended = true;
     turn->came.set();
   };
-  killer.on_kill(cancel);
+  const OnKill on_kill(killer, cancel);
   in.kills.insert(&cancel);
   const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
   const bool in_time = co_await turn->came.wait_for(std::chrono::seconds(limit));
   in.kills.erase(&cancel);
-  killer.on_kill({});
   if (!in_time && leave()) throw waited_too_long(limit);
   if (app.draining) throw draining();
   if (killer.killed()) throw ClientGone{};
@@ -599,17 +598,10 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
   }
   Lease& lease = *held;
   Flight flight(app, spec, output, lease, std::move(ticket), std::move(start), memory);
-  killer.on_kill([&flight] { flight.kill(); });
-  try {
-    ExecAnswer answer = co_await flight.run();
-    killer.on_kill({});
-    app.state->touch_sandbox(lease.sandbox->row.sandbox_id,
-                             lease.sandbox->row.last_used_ms = wall_clock_ms());
-    co_return answer;
-  } catch (...) {
-    killer.on_kill({});
-    throw;
-  }
+  const OnKill on_kill(killer, [&flight] { flight.kill(); });
+  ExecAnswer answer = co_await flight.run();
+  app.state->touch_sandbox(lease.sandbox->row.sandbox_id, lease.sandbox->row.last_used_ms = wall_clock_ms());
+  co_return answer;
 }
 
 void give_up_exec(App& app, ExecAnswer& answer, const std::string& why) {

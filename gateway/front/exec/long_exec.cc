@@ -355,20 +355,16 @@ Task<void> LongExec::Writer::write(std::string_view bytes) {
 Task<void> LongExec::Writer::write_body(Exchange& exchange) {
   const auto pipe = to_->input_;
   if (!pipe || !pipe->is_open()) throw no_input();
-  bool gone = false, broken = false;
+  bool broken = false;
   Killer& client = exchange.watch_client();
-  client.on_kill([this, &gone] {
-    gone = true;
-    cancel();
-  });
   try {
-    while (!gone && co_await exchange.read_body_to_pipe(*pipe) > 0) {
+    const OnKill on_kill(client, [this] { cancel(); });
+    while (!client.killed() && co_await exchange.read_body_to_pipe(*pipe) > 0) {
     }
   } catch (const PipeClosed&) {
     broken = true;
   }
-  client.on_kill({});
-  if (gone) throw ClientGone{};
+  if (client.killed()) throw ClientGone{};
   if (!broken) co_return;
   co_await wait_for_next(pipe);
   throw to_->input_open() ? contact_lost() : no_input();

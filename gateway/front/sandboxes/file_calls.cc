@@ -97,10 +97,9 @@ asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, Fi
   const std::shared_ptr<Cancel> cancel = or_throw(Cancel::make(lease.channel->executor()));
   const auto limit = verb == ipc::FileVerb::kRemove ? kLongest : target.idle;
   cancel->fire_after(limit);
-  killer.on_kill([cancel] { cancel->fire(); });
+  const OnKill on_kill(killer, [cancel] { cancel->fire(); });
   ipc::Reply reply =
       co_await lease.channel->call(file_call(lease, verb, std::move(target)), cancel, std::move(whose));
-  killer.on_kill({});
   if (reply.status == ISOGATE_CANCELLED && cancel->fired() && !killer.killed())
     reply.message = "the backend did not answer " + within(limit);
   co_return reply;
@@ -110,7 +109,7 @@ asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, ByteShare
   if (request.recursive) request.target.flags |= ISOGATE_FILE_RECURSIVE;
   request.target.limit = request.limit == 0 ? 0 : request.limit + 1;
   Transfer transfer(lease, ipc::FileVerb::kList, std::move(request.target));
-  const TransferKill kill(killer, transfer);
+  const OnKill on_kill(killer, [&transfer] { transfer.cancel(); });
   Listing listing;
   co_await collect(transfer, listing, request.limit, memory);
   const ipc::Reply reply = co_await transfer.reply();
@@ -206,12 +205,6 @@ Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
 }
 
 void Transfer::cancel() { shared_->cancel->fire(); }
-
-TransferKill::TransferKill(Killer& killer, Transfer& transfer) : killer_(killer) {
-  killer_.on_kill([&transfer] { transfer.cancel(); });
-}
-
-TransferKill::~TransferKill() { killer_.on_kill({}); }
 
 // In this order: who sees the end of the pipe can see that it is the body's.
 void Transfer::complete() {

@@ -185,10 +185,9 @@ asio::awaitable<std::unique_ptr<PortConnection>> PortConnection::open(Sandboxes&
   const auto executor = shared->executor;
   asio::co_spawn(executor, Shared::run(shared, sandboxes, backends, std::move(call)), asio::detached);
   asio::co_spawn(executor, Shared::await_ready(shared), asio::detached);
-  killer.on_kill([shared] { shared->end_by("its client has disconnected"); });
+  const OnKill on_kill(killer, [shared] { shared->end_by("its client has disconnected"); });
   const bool in_time = co_await shared->changes.until(
       [&shared] { return shared->connected || shared->done || shared->cut_why; }, kDialWithin);
-  killer.on_kill({});
   if (killer.killed()) throw ClientGone{};
   if (shared->cut_why) throw sandbox_ended();
   if (shared->connected) co_return std::move(made);
