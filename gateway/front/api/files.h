@@ -31,6 +31,10 @@ FileRequest request_for(const Config& config, const Exchange& exchange, FileTarg
 
 // The whole file, or the range that the request names, as the answer (raw_files.cc).
 Task<void> download(App& app, Exchange& exchange, FileRequest request);
+// Of one file that was not changed between two answers.
+inline bool are_same(const ipc::Entry& one, const ipc::Entry& other) {
+  return one.size == other.size && one.mtime_ns == other.mtime_ns && one.mode == other.mode;
+}
 
 // The content of a JSON response: the target's range, at most `cap` bytes, held in exchange.memory.
 // Throws ApiError file_too_large. A client that disconnects cancels it, and the next two.

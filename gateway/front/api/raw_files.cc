@@ -85,10 +85,6 @@ class Download {
     co_return std::get<ipc::Entry>(reply.value);
   }
 
-  static bool are_same(const ipc::Entry& one, const ipc::Entry& other) {
-    return one.size == other.size && one.mtime_ns == other.mtime_ns && one.mode == other.mode;
-  }
-
   [[nodiscard]] bool head_only() const { return exchange_.route->method == "HEAD"; }
 
   Task<bool> send(const ipc::Entry& entry) {

@@ -1,7 +1,6 @@
 #include "gateway/front/exec/exec.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -61,8 +60,7 @@ struct Stream {
   // What the tree wrote is in the pipe by now; what somebody else adds later is not its output.
   void program_ended() {
     ended = true;
-    int waiting = 0;
-    if (::ioctl(pipe.native_handle(), FIONREAD, &waiting) == 0) left = static_cast<size_t>(waiting);
+    left = bytes_in(pipe.native_handle()).value_or(SIZE_MAX);
     boost::system::error_code ignored;
     pipe.cancel(ignored);
   }
