@@ -257,27 +257,13 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_start(App& app, Exchange& exchange) {
-  LongExecPtr exec;
-  std::optional<ApiError> refusal;
-  try {
-    exec = co_await start_process(app, exchange);
-  } catch (const ApiError& error) {
-    refusal = error;
-  }
-  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
+  LongExecPtr exec = co_await start_process(app, exchange);
   co_await follow(app, exchange, std::move(exec), {});
 }
 
 // Of one that runs, what comes from now on; of one that has ended, how.
 Task<void> handle_connect_process(App& app, Exchange& exchange) {
-  LongExecPtr exec;
-  std::optional<ApiError> refusal;
-  try {
-    exec = process_of(app, exchange, co_await read_first_message(app, exchange), true);
-  } catch (const ApiError& error) {
-    refusal = error;
-  }
-  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
+  LongExecPtr exec = process_of(app, exchange, co_await read_first_message(app, exchange), true);
   const std::array<std::optional<uint64_t>, 2> from = {exec->output(false).next(), exec->output(true).next()};
   co_await follow(app, exchange, std::move(exec), from);
 }
@@ -344,7 +330,7 @@ Task<void> handle_input(App& app, Exchange& exchange) {
 }
 
 // Its end leaves stdin open.
-Task<void> pass_stream(App& app, Exchange& exchange) {
+Task<void> handle_stream_input(App& app, Exchange& exchange) {
   MessageReader messages = messages_of(app, exchange);
   LongExecPtr exec;
   while (const auto message = co_await messages.next()) {
@@ -355,16 +341,6 @@ Task<void> pass_stream(App& app, Exchange& exchange) {
     if (!exec) throw invalid_request("the stream's first message must have `start`");
     co_await write_input(app, exchange, exec, object_in(data, "input"));
   }
-}
-
-Task<void> handle_stream_input(App& app, Exchange& exchange) {
-  std::optional<ApiError> refusal;
-  try {
-    co_await pass_stream(app, exchange);
-  } catch (const ApiError& error) {
-    refusal = error;
-  }
-  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
   MessageStream stream(exchange);
   co_await stream.begin();
   co_await stream.write("{}");
@@ -409,11 +385,11 @@ Task<void> handle_update(App& app, Exchange& exchange) {
 }
 
 constexpr Route kProcessRoutes[] = {
-    {"POST", "/process.Process/Start", "e2bStart", handle_start},
-    {"POST", "/process.Process/Connect", "e2bConnect", handle_connect_process},
+    {"POST", "/process.Process/Start", "e2bStart", streaming<handle_start>},
+    {"POST", "/process.Process/Connect", "e2bConnect", streaming<handle_connect_process>},
     {"POST", "/process.Process/List", "e2bList", handle_processes},
     {"POST", "/process.Process/SendInput", "e2bSendInput", handle_input},
-    {"POST", "/process.Process/StreamInput", "e2bStreamInput", handle_stream_input},
+    {"POST", "/process.Process/StreamInput", "e2bStreamInput", streaming<handle_stream_input>},
     {"POST", "/process.Process/CloseStdin", "e2bCloseStdin", handle_close_stdin},
     {"POST", "/process.Process/SendSignal", "e2bSendSignal", handle_signal},
     {"POST", "/process.Process/Update", "e2bUpdate", handle_update},
