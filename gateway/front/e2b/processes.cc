@@ -237,7 +237,7 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
   ParsedExec parsed = parse_exec(request, app.config.exec, app.config.shell);
   parsed.spec.tenant = exchange.principal.tenant;
   parsed.spec.agent = exchange.agent_param;
-  parsed.spec.call.call.request_id = exchange.request_id;
+  parsed.spec.request_id = exchange.request_id;
   parsed.spec.existing = true;  // one that is being ended must not come back as another
   ByteShare memory(app.memory, exchange.principal.tenant);
   memory.hold(2 * parsed.spec.bytes());  // and what List says of it

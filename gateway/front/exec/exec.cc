@@ -186,6 +186,43 @@ asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& ki
   co_return co_await wait_for(app, *lease.sandbox, killer, turn, std::move(leave));
 }
 
+// What is kept of an end.
+struct Ending {
+  std::string request_id, exec_id, tenant, agent, backend;
+  double ms = 0;
+  ExecOutcome how;
+
+  void record(App& app) const {
+    app.metrics.exec_ended(backend, outcome_name(how.outcome), ms / 1000);
+    app.state->exec_closed(exec_id, how);
+    log::info("exec_ended", {{"request_id", log::Own{request_id}},
+                             {"exec_id", log::Own{exec_id}},
+                             {"tenant", tenant},
+                             {"agent_id", agent},
+                             {"backend", log::Own{backend}},
+                             {"outcome", log::Own{outcome_name(how.outcome)}},
+                             {"exit_code", how.exit_code.value_or(-1)},
+                             {"ms", ms}});
+  }
+};
+
+Ending ending_of(ExecSpec& spec, const ExecAnswer& answer) {
+  return {.request_id = std::move(spec.request_id),
+          .exec_id = answer.exec_id,
+          .tenant = std::move(spec.tenant),
+          .agent = std::move(spec.agent),
+          .backend = answer.backend,
+          .ms = answer.duration_ms,
+          .how = {.ended_ms = wall_clock_ms(),
+                  .outcome = answer.outcome,
+                  .exit_code = answer.exit_code,
+                  .signal = answer.signal,
+                  .reason = answer.message,
+                  .stdout_bytes = answer.stdout_bytes,
+                  .stderr_bytes = answer.stderr_bytes,
+                  .duration_ms = static_cast<uint64_t>(answer.duration_ms)}};
+}
+
 // One exec in flight.
 class Flight {
  public:
@@ -289,6 +326,7 @@ void Flight::complete_call() {
       (std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(timeout))
           .time_since_epoch()
           .count();
+  call.call.request_id = spec_.request_id;
   call.sandbox_id = lease_.sandbox->row.sandbox_id;
   call.exec_id = answer_.exec_id;
   if (may_be_sampled()) call.flags |= ISOGATE_EXEC_LIMITS_SAMPLED;
@@ -372,7 +410,7 @@ void Flight::journal_start() {
                            .sandbox_id = lease_.sandbox->row.sandbox_id,
                            .tenant = spec_.tenant,
                            .backend = answer_.backend,
-                           .request_id = spec_.call.call.request_id,
+                           .request_id = spec_.request_id,
                            .command = spec_.shown,
                            .started_ms = answer_.started_ms,
                            .ended = std::nullopt,
@@ -381,20 +419,8 @@ void Flight::journal_start() {
 
 // `pipes`: closed then, too.
 void Flight::journal_end(std::array<std::shared_ptr<Stream>, 2> pipes) {
-  ExecOutcome ended{.ended_ms = wall_clock_ms(),
-                    .outcome = answer_.outcome,
-                    .exit_code = answer_.exit_code,
-                    .signal = answer_.signal,
-                    .reason = answer_.message,
-                    .stdout_bytes = answer_.stdout_bytes,
-                    .stderr_bytes = answer_.stderr_bytes,
-                    .duration_ms = static_cast<uint64_t>(answer_.duration_ms)};
-  after_response(app_.executor, [&app = app_, exec_id = answer_.exec_id, backend = answer_.backend,
-                                 seconds = answer_.duration_ms / 1000, ended = std::move(ended),
-                                 cancel = cancel_, pipes = std::move(pipes)] {
-    app.metrics.exec_ended(backend, outcome_name(ended.outcome), seconds);
-    app.state->exec_closed(exec_id, ended);
-  });
+  after_response(app_.executor, [&app = app_, ending = ending_of(spec_, answer_), cancel = cancel_,
+                                 pipes = std::move(pipes)] { ending.record(app); });
 }
 
 void Flight::give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took) {
@@ -574,7 +600,7 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
                       .backend = spec.backend,
                       .min_isolation = spec.min_isolation,
                       .capabilities = needed,
-                      .request_id = spec.call.call.request_id,
+                      .request_id = spec.request_id,
                       .existing = spec.existing || spec.rejoin.has_value(),
                       .running = spec.rejoin.has_value()};
   std::optional<Lease> held(co_await app.sandboxes.acquire(wanted));
@@ -602,16 +628,11 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
   co_return answer;
 }
 
-void give_up_exec(App& app, ExecAnswer& answer, const std::string& why) {
+void give_up_exec(App& app, ExecSpec& spec, ExecAnswer& answer, const std::string& why) {
   answer.outcome = Outcome::kUnknown;
   answer.message = why;
   answer.goes_on = false;
-  app.state->exec_closed(answer.exec_id, {.ended_ms = wall_clock_ms(),
-                                          .outcome = answer.outcome,
-                                          .reason = why,
-                                          .stdout_bytes = answer.stdout_bytes,
-                                          .stderr_bytes = answer.stderr_bytes});
-  app.metrics.exec_ended(answer.backend, outcome_name(answer.outcome), answer.duration_ms / 1000);
+  ending_of(spec, answer).record(app);
 }
 
 std::string signal_name(int signal) {

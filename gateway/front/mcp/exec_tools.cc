@@ -128,7 +128,7 @@ Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, json request, size_t k
   agent_of(call.exchange, false, call.agent, parsed.agent_in_env);
   parsed.spec.tenant = call.exchange.principal.tenant;
   parsed.spec.agent = call.agent;
-  parsed.spec.call.call.request_id = call.exchange.request_id;
+  parsed.spec.request_id = call.exchange.request_id;
   if (parsed.stdin_text) {
     std::string bytes = co_await decode_field(call.app.elsewhere, call.exchange, "stdin",
                                               std::move(*parsed.stdin_text), parsed.stdin_encoding);
