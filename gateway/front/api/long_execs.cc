@@ -297,7 +297,9 @@ constexpr Route kLongExecRoutes[] = {
 }  // namespace
 
 Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
-                                           const LongExec::Terms& terms, ByteShare memory) {
+                                           const LongExec::Terms& terms, uint64_t also) {
+  ByteShare memory(app.memory, exchange.principal.tenant);
+  memory.hold(spec.bytes() + also);
   const auto exec = std::make_shared<LongExec>(app, std::move(spec), terms, std::move(memory));
   asio::co_spawn(app.executor, exec->run(), asio::detached);
   Killer& client = exchange.watch_client();
@@ -322,9 +324,7 @@ Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
       .pty = parsed.pty};
   const uint64_t answer_bytes = parsed.wait_sec > 0 ? 2 * terms.kept_bytes : 0;
   exchange.memory.hold(answer_bytes);
-  ByteShare memory(app.memory, exchange.principal.tenant);
-  memory.hold(parsed.spec.bytes());
-  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, std::move(memory));
+  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms);
   keep_exec(app, exec);
   if (parsed.wait_sec > 0) co_await wait_for_end(exchange, exec, seconds_of(parsed.wait_sec));
   if (exec->ended() && !exec->detached() && (parsed.wait_sec > 0 || exec->refusal()))

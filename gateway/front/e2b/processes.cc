@@ -3,6 +3,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "gateway/front/api/attach.h"
 #include "gateway/front/api/execs.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
@@ -239,13 +240,12 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
   parsed.spec.agent = exchange.agent_param;
   parsed.spec.request_id = exchange.request_id;
   parsed.spec.existing = true;  // one that is being ended must not come back as another
-  ByteShare memory(app.memory, exchange.principal.tenant);
-  memory.hold(2 * parsed.spec.bytes());  // and what List says of it
   const LongExec::Terms terms{.kept_bytes = app.config.exec.max_output_bytes,
                               .in_all = app.config.exec.spool_bytes,
                               .stdin_open = parsed.stdin_open,
                               .pty = parsed.pty};
-  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, std::move(memory));
+  const uint64_t listed = parsed.spec.bytes();  // what List says of it
+  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, listed);
   keep_exec(app, exec);
   if (exec->taken()) {
     forget_processes(app);
@@ -375,11 +375,8 @@ Task<void> handle_update(App& app, Exchange& exchange) {
   const json body = co_await read_message(app, exchange);
   const LongExecPtr exec = process_of(app, exchange, body);
   if (body.contains("pty")) {
-    const json& size = object_in(object_in(body, "pty"), "size");
-    const auto rows = count_field(size, "rows", 1, kMostCells),
-               cols = count_field(size, "cols", 1, kMostCells);
-    if (!rows || !cols) throw invalid_request("`pty.size` must have `rows` and `cols`");
-    exec->resize(static_cast<uint16_t>(*rows), static_cast<uint16_t>(*cols));
+    const auto [rows, cols] = size_in(object_in(object_in(body, "pty"), "size"));
+    exec->resize(rows, cols);
   }
   co_await send_message(exchange, ordered_json::object());
 }
