@@ -4,12 +4,13 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <functional>
-#include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "gateway/config/config.h"
 #include "gateway/front/base/byte_budget.h"
+#include "gateway/front/base/changes.h"
 #include "gateway/front/base/elsewhere.h"
 #include "gateway/front/base/metrics.h"
 #include "gateway/front/exec/admission.h"
@@ -26,9 +27,6 @@ class LongExecs;
 namespace e2b {
 struct ListenerState;
 }
-namespace mcp {
-struct EditTurn;
-}
 
 struct App {
   App(boost::asio::any_io_executor executor_, Config config_, std::unique_ptr<State> state_,
@@ -43,7 +41,8 @@ struct App {
         sandboxes(executor, backends, *state, config.instance, started_by_root),
         admission({.max_execs = config.limits.max_execs,
                    .max_execs_per_sandbox = config.limits.max_execs_per_sandbox,
-                   .exec_queue = config.limits.exec_queue}) {}
+                   .exec_queue = config.limits.exec_queue}),
+        edit_ended(executor) {}
 
   boost::asio::any_io_executor executor;
   Elsewhere elsewhere;
@@ -58,7 +57,8 @@ struct App {
   Admission admission;
   std::shared_ptr<LongExecs> long_execs;    // set once; never null while requests are served
   std::shared_ptr<e2b::ListenerState> e2b;  // the same
-  std::map<std::string, std::weak_ptr<mcp::EditTurn>> edits;  // by tenant and agent, while there are some
+  std::set<std::string> edits;              // under way, by tenant and agent
+  Changes edit_ended;
   ByteBudget memory;
   Metrics metrics;
   std::function<size_t()> connections;

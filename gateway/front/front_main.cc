@@ -172,10 +172,13 @@ class Front {
         app_.long_execs->add(exec, std::chrono::duration_cast<std::chrono::nanoseconds>(keep));
         log::info("exec_looked_for", {{"exec_id", row.exec_id}, {"sandbox_id", row.sandbox_id}});
       } catch (const ApiError& error) {
+        ExecSpec spec;
+        spec.tenant = row.tenant;
+        spec.request_id = row.request_id;
         ExecAnswer answer;
         answer.exec_id = row.exec_id;
         answer.backend = row.backend;
-        give_up_exec(app_, answer, error.message);
+        give_up_exec(app_, spec, answer, error.message);
       }
     }
     kept_.clear();

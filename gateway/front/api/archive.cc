@@ -1,7 +1,5 @@
 // /workspace/archive: a tree as a tar, streamed both ways. It is made of the contract's own calls, one for
 // each member, so that every rule of theirs holds and every backend has it.
-#include <sys/ioctl.h>
-
 #include <algorithm>
 #include <array>
 #include <boost/asio/steady_timer.hpp>
@@ -15,6 +13,7 @@
 
 #include "gateway/front/api/files.h"
 #include "gateway/front/api/router.h"
+#include "gateway/front/base/own_fd.h"
 #include "gateway/front/http/json_answer.h"
 #include "lib/log.h"
 #include "lib/tar/tar_reader.h"
@@ -363,7 +362,7 @@ class ArchiveDownload {
       const ipc::Reply reply = co_await early->reply();
       if (reply.status == ISOGATE_OK) {
         const Entry& entry = std::get<Entry>(reply.value);
-        if (entry.size <= listed.size && bytes_in(*early) == entry.size) {
+        if (entry.size <= listed.size && bytes_in(early->pipe.native_handle()) == entry.size) {
           co_await send_content(listed.name, entry, *early, entry.size);
           writer_.end_file();
           co_return Reason();
@@ -398,7 +397,9 @@ class ArchiveDownload {
       if (proven) {
         reply = co_await read->reply();
         if (reply.status != ISOGATE_OK) co_return reason_of(reply);
-        if (!are_same(std::get<Entry>(reply.value), entry) || bytes_in(*read) != entry.size) continue;
+        if (!are_same(std::get<Entry>(reply.value), entry) ||
+            bytes_in(read->pipe.native_handle()) != entry.size)
+          continue;
       }
       co_await send_content(name, entry, *read, proven ? entry.size : entry.size - 1);
       if (!proven) {
@@ -444,15 +445,6 @@ class ArchiveDownload {
     if (out_.size() < kArchivePiece) co_return;
     co_await exchange_.write(out_);
     out_.clear();
-  }
-
-  static bool are_same(const Entry& one, const Entry& other) {
-    return one.size == other.size && one.mtime_ns == other.mtime_ns && one.mode == other.mode;
-  }
-
-  static uint64_t bytes_in(Transfer& read) {
-    int bytes = 0;
-    return ::ioctl(read.pipe.native_handle(), FIONREAD, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
   }
 
   static TarEntry tar_entry(const std::string& name, const Entry& entry) {

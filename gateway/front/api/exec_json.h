@@ -1,4 +1,5 @@
-// How an exec ended, as JSON: the members that all its responses share. The front's one thread.
+// What a response keeps of an exec's output, and how it ended, as JSON: the members that all its responses
+// share. The front's one thread.
 #pragma once
 
 #include <string>
@@ -17,6 +18,41 @@ void append_text(std::string& out, std::string_view key, std::string_view utf8);
 struct KeptOutput {
   std::string out, error;
 };
+// Removes the rest of a character that a cap has cut, so that text stays text.
+void trim_cut_end(std::string& kept);
+void trim_cut_beginning(std::string& kept);
+
+// Keeps the first `cap` bytes of each stream. They are claimed before the program starts: afterwards it is
+// too late to refuse.
+class Captured : public Output {
+ public:
+  Captured(uint64_t cap, ByteShare& memory) : cap_(cap), memory_(memory) {}
+  Task<void> started(const ExecAnswer&) override {
+    memory_.add(2 * cap_);
+    co_return;
+  }
+  Task<void> bytes(bool error, std::string_view data) override {
+    std::string& to = error ? kept_.error : kept_.out;
+    to.append(data.substr(0, cap_ - to.size()));
+    co_return;
+  }
+  [[nodiscard]] bool full(bool error) const override {
+    return (error ? kept_.error : kept_.out).size() >= cap_;
+  }
+
+  // Gives back what was claimed and not used.
+  const KeptOutput& ended(const ExecAnswer& answer) {
+    memory_.hold(memory_.bytes() - 2 * cap_ + kept_.out.size() + kept_.error.size());
+    if (kept_.out.size() < answer.stdout_bytes) trim_cut_end(kept_.out);
+    if (kept_.error.size() < answer.stderr_bytes) trim_cut_end(kept_.error);
+    return kept_;
+  }
+
+ private:
+  uint64_t cap_;
+  ByteShare& memory_;
+  KeptOutput kept_;
+};
 
 // The members of how it ended, without the braces and the artifacts.
 void append_end(std::string& out, const ExecAnswer& answer, bool truncated);
@@ -30,9 +66,5 @@ Task<void> write_end(JsonAnswer& to, const ExecAnswer& answer, bool truncated);
 Task<void> write_answer(JsonAnswer& to, const ExecAnswer& answer, const KeptOutput& kept);
 // Error outcome_unknown, with that object in its details.
 Task<void> write_unknown(Exchange& exchange, const ExecAnswer& answer, const KeptOutput& kept);
-
-// Removes the rest of a character that a cap has cut, so that text stays text.
-void trim_cut_end(std::string& kept);
-void trim_cut_beginning(std::string& kept);
 
 }  // namespace isogate::front

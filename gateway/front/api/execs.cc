@@ -15,11 +15,9 @@
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/api/long_execs.h"
 #include "gateway/front/api/router.h"
-#include "gateway/front/base/after_response.h"
 #include "gateway/front/exec/ndjson.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/sandboxes/select.h"
-#include "lib/log.h"
 #include "lib/redact.h"
 #include "lib/text.h"
 
@@ -235,54 +233,6 @@ ParsedExec parse_exec(json& body, const ExecConfig& rules, const std::string& sh
 
 namespace {
 
-// Keeps the first `cap` bytes of each stream. They are claimed before the program starts: afterwards it is
-// too late to refuse.
-class Captured : public Output {
- public:
-  Captured(uint64_t cap, ByteShare& memory) : cap_(cap), memory_(memory) {}
-  asio::awaitable<void> started(const ExecAnswer&) override {
-    memory_.add(2 * cap_);
-    co_return;
-  }
-  asio::awaitable<void> bytes(bool error, std::string_view data) override {
-    std::string& to = error ? kept_.error : kept_.out;
-    to.append(data.substr(0, cap_ - to.size()));
-    co_return;
-  }
-  [[nodiscard]] bool full(bool error) const override {
-    return (error ? kept_.error : kept_.out).size() >= cap_;
-  }
-
-  // Gives back what was claimed and not used.
-  const KeptOutput& ended(const ExecAnswer& answer) {
-    memory_.hold(memory_.bytes() - 2 * cap_ + kept_.out.size() + kept_.error.size());
-    if (kept_.out.size() < answer.stdout_bytes) trim_cut_end(kept_.out);
-    if (kept_.error.size() < answer.stderr_bytes) trim_cut_end(kept_.error);
-    return kept_;
-  }
-
- private:
-  uint64_t cap_;
-  ByteShare& memory_;
-  KeptOutput kept_;
-};
-
-void log_exec(App& app, const Exchange& exchange, ExecSpec& spec, const ExecAnswer& answer) {
-  after_response(app.executor,
-                 [request_id = exchange.request_id, exec_id = answer.exec_id, tenant = std::move(spec.tenant),
-                  agent = std::move(spec.agent), backend = answer.backend, outcome = answer.outcome,
-                  exit_code = answer.exit_code.value_or(-1), ms = answer.duration_ms] {
-                   log::info("exec_ended", {{"request_id", log::Own{request_id}},
-                                            {"exec_id", log::Own{exec_id}},
-                                            {"tenant", tenant},
-                                            {"agent_id", agent},
-                                            {"backend", log::Own{backend}},
-                                            {"outcome", log::Own{outcome_name(outcome)}},
-                                            {"exit_code", exit_code},
-                                            {"ms", ms}});
-                 });
-}
-
 // NDJSON events to the client, one at a time. What they take at the most is claimed before the program
 // starts. The status and `start` wait until the backend has taken the call, so that what it refuses is
 // answered as for /exec: for the first byte of output, the end, or kTakenAfter without a refusal.
@@ -447,7 +397,7 @@ Task<ParsedExec> read_exec(App& app, Exchange& exchange) {
   body = nullptr;
   parsed.spec.tenant = exchange.principal.tenant;
   parsed.spec.agent = agent_of(exchange, app.config.multi_agent, parsed.agent_in_body, parsed.agent_in_env);
-  parsed.spec.call.call.request_id = exchange.request_id;
+  parsed.spec.request_id = exchange.request_id;
   if (parsed.stdin_text) {
     exchange.memory.hold(parsed.spec.bytes() + parsed.stdin_text->size());
     std::string bytes = co_await decode_field(app.elsewhere, exchange, "stdin", std::move(*parsed.stdin_text),
@@ -466,7 +416,6 @@ Task<void> handle_exec(App& app, Exchange& exchange) {
   Killer& killer = exchange.watch_client();
   const ExecAnswer answer = co_await run_exec(app, parsed.spec, captured, killer, exchange.memory);
   const KeptOutput& kept = captured.ended(answer);
-  log_exec(app, exchange, parsed.spec, answer);
   if (answer.outcome == Outcome::kUnknown) co_return co_await write_unknown(exchange, answer, kept);
   JsonAnswer out(exchange);
   co_await write_answer(out, answer, kept);
@@ -494,7 +443,6 @@ Task<void> handle_exec_stream(App& app, Exchange& exchange) {
   if (failure) std::rethrow_exception(failure);
   if (refusal && !exchange.begun()) throw *refusal;
   if (refusal) co_return co_await streamed.end_refused(*refusal);
-  log_exec(app, exchange, parsed.spec, *answer);
   co_await streamed.end(*answer);
 }
 

@@ -263,7 +263,7 @@ Task<FileContent> read_file(App& app, Exchange& exchange, FileRequest request, u
   Lease lease = co_await app.sandboxes.acquire(request.wanted);
   Transfer transfer(lease, FileVerb::kRead, std::move(request.target));
   Killer& killer = exchange.watch_client();
-  const TransferKill kill(killer, transfer);
+  const OnKill on_kill(killer, [&transfer] { transfer.cancel(); });
   std::string bytes = co_await gather(transfer, cap, exchange.memory);
   const ipc::Reply reply = co_await transfer.reply();
   throw_unless_ok(app, lease, reply, killer.killed());

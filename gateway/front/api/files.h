@@ -2,6 +2,7 @@
 // and results. Throws ApiError.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include "gateway/front/app.h"
 #include "gateway/front/http/exchange.h"
 #include "gateway/front/sandboxes/file_calls.h"
+#include "gateway/front/sandboxes/watch.h"
 
 namespace isogate::front {
 
@@ -29,8 +31,15 @@ struct FileRequest {
 FileRequest request_for(const Config& config, const Exchange& exchange, FileTarget target,
                         const std::optional<std::string>& agent_in_body = std::nullopt);
 
+// Of one file that was not changed between two answers.
+inline bool are_same(const ipc::Entry& one, const ipc::Entry& other) {
+  return one.size == other.size && one.mtime_ns == other.mtime_ns && one.mode == other.mode;
+}
 // The whole file, or the range that the request names, as the answer (raw_files.cc).
 Task<void> download(App& app, Exchange& exchange, FileRequest request);
+
+// Changes are reported from now on (watch.cc). A client that disconnects meanwhile ends it.
+Task<std::unique_ptr<Watch>> begin_watch(App& app, Exchange& exchange, FileRequest request);
 
 // The content of a JSON response: the target's range, at most `cap` bytes, held in exchange.memory.
 // Throws ApiError file_too_large. A client that disconnects cancels it, and the next two.

@@ -125,18 +125,13 @@ Task<void> send_journaled(App& app, Exchange& exchange) {
   co_await send_json(exchange, std::move(body));
 }
 
-// False: the client left.
-Task<bool> wait_for_end(Exchange& exchange, const std::shared_ptr<LongExec>& exec,
+// Throws ClientGone when the client leaves first.
+Task<void> wait_for_end(Exchange& exchange, const std::shared_ptr<LongExec>& exec,
                         std::chrono::nanoseconds limit) {
-  bool gone = false;
   Killer& client = exchange.watch_client();
-  client.on_kill([&gone, exec] {
-    gone = true;
-    exec->changes().notify();
-  });
-  co_await exec->changes().until([&] { return exec->ended() || gone; }, limit);
-  client.on_kill({});
-  co_return !gone;
+  const OnKill on_kill(client, [exec] { exec->changes().notify(); });
+  co_await exec->changes().until([&] { return exec->ended() || client.killed(); }, limit);
+  if (client.killed()) throw ClientGone{};
 }
 
 double wait_of(const Exchange& exchange) {
@@ -183,7 +178,7 @@ Task<void> handle_get(App& app, Exchange& exchange) {
   const double wait = wait_of(exchange);
   const auto exec = app.long_execs->find(exchange.principal.tenant, exchange.agent_param);
   if (!exec) co_return co_await send_journaled(app, exchange);
-  if (wait > 0 && !co_await wait_for_end(exchange, exec, seconds_of(wait))) throw ClientGone{};
+  if (wait > 0) co_await wait_for_end(exchange, exec, seconds_of(wait));
   co_await send_state(exchange, *exec);
 }
 
@@ -203,11 +198,8 @@ Task<void> handle_output(App& app, Exchange& exchange) {
   EventFramer framer(std::array<uint64_t, 2>{reader.at(false), reader.at(true)});
   exchange.memory.add(framer.most_bytes());
   const bool ended = follow || exec->ended();
-  bool gone = false;
-  exchange.watch_client().on_kill([&gone, exec] {
-    gone = true;
-    exec->changes().notify();
-  });
+  Killer& client = exchange.watch_client();
+  const OnKill on_kill(client, [exec] { exec->changes().notify(); });
   Headers headers;
   headers.emplace_back("X-Accel-Buffering", "no");
   co_await exchange.begin(200, "application/x-ndjson", std::nullopt, headers);
@@ -233,8 +225,9 @@ Task<void> handle_output(App& app, Exchange& exchange) {
     }
     if (more || !follow || exec->ended()) continue;
     more = true;
-    const bool came = co_await exec->changes().until([&] { return reader.ready() || gone; }, kPingAfter);
-    if (gone) throw ClientGone{};
+    const auto is_news = [&] { return reader.ready() || client.killed(); };
+    const bool came = co_await exec->changes().until(is_news, kPingAfter);
+    if (client.killed()) throw ClientGone{};
     if (!came) co_await exchange.write("{\"event\":\"ping\"}\n");
   }
   framer.finish();
@@ -304,19 +297,18 @@ constexpr Route kLongExecRoutes[] = {
 }  // namespace
 
 Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
-                                           const LongExec::Terms& terms, ByteShare memory) {
+                                           const LongExec::Terms& terms, uint64_t also) {
+  ByteShare memory(app.memory, exchange.principal.tenant);
+  memory.hold(spec.bytes() + also);
   const auto exec = std::make_shared<LongExec>(app, std::move(spec), terms, std::move(memory));
   asio::co_spawn(app.executor, exec->run(), asio::detached);
-  bool gone = false;
   Killer& client = exchange.watch_client();
-  client.on_kill([&gone, exec] {
-    gone = true;
+  const OnKill on_kill(client, [exec] {
     if (!exec->taken()) exec->kill();
     exec->changes().notify();
   });
   co_await exec->changes().until([&] { return exec->taken() || exec->ended(); });
-  client.on_kill({});
-  if (gone && !exec->taken()) throw ClientGone{};
+  if (client.killed() && !exec->taken()) throw ClientGone{};
   co_return exec;
 }
 
@@ -332,12 +324,9 @@ Task<void> start_long_exec(App& app, Exchange& exchange, ParsedExec parsed) {
       .pty = parsed.pty};
   const uint64_t answer_bytes = parsed.wait_sec > 0 ? 2 * terms.kept_bytes : 0;
   exchange.memory.hold(answer_bytes);
-  ByteShare memory(app.memory, exchange.principal.tenant);
-  memory.hold(parsed.spec.bytes());
-  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, std::move(memory));
+  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms);
   keep_exec(app, exec);
-  if (parsed.wait_sec > 0 && !co_await wait_for_end(exchange, exec, seconds_of(parsed.wait_sec)))
-    throw ClientGone{};
+  if (parsed.wait_sec > 0) co_await wait_for_end(exchange, exec, seconds_of(parsed.wait_sec));
   if (exec->ended() && !exec->detached() && (parsed.wait_sec > 0 || exec->refusal()))
     co_return co_await send_result(exchange, *exec);
   co_await send_state(exchange, *exec, 202);

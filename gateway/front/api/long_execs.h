@@ -10,9 +10,10 @@
 namespace isogate::front {
 
 // Starts it, and waits until it is sent to its backend, or has ended. A client that disconnects before then
-// ends it. No call finds it before keep_exec(). Throws ClientGone.
+// ends it. No call finds it before keep_exec(). `also`: bytes that are held beside the spec. Throws ApiError,
+// ClientGone.
 Task<std::shared_ptr<LongExec>> start_exec(App& app, Exchange& exchange, ExecSpec spec,
-                                           const LongExec::Terms& terms, ByteShare memory);
+                                           const LongExec::Terms& terms, uint64_t also = 0);
 
 // If it was taken: from now on calls find it by its exec_id, until some time after its end.
 void keep_exec(App& app, const std::shared_ptr<LongExec>& exec);

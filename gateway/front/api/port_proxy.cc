@@ -357,7 +357,7 @@ Task<void> handle_proxy(App& app, Exchange& exchange) {
   Killer& client = exchange.watch_client();
   const auto port = co_await PortConnection::open(app.sandboxes, app.backends, std::move(target),
                                                   app.config.ports.max_per_sandbox, client);
-  client.on_kill([&port] { port->cut("its client has disconnected"); });
+  const OnKill on_kill(client, [&port] { port->cut("its client has disconnected"); });
   Proxied proxied(app, exchange, *port);
   std::exception_ptr failure;
   try {
@@ -365,7 +365,6 @@ Task<void> handle_proxy(App& app, Exchange& exchange) {
   } catch (...) {
     failure = std::current_exception();
   }
-  client.on_kill({});
   app.metrics.port_ended(port->backend(), port->sent(), port->received());
   if (failure) {
     try {

@@ -164,10 +164,6 @@ class Passage {
   std::string reason_;
 };
 
-void check_draining(const App& app) {
-  if (app.draining) throw draining();
-}
-
 Task<void> handle_connect(App& app, Exchange& exchange) {
   const bool half_close = query_flag(exchange.query, "half_close");
   PortTarget target{.tenant = exchange.principal.tenant,
@@ -176,17 +172,16 @@ Task<void> handle_connect(App& app, Exchange& exchange) {
                     .port = port_in(exchange.path_param)};
   if (!equal_no_case(exchange.header("Upgrade"), "websocket"))
     throw invalid_request("this call is a WebSocket: send Connection: Upgrade and Upgrade: websocket");
-  check_draining(app);
+  if (app.draining) throw draining();
   exchange.memory.hold(kPortPart + kMostMessage);
   Killer& client = exchange.watch_client();
   const auto port = co_await PortConnection::open(app.sandboxes, app.backends, std::move(target),
                                                   app.config.ports.max_per_sandbox, client);
-  check_draining(app);
+  if (app.draining) throw draining();
   const auto socket = co_await exchange.upgrade(kMostMessage);
   Passage passage(*port, *socket, half_close, app.executor);
-  client.on_kill([&passage] { passage.client_is_gone(); });
+  const OnKill on_kill(client, [&passage] { passage.client_is_gone(); });
   co_await passage.run();
-  client.on_kill({});
   exchange.count_bytes(port->sent(), port->received());
   app.metrics.port_ended(port->backend(), port->sent(), port->received());
 }

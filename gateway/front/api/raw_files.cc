@@ -75,7 +75,7 @@ class Download {
     FileTarget peek = target_;
     peek.limit = 0;
     Transfer transfer(lease_, FileVerb::kRead, std::move(peek));
-    const TransferKill kill(killer_, transfer);
+    const OnKill on_kill(killer_, [&transfer] { transfer.cancel(); });
     co_return co_await entry_of(transfer);
   }
 
@@ -83,10 +83,6 @@ class Download {
     const ipc::Reply reply = co_await transfer.reply();
     throw_unless_ok(app_, lease_, reply, killer_.killed());
     co_return std::get<ipc::Entry>(reply.value);
-  }
-
-  static bool are_same(const ipc::Entry& one, const ipc::Entry& other) {
-    return one.size == other.size && one.mtime_ns == other.mtime_ns && one.mode == other.mode;
   }
 
   [[nodiscard]] bool head_only() const { return exchange_.route->method == "HEAD"; }
@@ -114,7 +110,7 @@ class Download {
     target.offset = range->offset;
     target.limit = range->length;
     Transfer transfer(lease_, FileVerb::kRead, std::move(target));
-    const TransferKill kill(killer_, transfer);
+    const OnKill on_kill(killer_, [&transfer] { transfer.cancel(); });
     if (range->length > transfer.room()) co_await transfer.ready();
     bool proven = range->length <= transfer.room() || transfer.answered();
     if (proven) {
@@ -144,7 +140,7 @@ class Download {
     FileTarget target = target_;
     target.limit = UINT64_MAX;
     Transfer transfer(lease_, FileVerb::kRead, std::move(target));
-    const TransferKill kill(killer_, transfer);
+    const OnKill on_kill(killer_, [&transfer] { transfer.cancel(); });
     co_await transfer.ready();
     if (transfer.answered()) co_await entry_of(transfer);
     co_await exchange_.begin(200, kType, std::nullopt, download_headers(entry));

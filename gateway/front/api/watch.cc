@@ -5,7 +5,6 @@
 
 #include "gateway/front/api/files.h"
 #include "gateway/front/api/router.h"
-#include "gateway/front/sandboxes/watch.h"
 #include "lib/text.h"
 
 namespace isogate::front {
@@ -110,42 +109,28 @@ FileRequest watch_request(const Config& config, const Exchange& exchange) {
   target.scope = parse_scope(query_parameter(exchange.query, "scope").value_or("workspace"));
   target.user = query_parameter(exchange.query, "user").value_or("");
   if (query_flag(exchange.query, "recursive")) target.flags |= ISOGATE_FILE_RECURSIVE;
-  FileRequest request =
-      request_for(config, exchange, std::move(target), query_parameter(exchange.query, "agent_id"));
-  request.wanted.capabilities |= ISOGATE_CAP_WATCH;
-  return request;
+  return request_for(config, exchange, std::move(target), query_parameter(exchange.query, "agent_id"));
 }
 
-// Throws what the watch was refused with.
-[[noreturn]] void refuse_watch(App& app, Lease& lease, const Watch& watch) {
+// What the watch was refused with. Throws ApiError of its own accord where the backend has replied.
+ApiError refusal_of(App& app, Lease& lease, const Watch& watch) {
   if (const ipc::Reply* reply = watch.reply()) throw_unless_ok(app, lease, *reply);
   const WatchEnd why = watch.over().value_or(WatchEnd::kFailed);
-  if (why == WatchEnd::kRemoved)
-    throw ApiError{.code = Code::kFileNotFound, .message = std::string(text_of_end(why).message)};
-  if (why == WatchEnd::kDraining)
-    throw ApiError{.code = Code::kDraining, .message = std::string(text_of_end(why).message)};
-  throw ApiError{.code = Code::kBackendUnavailable,
-                 .message = watch.message().empty() ? std::string(text_of_end(why).message) : watch.message(),
-                 .retry_after_sec = 1};
+  const std::string text(text_of_end(why).message);
+  if (why == WatchEnd::kRemoved) return {.code = Code::kFileNotFound, .message = text};
+  if (why == WatchEnd::kDraining) return {.code = Code::kDraining, .message = text};
+  return {.code = Code::kBackendUnavailable,
+          .message = watch.message().empty() ? text : watch.message(),
+          .retry_after_sec = 1};
 }
 
 Task<void> handle_watch(App& app, Exchange& exchange) {
   FileRequest request = watch_request(app.config, exchange);
   const std::string prefix = prefix_of(request.target);
   exchange.memory.hold(kWatchBytes);
-  std::optional<Lease> lease(co_await app.sandboxes.acquire(request.wanted));
-  Watch watch(*lease, std::move(request.target));
+  const auto watch = co_await begin_watch(app, exchange, std::move(request));
   Killer& client = exchange.watch_client();
-  client.on_kill([&watch] { watch.end(WatchEnd::kFailed); });
-  struct Release {
-    Killer& killer;
-    ~Release() { killer.on_kill({}); }
-  } const release{client};
-  const bool begun = co_await watch.begin();
-  if (app.draining) watch.end(WatchEnd::kDraining);
-  if (client.killed()) throw ClientGone{};
-  if (!begun) refuse_watch(app, *lease, watch);
-  lease.reset();
+  const OnKill on_kill(client, [&watch] { watch->end(WatchEnd::kFailed); });
   Headers headers;
   headers.emplace_back("X-Accel-Buffering", "no");
   co_await exchange.begin(200, "text/event-stream", std::nullopt, headers);
@@ -154,14 +139,14 @@ Task<void> handle_watch(App& app, Exchange& exchange) {
     append_event(events, prefix, change);
     return events.size() < kMostAtOnce;
   };
-  while (!watch.over()) {
+  while (!watch->over()) {
     if (events.empty()) events = ": nothing has changed\n\n";
     co_await exchange.write(events);
     events.clear();
-    co_await watch.read(kCommentAfter, take);
+    co_await watch->read(kCommentAfter, take);
     if (client.killed()) throw ClientGone{};
   }
-  events += end_event(watch);
+  events += end_event(*watch);
   co_await exchange.write(events);
   co_await exchange.finish();
 }
@@ -173,6 +158,19 @@ constexpr Route kWatchRoutes[] = {
 };
 
 }  // namespace
+
+Task<std::unique_ptr<Watch>> begin_watch(App& app, Exchange& exchange, FileRequest request) {
+  request.wanted.capabilities |= ISOGATE_CAP_WATCH;
+  Lease lease = co_await app.sandboxes.acquire(request.wanted);
+  auto watch = std::make_unique<Watch>(lease, std::move(request.target));
+  Killer& client = exchange.watch_client();
+  const OnKill on_kill(client, [&watch] { watch->end(WatchEnd::kFailed); });
+  const bool begun = co_await watch->begin();
+  if (app.draining) watch->end(WatchEnd::kDraining);
+  if (client.killed()) throw ClientGone{};
+  if (!begun) throw refusal_of(app, lease, *watch);
+  co_return watch;
+}
 
 std::span<const Route> watch_routes() { return kWatchRoutes; }
 

@@ -30,13 +30,11 @@ Elsewhere::~Elsewhere() = default;
 
 asio::awaitable<void> Elsewhere::run(const std::string& tenant, Killer& killer, std::function<void()> work) {
   const auto piece = enqueue(tenant, std::move(work));
-  std::function<void()> leave = [piece] {
+  const OnKill leave(killer, [piece] {
     if (!piece->begun) piece->work = {};
     piece->done.set();
-  };
-  killer.on_kill(std::move(leave));
+  });
   co_await piece->done.wait();
-  killer.on_kill({});
   if (killer.killed()) throw ClientGone{};
   if (piece->failure) std::rethrow_exception(piece->failure);
 }

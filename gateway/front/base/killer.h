@@ -29,4 +29,16 @@ class Killer {
   bool killed_ = false;
 };
 
+// on_kill() for as long as it lives. One at a time.
+class OnKill {
+ public:
+  OnKill(Killer& killer, std::function<void()> act) : killer_(killer) { killer_.on_kill(std::move(act)); }
+  ~OnKill() { killer_.on_kill({}); }
+  OnKill(const OnKill&) = delete;
+  OnKill& operator=(const OnKill&) = delete;
+
+ private:
+  Killer& killer_;
+};
+
 }  // namespace isogate::front

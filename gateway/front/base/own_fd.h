@@ -1,9 +1,11 @@
-// Descriptors for the front's own use, or an ApiError when none are left.
+// Descriptors for the front's own use, or an ApiError when none are left; and what a pipe holds.
 #pragma once
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "gateway/front/base/api_error.h"
@@ -35,6 +37,13 @@ inline Fd duplicate(const Fd& fd) {
   Fd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy) throw no_descriptor(os_error("cannot duplicate a descriptor", errno));
   return copy;
+}
+
+// Of a pipe; nullopt: it cannot be asked, or is closed.
+inline std::optional<size_t> bytes_in(int pipe) {
+  int bytes = 0;
+  if (::ioctl(pipe, FIONREAD, &bytes) != 0) return std::nullopt;
+  return static_cast<size_t>(bytes);
 }
 
 }  // namespace isogate::front

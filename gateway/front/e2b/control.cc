@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "gateway/front/api/execs.h"
+#include "gateway/front/api/exec_json.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
 #include "gateway/front/e2b/listener.h"
@@ -27,6 +27,7 @@ using nlohmann::ordered_json;
 constexpr size_t kMostPairs = 256, kMostPairBytes = 32768;  // kept, and read with each call
 constexpr uint64_t kMostListed = 100;
 constexpr std::chrono::seconds kFirstExecWithin{30};
+constexpr uint64_t kMostSaid = 4096;  // by it
 
 // What a program says of where it is: HOME, and whether E2B's name for it leads there.
 constexpr const char* kWhereIsHome =
@@ -158,43 +159,26 @@ void refuse_what_is_not_there(const json& body) {
                             "` is not supported: the operator decides with `egress` what sandboxes reach");
 }
 
-// Of a short exec.
-class Said : public Output {
- public:
-  Task<void> started(const ExecAnswer&) override { co_return; }
-  Task<void> bytes(bool error, std::string_view data) override {
-    std::string& to = error ? error_ : out_;
-    to.append(data.substr(0, kMost - to.size()));
-    co_return;
-  }
-  [[nodiscard]] bool full(bool error) const override { return (error ? error_ : out_).size() >= kMost; }
-
-  std::string out_, error_;
-
- private:
-  static constexpr size_t kMost = 4096;
-};
-
 // The first exec proves that it works, too.
 Task<std::string> ask_for_home(App& app, Exchange& exchange, const std::string& agent) {
   ExecSpec spec;
   spec.tenant = exchange.principal.tenant;
   spec.agent = agent;
-  spec.call.call.request_id = exchange.request_id;
+  spec.request_id = exchange.request_id;
   spec.call.argv = {app.config.shell, "-c", kWhereIsHome};
   spec.call.env.assign(app.config.exec.env.begin(), app.config.exec.env.end());
   spec.shown = "where is HOME";
   spec.timeout_sec = static_cast<double>(kFirstExecWithin.count());
-  Said said;
-  const ExecAnswer answer = co_await run_exec(app, spec, said, exchange.watch_client(), exchange.memory);
-  while (said.out_.ends_with('\n')) said.out_.pop_back();
-  if (answer.outcome != Outcome::kExited || answer.exit_code != 0 || !said.out_.starts_with('/') ||
-      !is_utf8(said.out_))
+  Captured captured(kMostSaid, exchange.memory);
+  const ExecAnswer answer = co_await run_exec(app, spec, captured, exchange.watch_client(), exchange.memory);
+  auto [home, error] = captured.ended(answer);
+  while (home.ends_with('\n')) home.pop_back();
+  if (answer.outcome != Outcome::kExited || answer.exit_code != 0 || !home.starts_with('/') || !is_utf8(home))
     throw ApiError{
         .code = answer.outcome == Outcome::kExited ? Code::kUnsupported : Code::kBackendUnavailable,
         .message = "the shell of the sandbox does not report where its home is: " +
-                   printable(said.error_ + answer.message, 300)};
-  co_return said.out_;
+                   printable(error + answer.message, 300)};
+  co_return home;
 }
 
 void check_internet(const json& body, const Lease& lease) {

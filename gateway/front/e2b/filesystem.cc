@@ -95,13 +95,8 @@ Task<void> handle_list_dir(App& app, Exchange& exchange) {
   const json body = co_await read_message(app, exchange);
   const uint64_t depth = std::max<uint64_t>(count_field(body, "depth", 0, UINT32_MAX).value_or(1), 1);
   Target target = target_in(app, exchange, body, "path");
-  ListRequest request{
-      .target = target.request.target, .recursive = depth > 1, .limit = app.config.limits.list_max_entries};
-  Lease lease = co_await app.sandboxes.acquire(target.request.wanted);
-  Killer& killer = exchange.watch_client();
-  Listing listing = co_await list_files(lease, std::move(request), exchange.memory, killer);
-  if (killer.killed()) throw ClientGone{};
-  if (listing.error.status != ISOGATE_OK && !listing.truncated) throw from_backend(listing.error);
+  Listing listing = co_await list_directory(app, exchange, std::move(target.request), depth > 1,
+                                            app.config.limits.list_max_entries);
   if (listing.truncated)
     throw ApiError{.code = Code::kFileTooLarge,
                    .message = target.place.shown + ": there are too many entries to list"};
@@ -111,10 +106,11 @@ Task<void> handle_list_dir(App& app, Exchange& exchange) {
 
 ordered_json event_json(const FileEvent& event) { return {{"name", event.name}, {"type", event.type}}; }
 
-Target watched(App& app, const Exchange& exchange, const json& body) {
-  Target target = target_in(app, exchange, body, "path");
-  if (bool_field(body, "recursive").value_or(false)) target.request.target.flags |= ISOGATE_FILE_RECURSIVE;
-  return target;
+FileRequest watched(App& app, const Exchange& exchange, const json& body) {
+  if (app.draining) throw draining();
+  FileRequest request = target_in(app, exchange, body, "path").request;
+  if (bool_field(body, "recursive").value_or(false)) request.target.flags |= ISOGATE_FILE_RECURSIVE;
+  return request;
 }
 
 Task<void> follow_watch(Exchange& exchange, Watch& watch) {
@@ -122,11 +118,7 @@ Task<void> follow_watch(Exchange& exchange, Watch& watch) {
   const auto timeout = rpc_timeout(exchange);
   const auto until = std::chrono::steady_clock::now() + timeout.value_or(std::chrono::hours(24 * 365));
   Killer& client = exchange.watch_client();
-  client.on_kill([&watch] { watch.end(WatchEnd::kFailed); });
-  struct Release {
-    Killer& killer;
-    ~Release() { killer.on_kill({}); }
-  } const release{client};
+  const OnKill on_kill(client, [&watch] { watch.end(WatchEnd::kFailed); });
   MessageStream stream(exchange);
   co_await stream.begin();
   co_await stream.write(R"({"start":{}})");
@@ -154,16 +146,9 @@ Task<void> follow_watch(Exchange& exchange, Watch& watch) {
 }
 
 Task<void> handle_watch(App& app, Exchange& exchange) {
-  std::unique_ptr<Watch> watch;
-  std::optional<ApiError> refusal;
-  try {
-    const json body = co_await read_first_message(app, exchange);
-    exchange.memory.add(kWatchBytes);
-    watch = co_await begin_watch(app, watched(app, exchange, body));
-  } catch (const ApiError& error) {
-    refusal = error;
-  }
-  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
+  const json body = co_await read_first_message(app, exchange);
+  exchange.memory.add(kWatchBytes);
+  const auto watch = co_await begin_watch(app, exchange, watched(app, exchange, body));
   co_await follow_watch(exchange, *watch);
 }
 
@@ -199,7 +184,7 @@ constexpr Route kFilesystemRoutes[] = {
     {"POST", "/filesystem.Filesystem/Move", "e2bMove", handle_move},
     {"POST", "/filesystem.Filesystem/ListDir", "e2bListDir", handle_list_dir},
     {"POST", "/filesystem.Filesystem/Remove", "e2bRemove", handle_remove},
-    {"POST", "/filesystem.Filesystem/WatchDir", "e2bWatch", handle_watch},
+    {"POST", "/filesystem.Filesystem/WatchDir", "e2bWatch", streaming<handle_watch>},
     {"POST", "/filesystem.Filesystem/CreateWatcher", "e2bWatcher", handle_watcher_create},
     {"POST", "/filesystem.Filesystem/GetWatcherEvents", "e2bWatcherEvents", handle_watcher_events},
     {"POST", "/filesystem.Filesystem/RemoveWatcher", "e2bWatcherRemove", handle_watcher_remove},

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "gateway/front/api/attach.h"
 #include "gateway/front/api/execs.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
@@ -135,23 +136,12 @@ bool ended_with_sandbox(const App& app, const LongExec& exec) {
   return !sandbox || sandbox->closing || (sandbox->changing && exec.answer().outcome == Outcome::kKilled);
 }
 
-// What was to be done when the client leaves is not, from now on.
-struct Release {
-  Killer& killer;
-  ~Release() { killer.on_kill({}); }
-};
-
 // Until it ends, or its client leaves, which it outlives.
 Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
                   const std::array<std::optional<uint64_t>, 2>& from) {
   const auto interval = keepalive_interval(exchange);
-  bool gone = false;
   Killer& client = exchange.watch_client();
-  client.on_kill([&gone, exec] {
-    gone = true;
-    exec->changes().notify();
-  });
-  const Release release{client};
+  const OnKill on_kill(client, [exec] { exec->changes().notify(); });
   MessageStream stream(exchange);
   LongExec::Reader reader(exec, from);
   co_await stream.begin();
@@ -172,8 +162,9 @@ Task<void> follow(const App& app, Exchange& exchange, LongExecPtr exec,
       }
       if (sent) continue;
       if (exec->ended()) break;
-      const bool came = co_await exec->changes().until([&] { return reader.ready() || gone; }, interval);
-      if (gone) throw ClientGone{};
+      const auto is_news = [&] { return reader.ready() || client.killed(); };
+      const bool came = co_await exec->changes().until(is_news, interval);
+      if (client.killed()) throw ClientGone{};
       if (!came) co_await stream.write(R"({"event":{"keepalive":{}}})");
     }
     if (ended_with_sandbox(app, *exec)) {
@@ -247,15 +238,14 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
   ParsedExec parsed = parse_exec(request, app.config.exec, app.config.shell);
   parsed.spec.tenant = exchange.principal.tenant;
   parsed.spec.agent = exchange.agent_param;
-  parsed.spec.call.call.request_id = exchange.request_id;
+  parsed.spec.request_id = exchange.request_id;
   parsed.spec.existing = true;  // one that is being ended must not come back as another
-  ByteShare memory(app.memory, exchange.principal.tenant);
-  memory.hold(2 * parsed.spec.bytes());  // and what List says of it
   const LongExec::Terms terms{.kept_bytes = app.config.exec.max_output_bytes,
                               .in_all = app.config.exec.spool_bytes,
                               .stdin_open = parsed.stdin_open,
                               .pty = parsed.pty};
-  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, std::move(memory));
+  const uint64_t listed = parsed.spec.bytes();  // what List says of it
+  const auto exec = co_await start_exec(app, exchange, std::move(parsed.spec), terms, listed);
   keep_exec(app, exec);
   if (exec->taken()) {
     forget_processes(app);
@@ -267,27 +257,13 @@ Task<LongExecPtr> start_process(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_start(App& app, Exchange& exchange) {
-  LongExecPtr exec;
-  std::optional<ApiError> refusal;
-  try {
-    exec = co_await start_process(app, exchange);
-  } catch (const ApiError& error) {
-    refusal = error;
-  }
-  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
+  LongExecPtr exec = co_await start_process(app, exchange);
   co_await follow(app, exchange, std::move(exec), {});
 }
 
 // Of one that runs, what comes from now on; of one that has ended, how.
 Task<void> handle_connect_process(App& app, Exchange& exchange) {
-  LongExecPtr exec;
-  std::optional<ApiError> refusal;
-  try {
-    exec = process_of(app, exchange, co_await read_first_message(app, exchange), true);
-  } catch (const ApiError& error) {
-    refusal = error;
-  }
-  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
+  LongExecPtr exec = process_of(app, exchange, co_await read_first_message(app, exchange), true);
   const std::array<std::optional<uint64_t>, 2> from = {exec->output(false).next(), exec->output(true).next()};
   co_await follow(app, exchange, std::move(exec), from);
 }
@@ -342,9 +318,7 @@ Task<void> write_input(App& app, Exchange& exchange, LongExecPtr exec, const jso
   const std::string bytes =
       co_await decode_field(app.elsewhere, exchange, "input", std::move(*text), "base64");
   const auto writer = co_await writer_to(exec);
-  Killer& client = exchange.watch_client();
-  client.on_kill([&writer] { writer->cancel(); });
-  const Release release{client};
+  const OnKill on_kill(exchange.watch_client(), [&writer] { writer->cancel(); });
   co_await writer->write(bytes);
 }
 
@@ -356,7 +330,7 @@ Task<void> handle_input(App& app, Exchange& exchange) {
 }
 
 // Its end leaves stdin open.
-Task<void> pass_stream(App& app, Exchange& exchange) {
+Task<void> handle_stream_input(App& app, Exchange& exchange) {
   MessageReader messages = messages_of(app, exchange);
   LongExecPtr exec;
   while (const auto message = co_await messages.next()) {
@@ -367,16 +341,6 @@ Task<void> pass_stream(App& app, Exchange& exchange) {
     if (!exec) throw invalid_request("the stream's first message must have `start`");
     co_await write_input(app, exchange, exec, object_in(data, "input"));
   }
-}
-
-Task<void> handle_stream_input(App& app, Exchange& exchange) {
-  std::optional<ApiError> refusal;
-  try {
-    co_await pass_stream(app, exchange);
-  } catch (const ApiError& error) {
-    refusal = error;
-  }
-  if (refusal) co_return co_await MessageStream::refuse(exchange, *refusal);
   MessageStream stream(exchange);
   co_await stream.begin();
   co_await stream.write("{}");
@@ -411,21 +375,18 @@ Task<void> handle_update(App& app, Exchange& exchange) {
   const json body = co_await read_message(app, exchange);
   const LongExecPtr exec = process_of(app, exchange, body);
   if (body.contains("pty")) {
-    const json& size = object_in(object_in(body, "pty"), "size");
-    const auto rows = count_field(size, "rows", 1, kMostCells),
-               cols = count_field(size, "cols", 1, kMostCells);
-    if (!rows || !cols) throw invalid_request("`pty.size` must have `rows` and `cols`");
-    exec->resize(static_cast<uint16_t>(*rows), static_cast<uint16_t>(*cols));
+    const auto [rows, cols] = size_in(object_in(object_in(body, "pty"), "size"));
+    exec->resize(rows, cols);
   }
   co_await send_message(exchange, ordered_json::object());
 }
 
 constexpr Route kProcessRoutes[] = {
-    {"POST", "/process.Process/Start", "e2bStart", handle_start},
-    {"POST", "/process.Process/Connect", "e2bConnect", handle_connect_process},
+    {"POST", "/process.Process/Start", "e2bStart", streaming<handle_start>},
+    {"POST", "/process.Process/Connect", "e2bConnect", streaming<handle_connect_process>},
     {"POST", "/process.Process/List", "e2bList", handle_processes},
     {"POST", "/process.Process/SendInput", "e2bSendInput", handle_input},
-    {"POST", "/process.Process/StreamInput", "e2bStreamInput", handle_stream_input},
+    {"POST", "/process.Process/StreamInput", "e2bStreamInput", streaming<handle_stream_input>},
     {"POST", "/process.Process/CloseStdin", "e2bCloseStdin", handle_close_stdin},
     {"POST", "/process.Process/SendSignal", "e2bSendSignal", handle_signal},
     {"POST", "/process.Process/Update", "e2bUpdate", handle_update},

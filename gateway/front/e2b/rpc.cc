@@ -157,12 +157,6 @@ Task<void> MessageStream::fail(const ApiError& error) {
   co_await exchange_.finish();
 }
 
-Task<void> MessageStream::refuse(Exchange& exchange, const ApiError& error) {
-  MessageStream stream(exchange);
-  co_await stream.begin();
-  co_await stream.fail(error);
-}
-
 ApiError sandbox_is_gone() {
   return {.code = Code::kBackendUnavailable,
           .message = "The sandbox was killed or reached its end of life while the request was in flight"};

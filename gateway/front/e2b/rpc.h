@@ -10,6 +10,7 @@
 
 #include "gateway/front/api/router.h"
 #include "gateway/front/app.h"
+#include "gateway/front/base/api_error.h"
 #include "gateway/front/e2b/envelopes.h"
 #include "gateway/front/http/exchange.h"
 
@@ -50,12 +51,26 @@ class MessageStream {
   Task<void> end();
   // Instead of end().
   Task<void> fail(const ApiError& error);
-  // A refusal of a stream is its last message: with another HTTP status SDKs do not read the
-  // reason.
-  static Task<void> refuse(Exchange& exchange, const ApiError& error);
 
  private:
   Exchange& exchange_;
 };
+
+// A route's handler whose answer is a stream. What refuses it is the stream's last message: with another HTTP
+// status SDKs do not read the reason.
+template <Task<void> (*handle)(App&, Exchange&)>
+Task<void> streaming(App& app, Exchange& exchange) {
+  std::optional<ApiError> refusal;
+  try {
+    co_await handle(app, exchange);
+  } catch (const ApiError& error) {
+    if (exchange.begun()) throw;
+    refusal = error;
+  }
+  if (!refusal) co_return;
+  MessageStream stream(exchange);
+  co_await stream.begin();
+  co_await stream.fail(*refusal);
+}
 
 }  // namespace isogate::front::e2b

@@ -52,23 +52,7 @@ struct Watchers::Watcher {
   ByteShare memory;
 };
 
-Task<std::unique_ptr<Watch>> begin_watch(App& app, Target target) {
-  if (app.draining) throw draining();
-  target.request.wanted.capabilities |= ISOGATE_CAP_WATCH;
-  Lease lease = co_await app.sandboxes.acquire(target.request.wanted);
-  auto watch = std::make_unique<Watch>(lease, std::move(target.request.target));
-  if (co_await watch->begin()) {
-    if (app.draining) watch->end(WatchEnd::kDraining);  // while it began
-    co_return watch;
-  }
-  if (const ipc::Reply* reply = watch->reply()) throw_unless_ok(app, lease, *reply);
-  throw ApiError{
-      .code = Code::kBackendUnavailable,
-      .message = watch->message().empty() ? "the directory cannot be watched now" : watch->message(),
-      .retry_after_sec = 1};
-}
-
-Task<std::string> Watchers::add(App& app, Exchange& exchange, Target target) {
+Task<std::string> Watchers::add(App& app, Exchange& exchange, FileRequest request) {
   forget_old();
   auto watcher = std::make_shared<Watcher>();
   watcher->tenant = exchange.principal.tenant;
@@ -76,7 +60,7 @@ Task<std::string> Watchers::add(App& app, Exchange& exchange, Target target) {
   watcher->memory = ByteShare(app.memory, watcher->tenant);
   watcher->memory.hold(kWatchBytes + kMostBytes);
   watcher->changes = std::make_unique<Changes>(app.executor);
-  watcher->watch = co_await begin_watch(app, std::move(target));
+  watcher->watch = co_await begin_watch(app, exchange, std::move(request));
   const std::string id = new_exec_id();
   all_.emplace(id, watcher);
   asio::co_spawn(app.executor, follow(watcher), asio::detached);

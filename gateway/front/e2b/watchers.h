@@ -7,9 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "gateway/front/app.h"
-#include "gateway/front/e2b/entries.h"
-#include "gateway/front/sandboxes/watch.h"
+#include "gateway/front/api/files.h"
 
 namespace isogate::front::e2b {
 
@@ -27,7 +25,7 @@ class Watchers {
   static constexpr std::chrono::minutes kForgetAfter{30};
 
   // Begins one; its id. Throws ApiError.
-  Task<std::string> add(App& app, Exchange& exchange, Target target);
+  Task<std::string> add(App& app, Exchange& exchange, FileRequest request);
   // The events since the last call. Throws ApiError: the sandbox has no watch of that id, or events were
   // lost.
   Task<std::deque<FileEvent>> take(const Exchange& exchange, const std::string& id);
@@ -41,8 +39,5 @@ class Watchers {
 
   std::map<std::string, std::shared_ptr<Watcher>> all_;
 };
-
-// Begins to watch; throws what refuses it.
-Task<std::unique_ptr<Watch>> begin_watch(App& app, Target target);
 
 }  // namespace isogate::front::e2b

@@ -20,7 +20,7 @@ ArtifactWatch::ArtifactWatch(Lease& lease, const ExecSpec& spec, ByteShare& memo
     : lease_(lease),
       request_{.target = {.path = spec.artifact_dir.value_or(""),
                           .user = spec.call.user,
-                          .request_id = spec.call.call.request_id},
+                          .request_id = spec.request_id},
                .recursive = true,
                .limit = kMostEntries},
       memory_(memory) {}

@@ -1,7 +1,6 @@
 #include "gateway/front/exec/exec.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -61,8 +60,7 @@ struct Stream {
   // What the tree wrote is in the pipe by now; what somebody else adds later is not its output.
   void program_ended() {
     ended = true;
-    int waiting = 0;
-    if (::ioctl(pipe.native_handle(), FIONREAD, &waiting) == 0) left = static_cast<size_t>(waiting);
+    left = bytes_in(pipe.native_handle()).value_or(SIZE_MAX);
     boost::system::error_code ignored;
     pipe.cancel(ignored);
   }
@@ -146,12 +144,11 @@ asio::awaitable<Place> wait_for(App& app, Sandbox& in, Killer& killer, std::shar
     ended = true;
     turn->came.set();
   };
-  killer.on_kill(cancel);
+  const OnKill on_kill(killer, cancel);
   in.kills.insert(&cancel);
   const uint32_t limit = app.config.limits.exec_queue_timeout_sec;
   const bool in_time = co_await turn->came.wait_for(std::chrono::seconds(limit));
   in.kills.erase(&cancel);
-  killer.on_kill({});
   if (!in_time && leave()) throw waited_too_long(limit);
   if (app.draining) throw draining();
   if (killer.killed()) throw ClientGone{};
@@ -187,6 +184,43 @@ asio::awaitable<StartWindow::Slot> start_slot(App& app, Lease& lease, Killer& ki
   const uint64_t waiter = std::get<StartWindow::Queued>(answer).waiter;
   std::function<bool()> leave = [window, waiter] { return window->cancel(waiter); };
   co_return co_await wait_for(app, *lease.sandbox, killer, turn, std::move(leave));
+}
+
+// What is kept of an end.
+struct Ending {
+  std::string request_id, exec_id, tenant, agent, backend;
+  double ms = 0;
+  ExecOutcome how;
+
+  void record(App& app) const {
+    app.metrics.exec_ended(backend, outcome_name(how.outcome), ms / 1000);
+    app.state->exec_closed(exec_id, how);
+    log::info("exec_ended", {{"request_id", log::Own{request_id}},
+                             {"exec_id", log::Own{exec_id}},
+                             {"tenant", tenant},
+                             {"agent_id", agent},
+                             {"backend", log::Own{backend}},
+                             {"outcome", log::Own{outcome_name(how.outcome)}},
+                             {"exit_code", how.exit_code.value_or(-1)},
+                             {"ms", ms}});
+  }
+};
+
+Ending ending_of(ExecSpec& spec, const ExecAnswer& answer) {
+  return {.request_id = std::move(spec.request_id),
+          .exec_id = answer.exec_id,
+          .tenant = std::move(spec.tenant),
+          .agent = std::move(spec.agent),
+          .backend = answer.backend,
+          .ms = answer.duration_ms,
+          .how = {.ended_ms = wall_clock_ms(),
+                  .outcome = answer.outcome,
+                  .exit_code = answer.exit_code,
+                  .signal = answer.signal,
+                  .reason = answer.message,
+                  .stdout_bytes = answer.stdout_bytes,
+                  .stderr_bytes = answer.stderr_bytes,
+                  .duration_ms = static_cast<uint64_t>(answer.duration_ms)}};
 }
 
 // One exec in flight.
@@ -292,6 +326,7 @@ void Flight::complete_call() {
       (std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(timeout))
           .time_since_epoch()
           .count();
+  call.call.request_id = spec_.request_id;
   call.sandbox_id = lease_.sandbox->row.sandbox_id;
   call.exec_id = answer_.exec_id;
   if (may_be_sampled()) call.flags |= ISOGATE_EXEC_LIMITS_SAMPLED;
@@ -375,7 +410,7 @@ void Flight::journal_start() {
                            .sandbox_id = lease_.sandbox->row.sandbox_id,
                            .tenant = spec_.tenant,
                            .backend = answer_.backend,
-                           .request_id = spec_.call.call.request_id,
+                           .request_id = spec_.request_id,
                            .command = spec_.shown,
                            .started_ms = answer_.started_ms,
                            .ended = std::nullopt,
@@ -384,20 +419,8 @@ void Flight::journal_start() {
 
 // `pipes`: closed then, too.
 void Flight::journal_end(std::array<std::shared_ptr<Stream>, 2> pipes) {
-  ExecOutcome ended{.ended_ms = wall_clock_ms(),
-                    .outcome = answer_.outcome,
-                    .exit_code = answer_.exit_code,
-                    .signal = answer_.signal,
-                    .reason = answer_.message,
-                    .stdout_bytes = answer_.stdout_bytes,
-                    .stderr_bytes = answer_.stderr_bytes,
-                    .duration_ms = static_cast<uint64_t>(answer_.duration_ms)};
-  after_response(app_.executor, [&app = app_, exec_id = answer_.exec_id, backend = answer_.backend,
-                                 seconds = answer_.duration_ms / 1000, ended = std::move(ended),
-                                 cancel = cancel_, pipes = std::move(pipes)] {
-    app.metrics.exec_ended(backend, outcome_name(ended.outcome), seconds);
-    app.state->exec_closed(exec_id, ended);
-  });
+  after_response(app_.executor, [&app = app_, ending = ending_of(spec_, answer_), cancel = cancel_,
+                                 pipes = std::move(pipes)] { ending.record(app); });
 }
 
 void Flight::give_back_places(const ipc::Reply& reply, std::chrono::nanoseconds took) {
@@ -577,7 +600,7 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
                       .backend = spec.backend,
                       .min_isolation = spec.min_isolation,
                       .capabilities = needed,
-                      .request_id = spec.call.call.request_id,
+                      .request_id = spec.request_id,
                       .existing = spec.existing || spec.rejoin.has_value(),
                       .running = spec.rejoin.has_value()};
   std::optional<Lease> held(co_await app.sandboxes.acquire(wanted));
@@ -599,29 +622,17 @@ asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, K
   }
   Lease& lease = *held;
   Flight flight(app, spec, output, lease, std::move(ticket), std::move(start), memory);
-  killer.on_kill([&flight] { flight.kill(); });
-  try {
-    ExecAnswer answer = co_await flight.run();
-    killer.on_kill({});
-    app.state->touch_sandbox(lease.sandbox->row.sandbox_id,
-                             lease.sandbox->row.last_used_ms = wall_clock_ms());
-    co_return answer;
-  } catch (...) {
-    killer.on_kill({});
-    throw;
-  }
+  const OnKill on_kill(killer, [&flight] { flight.kill(); });
+  ExecAnswer answer = co_await flight.run();
+  app.state->touch_sandbox(lease.sandbox->row.sandbox_id, lease.sandbox->row.last_used_ms = wall_clock_ms());
+  co_return answer;
 }
 
-void give_up_exec(App& app, ExecAnswer& answer, const std::string& why) {
+void give_up_exec(App& app, ExecSpec& spec, ExecAnswer& answer, const std::string& why) {
   answer.outcome = Outcome::kUnknown;
   answer.message = why;
   answer.goes_on = false;
-  app.state->exec_closed(answer.exec_id, {.ended_ms = wall_clock_ms(),
-                                          .outcome = answer.outcome,
-                                          .reason = why,
-                                          .stdout_bytes = answer.stdout_bytes,
-                                          .stderr_bytes = answer.stderr_bytes});
-  app.metrics.exec_ended(answer.backend, outcome_name(answer.outcome), answer.duration_ms / 1000);
+  ending_of(spec, answer).record(app);
 }
 
 std::string signal_name(int signal) {

@@ -40,7 +40,7 @@ struct Rejoin {
 };
 
 struct ExecSpec {
-  std::string tenant, agent;
+  std::string tenant, agent, request_id;
   ipc::ExecCall call;                              // the request's part; run_exec fills in the rest
   std::string shown;                               // short and printable, for the journal
   std::shared_ptr<const std::string> stdin_bytes;  // null: no stdin, unless `call` has one
@@ -102,12 +102,13 @@ class Output {
 };
 
 // Throws ApiError if nothing was started; once something may have started, it returns a result. `spec.call`
-// is consumed. Listings of artifacts are held in `memory`.
+// is consumed, and with an end, which is journaled and logged, all of `spec`. Listings of artifacts are held
+// in `memory`.
 boost::asio::awaitable<ExecAnswer> run_exec(App& app, ExecSpec& spec, Output& output, Killer& killer,
                                             ByteShare& memory);
 
-// Closes the journal entry of an exec that cannot be rejoined. `answer` becomes `unknown`.
-void give_up_exec(App& app, ExecAnswer& answer, const std::string& why);
+// The end of an exec that cannot be rejoined: `answer` becomes `unknown`.
+void give_up_exec(App& app, ExecSpec& spec, ExecAnswer& answer, const std::string& why);
 
 // "SIGKILL" and so on; "SIG42" for the nameless.
 std::string signal_name(int signal);

@@ -94,7 +94,7 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
   ExecSpec spec;
   spec.tenant = row.tenant;
   spec.agent = sandbox.agent_id;
-  spec.call.call.request_id = row.request_id;
+  spec.request_id = row.request_id;
   spec.shown = row.command;
   spec.backend = row.backend;
   const int64_t left_ms = row.kept->deadline_ms - wall_clock_ms();
@@ -109,7 +109,7 @@ std::shared_ptr<LongExec> rejoined_exec(App& app, const ExecRow& row, const Sand
 
 Task<void> LongExec::run() {
   const auto self = shared_from_this();
-  const std::string request_id = spec_.call.call.request_id;
+  const std::string request_id = spec_.request_id;
   if (input_ && spec_.stdin_bytes)
     asio::co_spawn(app_.executor, feed_first(std::make_shared<Writer>(self), spec_.stdin_bytes),
                    asio::detached);
@@ -126,15 +126,6 @@ Task<void> LongExec::run() {
   }
   if (refusal_) answer_.outcome = Outcome::kNotStarted;
   end();
-  if (!taken() || detached()) co_return;
-  log::info("exec_ended", {{"request_id", request_id},
-                           {"exec_id", answer_.exec_id},
-                           {"tenant", tenant_},
-                           {"agent_id", agent_},
-                           {"backend", answer_.backend},
-                           {"outcome", outcome_name(answer_.outcome)},
-                           {"exit_code", answer_.exit_code.value_or(-1)},
-                           {"ms", answer_.duration_ms}});
 }
 
 Task<ExecAnswer> LongExec::run_and_rejoin() {
@@ -156,13 +147,13 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
       std::chrono::steady_clock::now() + std::chrono::seconds(std::max(app_.config.exec.survive_sec, 10u));
   for (std::string why;;) {
     if (!why.empty() && std::chrono::steady_clock::now() > until) {
-      give_up_exec(app_, before, why);
+      give_up_exec(app_, spec_, before, why);
       co_return before;
     }
     ExecSpec spec;
     spec.tenant = tenant_;
     spec.agent = agent_;
-    spec.call.call.request_id = spec_.call.call.request_id;
+    spec.request_id = spec_.request_id;
     spec.shown = command_;
     spec.rejoin = spec_.rejoin;
     spec.kept = ends_;
@@ -183,7 +174,7 @@ Task<ExecAnswer> LongExec::rejoin(ExecAnswer before) {
       why = "its backend could not be asked for it: " + error.message;
       const bool final = error.permanent && !is_broken();
       if (error.code == Code::kSandboxNotFound || error.code == Code::kSandboxLost || final) {
-        give_up_exec(app_, before, why);
+        give_up_exec(app_, spec_, before, why);
         co_return before;
       }
     } catch (const std::exception& error) {
@@ -355,20 +346,16 @@ Task<void> LongExec::Writer::write(std::string_view bytes) {
 Task<void> LongExec::Writer::write_body(Exchange& exchange) {
   const auto pipe = to_->input_;
   if (!pipe || !pipe->is_open()) throw no_input();
-  bool gone = false, broken = false;
+  bool broken = false;
   Killer& client = exchange.watch_client();
-  client.on_kill([this, &gone] {
-    gone = true;
-    cancel();
-  });
   try {
-    while (!gone && co_await exchange.read_body_to_pipe(*pipe) > 0) {
+    const OnKill on_kill(client, [this] { cancel(); });
+    while (!client.killed() && co_await exchange.read_body_to_pipe(*pipe) > 0) {
     }
   } catch (const PipeClosed&) {
     broken = true;
   }
-  client.on_kill({});
-  if (gone) throw ClientGone{};
+  if (client.killed()) throw ClientGone{};
   if (!broken) co_return;
   co_await wait_for_next(pipe);
   throw to_->input_open() ? contact_lost() : no_input();

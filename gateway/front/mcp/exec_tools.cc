@@ -128,22 +128,19 @@ Task<std::shared_ptr<LongExec>> start_for(ToolCall& call, json request, size_t k
   agent_of(call.exchange, false, call.agent, parsed.agent_in_env);
   parsed.spec.tenant = call.exchange.principal.tenant;
   parsed.spec.agent = call.agent;
-  parsed.spec.call.call.request_id = call.exchange.request_id;
+  parsed.spec.request_id = call.exchange.request_id;
   if (parsed.stdin_text) {
     std::string bytes = co_await decode_field(call.app.elsewhere, call.exchange, "stdin",
                                               std::move(*parsed.stdin_text), parsed.stdin_encoding);
     parsed.spec.stdin_bytes = std::make_shared<const std::string>(std::move(bytes));
   }
-  ByteShare memory(call.app.memory, call.exchange.principal.tenant);
-  memory.hold(parsed.spec.bytes());
   const LongExec::Terms terms{
       .kept_bytes = kept_bytes,
       .in_all = call.may_go_on ? call.app.config.exec.spool_bytes : 0,  // else nobody finds it by its id
       .stdin_open = false,
       .pty = false,
       .ends_with_gateway = !call.may_go_on};
-  const auto exec =
-      co_await start_exec(call.app, call.exchange, std::move(parsed.spec), terms, std::move(memory));
+  const auto exec = co_await start_exec(call.app, call.exchange, std::move(parsed.spec), terms);
   if (exec->refusal()) throw *exec->refusal();
   co_return exec;
 }

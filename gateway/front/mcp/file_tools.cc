@@ -6,7 +6,6 @@
 #include "gateway/front/api/files.h"
 #include "gateway/front/api/json_body.h"
 #include "gateway/front/api/json_in.h"
-#include "gateway/front/base/changes.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/mcp/tools.h"
 #include "lib/text.h"
@@ -109,41 +108,24 @@ std::string replaced(std::string_view text, std::string_view word, std::string_v
   }
 }
 
-}  // namespace
-
 // Edits of an agent's files wait for each other, so that none is lost.
-struct EditTurn {
-  explicit EditTurn(const boost::asio::any_io_executor& executor) : changes(executor) {}
-  Changes changes;
-  bool taken = false;
-};
-
-namespace {
-
 class EditLock {
  public:
-  EditLock(App& app, const std::string& key) : app_(app), key_(key) {
-    auto& known = app.edits[key];
-    turn_ = known.lock();
-    if (!turn_) known = turn_ = std::make_shared<EditTurn>(app.executor);
-  }
+  EditLock(App& app, std::string key) : app_(app), key_(std::move(key)) {}
   EditLock(const EditLock&) = delete;
   EditLock& operator=(const EditLock&) = delete;
   ~EditLock() {
-    if (mine_) turn_->taken = false;
-    turn_->changes.notify();
-    if (turn_.use_count() == 1) app_.edits.erase(key_);
+    if (mine_) app_.edits.erase(key_);
+    if (mine_) app_.edit_ended.notify();
   }
   Task<void> take() {
-    EditTurn& turn = *turn_;
-    co_await turn.changes.until([&turn] { return !turn.taken; });
-    turn.taken = mine_ = true;
+    co_await app_.edit_ended.until([this] { return app_.edits.insert(key_).second; });
+    mine_ = true;
   }
 
  private:
   App& app_;
   const std::string key_;
-  std::shared_ptr<EditTurn> turn_;
   bool mine_ = false;
 };
 

@@ -45,6 +45,12 @@ struct Backend {
   std::shared_ptr<StartWindow> starts;
 };
 
+// Of a call that holds a place in one of its gates.
+inline OnBehalf on_behalf(std::string tenant, std::shared_ptr<Backend> of, CallGate::Ticket ticket) {
+  using Place = std::pair<std::shared_ptr<Backend>, CallGate::Ticket>;  // the ticket goes first
+  return {std::move(tenant), std::make_shared<Place>(std::move(of), std::move(ticket))};
+}
+
 class Backends {
  public:
   Backends(boost::asio::any_io_executor executor, const Config& config);

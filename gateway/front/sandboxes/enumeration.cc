@@ -1,13 +1,12 @@
 #include "gateway/front/sandboxes/enumeration.h"
 
-#include <sys/ioctl.h>
-
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "gateway/front/base/own_fd.h"
 #include "gateway/ipc/codec.h"
 
 namespace isogate::front {
@@ -32,11 +31,6 @@ asio::awaitable<void> send(std::shared_ptr<Enumeration> state, std::shared_ptr<B
   state->pipe.cancel(ignored);  // its other end may stay open
 }
 
-size_t waiting_in(asio::posix::stream_descriptor& pipe) {
-  int waiting = 0;
-  return ::ioctl(pipe.native_handle(), FIONREAD, &waiting) == 0 ? static_cast<size_t>(waiting) : 0;
-}
-
 // Until the pipe ends, or holds no more after the reply. False: what came is no listing, or one of more than
 // `most`.
 asio::awaitable<bool> read_records(Enumeration& from, size_t most,
@@ -51,7 +45,7 @@ asio::awaitable<bool> read_records(Enumeration& from, size_t most,
                                              asio::redirect_error(asio::use_awaitable, error));
       if (error == asio::error::operation_aborted && from.done.is_set()) continue;
     } else {
-      if (left == SIZE_MAX) left = waiting_in(from.pipe);
+      if (left == SIZE_MAX) left = bytes_in(from.pipe.native_handle()).value_or(0);
       if (left > 0) n = from.pipe.read_some(asio::buffer(chunk, left), error);
       left -= n;
     }

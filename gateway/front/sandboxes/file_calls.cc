@@ -1,7 +1,6 @@
 #include "gateway/front/sandboxes/file_calls.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,22 +54,10 @@ std::string within(std::chrono::seconds limit) {
   return "within " + std::to_string(limit.count()) + " s (limits.body_idle_timeout_sec)";
 }
 
-uint64_t bytes_in(asio::posix::stream_descriptor& pipe) {
-  int bytes = 0;
-  return pipe.is_open() && ::ioctl(pipe.native_handle(), FIONREAD, &bytes) == 0 && bytes > 0
-             ? static_cast<uint64_t>(bytes)
-             : 0;
-}
-
-struct Place {
-  std::shared_ptr<Backend> backend;  // has the gate
-  CallGate::Ticket ticket;
-};
-
 // Throws ApiError.
-OnBehalf on_behalf(const Lease& lease, bool durable) {
+OnBehalf place_for_call(const Lease& lease, bool durable) {
   const std::string& tenant = lease.sandbox->row.tenant;
-  return {tenant, std::make_shared<Place>(Place{lease.backend, lease.backend->gate.enter(tenant, durable)})};
+  return on_behalf(tenant, lease.backend, lease.backend->gate.enter(tenant, durable));
 }
 
 }  // namespace
@@ -93,14 +80,13 @@ ipc::FileCall file_call(const Lease& lease, ipc::FileVerb verb, FileTarget targe
 
 asio::awaitable<ipc::Reply> plain_file_call(Lease& lease, ipc::FileVerb verb, FileTarget target,
                                             Killer& killer) {
-  OnBehalf whose = on_behalf(lease, false);
+  OnBehalf whose = place_for_call(lease, false);
   const std::shared_ptr<Cancel> cancel = or_throw(Cancel::make(lease.channel->executor()));
   const auto limit = verb == ipc::FileVerb::kRemove ? kLongest : target.idle;
   cancel->fire_after(limit);
-  killer.on_kill([cancel] { cancel->fire(); });
+  const OnKill on_kill(killer, [cancel] { cancel->fire(); });
   ipc::Reply reply =
       co_await lease.channel->call(file_call(lease, verb, std::move(target)), cancel, std::move(whose));
-  killer.on_kill({});
   if (reply.status == ISOGATE_CANCELLED && cancel->fired() && !killer.killed())
     reply.message = "the backend did not answer " + within(limit);
   co_return reply;
@@ -110,7 +96,7 @@ asio::awaitable<Listing> list_files(Lease& lease, ListRequest request, ByteShare
   if (request.recursive) request.target.flags |= ISOGATE_FILE_RECURSIVE;
   request.target.limit = request.limit == 0 ? 0 : request.limit + 1;
   Transfer transfer(lease, ipc::FileVerb::kList, std::move(request.target));
-  const TransferKill kill(killer, transfer);
+  const OnKill on_kill(killer, [&transfer] { transfer.cancel(); });
   Listing listing;
   co_await collect(transfer, listing, request.limit, memory);
   const ipc::Reply reply = co_await transfer.reply();
@@ -130,7 +116,7 @@ struct Transfer::Shared {
         tick(lease.channel->executor()),
         done(lease.channel->executor()),
         cancel(or_throw(Cancel::make(lease.channel->executor()))),
-        whose(on_behalf(lease, durable)) {
+        whose(place_for_call(lease, durable)) {
     sandbox->kills.insert(&kill);
   }
   ~Shared() { sandbox->kills.erase(&kill); }
@@ -153,7 +139,7 @@ struct Transfer::Shared {
   // What the backend has taken or given since it was looked at last. Where it is the client that has to go
   // on, the backend has time.
   void look() {
-    const uint64_t waiting = owner == nullptr ? 0 : bytes_in(owner->pipe);
+    const uint64_t waiting = owner == nullptr ? 0 : bytes_in(owner->pipe.native_handle()).value_or(0);
     const uint64_t progress = inward ? moved - waiting : moved + waiting;
     const bool clients_turn = owner != nullptr && owner->pipe.is_open() && inward == (waiting == 0);
     const auto now = std::chrono::steady_clock::now();
@@ -207,12 +193,6 @@ Transfer::Transfer(Lease& lease, ipc::FileVerb verb, FileTarget target)
 
 void Transfer::cancel() { shared_->cancel->fire(); }
 
-TransferKill::TransferKill(Killer& killer, Transfer& transfer) : killer_(killer) {
-  killer_.on_kill([&transfer] { transfer.cancel(); });
-}
-
-TransferKill::~TransferKill() { killer_.on_kill({}); }
-
 // In this order: who sees the end of the pipe can see that it is the body's.
 void Transfer::complete() {
   signal_event(complete_.get());
@@ -239,7 +219,7 @@ asio::awaitable<void> Transfer::ready() {
   boost::system::error_code ignored;
   co_await pipe.async_wait(asio::posix::stream_descriptor::wait_read,
                            asio::redirect_error(asio::use_awaitable, ignored));
-  if (bytes_in(pipe) == 0) co_await shared_->done.wait();
+  if (bytes_in(pipe.native_handle()).value_or(0) == 0) co_await shared_->done.wait();
 }
 
 asio::awaitable<ipc::Reply> Transfer::reply() {

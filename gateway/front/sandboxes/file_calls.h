@@ -75,16 +75,4 @@ class Transfer {
   Fd complete_;
 };
 
-// While it lives, `killer` cancels the transfer.
-class TransferKill {
- public:
-  TransferKill(Killer& killer, Transfer& transfer);
-  ~TransferKill();
-  TransferKill(const TransferKill&) = delete;
-  TransferKill& operator=(const TransferKill&) = delete;
-
- private:
-  Killer& killer_;
-};
-
 }  // namespace isogate::front

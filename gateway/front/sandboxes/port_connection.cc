@@ -32,11 +32,6 @@ SocketPair make_socket_pair() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-struct PortPlace {
-  std::shared_ptr<Backend> backend;  // has the gate
-  CallGate::Ticket ticket;
-};
-
 ApiError sandbox_ended() {
   return {.code = Code::kSandboxNotFound, .message = "the sandbox was ended while its port was dialled"};
 }
@@ -168,8 +163,7 @@ asio::awaitable<std::unique_ptr<PortConnection>> PortConnection::open(Sandboxes&
         .message = std::to_string(most_of_sandbox) +
                    " connections to ports of this sandbox are open (ports.max_per_sandbox); close some",
         .retry_after_sec = 1};
-  OnBehalf whose(target.tenant, std::make_shared<PortPlace>(
-                                    PortPlace{lease.backend, lease.backend->ports.enter(target.tenant)}));
+  OnBehalf whose = on_behalf(target.tenant, lease.backend, lease.backend->ports.enter(target.tenant));
   ipc::ConnectCall call;
   call.call.request_id = target.request_id;
   call.sandbox_id = sandbox.row.sandbox_id;
@@ -185,10 +179,9 @@ asio::awaitable<std::unique_ptr<PortConnection>> PortConnection::open(Sandboxes&
   const auto executor = shared->executor;
   asio::co_spawn(executor, Shared::run(shared, sandboxes, backends, std::move(call)), asio::detached);
   asio::co_spawn(executor, Shared::await_ready(shared), asio::detached);
-  killer.on_kill([shared] { shared->end_by("its client has disconnected"); });
+  const OnKill on_kill(killer, [shared] { shared->end_by("its client has disconnected"); });
   const bool in_time = co_await shared->changes.until(
       [&shared] { return shared->connected || shared->done || shared->cut_why; }, kDialWithin);
-  killer.on_kill({});
   if (killer.killed()) throw ClientGone{};
   if (shared->cut_why) throw sandbox_ended();
   if (shared->connected) co_return std::move(made);

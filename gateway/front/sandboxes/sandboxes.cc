@@ -1,6 +1,5 @@
 #include "gateway/front/sandboxes/sandboxes.h"
 
-#include <sys/ioctl.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "gateway/config/images.h"
 #include "gateway/front/base/event.h"
 #include "gateway/front/base/names.h"
+#include "gateway/front/base/own_fd.h"
 #include "gateway/front/http/json_answer.h"
 #include "gateway/front/sandboxes/enumeration.h"
 #include "gateway/ipc/codec.h"
@@ -917,9 +917,7 @@ asio::awaitable<bool> has_no_files(const Sandbox& sandbox, std::shared_ptr<Backe
   call.limit = 1;
   call.body = std::move(ends->write);
   const ipc::Reply reply = co_await channel->call(std::move(call));
-  int waiting = 0;
-  co_return reply.status == ISOGATE_OK&& ::ioctl(pipe.native_handle(), FIONREAD, &waiting) == 0 &&
-      waiting == 0;
+  co_return reply.status == ISOGATE_OK&& bytes_in(pipe.native_handle()) == 0u;
 }
 
 class Counted {
