@@ -43,7 +43,15 @@ struct Backend {
   CallGate gate;
   CallGate ports{"connections to ports"};
   std::shared_ptr<StartWindow> starts;
+
+  [[nodiscard]] bool serves() const {
+    return channel && settled && probe && probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
+  }
 };
+
+// Turns a decision that chose nothing into its error.
+ApiError refusal_of(const Decision& decision);
+ApiError is_restarting(const std::string& backend);
 
 class Backends {
  public:
