@@ -62,15 +62,9 @@ uint64_t bytes_in(asio::posix::stream_descriptor& pipe) {
              : 0;
 }
 
-struct Place {
-  std::shared_ptr<Backend> backend;  // has the gate
-  CallGate::Ticket ticket;
-};
-
 // Throws ApiError.
 OnBehalf on_behalf(const Lease& lease, bool durable) {
-  const std::string& tenant = lease.sandbox->row.tenant;
-  return {tenant, std::make_shared<Place>(Place{lease.backend, lease.backend->gate.enter(tenant, durable)})};
+  return lease.with_place(lease.backend->gate.enter(lease.sandbox->row.tenant, durable));
 }
 
 }  // namespace

@@ -32,11 +32,6 @@ SocketPair make_socket_pair() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-struct PortPlace {
-  std::shared_ptr<Backend> backend;  // has the gate
-  CallGate::Ticket ticket;
-};
-
 ApiError sandbox_ended() {
   return {.code = Code::kSandboxNotFound, .message = "the sandbox was ended while its port was dialled"};
 }
@@ -167,8 +162,7 @@ asio::awaitable<std::unique_ptr<PortConnection>> PortConnection::open(Sandboxes&
         .message = std::to_string(most_of_sandbox) +
                    " connections to ports of this sandbox are open (ports.max_per_sandbox); close some",
         .retry_after_sec = 1};
-  OnBehalf whose(target.tenant, std::make_shared<PortPlace>(
-                                    PortPlace{lease.backend, lease.backend->ports.enter(target.tenant)}));
+  OnBehalf whose = lease.with_place(lease.backend->ports.enter(target.tenant));
   ipc::ConnectCall call;
   call.call.request_id = target.request_id;
   call.sandbox_id = sandbox.row.sandbox_id;

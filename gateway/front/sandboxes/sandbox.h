@@ -120,6 +120,14 @@ class Lease {
     sandbox->used = std::chrono::steady_clock::now();
   }
 
+  // On whose behalf a call takes this place at its backend.
+  [[nodiscard]] OnBehalf with_place(CallGate::Ticket ticket) const {
+    struct Place {
+      std::shared_ptr<Backend> backend;  // has the gate
+      CallGate::Ticket ticket;
+    };
+    return {sandbox->row.tenant, std::make_shared<Place>(Place{backend, std::move(ticket)})};
+  }
   // A call came back with ISOGATE_NO_SANDBOX or ISOGATE_SANDBOX_LOST: the next acquire() opens it again.
   void lost(isogate_status status) const {
     if (status == ISOGATE_SANDBOX_LOST) sandbox->row.state = SandboxRow::State::kLost;

@@ -12,11 +12,6 @@ namespace {
 
 constexpr size_t kReadAtOnce = 8 << 10;
 
-struct WatchPlace {
-  std::shared_ptr<Backend> backend;  // has the gate
-  CallGate::Ticket ticket;
-};
-
 // Throws ApiError.
 OnBehalf place_for_watch(const Lease& lease) {
   if (lease.sandbox->watches.size() >= kMostWatchesPerSandbox)
@@ -24,9 +19,7 @@ OnBehalf place_for_watch(const Lease& lease) {
                    .message = std::to_string(kMostWatchesPerSandbox) +
                               " watches of this sandbox are under way; try again when one has ended",
                    .retry_after_sec = 1};
-  const std::string& tenant = lease.sandbox->row.tenant;
-  return {tenant,
-          std::make_shared<WatchPlace>(WatchPlace{lease.backend, lease.backend->gate.enter_watch(tenant)})};
+  return lease.with_place(lease.backend->gate.enter_watch(lease.sandbox->row.tenant));
 }
 
 }  // namespace
