@@ -39,6 +39,7 @@ constexpr int kControl = 3;
 constexpr const char* kUser = "isogate";
 constexpr std::chrono::seconds kSettleWithin{15};
 constexpr std::chrono::milliseconds kDrainPoll{20};
+constexpr const char* kShuttingDown = "the gateway is shutting down";
 
 Result<void> give_up_privileges(bool root) {
   if (auto became = root ? become_user(kUser, {}) : stay_same_user(); !became) return became;
@@ -133,7 +134,7 @@ class Front {
     }
     app_.backends.on_hello([this] { set_exec_limits(); });
     app_.backends.on_probed([this](std::shared_ptr<Backend> backend) {
-      asio::co_spawn(io_, app_.sandboxes.reattach(std::move(backend)), asio::detached);
+      asio::co_spawn(io_, app_.sandboxes.upkeep.reattach(std::move(backend)), asio::detached);
     });
     app_.backends.on_stuck(
         [this](const std::string& name, uint64_t generation) { control_.send_stuck(name, generation); });
@@ -142,12 +143,12 @@ class Front {
     for (const std::string& listener : order_.listeners) {
       if (listener.starts_with("unix:")) continue;
       const BoundAddress bound = bound_address(listener);
-      app_.sandboxes.add_listener(bound.ip, bound.port);
+      app_.sandboxes.changes.add_listener(bound.ip, bound.port);
     }
     asio::co_spawn(io_, control_.run(), asio::detached);
     asio::co_spawn(io_, app_.backends.probe_loop(), asio::detached);
     asio::co_spawn(io_, app_.sandboxes.end_expired(), asio::detached);
-    asio::co_spawn(io_, app_.sandboxes.stop_idle([this] {
+    asio::co_spawn(io_, app_.sandboxes.upkeep.stop_idle([this] {
       return std::chrono::seconds(app_.config.sandbox_idle_timeout_sec);
     }),
                    asio::detached);
@@ -162,7 +163,7 @@ class Front {
  private:
   void rejoin_kept() {
     for (const ExecRow& row : kept_) {
-      const Sandbox* sandbox = app_.sandboxes.known(row.sandbox_id);
+      const auto sandbox = app_.sandboxes.records.known(row.sandbox_id);
       try {
         if (sandbox == nullptr)
           throw ApiError{.code = Code::kSandboxNotFound, .message = "its sandbox was ended"};
@@ -310,15 +311,15 @@ class Front {
     app_.authenticator = std::move(*made);
     app_.config = std::move(config);
     app_.backends.reconfigure(app_.config);
-    app_.sandboxes.release_removed();
+    app_.sandboxes.upkeep.release_removed();
     set_limits();
     if (server_) server_->set_limits(limits_of(app_.config));
   }
 
   void set_limits() {
     const LimitsConfig& limits = app_.config.limits;
-    app_.sandboxes.set_limits(limits.max_sandboxes, limits.max_sandboxes_per_tenant,
-                              limits.max_disk_mb_per_tenant << 20);
+    app_.sandboxes.records.set_limits(limits.max_sandboxes, limits.max_sandboxes_per_tenant);
+    app_.sandboxes.disks.set_limit(limits.max_disk_mb_per_tenant << 20);
     app_.memory.set_limits(limits.max_held_bytes, limits.tenant_share(limits.max_held_bytes));
     app_.spool.quota.set_limits(limits.max_spool_bytes, limits.tenant_share(limits.max_spool_bytes));
     set_exec_limits();
@@ -354,16 +355,19 @@ class Front {
     app_.draining = true;
     log::info("draining", {{"running_execs", app_.admission.running()}, {"deadline_sec", deadline.count()}});
     if (server_) server_->drain();
-    app_.sandboxes.end_watches(WatchEnd::kDraining);
-    app_.sandboxes.cut_ports("the gateway is shutting down");
+    for (const auto& [id, sandbox] : app_.sandboxes.records.all()) {
+      sandbox->end_watches(WatchEnd::kDraining);
+      sandbox->cut_ports(kShuttingDown, true);
+    }
     app_.long_execs->ask_all_to_end(app_.config.keep_on_shutdown);
     auto until = std::chrono::steady_clock::now() + deadline;
     // A sandbox that is not re-attached is not removed either.
     const auto waited_for = [this] {
-      return busy() || (app_.sandboxes.reattaching() && !app_.config.keep_on_shutdown);
+      return busy() || (app_.sandboxes.upkeep.reattaching() && !app_.config.keep_on_shutdown);
     };
     while (waited_for() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
-    if (busy()) app_.sandboxes.kill_all();
+    if (busy())
+      for (const auto& [id, sandbox] : app_.sandboxes.records.all()) sandbox->end_calls(kShuttingDown);
     until = std::chrono::steady_clock::now() + budget::kAnswersEnd;
     while (busy() && std::chrono::steady_clock::now() < until) co_await sleep_for(kDrainPoll);
     if (const auto flushed = app_.state->flush(); !flushed)

@@ -84,7 +84,7 @@ const std::map<std::string, std::string> kTimesOfDay = {
     {"gateway/front/exec/long_exec.cc", "the journal's deadline of an exec that another gateway started"},
     {"gateway/front/front_main.cc", "the journal's dates"},
     {"gateway/front/http/http_text.cc", "the header Date"},
-    {"gateway/front/sandboxes/sandboxes.cc", "a sandbox's dates"},
+    {"gateway/front/sandboxes/sandbox_changes.cc", "a sandbox's dates"},
     {"gateway/front/state/state.cc", "the age of records, in days"},
     {"plugins/docker/record.cc", "the age of a file of an earlier process"},
     {"plugins/docker/watch.cc", "podman's events since then"},

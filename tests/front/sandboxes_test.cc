@@ -179,7 +179,7 @@ TEST_F(SandboxesTest, ASearchThatFindsNoMemoryLeavesTheAgentUsable) {
   no_room_for = kRequestIdBytes;
   EXPECT_THROW(end(std::move(request_id)), std::bad_alloc);
   no_room_for = 0;
-  EXPECT_EQ(sandboxes_->count(), 0u);
+  EXPECT_EQ(sandboxes_->records.all().size(), 0u);
   ASSERT_NO_THROW(open(lease));
   EXPECT_EQ(lease->backend->config.name, "fake");
 }
@@ -189,7 +189,7 @@ TEST_F(SandboxesTest, ACloseThatIsFinishedLaterAndThrowsLeavesTheAgentUsable) {
   ASSERT_NO_THROW(open(lease));
   std::function<void()> kill = [] { throw std::runtime_error("the kill fails"); };
   lease->sandbox->kills.insert(&kill);
-  Sandboxes::distrust(*lease);
+  lease->distrust();
   std::optional<Lease> next;
   EXPECT_THROW(open(next), std::runtime_error);
   EXPECT_FALSE(lease->sandbox->changing);
@@ -209,7 +209,7 @@ TEST_F(SandboxesTest, AnEndThatFindsNoMemoryIsTriedAgain) {
   EXPECT_THROW(end(std::move(request_id)), std::bad_alloc);
   no_room_for = 0;
   EXPECT_NO_THROW(end("again"));
-  EXPECT_EQ(sandboxes_->count(), 0u);
+  EXPECT_EQ(sandboxes_->records.all().size(), 0u);
 }
 
 TEST_F(SandboxesTest, ABackendIsLostWhenTwoProbesInARowFail) {

@@ -294,8 +294,7 @@ void throw_unless_ok(App& app, Lease& lease, const ipc::Reply& reply, bool clien
   app.backends.judge(*lease.backend, lease.sandbox->row, reply);
   if (client_gone) throw ClientGone{};
   if (reply.status == ISOGATE_OK) return;
-  if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST)
-    app.sandboxes.lost(lease, reply.status);
+  if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) lease.lost(reply.status);
   ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
   if (reply.status == ISOGATE_LOST)
     error.message = "contact with the backend was lost during the call: " + reply.message;

@@ -110,7 +110,7 @@ Task<void> send_journaled(App& app, Exchange& exchange) {
                                  {"command", found.command},
                                  {"started_ms", found.started_ms},
                                  {"backend", found.backend}};
-  if (const Sandbox* sandbox = app.sandboxes.known(found.sandbox_id))
+  if (const auto sandbox = app.sandboxes.records.known(found.sandbox_id))
     body["agent_id"] = sandbox->row.agent_id;
   if (const auto& end = found.ended) {
     body["outcome"] = outcome_name(end->outcome);

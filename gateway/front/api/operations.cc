@@ -78,17 +78,19 @@ Task<void> handle_readyz(App& app, Exchange& exchange) {
 // A key's tenant sees its own alone; the listener for metrics is the operator's.
 Task<void> handle_metrics(App& app, Exchange& exchange) {
   const std::string& tenant = exchange.principal.tenant;
-  co_await app.sandboxes.look_at_disks(tenant);
+  co_await app.sandboxes.disks.look(tenant);
   std::vector<TenantDisk> disks;
-  for (const auto& [name, total] : app.sandboxes.disk_totals(tenant))
+  for (const auto& [name, total] : app.sandboxes.disks.totals(tenant))
     disks.push_back({name, total.used_bytes, total.limit_bytes});
+  size_t port_connections = 0;
+  for (const auto& [id, sandbox] : app.sandboxes.records.all()) port_connections += sandbox->ports.size();
   const std::string text = app.metrics.text({.connections = app.connections ? app.connections() : 0,
-                                             .sandboxes = app.sandboxes.count(),
+                                             .sandboxes = app.sandboxes.records.all().size(),
                                              .execs_running = app.admission.running(),
                                              .execs_waiting = app.admission.waiting(),
                                              .held_bytes = app.memory.held(),
                                              .spool_bytes = app.spool.quota.held(),
-                                             .port_connections = app.sandboxes.port_connections(),
+                                             .port_connections = port_connections,
                                              .disks = std::move(disks)});
   co_await exchange.send(200, "text/plain; version=0.0.4; charset=utf-8", text);
 }

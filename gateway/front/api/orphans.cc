@@ -74,7 +74,7 @@ ordered_json json_of(const App& app, const Orphan& orphan) {
                       {"sandbox_id", orphan.found.sandbox_id},
                       {"object", orphan.found.handle},
                       {"running", orphan.runs()}};
-  if (const Sandbox* sandbox = app.sandboxes.known(orphan.found.sandbox_id)) {
+  if (const auto sandbox = app.sandboxes.records.known(orphan.found.sandbox_id)) {
     one["tenant"] = sandbox->row.tenant;
     one["agent_id"] = sandbox->row.agent_id;
   }

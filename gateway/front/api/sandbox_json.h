@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "gateway/front/sandboxes/sandboxes.h"
+#include "gateway/front/sandboxes/sandbox.h"
 
 namespace isogate::front {
 

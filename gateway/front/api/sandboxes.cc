@@ -63,9 +63,9 @@ Task<void> handle_sandbox_create(App& app, Exchange& exchange) {
 }
 
 Task<void> handle_sandbox_list(App& app, Exchange& exchange) {
-  co_await app.sandboxes.look_at_disks(exchange.principal.tenant);
+  co_await app.sandboxes.disks.look(exchange.principal.tenant);
   ordered_json list = ordered_json::array();
-  for (const Sandbox* sandbox : app.sandboxes.of(exchange.principal.tenant)) {
+  for (const auto& sandbox : app.sandboxes.records.of(exchange.principal.tenant)) {
     list.push_back(sandbox_json(*sandbox));
   }
   ordered_json body{{"sandboxes", std::move(list)}};

@@ -220,7 +220,7 @@ Task<void> handle_create_sandbox(App& app, Exchange& exchange) {
     failure = std::current_exception();
   }
   if (failure) {
-    if (app.sandboxes.find(exchange.principal.tenant, id))
+    if (app.sandboxes.records.known(exchange.principal.tenant, id))
       co_await app.sandboxes.end(exchange.principal.tenant, id, true, exchange.request_id);
     std::rethrow_exception(failure);
   }
@@ -291,7 +291,7 @@ bool fits(const Record& record, const std::string& parameter) {
 
 std::vector<Found> sandboxes_of(const App& app, const Exchange& exchange) {
   std::vector<Found> all;
-  for (const Sandbox* each : app.sandboxes.of(exchange.principal.tenant)) {
+  for (const auto& each : app.sandboxes.records.of(exchange.principal.tenant)) {
     if (each->row.e2b_record.empty()) continue;
     try {
       all.push_back(find_sandbox(app, exchange.principal.tenant, each->row.agent_id));
@@ -387,7 +387,7 @@ uint64_t time_parameter(std::string_view query, std::string_view name, uint64_t 
 
 // What there is to be told is of now.
 Task<void> handle_metrics(App& app, Exchange& exchange) {
-  co_await app.sandboxes.look_at_disks(exchange.principal.tenant);
+  co_await app.sandboxes.disks.look(exchange.principal.tenant);
   const Found found = found_for(app, exchange);
   const auto now = static_cast<uint64_t>(steady_date_ms() / 1000);
   ordered_json samples = ordered_json::array();

@@ -132,7 +132,7 @@ bool has_ending(const LongExec& exec) {
 
 // Its sandbox was, or is just being, ended under it.
 bool ended_with_sandbox(const App& app, const LongExec& exec) {
-  const auto sandbox = app.sandboxes.find(exec.tenant(), exec.agent());
+  const auto sandbox = app.sandboxes.records.known(exec.tenant(), exec.agent());
   return !sandbox || sandbox->closing || (sandbox->changing && exec.answer().outcome == Outcome::kKilled);
 }
 

@@ -26,7 +26,7 @@ std::string id_of(std::string_view secret) { return "i" + base32_lower(sha256(se
 // Looks through all: a URL that an SDK signs names its sandbox by nothing else. Records are not parsed again.
 std::string sandbox_of_signature(const App& app, const Signature& signature, const std::string& peer) {
   auto& tokens = app.e2b->tokens;
-  const auto all = app.sandboxes.e2b_sandboxes();
+  const auto all = app.sandboxes.records.all_e2b();
   if (all.size() > kTriedForAnyone)
     if (const auto wait = app.wrong_keys.must_wait(peer, std::chrono::steady_clock::now()))
       throw too_many_wrong_keys(*wait);
@@ -49,13 +49,13 @@ ApiError no_such_sandbox(const std::string& id) {
 }
 
 Found find_sandbox(const App& app, const std::string& tenant, const std::string& id) {
-  auto found = found_in(app.sandboxes.find(tenant, id));
+  auto found = found_in(app.sandboxes.records.known(tenant, id));
   if (!found) throw no_such_sandbox(id);
   return std::move(*found);
 }
 
 std::optional<Found> look_for_sandbox(const App& app, const std::string& id) {
-  return found_in(app.sandboxes.find_e2b_sandbox(id));
+  return found_in(app.sandboxes.records.known_e2b(id));
 }
 
 HostName host_name(const App& app, const Exchange& exchange) {

@@ -9,7 +9,7 @@
 
 #include "gateway/front/exec/exec.h"
 #include "gateway/front/sandboxes/file_calls.h"
-#include "gateway/front/sandboxes/sandboxes.h"
+#include "gateway/front/sandboxes/sandbox.h"
 
 namespace isogate::front {
 

@@ -468,7 +468,7 @@ void Flight::conclude(const ipc::Reply& reply) {
   if (const std::string unproven = where_it_ran(end); !unproven.empty()) {
     answer_.outcome = Outcome::kUnknown;
     answer_.message = unproven;
-    app_.sandboxes.distrust(lease_);
+    lease_.distrust();
     log::error("exec_isolation_not_proven",
                {{"exec_id", answer_.exec_id}, {"backend", answer_.backend}, {"reason", unproven}});
     return;
@@ -560,7 +560,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
   if (never_started) answer_.outcome = Outcome::kNotStarted;
   if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
       (reply.status == ISOGATE_LOST && !(spec_.kept && spec_.kept->detached)))
-    app_.sandboxes.lost(lease_, reply.status);
+    lease_.lost(reply.status);
   if (answer_.goes_on) co_return answer_;
   if (spec_.artifact_dir && reply.status == ISOGATE_OK) {
     answer_.with_artifacts = true;

@@ -11,7 +11,7 @@ namespace {
 using nlohmann::ordered_json;
 
 Task<ToolResult> call_status(ToolCall& call) {
-  const auto sandbox = call.app.sandboxes.find(call.exchange.principal.tenant, call.agent);
+  const auto sandbox = call.app.sandboxes.records.known(call.exchange.principal.tenant, call.agent);
   ToolResult result;
   ordered_json body = {{"agent_id", call.agent}, {"exists", sandbox != nullptr}};
   if (sandbox) body.update(sandbox_json(*sandbox));

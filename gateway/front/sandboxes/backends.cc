@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "gateway/front/http/json_answer.h"
 #include "lib/log.h"
 
 namespace isogate::front {
@@ -28,7 +30,31 @@ asio::awaitable<void> sleep_for(const asio::any_io_executor& executor, std::chro
   co_await timer.async_wait(asio::use_awaitable);
 }
 
+std::string verdicts_json(const Decision& decision) {
+  nlohmann::ordered_json tried = nlohmann::ordered_json::array();
+  for (const auto& verdict : decision.verdicts)
+    tried.push_back({{"backend", verdict.name}, {"reason", verdict.eligible ? "eligible" : verdict.reason}});
+  return json_text({{"tried", std::move(tried)}});
+}
+
 }  // namespace
+
+ApiError refusal_of(const Decision& decision) {
+  Code code = Code::kBackendUnavailable;
+  if (decision.refusal == Refusal::kNoSuchBackend || decision.refusal == Refusal::kElsewhere)
+    code = Code::kInvalidRequest;
+  if (decision.refusal == Refusal::kUnsupported) code = Code::kUnsupported;
+  ApiError error{.code = code, .message = decision.message, .details_json = verdicts_json(decision)};
+  error.permanent = decision.refusal == Refusal::kPolicy;
+  if (code == Code::kBackendUnavailable && !error.permanent) error.retry_after_sec = 5;
+  return error;
+}
+
+ApiError is_restarting(const std::string& backend) {
+  return {.code = Code::kBackendUnavailable,
+          .message = "backend `" + backend + "` is restarting",
+          .retry_after_sec = 1};
+}
 
 Backends::Backends(asio::any_io_executor executor, const Config& config)
     : executor_(std::move(executor)),

@@ -43,13 +43,15 @@ struct Backend {
   CallGate gate;
   CallGate ports{"connections to ports"};
   std::shared_ptr<StartWindow> starts;
+
+  [[nodiscard]] bool serves() const {
+    return channel && settled && probe && probe->verdict != ISOGATE_PROBE_UNAVAILABLE;
+  }
 };
 
-// Of a call that holds a place in one of its gates.
-inline OnBehalf on_behalf(std::string tenant, std::shared_ptr<Backend> of, CallGate::Ticket ticket) {
-  using Place = std::pair<std::shared_ptr<Backend>, CallGate::Ticket>;  // the ticket goes first
-  return {std::move(tenant), std::make_shared<Place>(std::move(of), std::move(ticket))};
-}
+// Turns a decision that chose nothing into its error.
+ApiError refusal_of(const Decision& decision);
+ApiError is_restarting(const std::string& backend);
 
 class Backends {
  public:

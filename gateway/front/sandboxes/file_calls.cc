@@ -56,8 +56,7 @@ std::string within(std::chrono::seconds limit) {
 
 // Throws ApiError.
 OnBehalf place_for_call(const Lease& lease, bool durable) {
-  const std::string& tenant = lease.sandbox->row.tenant;
-  return on_behalf(tenant, lease.backend, lease.backend->gate.enter(tenant, durable));
+  return lease.with_place(lease.backend->gate.enter(lease.sandbox->row.tenant, durable));
 }
 
 }  // namespace

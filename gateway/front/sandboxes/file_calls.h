@@ -10,7 +10,7 @@
 
 #include "gateway/front/base/byte_budget.h"
 #include "gateway/front/base/killer.h"
-#include "gateway/front/sandboxes/sandboxes.h"
+#include "gateway/front/sandboxes/sandbox.h"
 #include "gateway/ipc/messages.h"
 
 namespace isogate::front {

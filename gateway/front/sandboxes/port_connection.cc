@@ -65,8 +65,7 @@ struct PortConnection::Shared {
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
 
-  static asio::awaitable<void> run(std::shared_ptr<Shared> self, Sandboxes& sandboxes, Backends& backends,
-                                   ipc::ConnectCall call) {
+  static asio::awaitable<void> run(std::shared_ptr<Shared> self, Backends& backends, ipc::ConnectCall call) {
     const auto channel = self->lease->channel;
     self->reply = co_await channel->call(std::move(call), self->cancel, std::move(self->whose));
     const isogate_status status = self->reply.status;
@@ -77,7 +76,7 @@ struct PortConnection::Shared {
     if (!self->connected && status != ISOGATE_NOT_FOUND && status != ISOGATE_CANCELLED)
       backends.judge(*self->lease->backend, self->lease->sandbox->row, self->reply);
     if (status == ISOGATE_NO_SANDBOX || status == ISOGATE_SANDBOX_LOST || status == ISOGATE_LOST)
-      sandboxes.lost(*self->lease, status);
+      self->lease->lost(status);
     self->release();
     self->done = true;
     boost::system::error_code ignored;
@@ -163,7 +162,7 @@ asio::awaitable<std::unique_ptr<PortConnection>> PortConnection::open(Sandboxes&
         .message = std::to_string(most_of_sandbox) +
                    " connections to ports of this sandbox are open (ports.max_per_sandbox); close some",
         .retry_after_sec = 1};
-  OnBehalf whose = on_behalf(target.tenant, lease.backend, lease.backend->ports.enter(target.tenant));
+  OnBehalf whose = lease.with_place(lease.backend->ports.enter(target.tenant));
   ipc::ConnectCall call;
   call.call.request_id = target.request_id;
   call.sandbox_id = sandbox.row.sandbox_id;
@@ -177,7 +176,7 @@ asio::awaitable<std::unique_ptr<PortConnection>> PortConnection::open(Sandboxes&
   shared->lasting = target.lasting;
   std::unique_ptr<PortConnection> made(new PortConnection(shared));
   const auto executor = shared->executor;
-  asio::co_spawn(executor, Shared::run(shared, sandboxes, backends, std::move(call)), asio::detached);
+  asio::co_spawn(executor, Shared::run(shared, backends, std::move(call)), asio::detached);
   asio::co_spawn(executor, Shared::await_ready(shared), asio::detached);
   const OnKill on_kill(killer, [shared] { shared->end_by("its client has disconnected"); });
   const bool in_time = co_await shared->changes.until(

@@ -39,6 +39,7 @@ struct SandboxRow {
   int64_t expires_ms = 0;  // when it is ended and purged, as of steady_date_ms(); 0: never
   std::string e2b_record;  // the E2B listener's record of it, JSON; empty: not created there
 
+  bool operator==(const SandboxRow&) const = default;
   [[nodiscard]] bool was_accepted() const { return state == State::kActive || state == State::kLost; }
 };
 

@@ -1,0 +1,373 @@
+#include "gateway/front/sandboxes/sandbox_changes.h"
+
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "gateway/ipc/codec.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+
+namespace isogate::front {
+namespace asio = boost::asio;
+namespace {
+
+constexpr std::chrono::seconds kCallsEndWithin{Cancel::kReleaseWithin + std::chrono::seconds(1)},
+    kAnswersEndWithin{1};
+
+const Backend& with_host(const Backend& backend) {
+  if (!backend.channel || !backend.settled || !backend.probe) throw is_restarting(backend.config.name);
+  return backend;
+}
+
+asio::awaitable<ipc::Reply> ask_to_close(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
+                                         uint32_t mode, const std::string& request_id) {
+  sandbox.end_watches(mode == ISOGATE_CLOSE_DETACH ? WatchEnd::kReloaded : WatchEnd::kSandboxEnded);
+  ipc::CloseCall call;
+  call.call.request_id = request_id;
+  call.sandbox_id = sandbox.row.sandbox_id;
+  call.mode = mode;
+  co_return co_await channel->call(std::move(call));
+}
+
+}  // namespace
+
+// One opening. A reload may replace the channel and the claims of the backend before the sandbox is open and
+// measured, but those from the beginning are used for the check.
+struct SandboxChanges::Opening {
+  SandboxChanges& owner;
+  Sandbox& sandbox;
+  Backend& backend;
+  const std::string& request_id;
+  const uint32_t how;
+  const bool for_a_call = how != ISOGATE_OPEN_RUNNING_ONLY;
+  const std::shared_ptr<BackendChannel> channel = with_host(backend).channel->hold();
+  const BackendConfig config = backend.config;
+  const ipc::Probe probe = *backend.probe;
+  SandboxRow& row = sandbox.row;
+  ipc::Opened opened;
+
+  asio::awaitable<void> run(const Wanted& wanted) {
+    if (const auto error = owner.records_.last_error(); error && for_a_call) {
+      throw ApiError{
+          .code = Code::kQuotaExceeded,
+          .message = "no sandbox is opened while the state store cannot be written: " + error->message};
+    }
+    std::optional<CallGate::Ticket> place;
+    if (for_a_call) place.emplace(backend.gate.enter(row.tenant));
+    co_await close_in_host_before();
+    if (!sandbox.known) co_await record_intent(wanted);
+    co_await ask_for_unused();
+    sandbox.runs = runs();
+    std::exception_ptr failure;
+    try {
+      co_await check_evidence();
+      std::optional<uint64_t> disk;
+      if (for_a_call) disk = co_await ask_for_disk(sandbox, channel->shared_from_this());
+      co_await accept(disk);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    if (failure) {
+      co_await undo();
+      std::rethrow_exception(failure);
+    }
+    take();
+    log::info(for_a_call ? "sandbox_opened" : "sandbox_reattached",
+              {{"sandbox_id", row.sandbox_id},
+               {"tenant", row.tenant},
+               {"agent_id", row.agent_id},
+               {"backend", config.name},
+               {"isolation", isolation_name(opened.isolation)},
+               {"attached", (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0}});
+  }
+
+  // Nothing but that: `opened` is the answer. Throws ApiError.
+  asio::awaitable<void> ask() {
+    // What fails in the background costs no call.
+    if (for_a_call) backend.breakers.started(row.tenant, std::chrono::steady_clock::now());
+    const uint32_t known = sandbox.known && row.was_accepted() ? ISOGATE_OPEN_KNOWN : 0u;
+    const ipc::Reply reply = co_await send(known);
+    if (for_a_call) owner.backends_.judge(backend, row, reply);
+    if (reply.status == ISOGATE_SANDBOX_LOST) row.state = SandboxRow::State::kLost;
+    if (reply.status == ISOGATE_OK) {
+      opened = std::get<ipc::Opened>(reply.value);
+      co_return;
+    }
+    const bool nothing_made = reply.status != ISOGATE_LOST && channel->connected();
+    if (nothing_made && sandbox.known && row.state == SandboxRow::State::kOpening)
+      owner.records_.remove_record(sandbox);
+    ApiError error = from_backend({reply.status, reply.os_errno, reply.message});
+    if (reply.status == ISOGATE_LOST)
+      error.code = Code::kBackendUnavailable;  // nothing of the tenant's had started
+    if (!for_a_call)
+      error.permanent = reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST ||
+                        reply.status == ISOGATE_UNSUPPORTED;
+    throw error;
+  }
+
+  // False: its backend has nothing of it.
+  asio::awaitable<bool> attach() {
+    const ipc::Reply reply = co_await send(0);
+    if (reply.status == ISOGATE_NO_SANDBOX || reply.status == ISOGATE_SANDBOX_LOST) co_return false;
+    if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
+    opened = std::get<ipc::Opened>(reply.value);
+    sandbox.runs = runs();
+    take();
+    co_return true;
+  }
+
+  void take_to_close() { sandbox.open_in = channel->shared_from_this(); }
+
+  asio::awaitable<ipc::Reply> send(uint32_t flags) {
+    ipc::OpenCall call;
+    call.call.request_id = request_id;
+    call.flags = how | flags | (config.limits_best_effort ? ISOGATE_OPEN_LIMITS_BEST_EFFORT : 0u);
+    call.egress = config.egress;
+    call.sandbox_id = row.sandbox_id;
+    call.tenant = row.tenant;
+    call.agent_id = row.agent_id;
+    call.handle = row.handle;
+    call.image = row.image;
+    call.limits = config.sandbox_limits;
+    co_return co_await channel->call(std::move(call));
+  }
+
+  [[nodiscard]] bool runs() const { return (opened.flags & ISOGATE_SANDBOX_RUNS) != 0; }
+  void take() { sandbox.open_in = sandbox.runs ? channel : channel->shared_from_this(); }
+
+  // Two hosts would take what runs from each other.
+  asio::awaitable<void> close_in_host_before() {
+    const auto before = sandbox.open_in;
+    if (sandbox.runs && before && before != channel && before->connected()) {
+      const ipc::Reply reply = co_await ask_to_close(sandbox, before, ISOGATE_CLOSE_DETACH, "hand-over");
+      const bool closed = reply.status == ISOGATE_OK || reply.status == ISOGATE_NO_SANDBOX;
+      if (!closed && before->connected()) {
+        throw ApiError{.code = Code::kBackendUnavailable,
+                       .message = "the backend host from before the reload has not released this sandbox",
+                       .retry_after_sec = 1};
+      }
+    }
+    sandbox.open_in.reset();
+  }
+
+  // Before the backend is asked: what a crash leaves half-made is then known at the next start.
+  asio::awaitable<void> record_intent(const Wanted& wanted) {
+    row.backend = config.name;
+    row.image = wanted.image.value_or("");
+    row.expires_ms = wanted.expires_ms;
+    row.e2b_record = wanted.e2b_record;
+    owner.records_.note_e2b(row);
+    row.state = SandboxRow::State::kOpening;
+    row.created_ms = row.last_used_ms = wall_clock_ms();
+    if (const auto recorded = co_await owner.records_.put(sandbox); !recorded)
+      throw not_recorded(recorded.error());
+    sandbox.known = true;
+  }
+
+  // What was never accepted may hold what nobody measured: it is ended, and opened once more.
+  asio::awaitable<void> ask_for_unused() {
+    const auto may_have_run = [this] {
+      return !row.was_accepted() && opened.isolation >= ISOGATE_ISOLATION_NAMESPACE &&
+             (opened.flags & ISOGATE_SANDBOX_ATTACHED) != 0 && (opened.flags & ISOGATE_SANDBOX_FRESH) == 0;
+    };
+    co_await ask();
+    if (!may_have_run()) co_return;
+    sandbox.runs = runs();
+    co_await close_again(ISOGATE_CLOSE_STOP);
+    co_await ask();
+    if (!may_have_run()) co_return;
+    co_await undo();
+    throw ApiError{.code = Code::kBackendUnavailable,
+                   .message =
+                       "the sandbox was closed: it was there already, but the state store does not know "
+                       "it, so a tenant may have run in it; end it with DELETE /sandboxes/{agent_id}"};
+  }
+
+  // At every open: what is measured, or was before the first tenant command, against what is claimed and
+  // asked for now. Throws ApiError on a mismatch.
+  asio::awaitable<void> check_evidence() {
+    isogate_evidence evidence{};
+    std::string why_not;
+    if ((probe.capabilities & ISOGATE_CAP_EVIDENCE) != 0) {
+      ipc::EvidenceCall call;
+      call.call.request_id = request_id;
+      call.sandbox_id = row.sandbox_id;
+      call.gateway_address = owner.gateway_address_;
+      call.gateway_port = owner.gateway_port_;
+      call.gateway_listeners = owner.gateway_listeners_;
+      const ipc::Reply reply = co_await channel->call(std::move(call));
+      if (reply.status != ISOGATE_OK && !channel->connected()) throw is_restarting(config.name);
+      if (reply.status == ISOGATE_SANDBOX_LOST) {
+        row.state = SandboxRow::State::kLost;
+        throw from_backend({reply.status, reply.os_errno, reply.message});
+      }
+      if (reply.status == ISOGATE_OK)
+        evidence = std::get<isogate_evidence>(reply.value);
+      else
+        why_not = ": " + reply.message;
+    }
+    const Claim claim{.isolation = opened.isolation,
+                      .locality = probe.locality,
+                      .capabilities = probe.capabilities,
+                      .uid = opened.uid,
+                      .egress = config.egress,
+                      .limits = config.sandbox_limits,
+                      .limits_best_effort = config.limits_best_effort,
+                      .started_by_root = owner.started_by_root_};
+    sandbox.in_force = Limits::of(evidence);
+    sandbox.ports_refused = ports_obstacle(evidence, probe.locality, owner.host_namespaces_).value_or("");
+    const auto mismatch = evidence_mismatch(evidence, claim, owner.host_namespaces_);
+    if (!mismatch) co_return;
+    log::error("evidence_mismatch",
+               {{"sandbox_id", row.sandbox_id}, {"backend", config.name}, {"mismatch", *mismatch + why_not}});
+    throw ApiError{.code = Code::kBackendUnavailable,
+                   .message = "the sandbox was closed: its evidence does not match the claim of backend `" +
+                              config.name + "`: " + *mismatch + why_not};
+  }
+
+  // From here on, and not before, something may run in it.
+  asio::awaitable<void> accept(std::optional<uint64_t> disk) {
+    const SandboxRow before = row;
+    if (for_a_call) owner.disks_.check(sandbox, disk);
+    if (!disk) disk = row.disk_limit_bytes;
+    row.backend = config.name;
+    row.handle = opened.handle;
+    row.isolation = opened.isolation;
+    row.uid = opened.uid;
+    row.disk_limit_bytes = disk;
+    row.state = SandboxRow::State::kActive;
+    const bool changed = row != before;
+    if (for_a_call) row.last_used_ms = wall_clock_ms();
+    if (!changed) co_return;
+    if (const auto recorded = co_await owner.records_.put(sandbox); !recorded) {
+      row = before;
+      throw not_recorded(recorded.error());
+    }
+  }
+
+  asio::awaitable<void> close_again(uint32_t mode) {
+    sandbox.closing = mode;
+    take_to_close();
+    co_await close_in(sandbox, channel, request_id);
+  }
+
+  // What was opened and not accepted is closed. Where that fails too, nothing but its close may follow.
+  asio::awaitable<void> undo() {
+    // One that was made just now, for nobody yet, leaves nothing. Without that flag it may be another's.
+    const bool fresh = !row.was_accepted() && (opened.flags & ISOGATE_SANDBOX_ATTACHED) == 0 &&
+                       (opened.flags & ISOGATE_SANDBOX_FRESH) != 0;
+    const uint32_t mode = fresh ? ISOGATE_CLOSE_PURGE : ISOGATE_CLOSE_STOP;
+    try {
+      co_await close_again(mode);
+    } catch (const ApiError& error) {
+      log::error("sandbox_not_closed", {{"sandbox_id", row.sandbox_id}, {"reason", error.message}});
+      co_return;
+    }
+    if (fresh) owner.records_.remove_record(sandbox);
+  }
+};
+
+Result<void> SandboxChanges::load() {
+  auto namespaces = own_namespaces();
+  if (!namespaces) return namespaces.error();
+  host_namespaces_ = *namespaces;
+  return {};
+}
+
+void SandboxChanges::add_listener(const std::string& address, uint32_t port) {
+  if (gateway_listeners_.empty()) {
+    gateway_address_ = address;
+    gateway_port_ = port;
+  } else {
+    gateway_listeners_ += ' ';
+  }
+  const bool v6 = address.find(':') != std::string::npos;
+  gateway_listeners_ += (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+asio::awaitable<void> SandboxChanges::open(Sandbox& sandbox, Backend& backend, const Wanted& wanted,
+                                           uint32_t how) {
+  Opening opening{*this, sandbox, backend, wanted.request_id, how};
+  co_await opening.run(wanted);
+}
+
+asio::awaitable<bool> SandboxChanges::attach_to_close(Sandbox& sandbox, Backend& backend,
+                                                      const std::string& request_id) {
+  Opening opening{*this, sandbox, backend, request_id, ISOGATE_OPEN_ATTACH_ONLY};
+  co_return co_await opening.attach();
+}
+
+asio::awaitable<void> SandboxChanges::wait_for_calls(Sandbox& sandbox) {
+  sandbox.end_watches(WatchEnd::kSandboxEnded);
+  asio::steady_timer pause(executor_);
+  const auto begun = std::chrono::steady_clock::now();
+  while (sandbox.calls > 0 && std::chrono::steady_clock::now() < begun + kCallsEndWithin) {
+    // What is left are answers on their way to slow clients: the backend itself is done with them.
+    if (sandbox.kills.empty() && sandbox.ports.empty() &&
+        std::chrono::steady_clock::now() > begun + kAnswersEndWithin)
+      break;
+    sandbox.end_calls("the sandbox was ended");
+    pause.expires_after(std::chrono::milliseconds(2));
+    co_await pause.async_wait(asio::use_awaitable);
+  }
+}
+
+asio::awaitable<void> SandboxChanges::close(Sandbox& sandbox, Backend& backend, uint32_t mode,
+                                            const std::string& request_id) {
+  sandbox.closing = std::max(sandbox.closing.value_or(mode), mode);
+  const bool purge = *sandbox.closing == ISOGATE_CLOSE_PURGE;
+  if (purge && sandbox.known && sandbox.row.state != SandboxRow::State::kEnding) {
+    sandbox.row.state = SandboxRow::State::kEnding;
+    // A full disk must not keep anybody from freeing it: without the record a crash in the middle of the
+    // purge is seen as a lost workspace.
+    if (const auto recorded = co_await records_.put(sandbox); !recorded)
+      log::warn("purge_not_recorded",
+                {{"sandbox_id", sandbox.row.sandbox_id}, {"reason", recorded.error().message}});
+  }
+  for (const bool last : {false, true}) {
+    const auto& in = sandbox.open_in;
+    const bool is_open = in && (in == backend.channel || (sandbox.runs && in->connected()));
+    if (!is_open && !co_await attach_to_close(sandbox, backend, request_id)) {
+      if (!purge) co_return sandbox.closed();
+      // Its workspace is gone, but perhaps not all else: what is complete can be removed completely.
+      Opening opening{*this, sandbox, backend, request_id, 0};
+      co_await opening.ask();
+      opening.take_to_close();
+    }
+    try {
+      co_await close_in(sandbox, sandbox.open_in->hold(), request_id);
+      co_return;
+    } catch (const ApiError&) {
+      if (last || sandbox.open_in) throw;  // null: that host does not have it open
+    }
+  }
+}
+
+// Asks the host that has it open. If that host does not have it, `open_in` is null afterwards.
+asio::awaitable<void> SandboxChanges::close_in(Sandbox& sandbox, std::shared_ptr<BackendChannel> channel,
+                                               const std::string& request_id) {
+  const uint32_t mode = sandbox.closing.value_or(ISOGATE_CLOSE_STOP);
+  const ipc::Reply reply = co_await ask_to_close(sandbox, channel, mode, request_id);
+  if (reply.status == ISOGATE_NO_SANDBOX || !channel->connected()) sandbox.open_in.reset();
+  if (reply.status != ISOGATE_OK) throw from_backend({reply.status, reply.os_errno, reply.message});
+  sandbox.closed();
+}
+
+asio::awaitable<void> SandboxChanges::finish_closing(SandboxPtr sandbox, const std::string& request_id) {
+  const auto backend = backends_.find(sandbox->row.backend);
+  const bool purge = *sandbox->closing == ISOGATE_CLOSE_PURGE;
+  const Change changing(sandbox);
+  try {
+    if (!backend) throw is_restarting(sandbox->row.backend);
+    const auto place = backend->gate.enter(sandbox->row.tenant);
+    co_await wait_for_calls(*sandbox);
+    co_await close(*sandbox, *backend, *sandbox->closing, request_id);
+    if (purge) co_await records_.remove(*sandbox);
+  } catch (const ApiError& error) {
+    throw ApiError{.code = Code::kBackendUnavailable,
+                   .message = "an earlier end of this sandbox is not finished: " + error.message,
+                   .retry_after_sec = 5};
+  }
+}
+
+}  // namespace isogate::front

@@ -1,0 +1,44 @@
+// What happens to sandboxes without a call: a new host re-attaches what runs, what a crash left half-made is
+// ended, and what is idle is stopped. The front's one thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+#include "gateway/front/sandboxes/sandbox_changes.h"
+
+namespace isogate::front {
+
+class SandboxUpkeep {
+ public:
+  SandboxUpkeep(boost::asio::any_io_executor executor, Backends& backends, SandboxRegister& records,
+                SandboxChanges& changes)
+      : executor_(std::move(executor)), backends_(backends), records_(records), changes_(changes) {}
+
+  // Opens the running sandboxes of that backend in its new host, a few at a time, until none is left or
+  // another host comes. A sandbox with calls in the previous host stays there until they end.
+  boost::asio::awaitable<void> reattach(std::shared_ptr<Backend> backend);
+  [[nodiscard]] bool reattaching() const { return reattaching_.use_count() > 1; }
+  // Releases the sandboxes of backends that are no longer configured.
+  void release_removed();
+
+  // Stops sandboxes without a call for the time that limit() returns, 0 for never; never returns.
+  // The workspace stays, and the next call opens the sandbox again.
+  boost::asio::awaitable<void> stop_idle(std::function<std::chrono::seconds()> limit);
+
+ private:
+  struct Reattachment;
+  boost::asio::awaitable<void> stop_if_idle(SandboxPtr sandbox, std::chrono::seconds limit);
+
+  boost::asio::any_io_executor executor_;
+  Backends& backends_;
+  SandboxRegister& records_;
+  SandboxChanges& changes_;
+  const std::shared_ptr<void> reattaching_ = std::make_shared<char>();  // held by each that is at work
+  std::unordered_set<std::string> stopping_idle_;                       // backends
+};
+
+}  // namespace isogate::front
