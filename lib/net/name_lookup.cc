@@ -1,47 +1,34 @@
 #include "lib/net/name_lookup.h"
 
 #include <netinet/in.h>
-#include <signal.h>
 
 #include <cstring>
 #include <map>
-#include <mutex>
-#include <system_error>
-#include <thread>
-#include <utility>
 
-#include "lib/fd.h"
+#include "lib/thread.h"
 
 namespace isogate::net {
+
+bool NameLookup::over() const {
+  const std::lock_guard lock(mutex_);
+  return over_;
+}
+
+NameAnswer NameLookup::answer() const {
+  const std::lock_guard lock(mutex_);
+  return answer_;
+}
+
+void NameLookup::end(NameAnswer answer) {
+  {
+    const std::lock_guard lock(mutex_);
+    answer_ = std::move(answer);
+    over_ = true;
+  }
+  signal_event(done_.get());
+}
+
 namespace {
-
-class Lookup : public NameLookup {
- public:
-  explicit Lookup(Fd done) : done_(std::move(done)) {}
-  [[nodiscard]] int done() const override { return done_.get(); }
-  [[nodiscard]] bool over() const override {
-    const std::lock_guard lock(mutex_);
-    return over_;
-  }
-  [[nodiscard]] NameAnswer answer() const override {
-    const std::lock_guard lock(mutex_);
-    return answer_;
-  }
-  void end(NameAnswer answer) {
-    {
-      const std::lock_guard lock(mutex_);
-      answer_ = std::move(answer);
-      over_ = true;
-    }
-    signal_event(done_.get());
-  }
-
- private:
-  const Fd done_;
-  mutable std::mutex mutex_;
-  bool over_ = false;
-  NameAnswer answer_;
-};
 
 NameAnswer ask(const NameLookups::Resolver& resolver, const std::string& host, const std::string& port,
                int flags) {
@@ -73,12 +60,9 @@ struct NameLookups::State {
   const Resolver resolver;
   const size_t most;
   std::mutex mutex;
-  std::map<Key, std::shared_ptr<Lookup>> under_way;
+  std::map<Key, std::shared_ptr<NameLookup>> under_way;
 
-  void run(const Key& key, Lookup& lookup) noexcept {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  void run(const Key& key, NameLookup& lookup) noexcept {
     NameAnswer answer = ask(resolver, key.first, key.second, 0);
     {
       const std::lock_guard lock(mutex);
@@ -102,26 +86,25 @@ Result<std::shared_ptr<NameLookup>> NameLookups::begin(const std::string& host, 
   };
   auto done = make_event();
   if (!done) return refused(done.error().message);
-  const auto lookup = std::make_shared<Lookup>(std::move(*done));
+  const auto lookup = std::make_shared<NameLookup>(std::move(*done));
   const State::Key key(host, std::to_string(port));
   NameAnswer numeric = ask(::getaddrinfo, key.first, key.second, AI_NUMERICHOST);
   if (numeric.failure != EAI_NONAME) {
     lookup->end(std::move(numeric));
-    return std::shared_ptr<NameLookup>(lookup);
+    return lookup;
   }
   const std::lock_guard lock(state_->mutex);
-  if (const auto found = state_->under_way.find(key); found != state_->under_way.end())
-    return std::shared_ptr<NameLookup>(found->second);
+  if (const auto found = state_->under_way.find(key); found != state_->under_way.end()) return found->second;
   if (state_->under_way.size() >= state_->most)
     return refused(std::to_string(state_->most) + " names are waited for already: does the resolver answer?");
   state_->under_way.emplace(key, lookup);
   try {
-    std::thread([state = state_, key, lookup] { state->run(key, *lookup); }).detach();
+    start_thread([state = state_, key, lookup] { state->run(key, *lookup); }).detach();
   } catch (const std::exception& error) {
     state_->under_way.erase(key);
     return refused(std::string("no thread can be started: ") + error.what());
   }
-  return std::shared_ptr<NameLookup>(lookup);
+  return lookup;
 }
 
 }  // namespace isogate::net

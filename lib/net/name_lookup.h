@@ -10,10 +10,12 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "lib/error.h"
+#include "lib/fd.h"
 
 namespace isogate::net {
 
@@ -29,11 +31,18 @@ struct NameAnswer {
 
 class NameLookup {
  public:
-  virtual ~NameLookup() = default;
+  explicit NameLookup(Fd done) : done_(std::move(done)) {}
   // Readable once it has ended, and from then on. Valid while this object lives.
-  [[nodiscard]] virtual int done() const = 0;
-  [[nodiscard]] virtual bool over() const = 0;
-  [[nodiscard]] virtual NameAnswer answer() const = 0;  // once it is over
+  [[nodiscard]] int done() const { return done_.get(); }
+  [[nodiscard]] bool over() const;
+  [[nodiscard]] NameAnswer answer() const;  // once it is over
+  void end(NameAnswer answer);              // once
+
+ private:
+  const Fd done_;  // an eventfd
+  mutable std::mutex mutex_;
+  bool over_ = false;
+  NameAnswer answer_;
 };
 
 class NameLookups {

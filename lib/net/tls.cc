@@ -5,7 +5,6 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -202,22 +201,6 @@ class TlsTransport : public Transport {
   [[nodiscard]] bool has_buffered() const override {
     const std::lock_guard lock(mutex_);
     return SSL_pending(ssl_.get()) > 0;
-  }
-
-  // Its last record may find no room: then this waits a little, and gives up on a peer that takes nothing.
-  void end_output() override {
-    constexpr int kTriesMost = 50, kMillisecondsEach = 100;
-    for (int tries = 0; tries < kTriesMost; ++tries) {
-      {
-        const std::lock_guard lock(mutex_);
-        ERR_clear_error();
-        const int sent = SSL_shutdown(ssl_.get());
-        if (sent >= 0 || SSL_get_error(ssl_.get(), sent) != SSL_ERROR_WANT_WRITE) return;
-      }
-      pollfd watch{socket_.get(), POLLOUT, 0};
-      (void)::poll(&watch, 1, kMillisecondsEach);
-    }
-    shutdown();
   }
 
   void shutdown() override { ::shutdown(socket_.get(), SHUT_RDWR); }

@@ -34,7 +34,6 @@ class PlainTransport : public Transport {
   ssize_t write_some(const char* from, size_t size) override {
     return ::send(socket_.get(), from, size, MSG_NOSIGNAL);
   }
-  void end_output() override { ::shutdown(socket_.get(), SHUT_WR); }
   void shutdown() override { ::shutdown(socket_.get(), SHUT_RDWR); }
   [[nodiscard]] bool stale() override {
     pollfd watch{socket_.get(), POLLIN | POLLRDHUP, 0};

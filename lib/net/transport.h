@@ -57,7 +57,6 @@ class Transport {
   virtual ssize_t read_some(char* to, size_t size) = 0;
   virtual ssize_t write_some(const char* from, size_t size) = 0;
   [[nodiscard]] virtual bool has_buffered() const { return false; }
-  virtual void end_output() = 0;  // the other side reads the end; reading continues
   virtual void shutdown() = 0;
   // It ended or has bytes without a request: it must not be used again.
   [[nodiscard]] virtual bool stale() = 0;

@@ -5,41 +5,38 @@
 
 #include <cerrno>
 
-#include "lib/abi.h"
+#include "plugins/common/or_throw.h"
 #include "runner/files/workspace_state.h"
 
 namespace isogate {
 namespace {
 
-std::unique_ptr<Runner> make_runner(const isogate_host& host, RunnerOptions options) {
-  options.notice = [host](const std::string& line) {
-    if (host.log != nullptr) host.log(host.ctx, ISOGATE_LOG_WARN, str(line));
-  };
+std::unique_ptr<Runner> make_runner(sdk::Host host, RunnerOptions options) {
+  options.notice = [host](const std::string& line) { host.log(ISOGATE_LOG_WARN, line); };
   return Runner::make(std::move(options));
 }
 
 }  // namespace
 
-HostBackend::HostBackend(const isogate_host& host, RunnerOptions options, bool host_view)
-    : host_(host),
+HostBackend::HostBackend(sdk::Host host, RunnerOptions options, bool host_view)
+    : host_(host.known()),
       as_root_(::geteuid() == 0),
       host_view_(host_view),
-      name_(view(host.backend_name)),
-      sandboxes_dir_(view(host.sandboxes_dir)),
-      shell_(view(host.shell)),
-      toolchain_(view(host.toolchain_path)),
-      registry_({.uids_dir = std::string(view(host.uids_dir)), .sandboxes_dir = sandboxes_dir_}),
+      name_(sdk::view(host_.backend_name)),
+      sandboxes_dir_(sdk::view(host_.sandboxes_dir)),
+      shell_(sdk::view(host_.shell)),
+      toolchain_(sdk::view(host_.toolchain_path)),
+      registry_({.uids_dir = std::string(sdk::view(host_.uids_dir)), .sandboxes_dir = sandboxes_dir_}),
       disks_(sandboxes_dir_, as_root_),
       runner_(make_runner(host, std::move(options))) {}
 
-void HostBackend::log(uint32_t level, const std::string& line) const {
-  if (host_.log != nullptr) host_.log(host_.ctx, level, str(line));
-}
+void HostBackend::log(uint32_t level, const std::string& line) const { sdk::Host(host_).log(level, line); }
 
 Result<void> HostBackend::open_shared_dirs() {
   if (sandboxes_dir_.empty() || name_.empty()) return invalid("the host gave no state directory");
   for (uint64_t i = 0; i < host_.shared_dir_count; ++i) {
-    const std::string prefix(view(host_.shared_dirs[i].prefix)), path(view(host_.shared_dirs[i].path));
+    const std::string prefix(sdk::view(host_.shared_dirs[i].prefix)),
+        path(sdk::view(host_.shared_dirs[i].path));
     Fd root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!root) return os_error("cannot open `" + path + "`, the shared directory `" + prefix + "`", errno);
     shared_dirs_.push_back({prefix, std::move(root)});
@@ -49,7 +46,7 @@ Result<void> HostBackend::open_shared_dirs() {
 
 void HostBackend::start_sweeper() {
   if ((host_.flags & ISOGATE_HOST_PROBE_ONLY) != 0) return;
-  if (const std::string warning = disks_.warning(std::string(view(host_.uids_dir))); !warning.empty())
+  if (const std::string warning = disks_.warning(std::string(sdk::view(host_.uids_dir))); !warning.empty())
     log(ISOGATE_LOG_WARN, warning);
   disks_.sweep(name_, [this](const std::string& line) { log(ISOGATE_LOG_WARN, line); });
   sweeper_ = std::make_unique<TrashSweeper>(sandboxes_dir_,
@@ -67,7 +64,7 @@ std::optional<std::string> HostBackend::why_unavailable(std::span<const Kept> ne
 
 Result<Identity> HostBackend::identity_of(const isogate_sandbox_spec& spec) const {
   if (!as_root_) return Identity{};
-  auto uid = registry_.assign(std::string(view(spec.sandbox_id)), uid_seed(host_, spec));
+  auto uid = registry_.assign(std::string(sdk::view(spec.sandbox_id)), uid_seed(host_, spec));
   if (!uid) return uid.error();
   return Identity{true, *uid, *uid};
 }
@@ -88,15 +85,8 @@ Result<void> HostBackend::purge(const std::string& id, const Identity& identity,
   return identity.change ? registry_.release(id, identity.uid) : Result<void>();
 }
 
-Result<void> HostBackend::enumerate(const isogate_record_sink& sink) const {
-  auto found = Workspace::enumerate(sandboxes_dir_, name_);
-  if (!found) return found.error();
-  for (const std::string& id : *found) {
-    const isogate_record record{sizeof record, 0, str(id), str(id)};
-    if (const isogate_status status = sink.add(sink.ctx, &record); status != ISOGATE_OK)
-      return Error{status, 0, "the enumeration was stopped by its receiver"};
-  }
-  return {};
+void HostBackend::enumerate(const sdk::Call&, const sdk::RecordSink& sink) {
+  for (const std::string& id : or_throw(Workspace::enumerate(sandboxes_dir_, name_))) sink.add(id, id);
 }
 
 }  // namespace isogate

@@ -1,6 +1,6 @@
 // The common part of backends whose sandboxes are directories and processes of this host: users, shared
-// directories, the runner, the list of existing sandboxes. A base class; its members are set once create()
-// of the backend has returned, and any thread may use them from then on.
+// directories, the runner, the list of existing sandboxes. A base class; any thread may use its members once
+// the backend is constructed.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "isogate/backend.h"
+#include "isogate/backend.hpp"
 #include "plugins/common/disk_workspace.h"
 #include "runner/exec/command.h"
 #include "runner/exec/kept_capabilities.h"
@@ -19,16 +19,15 @@
 
 namespace isogate {
 
-class HostBackend {
+class HostBackend : public sdk::Backend {
  public:
-  Result<void> enumerate(const isogate_record_sink& sink) const;
+  void enumerate(const sdk::Call& call, const sdk::RecordSink& sink) override;
 
  protected:
-  // `host` is borrowed. `host_view`: ISOGATE_SCOPE_SANDBOX means the files of this host.
-  HostBackend(const isogate_host& host, RunnerOptions options, bool host_view);
-  ~HostBackend() = default;
+  // `host_view`: ISOGATE_SCOPE_SANDBOX means the files of this host.
+  HostBackend(sdk::Host host, RunnerOptions options, bool host_view);
 
-  // The steps of create(). ISOGATE_INVALID_ARGUMENT without a state directory; the error of a shared
+  // The steps of a constructor. ISOGATE_INVALID_ARGUMENT without a state directory; the error of a shared
   // directory that cannot be opened.
   Result<void> open_shared_dirs();
   void start_sweeper();  // for purged sandboxes and left mounts; unless the host only probes

@@ -8,14 +8,18 @@
 
 namespace isogate {
 
+[[noreturn]] inline void fail_with(const Error& error) {
+  throw sdk::Error(error.status, error.message, error.os_errno);
+}
+
 template <typename T>
 T or_throw(Result<T> result) {
-  if (!result) throw sdk::Error(result.error().status, result.error().message, result.error().os_errno);
+  if (!result) fail_with(result.error());
   return std::move(*result);
 }
 
 inline void or_throw(Result<void> result) {
-  if (!result) throw sdk::Error(result.error().status, result.error().message, result.error().os_errno);
+  if (!result) fail_with(result.error());
 }
 
 }  // namespace isogate

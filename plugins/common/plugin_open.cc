@@ -1,6 +1,6 @@
 #include "plugins/common/plugin_open.h"
 
-#include "lib/abi.h"
+#include "isogate/backend.hpp"
 #include "runner/files/workspace.h"
 
 namespace isogate {
@@ -44,10 +44,10 @@ Result<std::string> take_image(const isogate_sandbox_spec& spec, const char* bac
   std::string image;
   for (uint64_t i = 0; i < spec.option_count; ++i) {
     const isogate_pair& option = spec.options[i];
-    if (view(option.key) != ISOGATE_OPTION_IMAGE || !image.empty() || view(option.value).empty())
+    if (sdk::view(option.key) != ISOGATE_OPTION_IMAGE || !image.empty() || sdk::view(option.value).empty())
       return unsupported(std::string("backend `") + backend + "` knows no option `" +
-                         std::string(view(option.key)) + "` of a single sandbox");
-    image = view(option.value);
+                         std::string(sdk::view(option.key)) + "` of a single sandbox");
+    image = sdk::view(option.value);
   }
   return image;
 }
@@ -57,9 +57,9 @@ Result<OpenCall> check_open(const isogate_sandbox_spec& spec, const std::string&
     return invalid("the sandbox's specification has unknown flags");
   if (spec.reserved != 0) return invalid("the sandbox's specification has unknown fields");
   if (spec.egress > ISOGATE_EGRESS_ALLOW) return invalid("the sandbox's specification has an unknown egress");
-  OpenCall call{std::string(view(spec.sandbox_id)), false};
+  OpenCall call{std::string(sdk::view(spec.sandbox_id)), false};
   if (!is_sandbox_id(call.id)) return invalid("the sandbox id is malformed");
-  if (spec.handle.len != 0 && view(spec.handle) != call.id)
+  if (spec.handle.len != 0 && sdk::view(spec.handle) != call.id)
     return Error{ISOGATE_SANDBOX_LOST, 0, "the handle is not one of this sandbox"};
   const bool known = (spec.flags & ISOGATE_OPEN_KNOWN) != 0;
   call.attach_only = known || (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0;

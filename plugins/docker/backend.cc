@@ -244,25 +244,22 @@ std::unique_ptr<sdk::Sandbox> Backend::sandbox_of(const Surroundings& around, Ho
   return std::make_unique<Sandbox>(around, std::move(home), std::move(container));
 }
 
-void Backend::remove_all_of(const std::string& id, uint32_t uid, Container& container, SandboxDisk* disk,
-                            const sdk::Call& call) const {
+void Backend::remove_all_of(const Home& home, Container& container, const sdk::Call& call) const {
   container.end(call);
   container.purge(call);
-  if (disk != nullptr) {
-    or_throw(disk->release());
+  if (home.disk != nullptr) {
+    or_throw(home.disk->release());
   } else if (const Fd sandboxes = or_throw(open_state_directory(sandboxes_dir_)); sandboxes) {
-    const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), id));
-    or_throw(disks_.unmount_left(id, directory.get()));
+    const Fd directory = or_throw(open_sandbox_directory(sandboxes.get(), home.sandbox_id));
+    or_throw(disks_.unmount_left(home.sandbox_id, directory.get()));
   }
-  or_throw(Workspace::purge(sandboxes_dir_, id, call.cancel_fd()));
-  if (sweeper_ != nullptr) sweeper_->wake();
-  if (as_root_) or_throw(registry_.release(id, uid));
+  home.purge(call.cancel_fd());
 }
 
 void Backend::undo(const Home& home, std::shared_ptr<Container> container, bool all) noexcept {
   const std::string& id = home.sandbox_id;
   const auto work = [this, home, container, all](const sdk::Call& call) {
-    if (all) return remove_all_of(home.sandbox_id, home.uid, *container, home.disk.get(), call);
+    if (all) return remove_all_of(home, *container, call);
     container->end(call);
   };
   try {
@@ -282,7 +279,7 @@ void Backend::remove_unfinished(const std::string& id, const sdk::Call& call) {
   host_.log(ISOGATE_LOG_INFO, "the sandbox " + id + " was never finished: it is recreated");
   const uint32_t uid = as_root_ ? or_throw(registry_.assign(id, id)) : ::geteuid();
   Container unfinished = recorded_container(id, uid);
-  remove_all_of(id, uid, unfinished, nullptr, call);
+  remove_all_of(home_of(id, uid, nullptr), unfinished, call);
 }
 
 Container Backend::recorded_container(const std::string& id, uint32_t uid) {

@@ -49,8 +49,7 @@ class Backend : public sdk::Backend {
   // Removes a sandbox that no gateway knows and in which no program can have run: a gateway was killed
   // while it created it. Throws while that is not possible.
   void remove_unfinished(const std::string& id, const sdk::Call& call);
-  void remove_all_of(const std::string& id, uint32_t uid, Container& container, SandboxDisk* disk,
-                     const sdk::Call& call) const;
+  void remove_all_of(const Home& home, Container& container, const sdk::Call& call) const;
   // After a failure, which the caller gets: ends what runs; with `all` nothing stays. What the Engine
   // does not do at once is done in the background, until the next open().
   void undo(const Home& home, std::shared_ptr<Container> container, bool all) noexcept;

@@ -465,7 +465,7 @@ std::shared_ptr<sdk::RunnerLink> Container::connect_stream(const sdk::Call& call
                      {"WorkingDir", kWorkspace},
                      {"Cmd", stdio_command(parts_, limits_)}};
   const std::string exec = services_.engine.exec_create(record_.id, body, call);
-  auto stream = services_.engine.exec_start(exec, false, call);
+  auto stream = services_.engine.exec_start(exec, call);
   try {
     return sdk::RunnerLink::connect(std::move(stream), kHello, call, killed_within(services_));
   } catch (const sdk::Error& error) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plugins/common/or_throw.h"
+#include "plugins/docker/client/engine_pool.h"
 #include "plugins/docker/container.h"
 #include "plugins/docker/profile.h"
 #include "plugins/docker/record.h"
@@ -63,11 +64,6 @@ bool runs(const Json& container) {
   return std::none_of(kEnded.begin(), kEnded.end(), [&](const char* ended) { return state == ended; });
 }
 
-std::string text_of(const Json& row, const char* name) {
-  const auto found = row.find(name);
-  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 }  // namespace
 
 // Those made ahead come first: they are renamed to the other place, never back.
@@ -93,7 +89,7 @@ std::vector<EngineOrphans::Object> EngineOrphans::find(const sdk::Call& call) co
   std::vector<Object> all;
   const auto add = [&](Kind kind, const Json& row, const char* id, bool running) {
     const Json& its = row.at("Labels");
-    all.push_back({kind, text_of(row, id), text_of(its, kLabelSandbox), text_of(its, kLabelRole), running});
+    all.push_back({kind, text_at(row, id), text_at(its, kLabelSandbox), text_at(its, kLabelRole), running});
   };
   for (const Json& row : engine.list(labels, call)) add(Kind::kContainer, row, "Id", runs(row));
   for (const Json& row : engine.list_networks(labels, call)) add(Kind::kNetwork, row, "Id", false);

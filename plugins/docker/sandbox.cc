@@ -18,6 +18,12 @@ constexpr milliseconds kTold{300}, kKilled{2'000};
 
 }  // namespace
 
+void Home::purge(int cancel_fd) const {
+  or_throw(Workspace::purge(sandboxes_dir, sandbox_id, cancel_fd));
+  if (sweeper != nullptr) sweeper->wake();
+  if (registry != nullptr) or_throw(registry->release(sandbox_id, uid));
+}
+
 void Sandbox::tell_loss(const Container::Way& way, const sdk::Error& error, const sdk::Call& call) {
   std::string how;
   // The Engine may have reported it already.
@@ -70,9 +76,7 @@ void Sandbox::close(const sdk::Call& call, uint32_t mode) {
   if (mode == ISOGATE_CLOSE_STOP) return;
   container_->purge(call);
   or_throw(home_.disk->release());
-  or_throw(Workspace::purge(home_.sandboxes_dir, home_.sandbox_id, call.cancel_fd()));
-  if (home_.sweeper != nullptr) home_.sweeper->wake();
-  if (home_.registry != nullptr) or_throw(home_.registry->release(home_.sandbox_id, home_.uid));
+  home_.purge(call.cancel_fd());
 }
 
 }  // namespace isogate::docker

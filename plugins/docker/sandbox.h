@@ -20,6 +20,9 @@ struct Home {
   const UidRegistry* registry = nullptr;  // null: no uid of its own
   uint32_t uid = 0;
   TrashSweeper* sweeper = nullptr;  // removes what a purge leaves; null: there is none
+
+  // After its disk is released: removes all its files, then releases its uid. Throws sdk::Error.
+  void purge(int cancel_fd) const;
 };
 
 class Sandbox : public RunnerSandbox {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "plugins/common/or_throw.h"
 #include "plugins/common/plugin_open.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/presence.h"
@@ -128,9 +129,7 @@ Limits Backend::check_asked(const isogate_sandbox_spec& spec) const {
     throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown flags");
   if (spec.reserved != 0)
     throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the sandbox's specification has unknown fields");
-  const auto limits = take_limits(spec, "k8s", kLimited);
-  if (limits) return *limits;
-  throw sdk::Error(limits.error().status, limits.error().message);
+  return or_throw(take_limits(spec, "k8s", kLimited));
 }
 
 Parts Backend::parts_of_any() const {
@@ -147,9 +146,7 @@ Parts Backend::parts_of(const isogate_sandbox_spec& spec) const {
   parts.owner.sandbox_id = sdk::view(spec.sandbox_id);
   parts.tenant = sdk::view(spec.tenant);
   parts.agent_id = sdk::view(spec.agent_id);
-  auto image = take_image(spec, "k8s");
-  if (!image) throw sdk::Error(image.error().status, image.error().message);
-  parts.image = std::move(*image);
+  parts.image = or_throw(take_image(spec, "k8s"));
   return parts;
 }
 

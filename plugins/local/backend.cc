@@ -2,9 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/abi.h"
 #include "plugins/common/plugin_open.h"
-#include "plugins/common/plugin_verbs.h"
 #include "plugins/local/local.h"
 #include "runner/files/workspace_resolve.h"
 
@@ -55,12 +53,11 @@ constexpr const char* kConfigSchema = R"({
 })";
 
 // The same rules as the schema: it is strict by itself.
-struct Config {
-  RunnerOptions runner;
-  DiskPolicy disk;
-};
-
-Result<Config> parse_config(std::string_view json) {
+Result<Config> parse_config(sdk::Host host, std::string_view json) {
+  if ((host.abi().flags & ISOGATE_HOST_ALLOW_UNISOLATED) == 0)
+    return denied(
+        "backend `local` runs commands on this host without any isolation: write allow_unisolated: true to "
+        "accept that for development, or configure another backend");
   Config config;
   if (json.empty()) return config;
   const auto document = nlohmann::json::parse(json, nullptr, false);
@@ -97,22 +94,16 @@ std::string limits_of(uint64_t capabilities) {
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::string_view config_json) {
-  if ((host.flags & ISOGATE_HOST_ALLOW_UNISOLATED) == 0)
-    return Error{
-        ISOGATE_PERMISSION_DENIED, 0,
-        "backend `local` runs commands on this host without any isolation: write allow_unisolated: true to "
-        "accept that for development, or configure another backend"};
-  auto config = parse_config(config_json);
-  if (!config) return config.error();
-  std::unique_ptr<Backend> backend(new Backend(host, std::move(config->runner), config->disk));
-  if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
-  backend->start_sweeper();
-  return backend;
+Backend::Backend(sdk::Host host, std::string_view config_json)
+    : Backend(host, or_throw(parse_config(host, config_json))) {}
+
+Backend::Backend(sdk::Host host, Config config) : HostBackend(host, std::move(config.runner), true) {
+  disks_.set_policy(config.disk);
+  if (const auto shared = open_shared_dirs(); !shared) fail_with(mistaken_path(shared.error()));
+  start_sweeper();
 }
 
-isogate_probe Backend::probe() const {
-  isogate_probe result{};
+void Backend::probe(const sdk::Call&, isogate_probe& result) {
   const auto& abilities = runner_->abilities();
   result.verdict = ISOGATE_PROBE_AVAILABLE;
   result.isolation = ISOGATE_ISOLATION_NONE;
@@ -136,65 +127,44 @@ isogate_probe Backend::probe() const {
     result.verdict = ISOGATE_PROBE_UNAVAILABLE;
     detail = *why;
   }
-  set_text(result.detail, detail);
-  return result;
+  sdk::set_text(result.detail, detail);
 }
 
-Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec, isogate_sandbox_info& info) {
-  const auto call = check_open(spec, sandboxes_dir_);
-  if (!call) return call.error();
-  const auto asked = check_asked(spec);
-  if (!asked) return asked.error();
-  const auto identity = identity_of(spec);
-  if (!identity) return identity.error();
+std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call&, const isogate_sandbox_spec& spec,
+                                            isogate_sandbox_info& info) {
+  const OpenCall call = or_throw(check_open(spec, sandboxes_dir_));
+  const Limits asked = or_throw(check_asked(spec));
+  const Identity identity = or_throw(identity_of(spec));
   const bool best_effort = limits_best_effort() || (spec.flags & ISOGATE_OPEN_LIMITS_BEST_EFFORT) != 0;
-  auto opened = open_workspace({.id = call->id,
-                                .identity = *identity,
-                                .asked_bytes = asked->get(ISOGATE_LIMIT_DISK_BYTES),
-                                .best_effort = best_effort,
-                                .attach_only = call->attach_only,
-                                .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0});
-  if (!opened) return opened.error();
-  opened->workspace->set_own_path(opened->disk->path() + "/workspace");
+  DiskWorkspace opened = or_throw(open_workspace({.id = call.id,
+                                                  .identity = identity,
+                                                  .asked_bytes = asked.get(ISOGATE_LIMIT_DISK_BYTES),
+                                                  .best_effort = best_effort,
+                                                  .attach_only = call.attach_only,
+                                                  .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0}));
+  opened.workspace->set_own_path(opened.disk->path() + "/workspace");
   info.isolation = ISOGATE_ISOLATION_NONE;
-  info.flags = opened->workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
-  info.uid = as_root_ ? identity->uid : ::geteuid();
-  set_text(info.handle, call->id);
-  return std::make_unique<Sandbox>(*this, call->id, User{*identity, as_root_ ? "agent" : own_name()},
-                                   std::move(opened->disk), std::move(opened->workspace));
+  info.flags = opened.workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0;
+  info.uid = as_root_ ? identity.uid : ::geteuid();
+  sdk::set_text(info.handle, call.id);
+  return std::make_unique<Sandbox>(*this, call.id, User{identity, as_root_ ? "agent" : own_name()},
+                                   std::move(opened));
 }
 
-namespace {
-
-constexpr isogate_backend_api kApi = backend_api<Backend, Sandbox>();
-
-constexpr isogate_plugin kPlugin = {
-    ISOGATE_ABI_MAGIC,
-    ISOGATE_ABI_MAJOR,
-    0,
-    sizeof(isogate_plugin),
-    ISOGATE_PLUGIN_RUNS_AS_ROOT,
-    ISOGATE_ISOLATION_NONE,
-    ISOGATE_LOCALITY_PROCESS,
-    ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH | ISOGATE_CAP_USER |
-        ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU | ISOGATE_CAP_LIMIT_PIDS |
-        ISOGATE_CAP_LIMIT_MEMORY_SAMPLED | ISOGATE_CAP_LIMIT_CPU_SAMPLED | ISOGATE_CAP_LIMIT_PIDS_SAMPLED |
-        ISOGATE_CAP_SANDBOX_LIMIT_DISK | ISOGATE_CAP_SANDBOX_DISK_ADVISORY | ISOGATE_CAP_SCOPE_SANDBOX |
-        ISOGATE_CAP_UID_PER_SANDBOX | ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE,
-    bits_of(kKept) | bits_of(kForDisks),
-    "local",
-    ISOGATE_VERSION,
-    "programs of this host, without isolation: for development",
-    "isogate",
-    "Apache-2.0",
-    kConfigSchema,
-    &kApi,
-};
-
-}  // namespace
 }  // namespace isogate::local
 
-extern "C" __attribute__((visibility("default"))) const isogate_plugin* isogate_plugin_entry(
-    uint32_t host_major, uint32_t) {
-  return host_major == ISOGATE_ABI_MAJOR ? &isogate::local::kPlugin : nullptr;
-}
+ISOGATE_EXPORT_BACKEND(isogate::local::Backend, .id = "local", .version = ISOGATE_VERSION,
+                       .summary = "programs of this host, without isolation: for development",
+                       .vendor = "isogate", .license = "Apache-2.0", .isolation = ISOGATE_ISOLATION_NONE,
+                       .locality = ISOGATE_LOCALITY_PROCESS,
+                       .capabilities = ISOGATE_CAP_PTY | ISOGATE_CAP_MERGE_STDERR | ISOGATE_CAP_WATCH |
+                                       ISOGATE_CAP_USER | ISOGATE_CAP_LIMIT_MEMORY | ISOGATE_CAP_LIMIT_CPU |
+                                       ISOGATE_CAP_LIMIT_PIDS | ISOGATE_CAP_LIMIT_MEMORY_SAMPLED |
+                                       ISOGATE_CAP_LIMIT_CPU_SAMPLED | ISOGATE_CAP_LIMIT_PIDS_SAMPLED |
+                                       ISOGATE_CAP_SANDBOX_LIMIT_DISK | ISOGATE_CAP_SANDBOX_DISK_ADVISORY |
+                                       ISOGATE_CAP_SCOPE_SANDBOX | ISOGATE_CAP_UID_PER_SANDBOX |
+                                       ISOGATE_CAP_PERSISTENT | ISOGATE_CAP_EVIDENCE,
+                       .flags = ISOGATE_PLUGIN_RUNS_AS_ROOT,
+                       .linux_capabilities = isogate::bits_of(isogate::local::kKept) |
+                                             isogate::bits_of(isogate::local::kForDisks),
+                       .config_schema_json = isogate::local::kConfigSchema)

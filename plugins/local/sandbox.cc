@@ -1,4 +1,3 @@
-#include "lib/abi.h"
 #include "plugins/local/local.h"
 #include "runner/exec/abi_exec.h"
 
@@ -6,36 +5,32 @@ namespace isogate::local {
 
 Result<User> Sandbox::user_named(const isogate_str& name) const {
   if (name.len == 0) return user_;
-  return find_user(view(name));
+  return find_user(sdk::view(name));
 }
 
-Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogate_exec_request& request) {
-  auto command = command_of(request, Site::host(), call.cancel_fd);
-  if (!command) return command.error();
-  auto user = user_named(request.user);
-  if (!user) return user.error();
+void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
+  check_usable();
+  Command command = or_throw(command_of(request, Site::host(), call.cancel_fd()));
+  const User user = or_throw(user_named(request.user));
   const std::string workspace = disk_->path() + "/workspace";
-  auto env = complete(environment_of(request), {workspace, user->name, backend_.shell_, backend_.toolchain_});
-  if (!env) return env.error();
-  auto cwd = workspace_->as(user->identity)->directory(view(request.cwd));
-  if (!cwd) return cwd.error();
-  command->env = std::move(*env);
-  command->cwd_fd = cwd->get();
-  command->identity = user->identity;
-  auto ending = backend_.runner_->run(*command);
+  command.env = or_throw(
+      complete(environment_of(request), {workspace, user.name, backend_.shell_, backend_.toolchain_}));
+  const Fd cwd = or_throw(workspace_->as(user.identity)->directory(sdk::view(request.cwd)));
+  command.cwd_fd = cwd.get();
+  command.identity = user.identity;
+  const auto ending = backend_.runner_->run(command);
   if (disk_->quota() != nullptr) disk_->quota()->changed();
-  if (!ending) return ending.error();
-  return result_of(*ending);
+  result = result_of(or_throw(ending));
 }
 
-Result<isogate_evidence> Sandbox::evidence(const isogate_evidence_request& request) {
-  auto found = backend_.runner_->measure(Site::host(), user_.identity, request);
-  if (found) disk_->add_to(*found);
-  return found;
+void Sandbox::evidence(const sdk::Call&, const isogate_evidence_request& request, isogate_evidence& out) {
+  check_usable();
+  out = or_throw(backend_.runner_->measure(Site::host(), user_.identity, request));
+  disk_->add_to(out);
 }
 
 // Execs end themselves; what escaped from one still has the sandbox's uid, where it has one of its own.
-Result<void> Sandbox::close(uint32_t mode, int cancel_fd) {
+Result<void> Sandbox::end(uint32_t mode, int cancel_fd) {
   if (mode == ISOGATE_CLOSE_DETACH) return {};
   if (user_.identity.change) {
     if (auto ended = end_processes(user_.identity.uid); !ended) return ended;

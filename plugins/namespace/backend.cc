@@ -4,7 +4,6 @@
 
 #include <cerrno>
 
-#include "lib/abi.h"
 #include "plugins/common/plugin_open.h"
 #include "plugins/namespace/landlock.h"
 #include "plugins/namespace/namespace.h"
@@ -79,32 +78,29 @@ Result<void> check_trial(const isogate_evidence& found, uint32_t uid) {
 
 }  // namespace
 
-Backend::Backend(const isogate_host& host, const Config& config)
-    : HostBackend(host, runner_options(), false), config_(config) {}
+Backend::Backend(sdk::Host host, std::string_view config_json)
+    : Backend(host, or_throw(parse_config(config_json))) {}
 
-Result<std::unique_ptr<Backend>> Backend::create(const isogate_host& host, std::string_view config_json) {
-  auto config = parse_config(config_json);
-  if (!config) return config.error();
-  std::unique_ptr<Backend> backend(new Backend(host, *config));
-  auto profile = make_profile(*config);
-  if (!profile) return profile.error();
-  backend->profile_ = std::move(*profile);
-  DiskPolicy disk = config->disk;
+Backend::Backend(sdk::Host host, const Config& config)
+    : HostBackend(host, runner_options(), false), config_(config), profile_(or_throw(make_profile(config))) {
+  DiskPolicy disk = config.disk;
   disk.projects_out_of_reach = true;  // by kRefusedIoctls
-  backend->disks_.set_policy(disk);
-  if (auto checked = backend->check_root(); !checked) return mistaken_path(checked.error());
-  if (auto shared = backend->check_shared_dirs(); !shared) return mistaken_path(shared.error());
-  if (auto shared = backend->open_shared_dirs(); !shared) return mistaken_path(shared.error());
-  if (auto tools = backend->take_toolchain(); !tools) return mistaken_path(tools.error());
-  for (const std::string& each : relaxations_of(*config))
-    backend->log(ISOGATE_LOG_WARN, "relaxation: " + each);
-  backend->start_sweeper();
-  return backend;
+  disks_.set_policy(disk);
+  if (const auto taken = take_places(); !taken) fail_with(mistaken_path(taken.error()));
+  for (const std::string& each : relaxations_of(config)) log(ISOGATE_LOG_WARN, "relaxation: " + each);
+  start_sweeper();
+}
+
+Result<void> Backend::take_places() {
+  if (auto checked = check_root(); !checked) return checked;
+  if (auto shared = check_shared_dirs(); !shared) return shared;
+  if (auto shared = open_shared_dirs(); !shared) return shared;
+  return take_toolchain();
 }
 
 // The gateway's directories; the state directory is the one above that of the uids.
 std::vector<std::string> Backend::own_places() const {
-  const std::string uids(view(host_.uids_dir));
+  const std::string uids(sdk::view(host_.uids_dir));
   std::vector<std::string> own = {sandboxes_dir_};
   if (const size_t slash = uids.rfind('/'); slash != std::string::npos && slash > 0)
     own.push_back(uids.substr(0, slash));
@@ -149,7 +145,8 @@ Result<void> Backend::check_root() const {
 
 Result<void> Backend::check_shared_dirs() const {
   for (uint64_t i = 0; i < host_.shared_dir_count; ++i) {
-    const std::string prefix(view(host_.shared_dirs[i].prefix)), path(view(host_.shared_dirs[i].path));
+    const std::string prefix(sdk::view(host_.shared_dirs[i].prefix)),
+        path(sdk::view(host_.shared_dirs[i].path));
     if (auto checked =
             check_shown(path, own_places(), "`" + path + "`, the shared directory `" + prefix + "`,");
         !checked)
@@ -289,8 +286,7 @@ std::string advice(const Error& error) {
 
 }  // namespace
 
-isogate_probe Backend::probe() {
-  isogate_probe result{};
+void Backend::probe(const sdk::Call&, isogate_probe& result) {
   const auto& abilities = runner_->abilities();
   result.verdict = ISOGATE_PROBE_AVAILABLE;
   result.isolation = ISOGATE_ISOLATION_NAMESPACE;
@@ -328,8 +324,7 @@ isogate_probe Backend::probe() {
   } else if (const auto proven = prove(); !proven) {
     lack("a trial sandbox failed: " + proven.error().message + advice(proven.error()));
   }
-  set_text(result.detail, detail);
-  return result;
+  sdk::set_text(result.detail, detail);
 }
 
 Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identity, const Bounds& bounds,
@@ -345,35 +340,32 @@ Result<Site> Backend::enclosure_of(const std::string& id, const Identity& identi
   return site;
 }
 
-Result<std::unique_ptr<Sandbox>> Backend::open(const isogate_sandbox_spec& spec, isogate_sandbox_info& info) {
-  const auto call = check_open(spec, sandboxes_dir_);
-  if (!call) return call.error();
-  const auto bounds = bounds_of(spec);
-  if (!bounds) return bounds.error();
-  const std::string& id = call->id;
-  if (auto ended = check_ended(id); !ended) return ended.error();
-  auto identity = identity_of(spec);
-  if (!identity) return identity.error();
-  auto opened = open_workspace({.id = id,
-                                .identity = *identity,
-                                .asked_bytes = bounds->disk_bytes,
-                                .best_effort = bounds->best_effort,
-                                .attach_only = call->attach_only,
-                                .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0});
-  if (!opened) return opened.error();
-  auto& [disk, workspace] = *opened;
-  const auto site = enclosure_of(id, *identity, *bounds, *workspace);
+std::unique_ptr<sdk::Sandbox> Backend::open(const sdk::Call&, const isogate_sandbox_spec& spec,
+                                            isogate_sandbox_info& info) {
+  const OpenCall call = or_throw(check_open(spec, sandboxes_dir_));
+  const Bounds bounds = or_throw(bounds_of(spec));
+  const std::string& id = call.id;
+  or_throw(check_ended(id));
+  const Identity identity = or_throw(identity_of(spec));
+  DiskWorkspace opened = or_throw(open_workspace({.id = id,
+                                                  .identity = identity,
+                                                  .asked_bytes = bounds.disk_bytes,
+                                                  .best_effort = bounds.best_effort,
+                                                  .attach_only = call.attach_only,
+                                                  .to_close = (spec.flags & ISOGATE_OPEN_ATTACH_ONLY) != 0}));
+  auto& [disk, workspace] = opened;
+  const auto site = enclosure_of(id, identity, bounds, *workspace);
   if (!site) {
     const bool fresh = !workspace->attached();
     workspace.reset();
-    if (fresh) (void)purge(id, *identity, *disk, -1).ok();
-    return site.error();
+    if (fresh) (void)purge(id, identity, *disk, -1).ok();
+    fail_with(site.error());
   }
   info.isolation = ISOGATE_ISOLATION_NAMESPACE;
   info.flags = ISOGATE_SANDBOX_FRESH | (workspace->attached() ? ISOGATE_SANDBOX_ATTACHED : 0);
-  info.uid = as_root_ ? identity->uid : ::geteuid();
-  set_text(info.handle, id);
-  return std::make_unique<Sandbox>(*this, id, *identity, std::move(disk), std::move(workspace), *site);
+  info.uid = as_root_ ? identity.uid : ::geteuid();
+  sdk::set_text(info.handle, id);
+  return std::make_unique<Sandbox>(*this, id, identity, std::move(opened), *site);
 }
 
 // No second enclosure beside one whose processes may live.

@@ -1,8 +1,7 @@
 // The backend `namespace`: programs of this host in separate namespaces, one Linux user per sandbox.
 //
 // A sandbox is a template (template.h) with a workspace; each exec gets a copy of the template and its own
-// init (runner/enclosure/enclosure.h). Errors are Results here; plugins/common/plugin_verbs.h turns them into
-// the ABI's. Threads: as backend.h says of each function.
+// init (runner/enclosure/enclosure.h). Threads: as backend.h says of each function.
 #pragma once
 
 #include <atomic>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "plugins/common/host_backend.h"
+#include "plugins/common/host_sandbox.h"
 #include "plugins/namespace/config.h"
 #include "plugins/namespace/template.h"
 #include "runner/enclosure/enclosure.h"
@@ -25,14 +25,17 @@ class Sandbox;
 
 class Backend : public HostBackend {
  public:
-  static Result<std::unique_ptr<Backend>> create(const isogate_host& host, std::string_view config_json);
+  Backend(sdk::Host host, std::string_view config_json);
 
-  [[nodiscard]] isogate_probe probe();
-  Result<std::unique_ptr<Sandbox>> open(const isogate_sandbox_spec& spec, isogate_sandbox_info& info);
+  void probe(const sdk::Call& call, isogate_probe& out) override;
+  std::unique_ptr<sdk::Sandbox> open(const sdk::Call& call, const isogate_sandbox_spec& spec,
+                                     isogate_sandbox_info& info) override;
 
  private:
   friend class Sandbox;
-  Backend(const isogate_host& host, const Config& config);
+  Backend(sdk::Host host, const Config& config);
+  // What the operator wrote: checks all of it, opens the shared directories, and takes the toolchain.
+  Result<void> take_places();
   [[nodiscard]] std::vector<std::string> own_places() const;
   Result<void> check_root() const;
   Result<void> check_shared_dirs() const;
@@ -63,28 +66,23 @@ class Backend : public HostBackend {
   std::set<std::string> ending_;  // sandboxes whose close began and did not succeed yet
 };
 
-class Sandbox {
+class Sandbox : public HostSandbox {
  public:
-  Sandbox(Backend& backend, std::string id, const Identity& identity, std::unique_ptr<SandboxDisk> disk,
-          std::unique_ptr<Workspace> workspace, const Site& site);
-  ~Sandbox();
-  Sandbox(const Sandbox&) = delete;
-  Sandbox& operator=(const Sandbox&) = delete;
+  Sandbox(Backend& backend, std::string id, const Identity& identity, DiskWorkspace files, const Site& site)
+      : HostSandbox(std::move(id), std::move(files)), backend_(backend), identity_(identity), site_(site) {}
+  ~Sandbox() override;
 
-  Result<isogate_exec_result> exec(const isogate_call& call, const isogate_exec_request& request);
-  Result<isogate_evidence> evidence(const isogate_evidence_request& request);
-  Result<isogate_disk_use> disk_use() { return disk_->use(); }
-  Result<void> connect(const isogate_call& call, const isogate_connect_request& request);
-  Result<void> close(uint32_t mode, int cancel_fd);
-  [[nodiscard]] Result<User> user_named(const isogate_str& name) const;
-  Workspace& workspace() { return *workspace_; }
+  void exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) override;
+  void evidence(const sdk::Call& call, const isogate_evidence_request& request,
+                isogate_evidence& out) override;
+  void connect(const sdk::Call& call, const isogate_connect_request& request) override;
 
  private:
+  Result<void> end(uint32_t mode, int cancel_fd) override;
+  [[nodiscard]] Result<User> user_named(const isogate_str& name) const override;
+
   Backend& backend_;
-  std::string id_;
-  Identity identity_;
-  std::unique_ptr<SandboxDisk> disk_;
-  std::unique_ptr<Workspace> workspace_;
+  const Identity identity_;
   const Site site_;
   std::atomic<bool> used_ = false;  // a tenant's program may have run in it
   std::mutex evidence_mutex_;

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 
-#include "lib/abi.h"
 #include "plugins/namespace/namespace.h"
 #include "runner/enclosure/enclosure.h"
 #include "runner/exec/abi_exec.h"
@@ -44,70 +43,57 @@ Result<PortSockets> sockets_in(const EnclosurePlan& place) {
 
 }  // namespace
 
-Sandbox::Sandbox(Backend& backend, std::string id, const Identity& identity,
-                 std::unique_ptr<SandboxDisk> disk, std::unique_ptr<Workspace> workspace, const Site& site)
-    : backend_(backend),
-      id_(std::move(id)),
-      identity_(identity),
-      disk_(std::move(disk)),
-      workspace_(std::move(workspace)),
-      site_(site) {}
-
 Sandbox::~Sandbox() { (void)backend_.runner_->release(site_).ok(); }
 
 Result<User> Sandbox::user_named(const isogate_str& name) const {
   if (name.len == 0) return User{identity_, "agent"};
-  auto user = find_user(view(name));
+  auto user = find_user(sdk::view(name));
   if (user && (user->identity.uid == 0 || user->identity.gid == 0))
     return Error{ISOGATE_PERMISSION_DENIED, 0, "backend `namespace` runs nothing as root"};
   return user;
 }
 
-Result<isogate_exec_result> Sandbox::exec(const isogate_call& call, const isogate_exec_request& request) {
-  auto command = command_of(request, site_, call.cancel_fd);
-  if (!command) return command.error();
-  auto user = user_named(request.user);
-  if (!user) return user.error();
-  auto env =
-      complete(environment_of(request), {kWorkspace, user->name, backend_.shell_, backend_.toolchain_});
-  if (!env) return env.error();
-  auto cwd = directory_of(view(request.cwd));
-  if (!cwd) return cwd.error();
-  command->env = std::move(*env);
-  command->identity = user->identity;
-  command->cwd = std::move(*cwd);
+void Sandbox::exec(const sdk::Call& call, const isogate_exec_request& request, isogate_exec_result& result) {
+  check_usable();
+  Command command = or_throw(command_of(request, site_, call.cancel_fd()));
+  const User user = or_throw(user_named(request.user));
+  command.env = or_throw(
+      complete(environment_of(request), {kWorkspace, user.name, backend_.shell_, backend_.toolchain_}));
+  command.identity = user.identity;
+  command.cwd = or_throw(directory_of(sdk::view(request.cwd)));
   used_ = true;
-  auto ending = backend_.runner_->run(*command);
+  const auto ending = backend_.runner_->run(command);
   if (disk_->quota() != nullptr) disk_->quota()->changed();
-  if (!ending) return ending.error();
-  return result_of(*ending);
+  result = result_of(or_throw(ending));
 }
 
-Result<isogate_evidence> Sandbox::evidence(const isogate_evidence_request& request) {
+void Sandbox::evidence(const sdk::Call&, const isogate_evidence_request& request, isogate_evidence& out) {
+  check_usable();
   const std::lock_guard lock(evidence_mutex_);
   if (!used_) {
     evidence_.reset();
-    auto found = backend_.runner_->measure(site_, identity_, request);
-    if (!found) return found;
-    disk_->add_to(*found);
-    if (!used_) evidence_ = *found;
+    isogate_evidence found = or_throw(backend_.runner_->measure(site_, identity_, request));
+    disk_->add_to(found);
+    if (!used_) evidence_ = found;
   }
-  if (evidence_) return *evidence_;
-  return Error{ISOGATE_INTERNAL, 0, "the sandbox was not measured before its first program: end it"};
+  if (!evidence_)
+    throw sdk::Error(ISOGATE_INTERNAL, "the sandbox was not measured before its first program: end it");
+  out = *evidence_;
 }
 
-Result<void> Sandbox::connect(const isogate_call& call, const isogate_connect_request& request) {
-  auto sockets = sockets_in(site_.enclosure()->plan());
-  if (!sockets) return sockets.error();
-  auto socket = dial(std::move(*sockets), static_cast<uint16_t>(request.port), call.cancel_fd);
-  if (!socket) return socket.error();
+void Sandbox::connect(const sdk::Call& call, const isogate_connect_request& request) {
+  if (request.flags != 0 || request.reserved != 0 || request.port == 0 || request.port > 65535)
+    throw sdk::Error(ISOGATE_INVALID_ARGUMENT, "the request for a connection is malformed");
+  check_usable();
+  const Fd socket = or_throw(dial(or_throw(sockets_in(site_.enclosure()->plan())),
+                                  static_cast<uint16_t>(request.port), call.cancel_fd()));
   signal_event(request.ready_fd);
-  return carry_stream(socket->get(), request.stream_fd, call.cancel_fd);
+  or_throw(carry_stream(socket.get(), request.stream_fd, call.cancel_fd()));
 }
 
 // With its inits all that ran ends. Nothing is killed by uid: what else runs with it on this host is not
 // ours. A sandbox does not outlive its host, so that there is nothing to detach from.
-Result<void> Sandbox::close(uint32_t mode, int cancel_fd) {
+Result<void> Sandbox::end(uint32_t mode, int cancel_fd) {
   backend_.mark_ending(id_, true);
   if (auto ended = backend_.runner_->release(site_); !ended) return ended;
   if (mode == ISOGATE_CLOSE_PURGE) {

@@ -1,7 +1,7 @@
 // Converts an exec between the ABI's and the runner's form.
 #pragma once
 
-#include "lib/abi.h"
+#include "isogate/backend.hpp"
 #include "runner/exec/command.h"
 #include "runner/exec/environment.h"
 
@@ -28,7 +28,7 @@ inline isogate_exec_result result_of(const Ending& ending) {
 inline Environment environment_of(const isogate_exec_request& request) {
   Environment env;
   for (uint64_t i = 0; i < request.envc; ++i)
-    env.emplace_back(view(request.env[i].key), view(request.env[i].value));
+    env.emplace_back(sdk::view(request.env[i].key), sdk::view(request.env[i].value));
   return env;
 }
 
@@ -42,7 +42,7 @@ inline Result<Command> command_of(const isogate_exec_request& request, Site site
   if (!limits) return limits.error();
   Command command(std::move(site));
   command.limits = *limits;
-  for (uint64_t i = 0; i < request.argc; ++i) command.argv.emplace_back(view(request.argv[i]));
+  for (uint64_t i = 0; i < request.argc; ++i) command.argv.emplace_back(sdk::view(request.argv[i]));
   command.stdin_fd = request.stdin_fd;
   command.stdout_fd = request.stdout_fd;
   const bool merged = (request.flags & ISOGATE_EXEC_MERGE_STDERR) != 0;

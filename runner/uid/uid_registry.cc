@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/abi.h"
+#include "isogate/backend.hpp"
 #include "lib/fd.h"
 #include "runner/files/workspace_room.h"
 #include "runner/files/workspace_state.h"
@@ -126,7 +126,7 @@ Result<std::optional<uint32_t>> owner_of_files(int sandboxes, const std::string&
 }  // namespace
 
 std::string uid_seed(const isogate_host& host, const isogate_sandbox_spec& spec) {
-  const std::string_view agent = view(spec.agent_id), tenant = view(spec.tenant);
+  const std::string_view agent = sdk::view(spec.agent_id), tenant = sdk::view(spec.tenant);
   if ((host.flags & ISOGATE_HOST_MANY_TENANTS) == 0) return std::string(agent);
   return std::to_string(tenant.size()).append(1, ':').append(tenant).append(agent);
 }

@@ -201,13 +201,11 @@ TEST_F(Answers, AnAnswerThatDoesNotComeIsWaitedForNoLongerThanAllowed) {
 
 TEST_F(Answers, AnExecNeedsTheBareConnection) {
   fake_.say("/exec/0a/start", FakeEngine::json(""));
-  EXPECT_EQ(failure_of([&] { engine_.exec_start("0a", false, usual()); }).status, ISOGATE_UNAVAILABLE);
+  EXPECT_EQ(failure_of([&] { engine_.exec_start("0a", usual()); }).status, ISOGATE_UNAVAILABLE);
   for (const char* head :
        {"HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\n\r\n"}) {
     fake_.say("/exec/0a/start", head + std::string("\1\0\0\0\0\0\0\5early", 13), true);
-    EXPECT_EQ(read_all(*engine_.exec_start("0a", false, usual())), "early");
-    fake_.say("/exec/0a/start", head + std::string("bare"), true);
-    EXPECT_EQ(read_all(*engine_.exec_start("0a", true, usual())), "bare");
+    EXPECT_EQ(read_all(*engine_.exec_start("0a", usual())), "early");
   }
 }
 

@@ -16,8 +16,6 @@ TEST_F(SharedEngine, SaysWhatItIs) {
   engine_->ping(usual());
   const EngineInfo info = engine_->info(usual());
   EXPECT_FALSE(info.version.empty());
-  EXPECT_EQ(info.os, "linux");
-  EXPECT_FALSE(info.architecture.empty());
   EXPECT_FALSE(info.id.empty());
   EXPECT_TRUE(info.api_version.starts_with("1."));
   EXPECT_TRUE(info.cgroup_version == "1" || info.cgroup_version == "2");
@@ -48,7 +46,6 @@ TEST_F(SharedEngine, AContainerLivesAndDies) {
   });
   EXPECT_EQ(engine_->wait(id, usual()), 137);
   killer.join();
-  engine_->stop(id, seconds(1), usual());
   engine_->remove(id, true, true, usual());
   const Failure gone = failure_of([&] { engine_->inspect(id, usual()); });
   EXPECT_EQ(gone.status, ISOGATE_NOT_FOUND);

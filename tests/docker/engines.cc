@@ -63,22 +63,14 @@ std::string SharedEngine::run(const Json& more) {
   return id;
 }
 
-SharedEngine::Ran SharedEngine::exec(const std::string& id, const std::vector<std::string>& argv,
-                                     const std::string& input, bool tty) {
-  const Json body{
-      {"Cmd", argv}, {"AttachStdin", true}, {"AttachStdout", true}, {"AttachStderr", true}, {"Tty", tty}};
-  const std::string exec_id = engine_->exec_create(id, body, usual());
-  const auto stream = engine_->exec_start(exec_id, tty, usual());
-  std::thread writer([&] {
-    write_all(*stream, input);
-    if (!tty) stream->end_input();  // of a terminal it would be the end of everything
-  });
-  Ran ran;
-  ran.out = read_all(*stream);
+std::string SharedEngine::exec(const std::string& id, const std::vector<std::string>& argv,
+                               const std::string& input) {
+  const Json body{{"Cmd", argv}, {"AttachStdin", true}, {"AttachStdout", true}, {"AttachStderr", true}};
+  const auto stream = engine_->exec_start(engine_->exec_create(id, body, usual()), usual());
+  std::thread writer([&] { write_all(*stream, input); });
+  std::string out = read_all(*stream);
   writer.join();
-  ran.err = stream->stderr_text();
-  ran.exit_code = engine_->exec_inspect(exec_id, usual()).at("ExitCode").get<int64_t>();
-  return ran;
+  return out;
 }
 
 std::string read_all(EngineStream& stream, milliseconds most) {

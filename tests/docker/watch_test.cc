@@ -65,7 +65,7 @@ TEST_P(WatchOn, ACallInFlightSaysOnceHowItsContainerEnded) {
   test::ExecStream stream(me, {{"command", "trap '' TERM; echo up; sleep 60"}});
   ASSERT_EQ(stream.next()->at("event"), "start");
   ASSERT_EQ(stream.next()->at("event"), "stdout") << "it runs";
-  engine_->stop(container_of(gateway, "a"), seconds(0), usual());
+  engine_->kill(container_of(gateway, "a"), "KILL", usual());
   const Json last = stream.rest().back();
   EXPECT_NE(last.at("outcome"), "exited") << last;
   const std::string said = last.dump();

@@ -85,9 +85,9 @@ std::string events(const std::string& bytes, size_t piece) {
   std::string all;
   try {
     connection->exchange({"GET", "/events", "", {}}, budget);
-    const auto stream = events_of(std::move(connection), "follow");
+    EngineEvents stream(std::move(connection), "follow");
     for (;;) {
-      const Json event = stream->next(budget);
+      const Json event = stream.next(budget);
       require(event.is_object());
       all += event.dump() + "\n";
     }

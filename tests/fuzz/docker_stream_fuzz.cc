@@ -14,7 +14,7 @@ namespace {
 using isogate::docker::Demultiplexer;
 
 struct Taken {
-  std::string out, error;
+  std::string out;
   bool broken, whole;
   bool operator==(const Taken&) const = default;
 };
@@ -30,8 +30,7 @@ Taken take_apart(const std::string& bytes, size_t piece, size_t room) {
     all.append(out, 0, step.given);
     at += step.taken;
   }
-  require(demultiplexer.stderr_bytes().size() <= Demultiplexer::kStderrKept);
-  return {all, demultiplexer.stderr_bytes(), demultiplexer.broken(), demultiplexer.between_frames()};
+  return {all, demultiplexer.broken(), demultiplexer.between_frames()};
 }
 
 void read_address(const std::string& text) {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "lib/net/websocket.h"
-#include "plugins/k8s/client/exec_status.h"
+#include "plugins/k8s/client/exec_channel.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -63,9 +63,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(take_apart(bytes, takes_text, all, 1) == whole);
     messages = whole.data;
   }
-  for (const std::string& text : {bytes, messages}) {
-    const auto end = isogate::k8s::parse_exec_status(text);
-    require(!end || end->how != isogate::k8s::ExecEnd::How::kLost);
-  }
+  for (const std::string& text : {bytes, messages}) (void)isogate::k8s::is_exec_status(text);
   return 0;
 }

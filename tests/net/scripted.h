@@ -29,7 +29,6 @@ class Scripted final : public net::Transport {
     return static_cast<ssize_t>(count);
   }
   ssize_t write_some(const char*, size_t size) override { return static_cast<ssize_t>(size); }
-  void end_output() override {}
   void shutdown() override {}
   [[nodiscard]] bool stale() override { return bytes_.empty(); }
 

@@ -41,15 +41,11 @@ void Engine::ping(const Budget& budget) {
 EngineInfo info_of(const Json& answer) {
   EngineInfo info;
   info.version = text_at(answer, "ServerVersion");
-  info.os = text_at(answer, "OSType");
-  info.architecture = text_at(answer, "Architecture");
-  info.kernel = text_at(answer, "KernelVersion");
   info.id = text_at(answer, "ID");
   info.cgroup_version = text_at(answer, "CgroupVersion");
   info.cgroup_driver = text_at(answer, "CgroupDriver");
   info.data_root = text_at(answer, "DockerRootDir");
   info.memory_limit = flag_at(answer, "MemoryLimit");
-  info.swap_limit = flag_at(answer, "SwapLimit");
   info.cpu_quota = flag_at(answer, "CpuCfsQuota");
   info.pids_limit = flag_at(answer, "PidsLimit");
   if (const Json& count = member(answer, "NCPU"); count.is_number_integer()) info.processors = count;
@@ -89,11 +85,6 @@ void Engine::start(const std::string& id, const Budget& budget) {
   pool_->text(
       {"start " + quoted("container", id), "POST", "/containers/" + in_path(id) + "/start", {204, 304}},
       budget);
-}
-
-void Engine::stop(const std::string& id, std::chrono::seconds grace, const Budget& budget) {
-  const std::string path = "/containers/" + in_path(id) + "/stop?t=" + std::to_string(grace.count());
-  pool_->text({"stop " + quoted("container", id), "POST", path, {204, 304}}, budget);
 }
 
 void Engine::kill(const std::string& id, const std::string& signal, const Budget& budget) {
@@ -148,29 +139,16 @@ std::string Engine::exec_create(const std::string& id, const Json& body, const B
   return id_in(pool_->json(request, budget), attempt);
 }
 
-std::unique_ptr<EngineStream> Engine::exec_start(const std::string& exec_id, bool tty, const Budget& budget) {
+std::unique_ptr<EngineStream> Engine::exec_start(const std::string& exec_id, const Budget& budget) {
   EngineReply reply = pool_->hijack({"start " + quoted("exec", exec_id),
                                      "POST",
                                      "/exec/" + in_path(exec_id) + "/start",
                                      {},
-                                     Json{{"Detach", false}, {"Tty", tty}}.dump()},
+                                     Json{{"Detach", false}, {"Tty", false}}.dump()},
                                     budget);
   std::string early;
   auto transport = reply.connection->detach(early);
-  return std::make_unique<EngineStream>(std::move(transport), std::move(early), !tty);
-}
-
-Json Engine::exec_inspect(const std::string& exec_id, const Budget& budget) {
-  return pool_->json(
-      {"inspect " + quoted("exec", exec_id), "GET", "/exec/" + in_path(exec_id) + "/json", {200}}, budget);
-}
-
-std::unique_ptr<EngineStream> Engine::attach(const std::string& id, bool tty, const Budget& budget) {
-  const std::string path = "/containers/" + in_path(id) + "/attach?stream=1&stdin=1&stdout=1&stderr=1";
-  EngineReply reply = pool_->hijack({"attach to " + quoted("container", id), "POST", path, {}}, budget);
-  std::string early;
-  auto transport = reply.connection->detach(early);
-  return std::make_unique<EngineStream>(std::move(transport), std::move(early), !tty);
+  return std::make_unique<EngineStream>(std::move(transport), std::move(early));
 }
 
 namespace {
@@ -182,54 +160,6 @@ std::string image_in_path(const std::string& name) {
     throw EngineError(ISOGATE_INVALID_ARGUMENT, quoted("cannot look for image", name) + ": no such name");
   return percent_encode(name, "/:@");
 }
-
-class Events : public EngineEvents {
- public:
-  Events(std::unique_ptr<HttpConnection> connection, const char* attempt)
-      : connection_(std::move(connection)), attempt_(attempt) {}
-
-  Json next(const Budget& budget) override {
-    constexpr size_t kLineMost = 1 << 20;
-    for (;;) {
-      const size_t end = pending_.find('\n', searched_);
-      if (end != std::string::npos) {
-        const std::string line = pending_.substr(0, end);
-        pending_.erase(0, end + 1);
-        searched_ = 0;
-        if (line.find_first_not_of(" \r") == std::string::npos) continue;
-        Json event = Json::parse(is_shallow(line) ? line : "", nullptr, false);
-        if (!event.is_object()) fail("the Engine tells of something that is no JSON");
-        return event;
-      }
-      searched_ = pending_.size();
-      if (searched_ > kLineMost) fail("one of them has more than 1 MiB");
-      read_more(budget);
-    }
-  }
-
- private:
-  void read_more(const Budget& budget) {
-    std::array<char, 16384> buffer{};
-    size_t got = 0;
-    try {
-      got = connection_->read_body(buffer.data(), buffer.size(), budget);
-    } catch (const EngineError& error) {
-      if (error.status() == ISOGATE_CANCELLED) throw;
-      fail(error.what());
-    }
-    if (got == 0) fail("the Engine ended them");
-    pending_.append(buffer.data(), got);
-  }
-
-  [[noreturn]] void fail(const std::string& why) const {
-    throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + std::string(attempt_) + ": " + why);
-  }
-
-  std::unique_ptr<HttpConnection> connection_;
-  const char* attempt_;
-  std::string pending_;
-  size_t searched_ = 0;
-};
 
 }  // namespace
 
@@ -318,11 +248,46 @@ std::unique_ptr<EngineEvents> Engine::events(const Json& filters, const std::str
   std::string path = "/events?filters=" + percent_encode(dump(filters, kAttempt));
   if (!since.empty()) path += "&since=" + percent_encode(since);
   EngineReply reply = pool_->open({kAttempt, "GET", path, {200}}, budget);
-  return events_of(std::move(reply.connection), kAttempt);
+  return std::make_unique<EngineEvents>(std::move(reply.connection), kAttempt);
 }
 
-std::unique_ptr<EngineEvents> events_of(std::unique_ptr<HttpConnection> connection, const char* attempt) {
-  return std::make_unique<Events>(std::move(connection), attempt);
+EngineEvents::EngineEvents(std::unique_ptr<HttpConnection> connection, const char* attempt)
+    : connection_(std::move(connection)), attempt_(attempt) {}
+
+Json EngineEvents::next(const Budget& budget) {
+  constexpr size_t kLineMost = 1 << 20;
+  for (;;) {
+    const size_t end = pending_.find('\n', searched_);
+    if (end != std::string::npos) {
+      const std::string line = pending_.substr(0, end);
+      pending_.erase(0, end + 1);
+      searched_ = 0;
+      if (line.find_first_not_of(" \r") == std::string::npos) continue;
+      Json event = Json::parse(is_shallow(line) ? line : "", nullptr, false);
+      if (!event.is_object()) fail("the Engine tells of something that is no JSON");
+      return event;
+    }
+    searched_ = pending_.size();
+    if (searched_ > kLineMost) fail("one of them has more than 1 MiB");
+    read_more(budget);
+  }
+}
+
+void EngineEvents::read_more(const Budget& budget) {
+  std::array<char, 16384> buffer{};
+  size_t got = 0;
+  try {
+    got = connection_->read_body(buffer.data(), buffer.size(), budget);
+  } catch (const EngineError& error) {
+    if (error.status() == ISOGATE_CANCELLED) throw;
+    fail(error.what());
+  }
+  if (got == 0) fail("the Engine ended them");
+  pending_.append(buffer.data(), got);
+}
+
+void EngineEvents::fail(const std::string& why) const {
+  throw EngineError(ISOGATE_UNAVAILABLE, "cannot " + std::string(attempt_) + ": " + why);
 }
 
 }  // namespace isogate::docker

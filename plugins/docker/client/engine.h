@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "lib/net/budget.h"
+#include "lib/net/http.h"
 #include "plugins/docker/client/engine_address.h"
 #include "plugins/docker/client/engine_error.h"
 #include "plugins/docker/client/engine_stream.h"
@@ -31,24 +32,40 @@ using Json = nlohmann::json;
 using ByteSink = std::function<void(std::string_view)>;
 
 struct EngineInfo {
-  std::string version;                   // "20.10.24+dfsg1"
-  std::string api_version;               // as negotiated, "1.41"
-  std::string os, architecture, kernel;  // "linux", "x86_64", "6.1.0"
-  std::string id;                        // of this Engine's data root: another one has none of our containers
-  std::string cgroup_version;            // "1" or "2"
-  std::string cgroup_driver;             // "cgroupfs", "systemd", "none"
-  std::string data_root;                 // a directory of its machine; empty: not known
+  std::string version;         // "20.10.24+dfsg1"
+  std::string api_version;     // as negotiated, "1.41"
+  std::string id;              // of this Engine's data root: another one has none of our containers
+  std::string cgroup_version;  // "1" or "2"
+  std::string cgroup_driver;   // "cgroupfs", "systemd", "none"
+  std::string data_root;       // a directory of its machine; empty: not known
   std::vector<std::string> runtimes, security_options;
   int64_t processors = 0;  // of its machine; 0: not known
   bool podman = false, rootless = false;
-  bool memory_limit = false, swap_limit = false, cpu_quota = false, pids_limit = false;  // can be enforced
+  bool memory_limit = false, cpu_quota = false, pids_limit = false;  // can be enforced
 };
 
 struct LabelFilter {
   std::string name, value;  // empty value: any
 };
 
-class EngineEvents;
+// The events of an Engine, as they happen. One thread at a time.
+class EngineEvents {
+ public:
+  // The body of an answer whose head has been read. `attempt` outlives it.
+  EngineEvents(std::unique_ptr<net::HttpConnection> connection, const char* attempt);
+  // The next one, however long it takes within the budget (Budget::endless is meant for it). Throws
+  // ISOGATE_CANCELLED, and ISOGATE_UNAVAILABLE when the stream ends: it is of no further use then.
+  Json next(const Budget& budget);
+
+ private:
+  void read_more(const Budget& budget);
+  [[noreturn]] void fail(const std::string& why) const;
+
+  const std::unique_ptr<net::HttpConnection> connection_;
+  const char* const attempt_;
+  std::string pending_;
+  size_t searched_ = 0;
+};
 
 class Engine {
  public:
@@ -73,8 +90,6 @@ class Engine {
   std::string create_container(const std::string& name, const Json& body, const Budget& budget,
                                const std::string& platform = {});
   void start(const std::string& id, const Budget& budget);  // also when it runs already
-  // SIGTERM, after `grace` SIGKILL; also when it does not run. Takes `grace` from the budget.
-  void stop(const std::string& id, std::chrono::seconds grace, const Budget& budget);
   void kill(const std::string& id, const std::string& signal, const Budget& budget);
   // `force` kills it first. One that is removed, or being removed, is an error 404 or 409.
   void remove(const std::string& id, bool force, bool volumes, const Budget& budget);
@@ -87,10 +102,7 @@ class Engine {
 
   // Exec. The stream has the program's stdin, stdout and stderr as `body` of exec_create attached them.
   std::string exec_create(const std::string& id, const Json& body, const Budget& budget);
-  std::unique_ptr<EngineStream> exec_start(const std::string& exec_id, bool tty, const Budget& budget);
-  Json exec_inspect(const std::string& exec_id, const Budget& budget);
-  // The streams of the container's own program, from now on. Before start(): from its beginning.
-  std::unique_ptr<EngineStream> attach(const std::string& id, bool tty, const Budget& budget);
+  std::unique_ptr<EngineStream> exec_start(const std::string& exec_id, const Budget& budget);
 
   // Unpacks into directory `path` of the container the tar archive (tar.h) that `produce` gives to its
   // argument, piece by piece. When `produce` throws, the archive is incomplete; files that were unpacked
@@ -120,18 +132,8 @@ class Engine {
   std::unique_ptr<EngineEvents> events(const Json& filters, const std::string& since, const Budget& budget);
 
  private:
-  friend class EngineEvents;
   struct Pool;
   std::shared_ptr<Pool> pool_;
-};
-
-// The events of an Engine, as they happen. One thread at a time.
-class EngineEvents {
- public:
-  virtual ~EngineEvents() = default;
-  // The next one, however long it takes within the budget (Budget::endless is meant for it). Throws
-  // ISOGATE_CANCELLED, and ISOGATE_UNAVAILABLE when the stream ends: it is of no further use then.
-  virtual Json next(const Budget& budget) = 0;
 };
 
 }  // namespace isogate::docker

@@ -74,9 +74,6 @@ Json parse_answer(std::string_view text, const std::string& attempt);
 // The report of GET /info, without the negotiated values.
 EngineInfo info_of(const Json& answer);
 
-// The events that come as the body of an answer whose head has been read. `attempt` outlives it.
-std::unique_ptr<EngineEvents> events_of(std::unique_ptr<HttpConnection> connection, const char* attempt);
-
 // As JSON; throws ISOGATE_INVALID_ARGUMENT when its texts are no UTF-8.
 std::string dump(const Json& body, const std::string& attempt);
 

@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "plugins/docker/client/engine_error.h"
-
 namespace isogate::docker {
 
 void Demultiplexer::begin_frame() {
@@ -33,8 +31,6 @@ Demultiplexer::Step Demultiplexer::feed(const char* in, size_t in_size, char* ou
       if (size == 0) break;
       std::memcpy(out + step.given, at, size);
       step.given += size;
-    } else {
-      stderr_.append(at, std::min(size, kStderrKept - stderr_.size()));
     }
     left_ -= size;
     step.taken += size;
@@ -42,8 +38,8 @@ Demultiplexer::Step Demultiplexer::feed(const char* in, size_t in_size, char* ou
   return step;
 }
 
-EngineStream::EngineStream(std::unique_ptr<net::Transport> transport, std::string early, bool framed)
-    : transport_(std::move(transport)), framed_(framed), in_(std::max<size_t>(65536, early.size())) {
+EngineStream::EngineStream(std::unique_ptr<net::Transport> transport, std::string early)
+    : transport_(std::move(transport)), in_(std::max<size_t>(65536, early.size())) {
   std::copy(early.begin(), early.end(), in_.begin());
   in_end_ = early.size();
 }
@@ -61,22 +57,12 @@ ssize_t EngineStream::read_some(char* to, size_t size) {
   if (size == 0) return 0;
   for (;;) {
     if (in_begin_ == in_end_) {
-      if (!framed_) return transport_->read_some(to, size);
       const ssize_t n = fill();
       if (n < 0) return n;
       if (n == 0 && demultiplexer_.between_frames()) return 0;
       if (n == 0) return errno = ECONNRESET, -1;
     }
-    const char* in = in_.data() + in_begin_;
-    const size_t there = in_end_ - in_begin_;
-    if (!framed_) {
-      const size_t n = std::min(size, there);
-      std::memcpy(to, in, n);
-      in_begin_ += n;
-      return static_cast<ssize_t>(n);
-    }
-    const std::lock_guard lock(mutex_);
-    const auto step = demultiplexer_.feed(in, there, to, size);
+    const auto step = demultiplexer_.feed(in_.data() + in_begin_, in_end_ - in_begin_, to, size);
     in_begin_ += step.taken;
     if (step.given > 0) return static_cast<ssize_t>(step.given);
     if (demultiplexer_.broken()) return errno = EPROTO, -1;
@@ -90,12 +76,5 @@ ssize_t EngineStream::write_some(const char* from, size_t size) { return transpo
 bool EngineStream::has_buffered() const { return in_begin_ != in_end_ || transport_->has_buffered(); }
 
 void EngineStream::shutdown() { transport_->shutdown(); }
-
-void EngineStream::end_input() { transport_->end_output(); }
-
-std::string EngineStream::stderr_text() const {
-  const std::lock_guard lock(mutex_);
-  return printable(demultiplexer_.stderr_bytes(), Demultiplexer::kStderrKept);
-}
 
 }  // namespace isogate::docker

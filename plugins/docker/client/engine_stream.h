@@ -1,10 +1,9 @@
-// A hijacked connection of an Engine: the standard streams of a program in a container, as one byte stream.
-// Thread rules are RunnerStream's.
+// A hijacked connection of an Engine: stdin and stdout of a program in a container, without a terminal.
+// stderr is dropped. Thread rules are RunnerStream's.
 #pragma once
 
 #include <array>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,8 +17,6 @@ namespace isogate::docker {
 // allocated by length.
 class Demultiplexer {
  public:
-  static constexpr size_t kStderrKept = 4096;
-
   struct Step {
     size_t taken = 0;  // of `in`
     size_t given = 0;  // to `out`
@@ -28,7 +25,6 @@ class Demultiplexer {
   Step feed(const char* in, size_t in_size, char* out, size_t out_size);
   [[nodiscard]] bool broken() const { return broken_; }                                // not such a stream
   [[nodiscard]] bool between_frames() const { return head_size_ == 0 && left_ == 0; }  // an end is whole here
-  [[nodiscard]] const std::string& stderr_bytes() const { return stderr_; }  // the first kStderrKept
 
  private:
   void begin_frame();
@@ -37,33 +33,25 @@ class Demultiplexer {
   uint64_t left_ = 0;
   bool is_stdout_ = false;
   bool broken_ = false;
-  std::string stderr_;
 };
 
 class EngineStream : public sdk::RunnerStream {
  public:
-  // `early`: bytes that came right behind the head of the answer. `framed`: not a terminal's.
-  EngineStream(std::unique_ptr<net::Transport> transport, std::string early, bool framed);
+  // `early`: bytes that came right behind the head of the answer.
+  EngineStream(std::unique_ptr<net::Transport> transport, std::string early);
 
   [[nodiscard]] int fd() const override;
-  // Of stdout alone. An end in the middle of a frame is -1 with ECONNRESET, invalid frames are EPROTO.
+  // An end in the middle of a frame is -1 with ECONNRESET, invalid frames are EPROTO.
   ssize_t read_some(char* to, size_t size) override;
   ssize_t write_some(const char* from, size_t size) override;
   [[nodiscard]] bool has_buffered() const override;
   void shutdown() override;
 
-  // Ends the program's input; reading continues. By the thread that writes.
-  void end_input();
-  // What it wrote to stderr so far, its first 4 KiB as one printable line. Any thread.
-  [[nodiscard]] std::string stderr_text() const;
-
  private:
   ssize_t fill();  // of in_, as read_some
   std::unique_ptr<net::Transport> transport_;
-  const bool framed_;
   std::vector<char> in_;
   size_t in_begin_ = 0, in_end_ = 0;
-  mutable std::mutex mutex_;  // of demultiplexer_'s stderr
   Demultiplexer demultiplexer_;
 };
 

@@ -41,7 +41,7 @@ Found say_hello(Services& services, const ExecRequest& request, const sdk::Call&
   } catch (const ApiError&) {
     return Found::kUnknown;
   } catch (const sdk::Error& error) {
-    const bool broke_off = before && before->how == ExecEnd::How::kLost;
+    const bool broke_off = before && !before->has_status;
     return error.status() == ISOGATE_CANCELLED || broke_off ? Found::kUnknown : Found::kSilent;
   }
 }

@@ -1,5 +1,5 @@
+#include "isogate/backend.hpp"
 #include "isogate/disk.h"
-#include "lib/abi.h"
 #include "runner/agent/calls/call.h"
 
 namespace isogate::agent {
@@ -104,8 +104,8 @@ isogate_file_request FileCall::request() const {
   request.scope = order_.head.scope;
   request.flags = order_.head.flags;
   request.mode = order_.head.mode;
-  request.path = str(order_.path);
-  request.path_to = str(order_.path_to);
+  request.path = sdk::str(order_.path);
+  request.path_to = sdk::str(order_.path_to);
   request.offset = order_.head.offset;
   request.limit = order_.head.limit;
   request.fd = body_.get();
@@ -142,7 +142,8 @@ isogate_status FileCall::flush() {
 // A longer path cannot be requested.
 isogate_status FileCall::add(const isogate_entry& entry) {
   if (entry.name.len > link::kMaxName) return ISOGATE_OK;
-  link::append_entry(entries_, {entry.type, entry.mode, entry.size, entry.mtime_ns, 0, 0}, view(entry.name));
+  link::append_entry(entries_, {entry.type, entry.mode, entry.size, entry.mtime_ns, 0, 0},
+                     sdk::view(entry.name));
   return entries_.size() < kBatch ? ISOGATE_OK : flush();
 }
 

@@ -8,7 +8,6 @@
 #include <exception>
 #include <new>
 
-#include "lib/abi.h"
 #include "runner/agent/calls/kept_call.h"
 
 namespace isogate::agent {

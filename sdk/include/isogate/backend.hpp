@@ -175,12 +175,27 @@ class Call {
   const isogate_call& call_;
 };
 
+namespace detail {
+
+// Structs are copied in the size that both sides know.
+template <typename T>
+T import_struct(const T* from) {
+  T own{};
+  std::memcpy(static_cast<void*>(&own), from, std::min<size_t>(from->struct_size, sizeof own));
+  own.struct_size = sizeof own;
+  return own;
+}
+
+}  // namespace detail
+
 // What the host offers; copy it, it is a pointer.
 class Host {
  public:
   explicit Host(const isogate_host& host) : host_(&host) {}
   void log(uint32_t level, std::string_view message) const { host_->log(host_->ctx, level, str(message)); }
   [[nodiscard]] const isogate_host& abi() const { return *host_; }
+  // A copy with zeros for what an older host does not have.
+  [[nodiscard]] isogate_host known() const { return detail::import_struct(host_); }
 
  private:
   const isogate_host* host_;
@@ -195,6 +210,7 @@ class EntrySink {
     if (isogate_status status = sink_.add(sink_.ctx, &entry); status != ISOGATE_OK)
       throw Error(status, "the host took no more entries");
   }
+  [[nodiscard]] const isogate_entry_sink& abi() const { return sink_; }
 
  private:
   const isogate_entry_sink& sink_;
@@ -296,15 +312,6 @@ struct Plugin {
 };
 
 namespace detail {
-
-// Structs are copied in the size that both sides know.
-template <typename T>
-T import_struct(const T* from) {
-  T own{};
-  std::memcpy(static_cast<void*>(&own), from, std::min<size_t>(from->struct_size, sizeof own));
-  own.struct_size = sizeof own;
-  return own;
-}
 
 template <typename T>
 void export_struct(const T& own, T* to) {

@@ -28,8 +28,10 @@ class NamespaceClosing : public Local {
     request.struct_size = sizeof request;
     found = {};
     found.struct_size = sizeof found;
+    isogate_error reason{};
+    reason.struct_size = sizeof reason;
     const isogate_call call = call_with();
-    return backend_.api->evidence(box_.it, &call, &request, &found, nullptr);
+    return backend_.api->evidence(box_.it, &call, &request, &found, &reason);
   }
   Backend backend_;
   Box box_;
