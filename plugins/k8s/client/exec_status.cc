@@ -1,9 +1,9 @@
 #include "plugins/k8s/client/exec_status.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "lib/json_depth.h"
+#include "lib/text.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
 
@@ -17,11 +17,8 @@ std::optional<int> exit_code_of(const Json& status) {
   if (!causes.is_array()) return std::nullopt;
   for (const Json& cause : causes) {
     if (text_at(cause, "reason") != "ExitCode") continue;
-    const std::string digits = text_at(cause, "message");
-    int code = 0;
-    const char* end = digits.data() + digits.size();
-    const auto parsed = std::from_chars(digits.data(), end, code);
-    if (parsed.ec == std::errc() && parsed.ptr == end && code > 0 && code <= kMost) return code;
+    const auto code = number_in<int>(text_at(cause, "message"));
+    if (code && *code > 0 && *code <= kMost) return code;
   }
   return std::nullopt;
 }
