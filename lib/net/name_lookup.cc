@@ -1,7 +1,6 @@
 #include "lib/net/name_lookup.h"
 
 #include <netinet/in.h>
-#include <signal.h>
 
 #include <cstring>
 #include <map>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "lib/fd.h"
+#include "lib/thread.h"
 
 namespace isogate::net {
 namespace {
@@ -76,9 +76,6 @@ struct NameLookups::State {
   std::map<Key, std::shared_ptr<Lookup>> under_way;
 
   void run(const Key& key, Lookup& lookup) noexcept {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
     NameAnswer answer = ask(resolver, key.first, key.second, 0);
     {
       const std::lock_guard lock(mutex);
@@ -116,7 +113,7 @@ Result<std::shared_ptr<NameLookup>> NameLookups::begin(const std::string& host, 
     return refused(std::to_string(state_->most) + " names are waited for already: does the resolver answer?");
   state_->under_way.emplace(key, lookup);
   try {
-    std::thread([state = state_, key, lookup] { state->run(key, *lookup); }).detach();
+    start_thread([state = state_, key, lookup] { state->run(key, *lookup); }).detach();
   } catch (const std::exception& error) {
     state_->under_way.erase(key);
     return refused(std::string("no thread can be started: ") + error.what());
