@@ -421,33 +421,6 @@ TEST(K8sExec, ItsOwnShutdownWakesWhoeverWaits) {
   closer.join();
 }
 
-TEST(K8sExec, StderrMayHaveAStreamOfItsOwn) {
-  FakeCluster cluster(v4([](Peer& peer) {
-    for (int i = 0; i < 100; ++i) peer.write(frame(on(2, std::string(1000, 'e'))) + frame(on(1, "o")));
-    peer.write(kSuccess + kClose);
-  }));
-  ExecRequest one = request();
-  one.separate_stderr = true;
-  Open open(cluster, one);
-  std::string errors;
-  std::thread reader([&] {
-    std::string buffer(4096, '\0');
-    for (;;) {
-      const ssize_t n = ::recv(open.channel->stderr_fd(), buffer.data(), buffer.size(), 0);
-      if (n > 0) {
-        errors.append(buffer.data(), static_cast<size_t>(n));
-        continue;
-      }
-      pollfd watched{open.channel->stderr_fd(), POLLIN, 0};
-      if (n == 0 || errno != EAGAIN || ::poll(&watched, 1, 20'000) <= 0) return;
-    }
-  });
-  EXPECT_EQ(read_all(*open.channel).bytes.size(), 100u);
-  reader.join();
-  EXPECT_EQ(errors.size(), 100'000u);
-  EXPECT_EQ(open.channel->stderr_fd() >= 0, true);
-}
-
 // Both ways at once over TLS, the server sends back what it gets. How fast is told, not tested.
 TEST(K8sExec, BytesAreTheSameBothWaysOverTls) {
   const test::Authority authority;

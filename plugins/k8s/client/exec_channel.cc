@@ -30,12 +30,10 @@ Pair make_pair() {
 class Channel final : public ExecChannel {
  public:
   Channel(std::unique_ptr<net::Transport> transport, std::string early, bool v5, const ExecRequest& request,
-          Pair pair, Pair errors)
+          Pair pair)
       : pair_(std::move(pair.ours)),
-        errors_(std::move(errors.ours)),
         v5_(v5),
-        pump_(std::move(transport), std::move(early), v5, request, std::move(pair.theirs),
-              std::move(errors.theirs)) {}
+        pump_(std::move(transport), std::move(early), v5, request, std::move(pair.theirs)) {}
 
   [[nodiscard]] int fd() const override { return pair_.get(); }
 
@@ -65,7 +63,6 @@ class Channel final : public ExecChannel {
 
   [[nodiscard]] std::chrono::steady_clock::time_point last_received() const override { return pump_.heard(); }
   [[nodiscard]] bool can_end_input() const override { return v5_; }
-  [[nodiscard]] int stderr_fd() const override { return errors_.get(); }
   [[nodiscard]] std::string stderr_text() const override { return printable(pump_.stderr_bytes(), 4096); }
 
   ExecEnd wait(const Budget& budget) override {
@@ -79,7 +76,7 @@ class Channel final : public ExecChannel {
   [[nodiscard]] std::optional<ExecEnd> ended() const override { return pump_.ended(); }
 
  private:
-  const Fd pair_, errors_;
+  const Fd pair_;
   const bool v5_;
   ExecPump pump_;
 };
@@ -127,11 +124,9 @@ std::unique_ptr<ExecChannel> ExecChannel::open(Api& api, const ExecRequest& requ
                               budget);
   const bool v5 = agreed(stream.head, key, asked.attempt);
   Pair pair = make_pair();
-  Pair errors = request.separate_stderr ? make_pair() : Pair{};
   std::string early;
   auto transport = stream.connection->detach(early);
-  return std::make_unique<Channel>(std::move(transport), std::move(early), v5, request, std::move(pair),
-                                   std::move(errors));
+  return std::make_unique<Channel>(std::move(transport), std::move(early), v5, request, std::move(pair));
 }
 
 }  // namespace isogate::k8s

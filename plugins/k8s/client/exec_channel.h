@@ -29,7 +29,6 @@ struct ExecRequest {
   std::vector<std::string> command;
   bool stdin_open = true;
   bool tty = false;
-  bool separate_stderr = false;  // false: its first 4 KiB are kept for stderr_text(), the rest dropped
   std::chrono::milliseconds ping_every{20'000};  // but not while its bytes are not taken here
   // For anything from the server after a ping. Zero: no limit, for a
   // program that may leave its stdin unread: a server that waits for it answers no ping. Then TCP alone
@@ -59,13 +58,10 @@ class ExecChannel : public sdk::RunnerStream {
 
   // Ends the program's input; by the thread that writes. ISOGATE_UNSUPPORTED with v4.
   virtual void end_input() = 0;
-  [[nodiscard]] virtual bool can_end_input() const = 0;  // v5 was agreed on
-  // The bytes of stderr, -1 unless separate_stderr; borrowed; read it to its end, as RunnerStream says. While
-  // one of the two streams is full and not read, the other one waits, too.
-  [[nodiscard]] virtual int stderr_fd() const = 0;
-  [[nodiscard]] virtual std::string stderr_text() const = 0;  // one printable line
+  [[nodiscard]] virtual bool can_end_input() const = 0;       // v5 was agreed on
+  [[nodiscard]] virtual std::string stderr_text() const = 0;  // its first 4 KiB as one printable line
 
-  // How it ended, once it has and all its output is in fd() (and stderr_fd()): so the caller must read them.
+  // How it ended, once it has and all its output is in fd(): so the caller must read that.
   // Throws ApiError when the budget ends first.
   virtual ExecEnd wait(const Budget& budget) = 0;
   [[nodiscard]] virtual std::optional<ExecEnd> ended() const = 0;

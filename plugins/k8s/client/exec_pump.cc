@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
+#include "lib/thread.h"
 #include "plugins/k8s/client/exec_status.h"
 
 namespace isogate::k8s {
@@ -17,13 +17,12 @@ namespace isogate::k8s {
 using std::chrono::milliseconds;
 
 ExecPump::ExecPump(std::unique_ptr<Transport> transport, std::string early, bool v5,
-                   const ExecRequest& request, Fd pair, Fd stderr_fd)
+                   const ExecRequest& request, Fd pair)
     : transport_(std::move(transport)),
       v5_(v5),
       ping_every_(request.ping_every),
       pong_patience_(request.pong_patience),
       pair_(std::move(pair)),
-      stderr_fd_(std::move(stderr_fd)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       done_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       early_(std::move(early)),
@@ -32,12 +31,7 @@ ExecPump::ExecPump(std::unique_ptr<Transport> transport, std::string early, bool
       stdin_open_(request.stdin_open),
       ping_next_(Clock::now() + ping_every_) {
   if (!stop_ || !done_) sdk::fail_with_errno("cannot make an eventfd", errno);
-  // Signals are the host's.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_thread([this] { run(); });
 }
 
 ExecPump::~ExecPump() {
@@ -76,7 +70,6 @@ void ExecPump::run() {
   }
   // Not closed: what is unread on the other end stays to be read.
   ::shutdown(pair_.get(), SHUT_RDWR);
-  if (stderr_fd_) ::shutdown(stderr_fd_.get(), SHUT_RDWR);
   signal_event(done_.get());
 }
 
@@ -85,10 +78,9 @@ void ExecPump::wait() {
   const auto events = [](bool in, bool out) {
     return static_cast<short>((in ? POLLIN : 0) | (out ? POLLOUT : 0));
   };
-  std::array<pollfd, 4> watched{{
-      {transport_->fd(), events(blocked_ == nullptr, !room_), 0},
-      {pair_.get(), events(reads_stdin, blocked_ == &pair_), 0},
-      {blocked_ == &stderr_fd_ ? stderr_fd_.get() : -1, POLLOUT, 0},
+  std::array<pollfd, 3> watched{{
+      {transport_->fd(), events(!blocked_, !room_), 0},
+      {pair_.get(), events(reads_stdin, blocked_), 0},
       {stop_.get(), POLLIN, 0},
   }};
   int time = -1;
@@ -98,23 +90,22 @@ void ExecPump::wait() {
   }
   if (::poll(watched.data(), watched.size(), time) < 0 && errno != EINTR)
     return lose("cannot wait: " + std::generic_category().message(errno));
-  if (watched[3].revents != 0 || (watched[1].revents & (POLLHUP | POLLERR)) != 0) {
+  if (watched[2].revents != 0 || (watched[1].revents & (POLLHUP | POLLERR)) != 0) {
     closed_here_ = true;
     return lose("it was closed on this side");
   }
   if ((watched[0].revents & ~POLLIN) != 0) room_ = true;
   // The other side has gone while its bytes find no room: that is known now, and they are still delivered.
-  if (blocked_ != nullptr && (watched[0].revents & (POLLHUP | POLLERR)) != 0) {
-    std::array<pollfd, 2> both{{{blocked_->get(), POLLOUT, 0}, {stop_.get(), POLLIN, 0}}};
+  if (blocked_ && (watched[0].revents & (POLLHUP | POLLERR)) != 0) {
+    std::array<pollfd, 2> both{{{pair_.get(), POLLOUT, 0}, {stop_.get(), POLLIN, 0}}};
     (void)::poll(both.data(), both.size(), -1);
   }
-  if (blocked_ != nullptr && ((watched[1].revents | watched[2].revents) & (POLLOUT | POLLHUP | POLLERR)) != 0)
-    blocked_ = nullptr;
+  if ((watched[1].revents & (POLLOUT | POLLHUP | POLLERR)) != 0) blocked_ = false;
 }
 
 std::optional<ExecPump::Clock::time_point> ExecPump::next_time() const {
-  if (result_) return blocked_ != nullptr ? std::nullopt : std::optional(linger_);
-  if (pinged_ && pong_patience_.count() > 0 && blocked_ == nullptr)
+  if (result_) return blocked_ ? std::nullopt : std::optional(linger_);
+  if (pinged_ && pong_patience_.count() > 0 && !blocked_)
     return std::min(ping_next_, *pinged_ + pong_patience_);
   return ping_next_;
 }
@@ -123,12 +114,12 @@ void ExecPump::tell_time() {
   const auto now = Clock::now();
   if (over_) return;
   if (result_) {
-    if (blocked_ == nullptr && now >= linger_) over_ = true;
+    if (!blocked_ && now >= linger_) over_ = true;
     return;
   }
   // What is not taken here cannot be heard either: only silence while listening counts. Nor is anything said
   // then: a server that has ended and gone answers it with a reset, and what it sent before is lost.
-  if (blocked_ != nullptr) {
+  if (blocked_) {
     pinged_.reset();
     ping_next_ = now + ping_every_;
   } else if (pinged_ && pong_patience_.count() > 0 && now >= *pinged_ + pong_patience_) {
@@ -161,7 +152,7 @@ bool try_again(int failure) { return failure == EAGAIN || failure == EWOULDBLOCK
 
 bool ExecPump::receive() {
   constexpr int kAtOnce = 16;
-  for (int times = 0; times < kAtOnce && !over_ && blocked_ == nullptr; ++times) {
+  for (int times = 0; times < kAtOnce && !over_ && !blocked_; ++times) {
     if (in_begin_ == in_end_) {
       in_begin_ = in_end_ = 0;
       ssize_t got = 0;
@@ -184,11 +175,11 @@ bool ExecPump::receive() {
     }
     decode();
   }
-  return !over_ && blocked_ == nullptr;
+  return !over_ && !blocked_;
 }
 
 void ExecPump::decode() {
-  while (!over_ && blocked_ == nullptr) {
+  while (!over_ && !blocked_) {
     const FrameReader::Step step = reader_.next({in_.get() + in_begin_, in_end_ - in_begin_});
     in_begin_ += step.taken;
     if (step.event == FrameReader::Event::kMore) return;
@@ -234,9 +225,8 @@ size_t ExecPump::deliver(std::string_view bytes) {
       if (!v5_) break_off("it spoke on channel 255", kProtocol);
       break;
     case kStdout:
-      return named + give(pair_, bytes);
+      return named + give(bytes);
     case kStderr:
-      if (stderr_fd_) return named + give(stderr_fd_, bytes);
       keep_stderr(bytes);
       break;
     case kError:
@@ -248,14 +238,14 @@ size_t ExecPump::deliver(std::string_view bytes) {
   return named + bytes.size();
 }
 
-size_t ExecPump::give(const Fd& to, std::string_view bytes) {
+size_t ExecPump::give(std::string_view bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t n = ::send(to.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+    const ssize_t n = ::send(pair_.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
     if (n > 0) {
       done += static_cast<size_t>(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      blocked_ = &to;
+      blocked_ = true;
       break;
     } else if (errno != EINTR) {
       lose("it was closed on this side");

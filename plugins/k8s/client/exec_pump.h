@@ -22,10 +22,10 @@ using net::Transport;
 
 class ExecPump {
  public:
-  // `early`: bytes that came right behind the head of the 101. `pair` and `stderr_fd` (may be empty) are its
-  // ends, non-blocking. Begins at once.
+  // `early`: bytes that came right behind the head of the 101. `pair` is its
+  // end, non-blocking. Begins at once.
   ExecPump(std::unique_ptr<Transport> transport, std::string early, bool v5, const ExecRequest& request,
-           Fd pair, Fd stderr_fd);
+           Fd pair);
   ExecPump(const ExecPump&) = delete;
   ExecPump& operator=(const ExecPump&) = delete;
   ~ExecPump();
@@ -53,7 +53,7 @@ class ExecPump {
   void decode();
   void hear(const FrameReader::Step& step);
   size_t deliver(std::string_view bytes);
-  size_t give(const Fd& to, std::string_view bytes);
+  size_t give(std::string_view bytes);
   void keep_stderr(std::string_view bytes);
   void keep_status(std::string_view bytes);
   void lose(const std::string& why);
@@ -69,14 +69,14 @@ class ExecPump {
   const std::unique_ptr<Transport> transport_;
   const bool v5_;
   const std::chrono::milliseconds ping_every_, pong_patience_;
-  const Fd pair_, stderr_fd_, stop_, done_;
+  const Fd pair_, stop_, done_;
 
   std::string early_;
   std::unique_ptr<char[]> in_;
   size_t in_begin_ = 0, in_end_ = 0;
   FrameReader reader_;
   int channel_ = kNoChannel;
-  const Fd* blocked_ = nullptr;  // a full descriptor that everything waits for
+  bool blocked_ = false;  // the pair is full, and everything waits for it
   std::string status_;
   std::optional<ExecEnd> result_;
 
