@@ -27,4 +27,30 @@ void signal_event(int event_fd) {
   }
 }
 
+Result<std::string> read_to_end(int fd, size_t most, const std::string& attempt) {
+  std::string bytes;
+  for (std::array<char, 16384> piece;;) {
+    const ssize_t n = ::read(fd, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_error(attempt, errno);
+    if (n == 0) return bytes;
+    bytes.append(piece.data(), static_cast<size_t>(n));
+    if (bytes.size() > most) break;
+  }
+  const bool mib = most >= 1 << 20;
+  return Error{ISOGATE_INVALID_ARGUMENT, EFBIG,
+               attempt + ": it is over " + std::to_string(most >> (mib ? 20 : 10)) + (mib ? " MiB" : " KiB")};
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = EIO;
+    if (n <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
 }  // namespace isogate

@@ -1,14 +1,17 @@
-// An owned file descriptor: closed by the destructor. Movable, not copyable.
+// Owned file descriptors, and whole reads and writes of them.
 #pragma once
 
 #include <unistd.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "lib/error.h"
 
 namespace isogate {
 
+// Closed by the destructor. Movable, not copyable.
 class Fd {
  public:
   Fd() = default;
@@ -47,5 +50,12 @@ Result<Fd> make_event();
 
 // Makes an eventfd readable for good. Async-signal-safe.
 void signal_event(int event_fd);
+
+// All that is left of a descriptor that blocks. An error begins with `attempt`; that of more than `most`
+// bytes (a whole number of KiB) is ISOGATE_INVALID_ARGUMENT with EFBIG.
+Result<std::string> read_to_end(int fd, size_t most, const std::string& attempt);
+
+// To a descriptor that blocks. False: not all was written, and errno says why.
+[[nodiscard]] bool write_all(int fd, std::string_view bytes);
 
 }  // namespace isogate

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/hash.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -241,24 +242,6 @@ Registry& registry() {
   return *one;
 }
 
-std::string base64(std::string_view bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  uint32_t window = 0;
-  int bits = 0;
-  for (unsigned char byte : bytes) {
-    window = (window << 8) | byte;
-    for (bits += 8; bits >= 6; bits -= 6) text += kDigits[(window >> (bits - 6)) & 63];
-  }
-  return text;  // whole digits only: what the next byte would change is left out
-}
-
-std::string url_alphabet(std::string text) {
-  std::replace(text.begin(), text.end(), '+', '-');
-  std::replace(text.begin(), text.end(), '/', '_');
-  return text;
-}
-
 enum class Digits { kUpper, kLower };  // RFC 3986 knows both
 
 std::string percent_encoded(std::string_view bytes, Digits digits) {
@@ -281,9 +264,10 @@ std::vector<std::string> forms_of(std::string_view secret) {
     if (std::string form = percent_encoded(secret, digits); form != forms.back())
       forms.push_back(std::move(form));
   for (size_t shift = 0; shift < 3; ++shift) {  // wherever it stands in what was encoded
-    std::string digits = base64(std::string(shift, '\0') + std::string(secret)).substr((shift * 8 + 5) / 6);
-    forms.push_back(digits);
-    forms.push_back(url_alphabet(digits));
+    const std::string bytes = std::string(shift, '\0').append(secret);
+    const size_t begin = (shift * 8 + 5) / 6, size = bytes.size() * 8 / 6 - begin;  // the secret's alone
+    forms.push_back(base64_encode(bytes).substr(begin, size));
+    forms.push_back(base64url_encode(bytes).substr(begin, size));
   }
   return forms;
 }

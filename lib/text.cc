@@ -1,5 +1,6 @@
 #include "lib/text.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cctype>
@@ -182,6 +183,25 @@ int hex_value(char digit) {
   return -1;
 }
 
+std::optional<std::string_view> line_field(std::string_view text, std::string_view name) {
+  constexpr std::string_view kBlank = " \t";
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (!line.starts_with(name) || line.substr(name.size(), 1) != ":") continue;
+    line.remove_prefix(std::min(line.find_first_not_of(kBlank, name.size() + 1), line.size()));
+    return line.substr(0, line.find_last_not_of(kBlank) + 1);
+  }
+  return std::nullopt;
+}
+
+std::pair<std::string_view, std::string_view> split_address(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  std::string_view host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return {host, colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1)};
+}
+
 CodePoint first_code_point(std::string_view text) {
   if (text.empty()) return {};
   auto lead = static_cast<unsigned char>(text[0]);
@@ -280,6 +300,14 @@ void append_base64(std::string& out, std::string_view bytes) {
 std::string base64_encode(std::string_view bytes) {
   std::string out;
   append_base64(out, bytes);
+  return out;
+}
+
+std::string base64url_encode(std::string_view bytes) {
+  std::string out = base64_encode(bytes);
+  while (out.ends_with('=')) out.pop_back();
+  std::replace(out.begin(), out.end(), '+', '-');
+  std::replace(out.begin(), out.end(), '/', '_');
   return out;
 }
 

@@ -1,12 +1,15 @@
-// Bytes to text and back: UTF-8, JSON strings, hexadecimal digits, base64, percent-encoding.
+// Bytes to text and back: UTF-8, JSON strings, numbers, base64, percent-encoding; parts of a text.
 // Pure functions, any thread. Fuzzed.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace isogate {
 
@@ -39,9 +42,30 @@ bool goes_as_text(std::string_view bytes);
 
 int hex_value(char digit);  // -1: none
 
+// The number that all of the text is: no blanks, no `+`. nullopt: it is none, or none of a T.
+template <typename T>
+std::optional<T> number_in(std::string_view text, int base = 10) {
+  T number{};
+  std::from_chars_result read;
+  const char* const end = text.data() + text.size();
+  if constexpr (std::is_floating_point_v<T>)
+    read = std::from_chars(text.data(), end, number);
+  else
+    read = std::from_chars(text.data(), end, number, base);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  return number;
+}
+
+// What follows "NAME:" on the first line that begins so, as in /proc/PID/status, without the blanks around.
+std::optional<std::string_view> line_field(std::string_view text, std::string_view name);
+
+// Host and port of "HOST:PORT" or "[HOST]:PORT", cut at the last colon; without one the port is empty.
+std::pair<std::string_view, std::string_view> split_address(std::string_view text);
+
 // RFC 4648, section 4, with padding.
 std::string base64_encode(std::string_view bytes);
 void append_base64(std::string& out, std::string_view bytes);
+std::string base64url_encode(std::string_view bytes);  // section 5, without padding
 
 // Strict: padding required, no white space, unused bits zero; otherwise nullopt.
 std::optional<std::string> base64_decode(std::string_view text);

@@ -7,14 +7,15 @@
 
 namespace isogate {
 
-// A thread that receives no signals: the main thread receives them. Throws std::system_error if no
-// further thread can be made.
+// A thread that receives no signals: the main thread receives them. Except SIGSYS, by which a thread reports
+// its own forbidden system call. Throws std::system_error if no further thread can be made.
 template <typename Work>
 std::thread start_thread(Work&& work) {
   struct Blocked {
     Blocked() {
       sigset_t all;
       ::sigfillset(&all);
+      ::sigdelset(&all, SIGSYS);
       ::pthread_sigmask(SIG_SETMASK, &all, &before);
     }
     ~Blocked() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }

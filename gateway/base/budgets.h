@@ -25,7 +25,6 @@ inline constexpr seconds kCloseLate{4};   // a host: those that were cancelled
 inline constexpr seconds kHostStop{43};   // the supervisor, for these three; then it kills the host
 inline constexpr seconds kFrontEnds{5};   // the supervisor: the front, when no host is left
 inline constexpr seconds kOrphans{4};     // the supervisor: processes that no parent waits for
-inline constexpr seconds kShutdown = kDrainExtra + kHostStop + kFrontEnds + kOrphans;
 
 inline constexpr seconds kLeave{2};  // the supervisor: a process that has nothing left to do
 

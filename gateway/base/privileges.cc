@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +22,7 @@
 #include "gateway/base/front_filter.h"
 #include "gateway/base/process_status.h"
 #include "lib/error.h"
+#include "lib/text.h"
 
 // The single steps that privileges.h puts in order. Each returns the kernel's result.
 namespace isogate::privileges {
@@ -58,9 +58,7 @@ struct Account {
 };
 
 Result<gid_t> find_group(const std::string& name) {
-  gid_t number = 0;
-  const auto end = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (!name.empty() && end.ec == std::errc() && end.ptr == name.data() + name.size()) return number;
+  if (const auto number = number_in<gid_t>(name)) return *number;
   errno = 0;
   const group* entry = ::getgrnam(name.c_str());
   if (entry != nullptr) return entry->gr_gid;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "lib/fd.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -16,15 +17,7 @@ namespace {
 Result<std::string> read_text(const char* path) {
   Fd file(::open(path, O_RDONLY | O_CLOEXEC));
   if (!file) return os_error(std::string("cannot open ") + path, errno);
-  std::string text;
-  char buffer[4096];
-  while (true) {
-    const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return os_error(std::string("cannot read ") + path, errno);
-    if (n == 0) return text;
-    text.append(buffer, static_cast<size_t>(n));
-  }
+  return read_to_end(file.get(), 1 << 20, std::string("cannot read ") + path);
 }
 
 class Lines {
@@ -33,7 +26,9 @@ class Lines {
 
   std::vector<uint64_t> numbers(std::string_view key, int base) {
     std::vector<uint64_t> found;
-    std::string_view line = value(key);
+    const auto value = line_field(text_, key);
+    if (!value) missing_ = key;
+    std::string_view line = value.value_or("");
     while (!line.empty()) {
       const size_t start = line.find_first_not_of(" \t");
       if (start == std::string_view::npos) break;
@@ -59,17 +54,6 @@ class Lines {
   [[nodiscard]] std::string_view missing() const { return missing_; }
 
  private:
-  std::string_view value(std::string_view key) {
-    const std::string wanted = "\n" + std::string(key) + ":";
-    const size_t at = text_.find(wanted);
-    if (at == std::string_view::npos) {
-      missing_ = key;
-      return {};
-    }
-    const std::string_view rest = text_.substr(at + wanted.size());
-    return rest.substr(0, rest.find('\n'));
-  }
-
   std::string_view text_, missing_;
 };
 

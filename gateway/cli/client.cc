@@ -1,16 +1,16 @@
 #include "gateway/cli/client.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/output.h"
+#include "lib/fd.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -30,11 +30,12 @@ std::string state_dir_of(const ClientOptions& options) {
 }
 
 Result<std::string> read_key(const std::string& path, bool must_be_there) {
-  std::ifstream file(path, std::ios::binary);
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file && !must_be_there) return std::string();
-  if (!file) return os_error("cannot read the key file `" + path + "`", errno);
-  std::string key(std::istreambuf_iterator<char>(file), {});
-  while (!key.empty() && (key.back() == '\n' || key.back() == '\r')) key.pop_back();
+  const std::string attempt = "cannot read the key file `" + path + "`";
+  if (!file) return os_error(attempt, errno);
+  auto key = read_to_end(file.get(), size_t{64} << 10, attempt);
+  while (key && (key->ends_with('\n') || key->ends_with('\r'))) key->pop_back();
   return key;
 }
 

@@ -3,12 +3,12 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "gateway/cli/cli.h"
 #include "gateway/cli/output.h"
 #include "gateway/config/settings.h"
+#include "lib/text.h"
 
 namespace isogate::cli {
 namespace {
@@ -31,9 +31,8 @@ CLI::Option* choice(CLI::Option* option, const std::string& choices) {
 // CLI11 itself takes -1 for a large unsigned number, and nan for a number above 0.
 CLI::Option* count(CLI::Option* option, const char* unit, uint64_t least) {
   auto check = [least](const std::string& text) {
-    uint64_t value = 0;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && value >= least) return std::string();
+    const auto value = number_in<uint64_t>(text);
+    if (value && *value >= least) return std::string();
     return "`" + text + "` is not a whole number of at least " + std::to_string(least);
   };
   return option->type_name(unit)->check(CLI::Validator(check, std::string()));
@@ -41,10 +40,8 @@ CLI::Option* count(CLI::Option* option, const char* unit, uint64_t least) {
 
 CLI::Option* seconds(CLI::Option* option) {
   auto check = [](const std::string& text) {
-    double value = 0;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value > 0)
-      return std::string();
+    const auto value = number_in<double>(text);
+    if (value && std::isfinite(*value) && *value > 0) return std::string();
     return "`" + text + "` is not a number of seconds above 0";
   };
   return option->type_name("SEC")->check(CLI::Validator(check, std::string()));

@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <istream>
 #include <ostream>
 #include <sstream>
@@ -261,10 +260,9 @@ Result<Endpoint> parse_url(const std::string& url) {
   endpoint.host = rest.substr(0, colon);
   if (bracket != std::string::npos) endpoint.host = rest.substr(1, bracket - 1);
   std::string port = colon == std::string::npos ? "9090" : rest.substr(colon + 1);
-  auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  endpoint.port = number_in<uint16_t>(port).value_or(0);
   if (endpoint.host.empty()) return refused("there is no host");
-  if (error != std::errc() || end != port.data() + port.size() || endpoint.port == 0)
-    return refused("`" + port + "` is not a port");
+  if (endpoint.port == 0) return refused("`" + port + "` is not a port");
   return endpoint;
 }
 

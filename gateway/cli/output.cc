@@ -12,6 +12,7 @@
 
 #include "gateway/cli/cli.h"
 #include "lib/clock.h"
+#include "lib/fd.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -29,14 +30,9 @@ void interrupted(int) {
 }  // namespace
 
 Result<void> write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EPIPE && fd == 1) ::_exit(kPipeClosed);
-    if (n < 0) return os_error(fd == 1 ? "cannot write to stdout" : "cannot write", errno);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return {};
+  if (isogate::write_all(fd, bytes)) return {};
+  if (errno == EPIPE && fd == 1) ::_exit(kPipeClosed);
+  return os_error(fd == 1 ? "cannot write to stdout" : "cannot write", errno);
 }
 
 void print(std::string_view text) {

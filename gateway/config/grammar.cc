@@ -4,9 +4,9 @@
 #include <sys/un.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "gateway/config/images.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -22,9 +22,9 @@ bool all(std::string_view text, Class in_class) {
 }
 
 bool number(std::string_view text, uint64_t most, uint64_t& value) {
-  if (text.empty() || text.size() > 10 || !all(text, digit)) return false;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value <= most;
+  const auto found = number_in<uint64_t>(text);
+  value = found.value_or(0);
+  return found && text.size() <= 10 && value <= most;
 }
 
 bool any_text(std::string_view text) { return !std::any_of(text.begin(), text.end(), control); }

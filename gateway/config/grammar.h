@@ -1,4 +1,5 @@
-// The forms of texts in the configuration: one table. Inside gateway/config only, except split().
+// The forms of texts in the configuration: one table. Inside gateway/config only, except split() and
+// parse_listen_address().
 #pragma once
 
 #include <string>

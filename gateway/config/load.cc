@@ -13,6 +13,7 @@
 #include "gateway/base/trusted_path.h"
 #include "gateway/config/checks.h"
 #include "gateway/config/document.h"
+#include "lib/fd.h"
 #include "lib/text.h"
 
 extern char** environ;
@@ -36,17 +37,7 @@ Result<std::string> read_file(const std::string& path) {
   struct stat info {};
   if (::fstat(fd->get(), &info) != 0) return os_error(attempt, errno);
   if (S_ISDIR(info.st_mode)) return invalid(attempt + ": it is a directory");
-  std::string text(kMaxFile + 1, '\0');
-  size_t have = 0;
-  while (have < text.size()) {
-    ssize_t got = ::read(fd->get(), text.data() + have, text.size() - have);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return os_error(attempt, errno);
-    if (got == 0) break;
-    have += static_cast<size_t>(got);
-  }
-  text.resize(have);
-  return text;
+  return read_to_end(fd->get(), kMaxFile, attempt);
 }
 
 std::string variable_of(const TextPairs& environment, std::string_view name) {

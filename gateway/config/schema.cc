@@ -57,9 +57,8 @@ const Plain* value_at(const Plain& document, const Path& path) {
   for (const std::string& part : path) {
     if (at->is_object() && at->contains(part))
       at = &(*at)[part];
-    else if (at->is_array() && part.find_first_not_of("0123456789") == std::string::npos && part.size() < 9 &&
-             std::stoul(part) < at->size())
-      at = &(*at)[std::stoul(part)];
+    else if (const auto index = number_in<size_t>(part); at->is_array() && index && *index < at->size())
+      at = &(*at)[*index];
     else
       return nullptr;
   }

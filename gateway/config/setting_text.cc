@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "gateway/config/document.h"
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -30,13 +30,8 @@ Json boolean(std::string_view text) {
 
 Json number(std::string_view text) {
   text = trimmed(text);
-  const char* end = text.data() + text.size();
-  uint64_t whole = 0;
-  if (auto got = std::from_chars(text.data(), end, whole); got.ec == std::errc() && got.ptr == end)
-    return whole;
-  double real = 0;
-  if (auto got = std::from_chars(text.data(), end, real); got.ec == std::errc() && got.ptr == end)
-    return real;
+  if (const auto whole = number_in<uint64_t>(text)) return *whole;
+  if (const auto real = number_in<double>(text)) return *real;
   return std::string(text);
 }
 

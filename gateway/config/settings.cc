@@ -60,10 +60,4 @@ const std::vector<SettingInfo>& settings() {
   return list;
 }
 
-const SettingInfo* find_setting(std::string_view path) {
-  for (const SettingInfo& info : settings())
-    if (info.path == path) return &info;
-  return nullptr;
-}
-
 }  // namespace isogate

@@ -23,9 +23,8 @@ struct SettingInfo {
   bool needs_restart = false;  // keep_start_settings() in load.h
 };
 
-const std::vector<SettingInfo>& settings();              // in the order of the documentation
-const SettingInfo* find_setting(std::string_view path);  // nullptr: there is none
-std::string config_json_schema();                        // draft-07; published as configs/isogate.schema.json
-std::string config_docs_markdown();                      // published as docs/configuration.md
+const std::vector<SettingInfo>& settings();  // in the order of the documentation
+std::string config_json_schema();            // draft-07; published as configs/isogate.schema.json
+std::string config_docs_markdown();          // published as docs/configuration.md
 
 }  // namespace isogate

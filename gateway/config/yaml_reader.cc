@@ -4,7 +4,6 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -23,26 +22,14 @@ bool digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-template <typename Number>
-bool whole(std::string_view text, Number& number) {
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 // -?digits without a leading zero: 0755 is a text, so that nobody has to guess its base.
 bool integer(std::string_view text, Json& value) {
   bool negative = text.substr(0, 1) == "-";
   std::string_view body = text.substr(negative || text.substr(0, 1) == "+" ? 1 : 0);
   if (!digits(body) || (body.size() > 1 && body[0] == '0')) return false;
-  uint64_t number = 0;
-  int64_t below = 0;
-  if (negative && whole(text, below))
-    value = below;
-  else if (!negative && whole(body, number))
-    value = number;
-  else
-    return false;
-  return true;
+  if (const auto below = number_in<int64_t>(text); negative && below) return value = *below, true;
+  if (const auto number = number_in<uint64_t>(body); !negative && number) return value = *number, true;
+  return false;
 }
 
 bool real(std::string_view text, Json& value) {
@@ -50,9 +37,9 @@ bool real(std::string_view text, Json& value) {
   if (start == std::string_view::npos || start > 1) return false;
   if (text.find_first_not_of("0123456789.eE+-") != std::string_view::npos) return false;
   if (text.find_first_of(".eE") == std::string_view::npos) return false;
-  double number = 0;
-  if (!whole(text.substr(text[0] == '+' ? 1 : 0), number) || !std::isfinite(number)) return false;
-  value = number;
+  const auto number = number_in<double>(text.substr(text[0] == '+' ? 1 : 0));
+  if (!number || !std::isfinite(*number)) return false;
+  value = *number;
   return true;
 }
 

@@ -10,6 +10,7 @@
 
 #include "gateway/front/base/alarm.h"
 #include "lib/log.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace asio = boost::asio;
@@ -56,14 +57,11 @@ asio::awaitable<std::string> ask(asio::any_io_executor executor, const std::stri
 
 asio::awaitable<Result<void>> wait_for_sidecar(asio::any_io_executor executor, std::string address,
                                                std::chrono::seconds limit) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const std::string port = colon == std::string::npos ? "9090" : address.substr(colon + 1);
+  const auto [host, port] = split_address(address);
   const auto until = std::chrono::steady_clock::now() + limit;
   log::info("waiting_for_sidecar", {{"address", address}, {"limit_sec", limit.count()}});
   for (;;) {
-    const std::string problem = co_await ask(executor, host, port);
+    const std::string problem = co_await ask(executor, std::string(host), std::string(port));
     if (problem.empty()) co_return Result<void>();
     if (std::chrono::steady_clock::now() >= until) {
       co_return Error{ISOGATE_UNAVAILABLE, 0,

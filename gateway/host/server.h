@@ -7,11 +7,41 @@
 #include <string>
 
 #include "gateway/host/calls.h"
-#include "gateway/host/in_flight.h"
 #include "gateway/host/sandboxes.h"
 #include "gateway/host/workers.h"
 
 namespace isogate {
+
+// The calls that are running, so that all of them can be cancelled when the backend host ends. [any]
+class InFlight {
+ public:
+  // Registered while it lives; `cancel_fd`, or whatever else ends the call, stays open that long.
+  class Call {
+   public:
+    Call(InFlight& owner, int cancel_fd);
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ~Call();
+    // False once cancel_all() has run: the call must not begin.
+    [[nodiscard]] bool admitted() const { return admitted_; }
+
+   private:
+    friend class InFlight;
+    InFlight& owner_;
+    int cancel_fd_;
+    bool admitted_;
+    Call* previous_ = nullptr;
+    Call* next_ = nullptr;
+  };
+
+  // Permanent: fires every cancel_fd, and admits no more calls.
+  void cancel_all();
+
+ private:
+  std::mutex mutex_;
+  Call* first_ = nullptr;
+  bool closed_ = false;
+};
 
 class Server {
  public:

@@ -50,12 +50,7 @@ Result<void> send_message(int socket, msghdr& message, Wait wait) {
 Result<Fd> seal(std::string_view bytes) {
   Fd memfd(::memfd_create("isogate-record", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memfd) return os_error("cannot make a memfd for a record", errno);
-  while (!bytes.empty()) {
-    ssize_t n = ::write(memfd.get(), bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return os_error("cannot write a record to its memfd", n < 0 ? errno : EIO);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
+  if (!write_all(memfd.get(), bytes)) return os_error("cannot write a record to its memfd", errno);
   if (::fcntl(memfd.get(), F_ADD_SEALS, kSeals) != 0) return os_error("cannot seal a record", errno);
   return memfd;
 }

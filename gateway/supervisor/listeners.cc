@@ -16,6 +16,8 @@
 #include <string_view>
 #include <thread>
 
+#include "gateway/config/grammar.h"
+
 namespace isogate::supervisor {
 namespace {
 
@@ -36,28 +38,16 @@ Error bad_address(const std::string& address, const std::string& why) {
 }
 
 Result<Info> parse_tcp(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos)
-    return bad_address(address, "it has no port; write HOST:PORT or unix:/PATH");
-  std::string host = address.substr(0, colon);
-  const std::string port = address.substr(colon + 1);
-  if (host.empty() || host == "*")
-    return bad_address(address, "name the address; to listen on all of them write 0.0.0.0:" + port);
-  if (host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
-  else if (host.find(':') != std::string::npos)
-    return bad_address(address, "an IPv6 address goes in brackets: [" + host + "]:" + port);
-  if (host == "localhost") host = "127.0.0.1";
+  ListenAddress parts;
+  if (!parse_listen_address(address, parts))
+    return bad_address(address, "expected " + std::string(kListenAddress.expected));
+  const std::string host = parts.host == "localhost" ? "127.0.0.1" : parts.host;
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const bool digits =
-      !port.empty() && std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!digits || port.size() > 5 || std::stoi(port) > 65535)
-    return bad_address(address, "`" + port + "` is no port");
-  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0)
-    return bad_address(address, "`" + host + "` is no IP address; names are not looked up");
+  if (const int failed = ::getaddrinfo(host.c_str(), std::to_string(parts.port).c_str(), &hints, &found))
+    return bad_address(address, ::gai_strerror(failed));
   return Info(found);
 }
 

@@ -13,6 +13,7 @@
 #include "lib/fd.h"
 #include "lib/hash.h"
 #include "lib/redact.h"
+#include "lib/text.h"
 
 namespace isogate::supervisor {
 namespace {
@@ -23,18 +24,6 @@ constexpr size_t kKeyBytes = 32;
 constexpr size_t kKeyDigits = 43;
 constexpr const char* kName = "local.key";
 constexpr const char* kNewName = "local.key.new";
-
-std::string base64url(std::string_view bytes) {
-  std::string text;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char byte : bytes) {
-    bits = bits << 8 | static_cast<unsigned char>(byte);
-    for (count += 8; count >= 6; count -= 6) text += kAlphabet[bits >> (count - 6) & 63];
-  }
-  if (count > 0) text += kAlphabet[bits << (6 - count) & 63];
-  return text;
-}
 
 bool is_key(std::string_view text) {
   return text.size() == kPrefix.size() + kKeyDigits && text.starts_with(kPrefix) &&
@@ -47,10 +36,8 @@ Result<void> make_key(int dir, const std::string& path) {
   (void)::unlinkat(dir, kNewName, 0);
   const Fd file(::openat(dir, kNewName, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return os_error("cannot make `" + path + "`", errno);
-  const std::string line = std::string(kPrefix) + base64url(random_bytes(kKeyBytes)) + "\n";
-  if (::fchmod(file.get(), 0600) != 0 ||
-      ::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
-      ::fsync(file.get()) != 0)
+  const std::string line = std::string(kPrefix) + base64url_encode(random_bytes(kKeyBytes)) + "\n";
+  if (::fchmod(file.get(), 0600) != 0 || !write_all(file.get(), line) || ::fsync(file.get()) != 0)
     return os_error("cannot write `" + path + "`", errno);
   if (::renameat2(dir, kNewName, dir, kName, RENAME_NOREPLACE) != 0)
     return os_error("cannot put `" + path + "` in place", errno);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -15,18 +14,6 @@
 #include "lib/thread.h"
 
 namespace isogate::supervisor {
-namespace {
-
-void write_all(int file, const std::string& lines) {
-  for (size_t done = 0; done < lines.size();) {
-    const ssize_t n = ::write(file, lines.data() + done, lines.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // a full disk: lines are lost, the gateway goes on
-    done += static_cast<size_t>(n);
-  }
-}
-
-}  // namespace
 
 struct LogFile::Shared {
   std::mutex mutex;
@@ -69,7 +56,7 @@ void LogFile::serve(std::shared_ptr<Shared> shared) {
       const std::string lines = std::exchange(at.waiting, {});
       at.writing = true;
       lock.unlock();
-      write_all(at.file.get(), lines);
+      (void)write_all(at.file.get(), lines);  // a full disk: lines are lost, the gateway goes on
       lock.lock();
       at.writing = false;
       at.done.notify_all();

@@ -35,17 +35,17 @@ Result<void> open_standard_descriptors() {
   return {};
 }
 
-rlim_t number_in(const char* path) {
+rlim_t most_files() {
   rlim_t number = 0;
-  std::ifstream(path) >> number;
-  return number;
+  std::ifstream("/proc/sys/fs/nr_open") >> number;
+  return std::min(kMostFiles, number);
 }
 
 Result<void> raise_open_files() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return os_error("cannot read RLIMIT_NOFILE", errno);
   // An exec takes a dozen descriptors. Only root may raise the hard limit, to fs.nr_open at most.
-  const rlim_t wanted = std::min<rlim_t>(kMostFiles, number_in("/proc/sys/fs/nr_open"));
+  const rlim_t wanted = most_files();
   const rlimit more{wanted, wanted};
   if (files.rlim_max < wanted && ::setrlimit(RLIMIT_NOFILE, &more) == 0) return {};
   if (files.rlim_max < kLeastFiles)

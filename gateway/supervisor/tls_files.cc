@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "gateway/base/trusted_path.h"
+#include "lib/fd.h"
 #include "lib/log.h"
 
 namespace isogate::supervisor {
@@ -34,18 +35,9 @@ Result<std::string> read_file(const std::string& setting, const std::string& pat
   if (!S_ISREG(info.st_mode)) return invalid(what + ": it is no regular file");
   if (secret)
     if (auto checked = check_key_file(info, path); !checked) return checked.error();
-  std::string bytes(kMostBytes + 1, '\0');
-  size_t size = 0;
-  while (size < bytes.size()) {
-    const ssize_t n = ::read(file->get(), bytes.data() + size, bytes.size() - size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return os_error(what, errno);
-    if (n == 0) break;
-    size += static_cast<size_t>(n);
-  }
-  if (size > kMostBytes) return invalid(what + ": it is over 1 MiB");
-  if (size == 0) return invalid(what + ": it is empty");
-  return bytes.substr(0, size);
+  auto bytes = read_to_end(file->get(), kMostBytes, what);
+  if (bytes && bytes->empty()) return invalid(what + ": it is empty");
+  return bytes;
 }
 
 void log_certificate(const TlsContext& context) {

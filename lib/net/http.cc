@@ -18,6 +18,8 @@
 #include <ostream>
 #include <sstream>
 
+#include "lib/text.h"
+
 namespace isogate::net {
 namespace {
 
@@ -228,12 +230,9 @@ struct HttpConnection::Impl {
 };
 
 uint64_t HttpConnection::Impl::length_of(const std::string& digits) const {
-  uint64_t length = 0;
-  const char* end = digits.data() + digits.size();
-  const auto parsed = std::from_chars(digits.data(), end, length);
-  if (parsed.ec != std::errc() || parsed.ptr != end)
-    throw unavailable("answered with an invalid Content-Length");
-  return length;
+  const auto length = number_in<uint64_t>(digits);
+  if (!length) throw unavailable("answered with an invalid Content-Length");
+  return *length;
 }
 
 // Poco keeps whatever number came in an enumeration that has no room for most of them, where to look at it is

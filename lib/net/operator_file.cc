@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 
 #include "isogate/backend.hpp"
@@ -44,16 +43,9 @@ std::optional<std::string> read_operator_file(const std::string& path) {
   if (!file) unreadable(path, errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) unusable_file(path, "it is no file");
-  std::string text;
-  std::array<char, 16384> buffer{};
-  for (;;) {
-    const ssize_t n = ::read(file.get(), buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) unreadable(path, errno);
-    if (n == 0) return text;
-    text.append(buffer.data(), static_cast<size_t>(n));
-    if (text.size() > kMost) unusable_file(path, "it is larger than 1 MiB");
-  }
+  auto text = read_to_end(file.get(), kMost, "cannot read `" + path + "`");
+  if (!text) throw sdk::Error(ISOGATE_INVALID_ARGUMENT, text.error().message);
+  return std::move(*text);
 }
 
 }  // namespace isogate::net

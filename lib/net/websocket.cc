@@ -1,13 +1,13 @@
 #include "lib/net/websocket.h"
 
 #include <openssl/evp.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "isogate/backend.hpp"
+#include "lib/hash.h"
 #include "lib/text.h"
 
 namespace isogate::net {
@@ -15,11 +15,6 @@ namespace {
 
 constexpr unsigned char kFinal = 0x80, kReserved = 0x70, kOpcode = 0x0f, kMasked = 0x80, kLength = 0x7f;
 constexpr unsigned char kTwoBytes = 126, kEightBytes = 127;
-
-void fill_random(void* to, size_t size) {
-  if (::getrandom(to, size, 0) != static_cast<ssize_t>(size))
-    sdk::fail_with_errno("cannot get random bytes", errno);
-}
 
 }  // namespace
 
@@ -127,7 +122,7 @@ FrameReader::Step FrameReader::next(std::string_view in) {
 
 Mask new_mask() {
   Mask mask;
-  fill_random(mask.data(), mask.size());
+  random_bytes(mask.size()).copy(reinterpret_cast<char*>(mask.data()), mask.size());
   return mask;
 }
 
@@ -168,11 +163,7 @@ std::string close_payload(uint16_t code) {
   return {static_cast<char>(code >> 8), static_cast<char>(code & 255)};
 }
 
-std::string new_websocket_key() {
-  std::array<char, 16> key{};
-  fill_random(key.data(), key.size());
-  return base64_encode({key.data(), key.size()});
-}
+std::string new_websocket_key() { return base64_encode(random_bytes(16)); }
 
 std::string websocket_accept(const std::string& key) {
   const std::string text = key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

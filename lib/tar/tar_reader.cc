@@ -1,7 +1,6 @@
 #include "lib/tar/tar_reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -35,11 +34,9 @@ std::optional<int64_t> number_of(const char (&field)[N]) {
   std::string_view text = text_of(field);
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   text = text.substr(0, std::min(text.find_last_not_of(' ') + 1, text.size()));
-  int64_t value = 0;
-  if (text.empty()) return value;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value, 8);
-  if (problem != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
+  if (text.empty()) return 0;
+  const auto value = number_in<int64_t>(text, 8);
+  return value && *value >= 0 ? value : std::nullopt;
 }
 
 // Old writers added signed bytes.
@@ -74,8 +71,9 @@ uint64_t padding_of(uint64_t size) { return (kTarBlock - size % kTarBlock) % kTa
 
 template <typename Number>
 bool parse(std::string_view text, Number& value) {
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return problem == std::errc() && end == text.data() + text.size();
+  const auto number = number_in<Number>(text);
+  value = number.value_or(0);
+  return number.has_value();
 }
 
 // Seconds with a fraction, which is dropped.

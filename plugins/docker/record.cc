@@ -28,17 +28,9 @@ std::optional<Json> read_json_file(int directory, const char* name, const std::s
   const Fd file(::openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file && errno == ENOENT) return std::nullopt;
   if (!file) sdk::fail_with_errno("cannot open the record of the sandbox's " + whose, errno);
-  std::string text(kMost, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t n = ::read(file.get(), text.data() + size, text.size() - size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) sdk::fail_with_errno("cannot read the record of the sandbox's " + whose, errno);
-    if (n == 0) break;
-    size += static_cast<size_t>(n);
-  }
-  text.resize(size);
-  return Json::parse(text, nullptr, false);
+  auto text = read_to_end(file.get(), kMost, "cannot read the record of the sandbox's " + whose);
+  if (!text && text.error().os_errno == EFBIG) return Json(Json::value_t::discarded);
+  return Json::parse(or_throw(std::move(text)), nullptr, false);
 }
 
 std::optional<Record> read_record(int directory) {

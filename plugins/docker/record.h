@@ -23,8 +23,8 @@ struct Record {
   std::optional<Proof> proof;  // measured by our runner before the first command of a tenant
 };
 
-// The content of a JSON file of a sandbox's directory; nothing: there is no such file. Invalid JSON is
-// a discarded value. `whose`: "container", for messages. Throws sdk::Error.
+// The content of a JSON file of a sandbox's directory; nothing: there is no such file. Invalid JSON,
+// and more than 64 KiB, is a discarded value. `whose`: "container", for messages. Throws sdk::Error.
 std::optional<nlohmann::json> read_json_file(int directory, const char* name, const std::string& whose);
 
 // `directory`: the sandbox's, borrowed. All throw sdk::Error. A damaged record is an error, never an absent

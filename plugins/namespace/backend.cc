@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "lib/fd.h"
 #include "plugins/common/plugin_open.h"
 #include "plugins/namespace/landlock.h"
 #include "plugins/namespace/namespace.h"
@@ -54,8 +55,7 @@ Result<void> write_identity(const Fd& directory, const Identity& identity) {
   for (const auto& [name, text] : files) {
     const Fd file(
         ::openat(directory.get(), name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
-    if (!file || ::fchmod(file.get(), 0644) != 0 ||
-        ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    if (!file || ::fchmod(file.get(), 0644) != 0 || !write_all(file.get(), text))
       return os_error(std::string("cannot write the sandbox's ") + name, errno);
   }
   return {};

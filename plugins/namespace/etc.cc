@@ -41,7 +41,7 @@ std::vector<std::string> names_in(int directory) {
 
 Result<void> write_text(int to, const char* name, const std::string& text) {
   const Fd file(::openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+  if (!file || !write_all(file.get(), text))
     return os_error(std::string("cannot write the sandbox's /etc/") + name, errno);
   return {};
 }

@@ -16,34 +16,21 @@ constexpr size_t kMost = 16u << 20;
 constexpr const char *kPasswd = "/etc/passwd", *kGroup = "/etc/group";
 
 // Empty: it is not there, or not for this user.
-Result<std::string> read_all(const std::string& path) {
+Result<std::string> read_names(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) return std::string();
   if (!file) return os_error("cannot open `" + path + "`", errno);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return os_error("cannot look at `" + path + "`", errno);
   if (!S_ISREG(info.st_mode)) return invalid("`" + path + "` is not a regular file");
-  std::string text;
-  for (char part[65536];;) {
-    const ssize_t n = ::read(file.get(), part, sizeof part);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return os_error("cannot read `" + path + "`", errno);
-    if (n == 0) return text;
-    text.append(part, static_cast<size_t>(n));
-    if (text.size() > kMost) return invalid("`" + path + "` is larger than 16 MiB");
-  }
+  return read_to_end(file.get(), kMost, "cannot read `" + path + "`");
 }
 
-Result<void> write_all(const std::string& path, std::string_view text) {
+Result<void> write_new(const std::string& path, std::string_view text) {
   ::unlink(path.c_str());  // of a run before
   const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) return os_error("cannot write `" + path + "`", errno);
-  while (!text.empty()) {
-    const ssize_t n = ::write(file.get(), text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return os_error("cannot write `" + path + "`", errno);
-    text.remove_prefix(static_cast<size_t>(n));
-  }
+  if (!write_all(file.get(), text)) return os_error("cannot write `" + path + "`", errno);
   if (::fchmod(file.get(), 0444) != 0) return os_error("cannot close `" + path + "` to writers", errno);
   return {};
 }
@@ -51,9 +38,9 @@ Result<void> write_all(const std::string& path, std::string_view text) {
 // The line comes first: the image may have another `agent`.
 Result<void> copy_with(const std::string& from, const std::string& to, uint32_t number,
                        const std::string& line) {
-  auto text = read_all(from);
+  auto text = read_names(from);
   if (!text) return text.error();
-  return write_all(to, name_of_number(*text, number) ? *text : line + *text);
+  return write_new(to, name_of_number(*text, number) ? *text : line + *text);
 }
 
 }  // namespace
@@ -74,7 +61,7 @@ std::optional<std::string> name_of_number(std::string_view text, uint32_t number
 }
 
 std::string own_name() {
-  const auto text = read_all(kPasswd);
+  const auto text = read_names(kPasswd);
   return (text ? name_of_number(*text, ::geteuid()) : std::nullopt).value_or("agent");
 }
 

@@ -2,8 +2,9 @@
 
 #include <sys/un.h>
 
-#include <charconv>
 #include <string_view>
+
+#include "lib/text.h"
 
 namespace isogate::agent {
 namespace {
@@ -37,9 +38,10 @@ Result<void> take_shared(Options& options, std::string_view value) {
 }
 
 Result<void> take_disk_limit(Options& options, std::string_view value) {
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options.disk_limit);
-  if (error == std::errc() && end == value.data() + value.size()) return {};
-  return invalid("--disk-limit must be a number of bytes");
+  const auto bytes = number_in<uint64_t>(value);
+  if (!bytes) return invalid("--disk-limit must be a number of bytes");
+  options.disk_limit = *bytes;
+  return {};
 }
 
 Result<void> take_disk_bound(Options& options, std::string_view value) {

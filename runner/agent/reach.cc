@@ -6,11 +6,11 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "runner/agent/evidence.h"
 #include "runner/cgroup/cgroup_detect.h"
 
@@ -72,17 +72,8 @@ Fd begin(const Target& target, Reached& decided) {
 }
 
 Result<Target> target_of(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  Target target;
-  if (colon != std::string::npos) {
-    target.address = text.substr(0, colon);
-    const auto [end, error] =
-        std::from_chars(text.data() + colon + 1, text.data() + text.size(), target.port);
-    if (error != std::errc() || end != text.data() + text.size() || target.port > 65535) target.port = 0;
-  }
-  const std::string& address = target.address;
-  if (address.size() > 2 && address.front() == '[' && address.back() == ']')
-    target.address = address.substr(1, address.size() - 2);
+  const auto [address, port] = split_address(text);
+  const Target target{std::string(address), number_in<uint16_t>(port).value_or(0)};
   const bool fine = target.port != 0 && (target.address == "hop" || address_of_target(target).size != 0);
   if (!fine) return invalid("`" + text + "` is not ADDRESS:PORT with a numeric address");
   return target;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "lib/fd.h"
@@ -112,14 +111,8 @@ std::vector<CgroupHierarchy> detect_cgroups() {
 
 std::string read_small_file(int directory_fd, const std::string& name) {
   const Fd file(::openat(directory_fd, name.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 4096> buffer{};
-  while (file && text.size() < (size_t{1} << 20)) {
-    const ssize_t size = ::read(file.get(), buffer.data(), buffer.size());
-    if (size <= 0) break;
-    text.append(buffer.data(), static_cast<size_t>(size));
-  }
-  return text;
+  auto text = read_to_end(file.get(), size_t{64} << 20, name);
+  return text ? std::move(*text) : std::string();
 }
 
 }  // namespace isogate

@@ -20,7 +20,7 @@ std::vector<CgroupHierarchy> parse_cgroups(std::string_view mountinfo, std::stri
 
 std::vector<CgroupHierarchy> detect_cgroups();
 
-// The whole of a small file (1 MiB at most); empty where it cannot be read.
+// The whole of a small file; empty where it cannot be read, or has more than 64 MiB.
 std::string read_small_file(int directory_fd, const std::string& name);
 
 }  // namespace isogate

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string>
 
+#include "lib/text.h"
 #include "runner/cgroup/cgroup_base.h"
 
 namespace isogate {
@@ -17,13 +17,6 @@ namespace {
 std::string first_line(int group_fd, const std::string& name) {
   const std::string text = read_small_file(group_fd, name);
   return text.substr(0, text.find('\n'));
-}
-
-std::optional<uint64_t> number(const std::string& text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 Error not_in_force(const std::string& name, const std::string& asked, const std::string& found) {
@@ -42,7 +35,7 @@ Result<void> set_bytes(int group_fd, const std::string& name, uint64_t bytes) {
   const std::string asked = std::to_string(bytes);
   if (auto written = write_small_file(group_fd, name, asked); !written.ok()) return written.error();
   const std::string text = first_line(group_fd, name);
-  const auto found = number(text);
+  const auto found = number_in<uint64_t>(text);
   if (!found || *found > bytes) return not_in_force(name, asked, text);
   return {};
 }
@@ -94,10 +87,13 @@ Result<void> set_cpu_limit(int group_fd, int version, uint64_t millis) {
 }
 
 uint64_t read_memory_limit(int group_fd, int version) {
-  return number(first_line(group_fd, version == 1 ? "memory.limit_in_bytes" : "memory.max")).value_or(0);
+  return number_in<uint64_t>(first_line(group_fd, version == 1 ? "memory.limit_in_bytes" : "memory.max"))
+      .value_or(0);
 }
 
-uint64_t read_pids_limit(int group_fd) { return number(first_line(group_fd, "pids.max")).value_or(0); }
+uint64_t read_pids_limit(int group_fd) {
+  return number_in<uint64_t>(first_line(group_fd, "pids.max")).value_or(0);
+}
 
 uint64_t read_cpu_limit(int group_fd, int version) {
   std::string quota = first_line(group_fd, version == 1 ? "cpu.cfs_quota_us" : "cpu.max"), period;
@@ -107,7 +103,7 @@ uint64_t read_cpu_limit(int group_fd, int version) {
     period = quota.substr(space + 1);
     quota.resize(space);
   }
-  const auto used = number(quota), of = number(period);
+  const auto used = number_in<uint64_t>(quota), of = number_in<uint64_t>(period);
   return used && of && *of > 0 ? *used * 1000 / *of : 0;
 }
 

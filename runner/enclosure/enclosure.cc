@@ -7,6 +7,8 @@
 
 #include <cerrno>
 
+#include "lib/fd.h"
+
 extern "C" {
 extern const char isogate_init_begin[] __attribute__((visibility("hidden")));
 extern const char isogate_init_end[] __attribute__((visibility("hidden")));
@@ -161,7 +163,7 @@ Result<Fd> init_image() {
   if (!image)
     return os_error("cannot make the memory file of the init (is sysctl vm.memfd_noexec 2?)", errno);
   const auto size = static_cast<size_t>(isogate_init_end - isogate_init_begin);
-  if (::write(image.get(), isogate_init_begin, size) != static_cast<ssize_t>(size))
+  if (!write_all(image.get(), {isogate_init_begin, size}))
     return os_error("cannot write the memory file of the init", errno);
   // Executable and not readable: the kernel then never makes its process dumpable.
   if (::fchmod(image.get(), 0111) != 0 ||

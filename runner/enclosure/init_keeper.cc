@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "lib/thread.h"
+
 namespace isogate {
 namespace {
 
@@ -42,7 +44,7 @@ bool reap(InitProcess& init, int patience_ms) {
 
 Result<void> InitKeeper::start() {
   try {
-    thread_ = std::thread([this] { work(); });
+    thread_ = start_thread([this] { work(); });
   } catch (const std::system_error& error) {
     return os_error("cannot start a thread", error.code().value());
   }
@@ -110,9 +112,6 @@ void InitKeeper::throw_away_idle() {
 }
 
 void InitKeeper::work() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   Clock::time_point next_look = Clock::now() + kTick;
   std::unique_lock lock(mutex_);
   while (!ending_ || !dead_.empty()) {

@@ -9,10 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
+#include "lib/text.h"
 #include "runner/exec/raw_syscall.h"
 
 namespace isogate {
@@ -21,27 +21,14 @@ namespace {
 // The last number on the line of that name: for Uid and Gid that is the filesystem id, the same as the
 // others after setresuid.
 std::optional<uint64_t> field(std::string_view status, std::string_view name, int base) {
-  for (size_t at = 0; at < status.size();) {
-    const size_t end = std::min(status.find('\n', at), status.size());
-    std::string_view line = status.substr(at, end - at);
-    at = end + 1;
-    if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ':') continue;
-    line.remove_prefix(line.find_last_of(" \t") + 1);
-    uint64_t value = 0;
-    const auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), value, base);
-    if (error != std::errc() || stop != line.data() + line.size()) return std::nullopt;
-    return value;
-  }
-  return std::nullopt;
+  const std::string_view values = line_field(status, name).value_or("");
+  return number_in<uint64_t>(values.substr(values.find_last_of(" \t") + 1), base);
 }
 
 std::optional<uint64_t> inode(std::string_view link) {  // "mnt:[4026531841]"
   const size_t open = link.find('['), close = link.find(']');
   if (open == std::string_view::npos || close == std::string_view::npos) return std::nullopt;
-  uint64_t value = 0;
-  const auto [stop, error] = std::from_chars(link.data() + open + 1, link.data() + close, value);
-  if (error != std::errc() || stop != link.data() + close) return std::nullopt;
-  return value;
+  return number_in<uint64_t>(link.substr(open + 1, close - open - 1));
 }
 
 class Reader {  // remembers whether anything was missing

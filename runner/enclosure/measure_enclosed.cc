@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 
+#include "lib/text.h"
 #include "runner/enclosure/init/init.h"
 #include "runner/enclosure/init_channel.h"
 #include "runner/enclosure/measure.h"
@@ -53,17 +53,12 @@ class Addresses {
   }
   // "ip:port" or "[ip]:port"
   void add_listener(std::string_view text) {
-    const size_t colon = text.rfind(':');
-    std::string_view address = text.substr(0, colon);
-    if (address.starts_with('[') && address.ends_with(']')) address = address.substr(1, address.size() - 2);
-    const char* const end = text.data() + text.size();
-    uint32_t port = 0;
-    if (colon == std::string_view::npos || std::from_chars(text.data() + colon + 1, end, port).ptr != end ||
-        port == 0 || port > 65535) {
+    const auto [address, digits] = split_address(text);
+    const uint16_t port = number_in<uint16_t>(digits).value_or(0);
+    if (port == 0)
       complete_ = false;
-      return;
-    }
-    add_listener(std::string(address), port);
+    else
+      add_listener(std::string(address), port);
   }
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
   [[nodiscard]] const std::vector<Party>& parties() const { return parties_; }

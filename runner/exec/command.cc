@@ -15,10 +15,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 
 #include "lib/sigpipe.h"
+#include "lib/text.h"
 #include "runner/enclosure/init_channel.h"
 #include "runner/enclosure/measure.h"
 #include "runner/exec/command_result.h"
@@ -272,12 +272,7 @@ bool proc_is_ours() {
 
 // A field of /proc/self/status, which is a hexadecimal mask; all bits where it cannot be read.
 uint64_t status_mask(const std::string& status, const std::string& name) {
-  const size_t at = status.find("\n" + name + ":\t");
-  uint64_t mask = ~uint64_t{0};
-  if (at == std::string::npos) return mask;
-  const char* const digits = status.c_str() + at + name.size() + 3;
-  std::from_chars(digits, status.c_str() + status.size(), mask, 16);
-  return mask;
+  return number_in<uint64_t>(line_field(status, name).value_or(""), 16).value_or(~uint64_t{0});
 }
 
 // Those that a library may ignore at any time.

@@ -1,10 +1,11 @@
 #include "runner/exec/limit_sampler.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <chrono>
 #include <system_error>
+
+#include "lib/thread.h"
 
 namespace isogate {
 namespace {
@@ -18,7 +19,7 @@ Result<void> LimitSampler::start() {
   const std::lock_guard lock(mutex_);
   if (thread_.joinable()) return {};
   try {
-    thread_ = std::thread([this] { look_after_all(); });
+    thread_ = start_thread([this] { look_after_all(); });
   } catch (const std::system_error& error) {
     return os_error("cannot start the thread that samples limits", error.code().value());
   }
@@ -35,9 +36,6 @@ LimitSampler::~LimitSampler() {
 }
 
 void LimitSampler::look_after_all() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   std::unique_lock lock(mutex_);
   while (!ending_) {
     if (trees_.empty()) changed_.wait(lock, [this] { return ending_ || !trees_.empty(); });

@@ -2,11 +2,10 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
 #include <array>
-#include <charconv>
 #include <string>
 
+#include "lib/text.h"
 #include "runner/cgroup/cgroup_detect.h"
 
 namespace isogate {
@@ -20,22 +19,16 @@ std::string_view field(const std::array<std::string_view, kFields>& fields, size
 }
 
 bool take(std::string_view text, uint64_t& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+  const auto number = number_in<uint64_t>(text);
+  value = number.value_or(0);
+  return number.has_value();
 }
 
 std::optional<uint64_t> kib_of(std::string_view text, std::string_view name) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);  // Name:   123 kB
-    at = end + 1;
-    if (!line.starts_with(name) || line.substr(name.size(), 1) != ":" || !line.ends_with(" kB")) continue;
-    line = line.substr(name.size() + 1, line.size() - name.size() - 1 - 3);
-    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
-    uint64_t value = 0;
-    if (take(line, value) && value < (uint64_t{1} << 50)) return value;
-  }
-  return std::nullopt;
+  const std::string_view field = line_field(text, name).value_or("");  // 123 kB
+  if (!field.ends_with(" kB")) return std::nullopt;
+  const auto value = number_in<uint64_t>(field.substr(0, field.size() - 3));
+  return value && *value < (uint64_t{1} << 50) ? value : std::nullopt;
 }
 
 std::string text_of(pid_t pid, const char* name) {

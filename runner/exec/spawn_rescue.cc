@@ -10,6 +10,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "lib/thread.h"
 #include "runner/exec/spawn.h"
 
 namespace isogate {
@@ -33,7 +34,7 @@ void rescue(StartUnderWay& start) {
 
 Result<void> SpawnRescuer::start() {
   try {
-    thread_ = std::thread([this] { look_after_all(); });
+    thread_ = start_thread([this] { look_after_all(); });
   } catch (const std::system_error& error) {
     return os_error("cannot start a thread", error.code().value());
   }
@@ -50,9 +51,6 @@ SpawnRescuer::~SpawnRescuer() {
 }
 
 void SpawnRescuer::look_after_all() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   std::unique_lock lock(mutex_);
   while (!ending_) {
     if (starts_.empty()) {

@@ -5,7 +5,6 @@
 #include <linux/fs.h>
 #include <linux/quota.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -24,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/thread.h"
 #include "runner/files/workspace_identity.h"
 #include "runner/files/workspace_resolve.h"
 #include "runner/files/workspace_tree.h"
@@ -391,7 +391,7 @@ bool DiskCounter::count_at(Clock::time_point when, std::weak_ptr<Counted> what) 
   if (ending_) return false;
   if (!thread_.joinable()) {
     try {
-      thread_ = std::thread([this] { work(); });
+      thread_ = start_thread([this] { work(); });
     } catch (const std::system_error&) {
       return false;  // what is said stays inexact
     }
@@ -411,9 +411,6 @@ DiskCounter::~DiskCounter() {
 }
 
 void DiskCounter::work() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
   std::unique_lock lock(mutex_);
   while (!ending_) {

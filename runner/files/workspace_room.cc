@@ -8,10 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <fstream>
 #include <mutex>
 
 #include "lib/fd.h"
+#include "lib/text.h"
+#include "runner/cgroup/cgroup_detect.h"
 
 namespace isogate {
 namespace {
@@ -42,15 +43,13 @@ Result<void> look(const std::string& sandboxes_dir) {
 }
 
 Result<void> look_at_memory() {
-  uint64_t all = 0, free = 0;
-  std::ifstream file("/proc/meminfo");
-  for (std::string name; file >> name;) {
-    uint64_t kib = 0;
-    file >> kib;
-    file.ignore(64, '\n');
-    if (name == "MemTotal:" || name == "SwapTotal:") all += kib;
-    if (name == "MemAvailable:" || name == "SwapFree:") free += kib;
-  }
+  const std::string text = read_small_file(AT_FDCWD, "/proc/meminfo");
+  const auto kib_of = [&text](std::string_view name) {
+    const std::string_view field = line_field(text, name).value_or("");
+    return number_in<uint64_t>(field.substr(0, field.find(' '))).value_or(0);
+  };
+  const uint64_t all = kib_of("MemTotal") + kib_of("SwapTotal");
+  const uint64_t free = kib_of("MemAvailable") + kib_of("SwapFree");
   if (all == 0) return Error{ISOGATE_IO, 0, "cannot read /proc/meminfo"};
   const uint64_t low = std::min(kLowWater / 1024, all / 20);
   if (free >= low) return {};

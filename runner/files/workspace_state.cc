@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include <array>
 #include <cerrno>
 
 #include "runner/files/workspace_resolve.h"
@@ -40,12 +39,10 @@ Result<std::optional<std::string>> read_state_file(int dir, const std::string& n
   const Fd file(resolve_child(dir, name, O_RDONLY | O_NONBLOCK));
   if (file.get() == -ENOENT) return std::optional<std::string>();
   if (!file) return os_error("cannot open the sandbox's file `" + name + "`", -file.get());
-  std::array<char, 256> buffer{};
-  const ssize_t got = ::pread(file.get(), buffer.data(), buffer.size(), 0);
-  if (got < 0) return os_error("cannot read the sandbox's file `" + name + "`", errno);
-  std::string text(buffer.data(), static_cast<size_t>(got));
-  if (!text.empty() && text.back() == '\n') text.pop_back();
-  return std::optional<std::string>(std::move(text));
+  auto text = read_to_end(file.get(), size_t{64} << 10, "cannot read the sandbox's file `" + name + "`");
+  if (!text) return text.error();
+  if (text->ends_with('\n')) text->pop_back();
+  return std::optional<std::string>(std::move(*text));
 }
 
 namespace {
@@ -54,10 +51,9 @@ Result<int> commit_state_file(int dir, const std::string& name, const std::strin
   const std::string attempt = "cannot record the sandbox's `" + name + "`";
   auto staged = StagedFile::create(dir, Identity(), true);
   if (!staged) return staged.error();
-  const std::string text = content + "\n";
-  const ssize_t done = ::write(staged->fd(), text.data(), text.size());
-  if (done != static_cast<ssize_t>(text.size())) return os_error(attempt, done < 0 ? errno : ENOSPC);
-  if (::fchmod(staged->fd(), 0600) != 0 || ::fdatasync(staged->fd()) != 0) return os_error(attempt, errno);
+  if (!write_all(staged->fd(), content + "\n") || ::fchmod(staged->fd(), 0600) != 0 ||
+      ::fdatasync(staged->fd()) != 0)
+    return os_error(attempt, errno);
   const int code = staged->commit(dir, name, exclusive);
   if (code < 0 && code != -EEXIST) return os_error(attempt, -code);
   return code;

@@ -11,6 +11,7 @@
 #include <climits>
 #include <vector>
 
+#include "lib/fd.h"
 #include "lib/sigpipe.h"
 
 namespace isogate {
@@ -69,13 +70,7 @@ Result<uint64_t> buffer_out(int file, uint64_t offset, uint64_t count, int out, 
 }
 
 Result<void> write_file(int file, const char* data, size_t size) {
-  while (size > 0) {
-    const ssize_t done = ::write(file, data, size);
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return os_error("cannot write", errno);
-    data += done;
-    size -= static_cast<size_t>(done);
-  }
+  if (!write_all(file, {data, size})) return os_error("cannot write", errno);
   return {};
 }
 

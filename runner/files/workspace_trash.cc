@@ -1,7 +1,6 @@
 #include "runner/files/workspace_trash.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -9,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include "lib/thread.h"
 #include "runner/files/workspace_resolve.h"
 #include "runner/files/workspace_stage.h"
 #include "runner/files/workspace_state.h"
@@ -101,7 +101,7 @@ TrashSweeper::TrashSweeper(std::string sandboxes_dir, Notice notice)
   if (!stop) return;
   stop_ = std::move(*stop);
   try {
-    thread_ = std::thread([this] { work(); });
+    thread_ = start_thread([this] { work(); });
   } catch (const std::system_error&) {  // each purge empties the trash for a while, too
   }
 }
@@ -137,9 +137,6 @@ bool TrashSweeper::sweep() {
 }
 
 void TrashSweeper::work() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   ::setpriority(PRIO_PROCESS, 0, kNice);  // of this thread alone
   bool clean = true;
   std::unique_lock lock(mutex_);

@@ -13,8 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -25,6 +23,7 @@
 
 #include "isogate/backend.hpp"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "runner/files/workspace_room.h"
 #include "runner/files/workspace_state.h"
 #include "runner/files/workspace_tree.h"
@@ -36,13 +35,6 @@ constexpr uint32_t kFirst = 10000;
 constexpr uint32_t kCount = 60000;
 
 using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;  // first, last
-
-std::optional<uint32_t> number(std::string_view text) {
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::string_view field(std::string_view line, size_t index) {
   for (; index > 0; --index) {
@@ -58,8 +50,8 @@ std::string_view field(std::string_view line, size_t index) {
 void add_ids(const std::string& path, bool ranges, Ranges& reserved) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const auto first = number(field(line, ranges ? 1 : 2));
-    const auto count = ranges ? number(field(line, 2)) : std::optional<uint32_t>(1);
+    const auto first = number_in<uint32_t>(field(line, ranges ? 1 : 2));
+    const auto count = ranges ? number_in<uint32_t>(field(line, 2)) : std::optional<uint32_t>(1);
     if (first && count && *count > 0) reserved.emplace_back(*first, uint64_t{*first} + *count - 1);
   }
 }
@@ -106,7 +98,7 @@ Result<std::optional<uint32_t>> remembered(const std::string& sandboxes_dir, con
   auto text = read_state_file(sandbox->get(), kUidFile);
   if (!text) return text.error();
   if (!text->has_value()) return std::optional<uint32_t>();
-  const auto uid = number(**text);
+  const auto uid = number_in<uint32_t>(**text);
   if (!uid || *uid < kFirst || *uid >= kFirst + kCount)
     return Error{ISOGATE_INTERNAL, 0, "the uid recorded for the sandbox is damaged: purge the sandbox"};
   return uid;
@@ -250,27 +242,14 @@ namespace {
 constexpr int kRounds = 100;
 constexpr long kRoundNs = 10'000'000;
 
-bool lists_uid(const char* line, uint32_t uid) {
-  for (int i = 0; i < 4; ++i) {
-    char* end = nullptr;
-    const unsigned long id = std::strtoul(line, &end, 10);
-    if (end == line) return false;
-    if (id == uid) return true;
-    line = end;
-  }
-  return false;
-}
-
 // Alive and with this uid, by /proc/<pid>/status.
 bool has_uid(int proc, const std::string& pid, uint32_t uid) {
   const Fd status(::openat(proc, (pid + "/status").c_str(), O_RDONLY | O_CLOEXEC));
-  std::array<char, 4096> text{};
-  if (!status || ::read(status.get(), text.data(), text.size() - 1) <= 0) return false;
-  const char* state = std::strstr(text.data(), "\nState:\t");
-  const char* uids = std::strstr(text.data(), "\nUid:\t");
-  if (state == nullptr || uids == nullptr) return false;
-  const char letter = state[std::strlen("\nState:\t")];
-  return letter != 'Z' && letter != 'X' && lists_uid(uids + std::strlen("\nUid:\t"), uid);
+  const auto text = read_to_end(status.get(), 1 << 20, "cannot read a process's status");
+  const std::string_view state = text ? line_field(*text, "State").value_or("") : "";
+  if (state.empty() || state[0] == 'Z' || state[0] == 'X') return false;
+  const std::string uids = std::string("\t").append(line_field(*text, "Uid").value_or("")) + "\t";
+  return uids.find("\t" + std::to_string(uid) + "\t") != std::string::npos;
 }
 
 Result<std::vector<std::string>> pids_of(int proc, uint32_t uid) {
@@ -295,7 +274,7 @@ Result<Fd> open_proc() {
 
 // The pidfd is taken before the uid is looked at again, so that a reused pid is never hit.
 void kill_if(int proc, const std::string& pid, uint32_t uid) {
-  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, std::atoi(pid.c_str()), 0)));
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, number_in<pid_t>(pid).value_or(-1), 0)));
   if (process && has_uid(proc, pid, uid))
     ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
 }

@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <functional>
 #include <optional>
 #include <vector>
+
+#include "lib/text.h"
 
 namespace isogate {
 namespace {
@@ -44,9 +45,8 @@ Result<User> find_user(std::string_view name_or_number) {
   const std::string name(name_or_number);
   if (name.size() > 256 || name.find('\0') != std::string::npos)
     return invalid("the user's name is malformed");
-  uint32_t uid = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), uid);
-  const bool numeric = error == std::errc() && end == name.data() + name.size() && uid != UINT32_MAX;
+  const uint32_t uid = number_in<uint32_t>(name).value_or(UINT32_MAX);
+  const bool numeric = uid != UINT32_MAX;
   auto found =
       numeric ? by_uid(uid) : look_up([&name](passwd* entry, char* buffer, size_t size, passwd** result) {
         return ::getpwnam_r(name.c_str(), entry, buffer, size, result);

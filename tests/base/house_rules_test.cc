@@ -42,7 +42,6 @@ const std::map<std::string, std::string> kWhosePaths = {
     {"runner/agent/place.cc", "/ and what a container's runtime adds to its /etc"},
     {"runner/cgroup/cgroup_base.cc", "cgroup file systems, from /proc/self/mountinfo"},
     {"runner/uid/uid_registry.cc", "the uids directory, root's"},
-    {"runner/files/workspace_room.cc", "/proc/meminfo"},
     {"runner/files/workspace_state.cc", "the sandboxes directory, root's"},
     {"runner/uid/uid_claims.cc", "the claims of all gateways, /run/isogate-uids"},
 };

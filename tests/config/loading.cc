@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 
 namespace isogate::test {
 namespace {
@@ -59,6 +60,12 @@ std::string refusal(const Sources& sources) {
   if (!result) return result.error().message;
   ADD_FAILURE() << "loaded: " << sources.yaml;
   return {};
+}
+
+const SettingInfo& setting_at(const std::string& path) {
+  for (const SettingInfo& info : settings())
+    if (info.path == path) return info;
+  throw std::out_of_range("there is no setting " + path);
 }
 
 }  // namespace isogate::test

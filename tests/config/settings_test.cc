@@ -82,12 +82,11 @@ TEST(Settings, AreComplete) {
     EXPECT_TRUE(flags.insert(setting.flag).second) << setting.flag;
     EXPECT_FALSE(setting.fallback.empty()) << setting.path;
   }
-  ASSERT_NE(find_setting("limits.max_execs"), nullptr);
-  EXPECT_EQ(find_setting("limits.max_execs")->environment, "ISOGATE_LIMITS_MAX_EXECS");
-  EXPECT_EQ(find_setting("limits.max_execs")->flag, "--limits-max-execs");
-  EXPECT_EQ(find_setting("limits.max_execs")->range, "1 … 1000000");
-  EXPECT_EQ(find_setting("limits.max_execs")->fallback, "4096");
-  EXPECT_EQ(find_setting("nothing"), nullptr);
+  const SettingInfo& one = test::setting_at("limits.max_execs");
+  EXPECT_EQ(one.environment, "ISOGATE_LIMITS_MAX_EXECS");
+  EXPECT_EQ(one.flag, "--limits-max-execs");
+  EXPECT_EQ(one.range, "1 … 1000000");
+  EXPECT_EQ(one.fallback, "4096");
 }
 
 TEST(Settings, CoverTheWholeDocument) {

@@ -168,7 +168,7 @@ Json value_of(const std::string& path, const test::Sources& sources) {
 
 TEST(StrictestWins, WhicheverSourceNamesIt) {
   for (const auto& [path, loose, strict] : kStrictCases) {
-    const std::string variable = find_setting(path)->environment, name = path;
+    const std::string variable = test::setting_at(path).environment, name = path;
     const Json least = value_of(name, {name + ": " + loose}), most = value_of(name, {name + ": " + strict});
     ASSERT_NE(least, most) << path;
     for (const char* file : {"", loose, strict})

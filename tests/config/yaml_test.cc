@@ -37,7 +37,7 @@ TEST(Yaml, BoundsDepthSizeAndCount) {
   EXPECT_THAT(refusal({"x: " + repeated("[", 100000)}), HasSubstr("c.yaml:1:"));
   EXPECT_THAT(refusal({"x: " + repeated("{a: ", 100000)}), HasSubstr("c.yaml:1:"));
   EXPECT_THAT(refusal({"x: [" + repeated("1,", 200000) + "]"}), HasSubstr("more than 100000 values"));
-  EXPECT_THAT(refusal({"# " + repeated("x", 1 << 20)}), HasSubstr("c.yaml: larger than 1 MiB"));
+  EXPECT_THAT(refusal({"# " + repeated("x", 1 << 20)}), HasSubstr("c.yaml`: it is over 1 MiB"));
   EXPECT_TRUE(test::load({"# " + repeated("x", (1 << 20) - 3)}));
 }
 

@@ -57,6 +57,12 @@ TEST_F(RecordTest, ADamagedOneIsNotAnAbsentOne) {
   }
 }
 
+TEST_F(RecordTest, OneThatIsTooLargeIsRefusedNotCut) {
+  write_record(directory.get(), {.name = "isg-x.0123", .id = "abc"});
+  std::ofstream(place.path() + "/container", std::ios::app) << std::string(65536, ' ');
+  EXPECT_THROW((void)read_record(directory.get()), sdk::Error);
+}
+
 TEST_F(RecordTest, ALinkIsNotFollowed) {
   ASSERT_EQ(::symlinkat("/etc/hostname", directory.get(), "container"), 0);
   EXPECT_THROW((void)read_record(directory.get()), sdk::Error);

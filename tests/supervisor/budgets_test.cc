@@ -23,7 +23,8 @@ TEST(Budgets, who_waits_for_another_waits_longer) {
 
 // deploy/: 90 s in compose, Kubernetes and the chart, 120 s in systemd.
 TEST(Budgets, a_gateway_ends_before_its_service_manager_kills_it) {
-  EXPECT_LT(seconds(Config().drain_timeout_sec) + kShutdown, seconds(90));
+  const seconds drained{Config().drain_timeout_sec};
+  EXPECT_LT(drained + kDrainExtra + kHostStop + kFrontEnds + kOrphans, seconds(90));
 }
 
 }  // namespace

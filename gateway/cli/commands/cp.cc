@@ -139,7 +139,8 @@ class Copy {
     }
     found.kind = type == "directory" ? Kind::kDirectory : Kind::kFile;
     const std::string mode = OrderedJson::parse(answer->body).value("mode", "");
-    if (type == "file" && !mode.empty()) found.mode = std::strtoul(mode.c_str(), nullptr, 8) & 0777;
+    if (type == "file")
+      if (const auto bits = number_in<uint32_t>(mode, 8)) found.mode = *bits & 0777;
     return true;
   }
 

@@ -9,6 +9,7 @@
 #include "gateway/cli/client.h"
 #include "gateway/cli/output.h"
 #include "gateway/cli/terminal.h"
+#include "lib/fd.h"
 #include "lib/text.h"
 
 namespace isogate::cli {
@@ -22,17 +23,10 @@ constexpr int kAccepted = 202;             // it runs on
 constexpr double kLongestExecSec = 86400;  // without --timeout the gateway's own default holds
 
 Result<std::string> read_stdin() {
-  std::string all;
-  char bytes[65536];
-  for (;;) {
-    ssize_t n = ::read(0, bytes, sizeof bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return os_error("cannot read stdin", errno);
-    if (n == 0) return all;
-    all.append(bytes, static_cast<size_t>(n));
-    if (all.size() > kMaxStdinBytes)
-      return invalid("stdin is over 64 MiB: store it with `isogate write` and read the file in the command");
-  }
+  auto all = read_to_end(0, kMaxStdinBytes, "cannot read stdin");
+  if (!all && all.error().os_errno == EFBIG)
+    return invalid("stdin is over 64 MiB: store it with `isogate write` and read the file in the command");
+  return all;
 }
 
 Result<void> add_env(const ExecOptions& options, Json& body) {

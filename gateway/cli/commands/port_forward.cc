@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
@@ -33,22 +32,14 @@ struct Forward {
   uint16_t local = 0, remote = 0;  // local 0: any free port
 };
 
-std::optional<uint16_t> port_in(std::string_view text, unsigned least) {
-  unsigned port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (port < least || port > 65535) return std::nullopt;
-  return static_cast<uint16_t>(port);
-}
-
 // "8080:80", ":80" (any free port), "80".
 std::optional<Forward> parse_forward(std::string_view text) {
   const size_t colon = text.find(':');
-  const auto remote = port_in(colon == text.npos ? text : text.substr(colon + 1), 1);
-  if (!remote) return std::nullopt;
+  const auto remote = number_in<uint16_t>(colon == text.npos ? text : text.substr(colon + 1));
+  if (!remote || *remote == 0) return std::nullopt;
   if (colon == text.npos) return Forward{*remote, *remote};
   if (colon == 0) return Forward{0, *remote};
-  const auto local = port_in(text.substr(0, colon), 0);
+  const auto local = number_in<uint16_t>(text.substr(0, colon));
   if (!local) return std::nullopt;
   return Forward{*local, *remote};
 }

@@ -1,28 +1,14 @@
 // isogate shell
-#include <sys/random.h>
-
-#include <array>
-#include <cerrno>
-#include <cstdio>
-
 #include "gateway/cli/cli.h"
 #include "gateway/cli/client.h"
 #include "gateway/cli/commands/exec.h"
 #include "gateway/cli/output.h"
+#include "lib/hash.h"
 
 namespace isogate::cli {
 namespace {
 
 constexpr const char* kLoginShell = R"x(exec "$(command -v bash || echo sh)" -l)x";
-
-Result<std::string> new_agent() {
-  std::array<unsigned char, 4> random{};
-  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
-    return os_error("cannot get random bytes", errno);
-  std::array<char, 9> digits{};
-  std::snprintf(digits.data(), digits.size(), "%02x%02x%02x%02x", random[0], random[1], random[2], random[3]);
-  return "shell-" + std::string(digits.data());
-}
 
 }  // namespace
 
@@ -31,11 +17,7 @@ int run_shell(const ShellOptions& options) {
   ExecOptions exec = options.exec;
   exec.command = kLoginShell;
   exec.tty = true;
-  if (options.remove && exec.agent.empty()) {
-    auto agent = new_agent();
-    if (!agent.ok()) return report(agent.error(), false);
-    exec.agent = *agent;
-  }
+  if (options.remove && exec.agent.empty()) exec.agent = "shell-" + random_hex(4);
   if (!options.image.empty()) {
     const int created =
         run_sandbox_create({exec.client, exec.agent, options.image, exec.backend, exec.min_isolation});

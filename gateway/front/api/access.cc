@@ -1,7 +1,5 @@
 #include "gateway/front/api/access.h"
 
-#include <charconv>
-
 #include "gateway/front/api/router.h"
 #include "gateway/front/base/names.h"
 #include "gateway/front/http/certificate_names.h"
@@ -111,15 +109,8 @@ void only_metrics(const Exchange& exchange) {
 }  // namespace
 
 BoundAddress bound_address(std::string_view listener) {
-  BoundAddress bound;
-  const size_t colon = listener.rfind(':');
-  std::string_view ip = listener.substr(0, colon);
-  if (ip.starts_with('[') && ip.ends_with(']')) ip = ip.substr(1, ip.size() - 2);
-  bound.ip = ip;
-  const std::string_view port =
-      colon == std::string_view::npos ? std::string_view{} : listener.substr(colon + 1);
-  std::from_chars(port.data(), port.data() + port.size(), bound.port);
-  return bound;
+  const auto [ip, port] = split_address(listener);
+  return {std::string(ip), number_in<uint16_t>(port).value_or(0)};
 }
 
 Authenticator::Options authenticator_options(const Config& config, const std::string& local_key_sha256,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -182,12 +181,10 @@ Task<bool> Attachment::send_part(bool error) {
 int signal_in(const json& body) {
   const std::string name = text_field(body, "signal").value_or("");
   const std::string_view brief = std::string_view(name).substr(name.starts_with("SIG") ? 3 : 0);
-  int number = 0;
-  const auto end = std::from_chars(name.data(), name.data() + name.size(), number);
-  const bool is_number = end.ec == std::errc() && end.ptr == name.data() + name.size();
+  const auto number = number_in<int>(name);
   for (int signal = 1; signal < NSIG; ++signal) {
     const char* known = ::sigabbrev_np(signal);
-    if (is_number ? signal == number : known != nullptr && brief == known) return signal;
+    if (number ? signal == *number : known != nullptr && brief == known) return signal;
   }
   throw invalid_request("`signal` must be a name as TERM or SIGTERM, or a number as text: not `" +
                         printable(name, 40) + "`");

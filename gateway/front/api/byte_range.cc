@@ -1,19 +1,10 @@
 #include "gateway/front/api/byte_range.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "lib/text.h"
 
 namespace isogate::front {
-namespace {
-
-std::optional<uint64_t> number(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-}  // namespace
 
 std::optional<ByteRange> parse_range(std::string_view header, uint64_t size) {
   const ByteRange whole{0, size, false};
@@ -21,8 +12,8 @@ std::optional<ByteRange> parse_range(std::string_view header, uint64_t size) {
   header.remove_prefix(6);
   const size_t dash = header.find('-');
   if (dash == std::string_view::npos || header.find(',') != std::string_view::npos) return whole;
-  const auto first = number(header.substr(0, dash));
-  const auto last = number(header.substr(dash + 1));
+  const auto first = number_in<uint64_t>(header.substr(0, dash));
+  const auto last = number_in<uint64_t>(header.substr(dash + 1));
   if (dash > 0 && !first) return whole;
   if (dash + 1 < header.size() && !last) return whole;
   if (!first && !last) return whole;

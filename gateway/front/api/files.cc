@@ -4,7 +4,6 @@
 #include <array>
 #include <boost/asio/write.hpp>
 #include <cerrno>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -328,12 +327,10 @@ uint32_t parse_scope(std::string_view scope) {
 }
 
 uint32_t parse_mode(std::string_view text) {
-  uint32_t mode = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
-  if (error != std::errc() || end != text.data() + text.size() || mode > 0777 || text.empty()) {
+  const auto mode = number_in<uint32_t>(text, 8);
+  if (!mode || *mode > 0777)
     throw invalid_request("`mode` must be octal permission bits like \"0644\", at most 0777");
-  }
-  return mode;
+  return *mode;
 }
 
 void check_path(std::string_view name, std::string_view path) {

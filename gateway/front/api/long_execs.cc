@@ -2,7 +2,6 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -137,9 +136,8 @@ Task<void> wait_for_end(Exchange& exchange, const std::shared_ptr<LongExec>& exe
 double wait_of(const Exchange& exchange) {
   const auto text = query_parameter(exchange.query, "wait_sec");
   if (!text) return 0;
-  double wait = -1;
-  const auto end = std::from_chars(text->data(), text->data() + text->size(), wait);
-  if (end.ec != std::errc() || end.ptr != text->data() + text->size() || !(wait >= 0 && wait <= kMostWaitSec))
+  const double wait = number_in<double>(*text).value_or(-1);
+  if (!(wait >= 0 && wait <= kMostWaitSec))
     throw invalid_request("`wait_sec` must be 0 to " + std::to_string(kMostWaitSec));
   return wait;
 }
@@ -147,10 +145,8 @@ double wait_of(const Exchange& exchange) {
 std::optional<uint64_t> offset_of(const Exchange& exchange, std::string_view name) {
   const auto text = query_parameter(exchange.query, name);
   if (!text) return std::nullopt;
-  uint64_t offset = 0;
-  const auto end = std::from_chars(text->data(), text->data() + text->size(), offset);
-  if (text->empty() || end.ec != std::errc() || end.ptr != text->data() + text->size())
-    throw invalid_request("`" + std::string(name) + "` must be a number of bytes");
+  const auto offset = number_in<uint64_t>(*text);
+  if (!offset) throw invalid_request("`" + std::string(name) + "` must be a number of bytes");
   return offset;
 }
 

@@ -346,13 +346,10 @@ class Proxied {
 Task<void> handle_proxy(App& app, Exchange& exchange) {
   if (app.draining) throw draining();
   exchange.memory.hold(3 * kProxyPart);  // one of the request, two of the answer
-  unsigned port_number = 0;
-  std::from_chars(exchange.path_param.data(), exchange.path_param.data() + exchange.path_param.size(),
-                  port_number);
   PortTarget target{.tenant = exchange.principal.tenant,
                     .agent = exchange.agent_param,
                     .request_id = exchange.request_id,
-                    .port = static_cast<uint16_t>(port_number),
+                    .port = number_in<uint16_t>(exchange.path_param).value_or(0),
                     .lasting = false};
   Killer& client = exchange.watch_client();
   const auto port = co_await PortConnection::open(app.sandboxes, app.backends, std::move(target),

@@ -1,7 +1,6 @@
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -30,12 +29,9 @@ constexpr std::chrono::seconds kPortPassWithin{5};  // what a client that left h
 constexpr std::string_view kPortMessageFields[] = {"type"};
 
 uint16_t port_in(const std::string& text) {
-  unsigned port = 0;
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (text.empty() || end.ec != std::errc() || end.ptr != text.data() + text.size() || port == 0 ||
-      port > 65535)
-    throw invalid_request("the port must be 1 to 65535: not `" + printable(text, 40) + "`");
-  return static_cast<uint16_t>(port);
+  const uint16_t port = number_in<uint16_t>(text).value_or(0);
+  if (port == 0) throw invalid_request("the port must be 1 to 65535: not `" + printable(text, 40) + "`");
+  return port;
 }
 
 // A client's WebSocket on a connection to a port.

@@ -308,9 +308,8 @@ std::vector<Found> sandboxes_of(const App& app, const Exchange& exchange) {
 uint64_t number_parameter(std::string_view query, std::string_view name, uint64_t otherwise, uint64_t most) {
   const auto text = query_parameter(query, name);
   if (!text) return otherwise;
-  char* end = nullptr;
-  const uint64_t value = std::strtoull(text->c_str(), &end, 10);
-  if (text->empty() || *end != '\0' || value == 0 || value > most)
+  const uint64_t value = number_in<uint64_t>(*text).value_or(0);
+  if (value == 0 || value > most)
     throw invalid_request("the query parameter `" + std::string(name) + "` must be 1 to " +
                           std::to_string(most));
   return value;

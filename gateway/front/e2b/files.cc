@@ -182,7 +182,7 @@ bool Signature::fits(const std::string& token) const {
 
 void check_expiration(const Exchange& exchange) {
   const auto expiration = query_parameter(exchange.query, "signature_expiration");
-  if (expiration && std::strtoll(expiration->c_str(), nullptr, 10) <= wall_clock_ms() / 1000)
+  if (expiration && number_in<int64_t>(*expiration).value_or(0) <= wall_clock_ms() / 1000)
     throw ApiError{.code = Code::kUnauthenticated, .message = "signature is already expired"};
 }
 

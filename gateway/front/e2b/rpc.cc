@@ -1,7 +1,6 @@
 #include "gateway/front/e2b/rpc.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "gateway/front/api/json_body.h"
@@ -9,6 +8,7 @@
 #include "gateway/front/base/api_error.h"
 #include "gateway/front/http/http_text.h"
 #include "gateway/front/http/json_answer.h"
+#include "lib/text.h"
 
 namespace isogate::front::e2b {
 namespace {
@@ -29,13 +29,6 @@ void require_type(const Exchange& exchange, std::string_view type) {
   if (equal_no_case(media_type(exchange), type)) return;
   throw ApiError{.code = Code::kUnsupportedMediaType,
                  .message = "send the message as Content-Type: " + std::string(type)};
-}
-
-std::optional<uint64_t> number_in(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 }  // namespace
@@ -124,8 +117,8 @@ std::optional<std::chrono::milliseconds> rpc_timeout(const Exchange& exchange) {
 }
 
 std::chrono::milliseconds parse_timeout(std::string_view header) {
-  const auto value = number_in(header.substr(0, header.find('.')));  // some SDKs send a fraction
-  constexpr uint64_t kMost = 9999999999;                             // ten digits, as the protocol says
+  const auto value = number_in<uint64_t>(header.substr(0, header.find('.')));  // some SDKs send a fraction
+  constexpr uint64_t kMost = 9999999999;  // ten digits, as the protocol says
   if (!value || *value > kMost)
     throw invalid_request("Connect-Timeout-Ms must be a number of at most ten digits");
   return std::chrono::milliseconds(*value);
@@ -136,7 +129,7 @@ std::chrono::seconds keepalive_interval(const Exchange& exchange) {
 }
 
 std::chrono::seconds parse_keepalive(std::string_view header) {
-  const auto value = number_in(header);
+  const auto value = number_in<uint64_t>(header);
   if (!value || *value == 0) return kKeepalive;
   return std::clamp(std::chrono::seconds(std::min<uint64_t>(*value, 3600)), kLeastKeepalive, kKeepalive);
 }

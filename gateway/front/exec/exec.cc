@@ -562,10 +562,7 @@ asio::awaitable<ExecAnswer> Flight::run() {
       (reply.status == ISOGATE_LOST && !(spec_.kept && spec_.kept->detached)))
     lease_.lost(reply.status);
   if (answer_.goes_on) co_return answer_;
-  if (spec_.artifact_dir && reply.status == ISOGATE_OK) {
-    answer_.with_artifacts = true;
-    co_await list_artifacts(artifacts);
-  }
+  if (spec_.artifact_dir && reply.status == ISOGATE_OK) co_await list_artifacts(artifacts);
   journal_end({std::move(standard_out), std::move(standard_err)});
   if (never_started) throw from_backend({reply.status, reply.os_errno, reply.message});
   co_return answer_;

@@ -73,7 +73,6 @@ struct ExecAnswer {
   double duration_ms = 0, cpu_ms = 0;
   uint64_t max_rss_bytes = 0;
   bool left_behind = false;  // something it started could not be ended in time
-  bool with_artifacts = false;
   std::vector<Artifact> artifacts;
   std::string artifact_prefix;  // + name = path; once, since a directory's name may be 4,095 bytes
   std::string message;          // why, when unknown; which artifacts are missing

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 
 #include "gateway/front/http/http_text.h"
 #include "lib/hash.h"
+#include "lib/text.h"
 
 namespace isogate::front {
 namespace {
@@ -67,11 +67,7 @@ std::optional<HostPort> split_host(std::string_view header) {
   return out;
 }
 
-bool port_is(std::string_view text, uint16_t port) {
-  uint16_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value == port;
-}
+bool port_is(std::string_view text, uint16_t port) { return number_in<uint16_t>(text) == port; }
 
 }  // namespace
 

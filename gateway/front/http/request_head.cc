@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "gateway/front/http/http_text.h"
 #include "lib/text.h"
@@ -149,9 +148,7 @@ class Judge {
     if (!is_digits(value) || value.size() > kLengthDigits)
       return refuse("Content-Length is not one plain number of at most " + std::to_string(kLengthDigits) +
                     " digits");
-    uint64_t number = 0;
-    std::from_chars(value.data(), value.data() + value.size(), number);
-    verdict.body.length = number;
+    verdict.body.length = number_in<uint64_t>(value);
   }
 
   bool http10_ = false;
@@ -229,16 +226,14 @@ bool take_status_line(std::string_view line, AnswerVerdict& to) {
   if (!line.starts_with("HTTP/1.1 ") && !line.starts_with("HTTP/1.0 ")) return false;
   line.remove_prefix(9);
   if (line.size() < 3 || !is_digits(line.substr(0, 3)) || (line.size() > 3 && line[3] != ' ')) return false;
-  std::from_chars(line.data(), line.data() + 3, to.status);
+  to.status = number_in<int>(line.substr(0, 3)).value_or(0);
   to.reason = line.substr(std::min<size_t>(line.size(), 4));
   return to.status >= 100 && to.status < 600;
 }
 
 bool take_answer_length(std::string_view value, AnswerVerdict& to) {
   if (!is_digits(value) || value.size() > kLengthDigits || to.body.length) return false;
-  uint64_t number = 0;
-  std::from_chars(value.data(), value.data() + value.size(), number);
-  to.body.length = number;
+  to.body.length = number_in<uint64_t>(value);
   return true;
 }
 

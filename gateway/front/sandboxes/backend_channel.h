@@ -83,7 +83,6 @@ class BackendChannel : public std::enable_shared_from_this<BackendChannel> {
   // Why it was abandoned; empty: it was not.
   [[nodiscard]] const std::string& given_up() const { return given_up_; }
   [[nodiscard]] const HostIdentity& identity() const { return identity_; }
-  [[nodiscard]] size_t in_flight() const { return pending_.size(); }
   [[nodiscard]] const boost::asio::any_io_executor& executor() const { return executor_; }
 
  private:

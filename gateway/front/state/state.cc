@@ -12,6 +12,7 @@
 #include "gateway/front/state/state_db.h"
 #include "lib/clock.h"
 #include "lib/redact.h"
+#include "lib/thread.h"
 
 namespace isogate::front {
 namespace {
@@ -42,7 +43,7 @@ class State::Writer {
       next_seq_ = std::max(next_seq_, seq + 1);
       known_.emplace(std::move(id), seq);
     }
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread([this] { run(); });
     return {};
   }
 

@@ -16,6 +16,7 @@
 
 #include "gateway/base/privileges.h"
 #include "gateway/host/plugin/plugin_loader.h"
+#include "lib/fd.h"
 
 namespace isogate {
 namespace {
@@ -201,14 +202,7 @@ int describe_child_main() {
     if (!loaded) return loaded.error();
     return std::move(loaded->description);
   };
-  std::string packed = pack(describe());
-  for (std::string_view rest = packed; !rest.empty();) {
-    ssize_t n = ::write(kPipe, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) ::_exit(1);
-    rest.remove_prefix(static_cast<size_t>(n));
-  }
-  ::_exit(0);  // no exit handler of the plugin runs
+  ::_exit(write_all(kPipe, pack(describe())) ? 0 : 1);  // no exit handler of the plugin runs
 }
 
 }  // namespace isogate

@@ -18,30 +18,14 @@
 namespace isogate {
 namespace {
 
-constexpr off_t kMaxPluginBytes = 512 << 20;
+constexpr size_t kMaxPluginBytes = 512 << 20;
 
 std::string quoted(const std::string& text) { return "`" + text + "`"; }
-
-Result<std::string> read_whole(int fd, const std::string& path) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return os_error("cannot look at " + quoted(path), errno);
-  if (info.st_size > kMaxPluginBytes) return invalid(quoted(path) + " is over 512 MiB");
-  std::string bytes(static_cast<size_t>(info.st_size), '\0');
-  size_t done = 0;
-  while (done < bytes.size()) {
-    ssize_t n = ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return os_error("cannot read " + quoted(path), errno);
-    if (n == 0) return invalid(quoted(path) + " became shorter while it was read; try again");
-    done += static_cast<size_t>(n);
-  }
-  return bytes;
-}
 
 Result<std::string> read_trusted_file(const std::string& path) {
   auto file = open_trusted(path);
   if (!file) return file.error();
-  return read_whole(file->get(), path);
+  return read_to_end(file->get(), kMaxPluginBytes, "cannot read " + quoted(path));
 }
 
 bool missing(const Error& error) { return error.os_errno == ENOENT; }
@@ -126,13 +110,7 @@ Result<void> write_copy(int dir, const std::string& bytes) {
   // Readable by any uid that has the directory: the quarantined child and a host without root do.
   Fd file(::openat(dir, PluginCopy::kFile, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return os_error("cannot make a private copy of the plugin", errno);
-  std::string_view rest(bytes);
-  while (!rest.empty()) {
-    ssize_t n = ::write(file.get(), rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return os_error("cannot write a private copy of the plugin", n < 0 ? errno : EIO);
-    rest.remove_prefix(static_cast<size_t>(n));
-  }
+  if (!write_all(file.get(), bytes)) return os_error("cannot write a private copy of the plugin", errno);
   if (::fchmod(file.get(), 0555) != 0) return os_error("cannot set the mode of the plugin's copy", errno);
   return {};
 }

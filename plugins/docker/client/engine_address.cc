@@ -1,8 +1,8 @@
 #include "plugins/docker/client/engine_address.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "lib/text.h"
 #include "plugins/docker/client/engine_error.h"
 
 namespace isogate::docker {
@@ -20,10 +20,8 @@ bool take_prefix(std::string& text, std::string_view prefix) {
 }
 
 uint16_t port_of(const std::string& digits, const std::string& text, const std::string& source) {
-  uint16_t port = 0;
-  const char* end = digits.data() + digits.size();
-  const auto parsed = std::from_chars(digits.data(), end, port);
-  if (parsed.ec != std::errc() || parsed.ptr != end || port == 0) refuse_text(text, source, "no such port");
+  const uint16_t port = number_in<uint16_t>(digits).value_or(0);
+  if (port == 0) refuse_text(text, source, "no such port");
   return port;
 }
 

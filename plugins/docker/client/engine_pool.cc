@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "lib/json_depth.h"
@@ -251,13 +250,11 @@ std::vector<Json> carrying(Json rows, const std::vector<LabelFilter>& labels) {
 }
 
 std::pair<int, int> parse_api_version(const std::string& text) {
-  std::pair<int, int> version;
-  const char* end = text.data() + text.size();
-  const auto major = std::from_chars(text.data(), end, version.first);
-  if (major.ec == std::errc() && major.ptr != end && *major.ptr == '.') {
-    const auto minor = std::from_chars(major.ptr + 1, end, version.second);
-    if (minor.ec == std::errc() && minor.ptr == end) return version;
-  }
+  const std::string_view all(text);
+  const size_t dot = std::min(all.find('.'), all.size());
+  const auto major = number_in<int>(all.substr(0, dot));
+  const auto minor = dot < all.size() ? number_in<int>(all.substr(dot + 1)) : std::nullopt;
+  if (major && minor) return {*major, *minor};
   throw EngineError(ISOGATE_UNAVAILABLE, "`" + printable(text, 40) + "` is no version of the Engine API");
 }
 

@@ -12,6 +12,8 @@
 #include <sstream>
 
 #include "lib/error.h"
+#include "lib/text.h"
+#include "runner/cgroup/cgroup_detect.h"
 
 namespace isogate::docker {
 namespace {
@@ -71,10 +73,8 @@ std::vector<MountRow> mounts_of_this_thread() {
 }
 
 std::string mount_id_of(int fd) {
-  std::ifstream info("/proc/thread-self/fdinfo/" + std::to_string(fd));
-  for (std::string key, value; info >> key >> value;)
-    if (key == "mnt_id:") return value;
-  return {};
+  const std::string info = read_small_file(AT_FDCWD, "/proc/thread-self/fdinfo/" + std::to_string(fd));
+  return std::string(line_field(info, "mnt_id").value_or(""));
 }
 
 std::optional<Spot> spot_of(int fd, const std::vector<MountRow>& rows) {

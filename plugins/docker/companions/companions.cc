@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/hash.h"
+#include "lib/thread.h"
 #include "plugins/common/bounded_call.h"
 #include "plugins/common/or_throw.h"
 #include "plugins/docker/client/engine_pool.h"
@@ -31,7 +32,7 @@ Companions::Companions(Services& services, Parts parts, int directory, Primary p
       records_(read_companions(directory)) {
   try {
     for (const Companion& each : services_.config.companions)
-      threads_.emplace_back([this, &each] { tend(each); });
+      threads_.push_back(start_thread([this, &each] { tend(each); }));
   } catch (const std::system_error& error) {
     stop();
     throw sdk::Error(ISOGATE_RESOURCE_EXHAUSTED, std::string("cannot start a thread: ") + error.what());

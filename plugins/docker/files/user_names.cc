@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "lib/fd.h"
 #include "lib/hash.h"
 #include "lib/tar/tar_writer.h"
+#include "lib/text.h"
 #include "plugins/docker/files/volumes.h"
 #include "plugins/docker/services.h"
 
@@ -31,10 +31,7 @@ constexpr const char* kGroup = "/etc/group";
 std::optional<size_t> size_of(std::string_view header) {
   std::string_view digits = header.substr(124, 12);
   digits = digits.substr(0, digits.find_first_of(std::string_view(" \0", 2)));
-  size_t size = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size, 8);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return size;
+  return number_in<size_t>(digits, 8);
 }
 
 // Nothing where the image has no such file.
@@ -98,8 +95,7 @@ bool is_configured(const Config& config, const std::string& path) {
 
 void write_file(int directory, const char* name, const std::string& text) {
   const Fd file(::openat(directory, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!file || ::fchmod(file.get(), 0644) != 0 ||
-      ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+  if (!file || ::fchmod(file.get(), 0644) != 0 || !write_all(file.get(), text))
     sdk::fail_with_errno(std::string("cannot write the sandbox's ") + name, errno);
 }
 
@@ -127,10 +123,7 @@ ImageNames names_in(const std::optional<std::string>& text) {
     const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
     const std::string_view field = line.substr(second + 1, line.find(':', second + 1) - second - 1);
-    uint32_t number = 0;
-    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), number);
-    if (error == std::errc() && end == field.data() + field.size() && !field.empty())
-      names.numbers.push_back(number);
+    if (const auto number = number_in<uint32_t>(field)) names.numbers.push_back(*number);
   }
   std::sort(names.numbers.begin(), names.numbers.end());
   names.text = *text;

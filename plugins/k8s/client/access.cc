@@ -1,10 +1,10 @@
 #include "plugins/k8s/client/access.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 
 #include "lib/net/operator_file.h"
+#include "lib/text.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/kubeconfig/kubeconfig.h"
 
@@ -42,10 +42,8 @@ ClusterAccess from_pod(const AccessConfig& config, const Environment& environmen
   const std::string& directory = config.service_account;
   ClusterAccess access;
   access.host = *host;
-  const char* end = port->data() + port->size();
-  const auto parsed = std::from_chars(port->data(), end, access.port);
-  if (parsed.ec != std::errc() || parsed.ptr != end || access.port == 0)
-    throw invalid("KUBERNETES_SERVICE_PORT is no port");
+  access.port = number_in<uint16_t>(*port).value_or(0);
+  if (access.port == 0) throw invalid("KUBERNETES_SERVICE_PORT is no port");
   access.authority.file = directory + "/ca.crt";
   (void)read_secret(access.authority, "the service account's authority");
   CredentialFiles files;

@@ -23,7 +23,6 @@
 #include "lib/net/http.h"
 #include "plugins/k8s/client/access.h"
 #include "plugins/k8s/client/api_error.h"
-#include "plugins/k8s/client/resource.h"
 
 namespace isogate::k8s {
 
@@ -32,6 +31,19 @@ using Query = std::vector<std::pair<std::string, std::string>>;
 
 using net::HttpConnection;
 using net::HttpHead;
+
+// A resource, or a collection where `name` is empty. Names are checked, so they may come from anywhere.
+struct Resource {
+  std::string group_version;  // "v1", "apps/v1", "coordination.k8s.io/v1"
+  std::string name_space;     // empty: of the cluster, or all of them
+  std::string plural;         // "pods"
+  std::string name = {};
+  std::string subresource = {};  // "exec", "status"
+
+  // "/api/v1/namespaces/x/pods/y"; throws ISOGATE_INVALID_ARGUMENT for an impossible name.
+  [[nodiscard]] std::string path() const;
+  [[nodiscard]] std::string text() const;  // "pods/exec `x/y`", for messages
+};
 
 struct ApiLimits {
   double qps = 50;  // of all requests but those of open(); 0: any number

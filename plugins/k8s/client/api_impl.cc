@@ -1,7 +1,6 @@
 #include "plugins/k8s/client/api_impl.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "lib/text.h"
 
@@ -50,15 +49,40 @@ std::string attempt_of(const ApiRequest& request) {
 // Seconds, as Kubernetes has it; a date is not.
 std::optional<std::chrono::seconds> retry_after(const HttpHead& head) {
   constexpr int kLongest = 3600;
-  const std::string text = head.header("retry-after");
-  int seconds = 0;
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, seconds);
-  if (parsed.ec != std::errc() || parsed.ptr != end || seconds < 0) return std::nullopt;
-  return std::chrono::seconds(std::min(seconds, kLongest));
+  const auto seconds = number_in<int>(head.header("retry-after"));
+  if (!seconds || *seconds < 0) return std::nullopt;
+  return std::chrono::seconds(std::min(*seconds, kLongest));
 }
 
 }  // namespace
+
+using Seconds = std::chrono::duration<double>;
+
+RateLimit::RateLimit(double qps, double burst)
+    : qps_(qps), burst_(std::max(burst, 1.0)), tokens_(burst_), then_(Budget::Clock::now()) {}
+
+// Whoever finds none takes one all the same, which the bucket owes, and waits as long as the debt lasts.
+bool RateLimit::take(const Budget& budget) {
+  if (qps_ <= 0) return true;
+  Budget::Clock::time_point turn;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto now = Budget::Clock::now();
+    tokens_ = std::min(burst_, tokens_ + Seconds(now - then_).count() * qps_);
+    then_ = now;
+    tokens_ -= 1;
+    turn = tokens_ >= 0 ? now
+                        : now + std::chrono::duration_cast<Budget::Clock::duration>(Seconds(-tokens_ / qps_));
+  }
+  while (Budget::Clock::now() < turn) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(turn - Budget::Clock::now());
+    if (budget.wait(-1, 0, left) != Budget::Outcome::kCancelled && !budget.over()) continue;
+    const std::lock_guard lock(mutex_);
+    tokens_ += 1;
+    return false;
+  }
+  return true;
+}
 
 // An exec is a GET, too.
 Api::Impl::Repeat Api::Impl::repeat_of(const ApiRequest& request, const Query& upgrade) {

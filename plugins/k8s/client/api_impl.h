@@ -8,9 +8,23 @@
 #include <vector>
 
 #include "plugins/k8s/client/api.h"
-#include "plugins/k8s/client/rate_limit.h"
 
 namespace isogate::k8s {
+
+// A token bucket for requests: `qps` of them a second, `burst` at once. Any thread.
+class RateLimit {
+ public:
+  RateLimit(double qps, double burst);  // qps 0: any number
+  // Waits for its turn, in the order of the calls. False: the turn would come after the budget's end, or
+  // the budget was cancelled; the turn is returned.
+  [[nodiscard]] bool take(const Budget& budget);
+
+ private:
+  const double qps_, burst_;
+  std::mutex mutex_;
+  double tokens_;
+  Budget::Clock::time_point then_;
+};
 
 struct Api::Impl {
   Impl(ClusterAccess where, ApiLimits most)

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 
 #include "lib/text.h"
 
@@ -58,10 +57,8 @@ std::optional<Url> parse_url(std::string_view text) {
   if (!take_user(authority, url) || !take_host(authority, url)) return std::nullopt;
   url.port = url.https ? 443 : 80;
   if (authority.empty()) return url;
-  const char* end = authority.data() + authority.size();
-  const auto parsed = std::from_chars(authority.data() + 1, end, url.port);
-  if (authority[0] != ':' || parsed.ec != std::errc() || parsed.ptr != end || url.port == 0)
-    return std::nullopt;
+  url.port = number_in<uint16_t>(authority.substr(1)).value_or(0);
+  if (authority[0] != ':' || url.port == 0) return std::nullopt;
   return url;
 }
 

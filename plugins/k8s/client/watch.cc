@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lib/fd.h"
+#include "lib/thread.h"
 #include "plugins/k8s/client/object.h"
 #include "plugins/k8s/client/watch_store.h"
 
@@ -132,12 +132,7 @@ void Watch::Impl::hear(const std::string& line) {
 Watch::Watch(Api& api, Resource what, Selection selection, WatchEvents events, WatchOptions options)
     : impl_(std::make_unique<Impl>(api, std::move(what), std::move(selection), std::move(events), options)) {
   if (!impl_->end) sdk::fail_with_errno("cannot make an eventfd", errno);
-  // Signals are the host's.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  impl_->thread = std::thread([this] { impl_->run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  impl_->thread = start_thread([this] { impl_->run(); });
 }
 
 Watch::~Watch() {

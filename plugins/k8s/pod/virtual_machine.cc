@@ -1,13 +1,9 @@
 #include "plugins/k8s/pod/virtual_machine.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "lib/fd.h"
+#include "plugins/common/or_throw.h"
 #include "plugins/k8s/client/api_error.h"
 #include "plugins/k8s/client/object.h"
 
@@ -36,26 +32,18 @@ bool has_hypervisor(const std::string& cpuinfo) {
 }
 
 std::string read_inside(sdk::RunnerLink& link, const char* path, const sdk::Call& call) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw sdk::Error(ISOGATE_UNAVAILABLE, "no pipe", errno);
-  const Fd reader(ends[0]);
-  Fd writer(ends[1]);
+  Pipe pipe = or_throw(make_pipe());
   isogate_file_request request{};
   request.struct_size = sizeof request;
   request.scope = ISOGATE_SCOPE_SANDBOX;
   request.path = sdk::str(path);
   request.limit = kMostEvidence;
-  request.fd = writer.get();
+  request.fd = pipe.write.get();
   isogate_entry entry{};
   entry.struct_size = sizeof entry;
   link.read(call, request, entry);
-  writer.reset();
-  std::string text(kMostEvidence, '\0');
-  size_t size = 0;
-  for (ssize_t n = 1; n > 0 && size < text.size(); size += static_cast<size_t>(std::max<ssize_t>(n, 0)))
-    n = ::read(reader.get(), text.data() + size, text.size() - size);
-  text.resize(size);
-  return text;
+  pipe.write.reset();
+  return or_throw(read_to_end(pipe.read.get(), kMostEvidence, "cannot read a pipe"));
 }
 
 }  // namespace

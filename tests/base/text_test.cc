@@ -1,0 +1,39 @@
+#include "lib/text.h"
+
+#include <gtest/gtest.h>
+
+namespace isogate {
+namespace {
+
+TEST(NumberIn, TakesAllOfTheTextOrNothing) {
+  EXPECT_EQ(number_in<uint16_t>("65535"), 65535);
+  EXPECT_EQ(number_in<int>("-7"), -7);
+  EXPECT_EQ(number_in<uint32_t>("0644", 8), 0644u);
+  EXPECT_EQ(number_in<double>("1.5"), 1.5);
+  for (const char* text : {"", " 1", "1 ", "+1", "-1", "12x", "0x10", "65536", "99999999999999999999"})
+    EXPECT_EQ(number_in<uint16_t>(text), std::nullopt) << text;
+}
+
+TEST(LineField, IsTheRestOfTheFirstLineThatBeginsSo) {
+  constexpr std::string_view kStatus = "Name:\tUid: 9\nUid:\t1\t2 \nUids:\t3\nUid:\t4\nGroups:\t";
+  EXPECT_EQ(line_field(kStatus, "Name"), "Uid: 9");
+  EXPECT_EQ(line_field(kStatus, "Uid"), "1\t2");
+  EXPECT_EQ(line_field(kStatus, "Groups"), "");
+  EXPECT_EQ(line_field(kStatus, "Gid"), std::nullopt);
+}
+
+TEST(SplitAddress, CutsAtTheLastColon) {
+  using Pair = std::pair<std::string_view, std::string_view>;
+  EXPECT_EQ(split_address("127.0.0.1:80"), Pair("127.0.0.1", "80"));
+  EXPECT_EQ(split_address("[::1]:80"), Pair("::1", "80"));
+  EXPECT_EQ(split_address("host"), Pair("host", ""));
+  EXPECT_EQ(split_address(""), Pair("", ""));
+}
+
+TEST(Base64Url, HasNoPaddingAndTheOtherAlphabet) {
+  EXPECT_EQ(base64url_encode("\xfb\xff"), "-_8");
+  EXPECT_EQ(base64url_encode(""), "");
+}
+
+}  // namespace
+}  // namespace isogate
