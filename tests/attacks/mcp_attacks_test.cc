@@ -4,8 +4,8 @@
 
 #include "tests/attacks/attack.h"
 
-// What a caller may try at /mcp: with no key or another tenant's, with another door's, as a page, and with
-// messages that are meant to cost the gateway more than their sender.
+// What a caller may try at /mcp: with no key or another tenant's, with a token of another listener, as a
+// page, and with messages that are meant to cost the gateway more than their sender.
 namespace isogate::test {
 namespace {
 
@@ -65,7 +65,7 @@ class McpAttack : public Attack {
     return answer.body.value("result", Json::object());
   }
   static std::string text_of(const Json& result) { return result["content"][0]["text"]; }
-  // Sends a call and leaves its answer to be read.
+  // Sends a call and does not read its response.
   static void send(HttpConnection& connection, const std::string& body) {
     Headers all = headers(mine());
     all.emplace_back("Content-Length", std::to_string(body.size()));
@@ -192,7 +192,8 @@ TEST_F(McpAttack, ANameOfAnAgentIsNeverAnotherPath) {
   }
   const Answer both =
       post(mine(), call("exec", {{"command", "true"}, {"agent_id", "other"}}), "/mcp/" + name());
-  EXPECT_EQ(both.body["result"]["isError"], true) << "one that the path names cannot be left: " << both.text;
+  EXPECT_EQ(both.body["result"]["isError"], true)
+      << "the agent that the path names cannot be changed: " << both.text;
 }
 
 TEST_F(McpAttack, APageWithAClientsKeyIsRefused) {
