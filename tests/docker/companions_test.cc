@@ -333,7 +333,8 @@ TEST_F(WithCompanions, AnInternalNetworkTakesThePlaceOfOneWithAWayOut) {
   const Json seen = engine_->inspect_network(after, usual());
   EXPECT_EQ(seen.at("Internal"), true);
   EXPECT_EQ(seen.at("Options").at("com.docker.network.bridge.inhibit_ipv4"), "true");
-  EXPECT_EQ(seen.at("Options").at("com.docker.network.bridge.enable_icc"), "false") << "nobody is to be met";
+  EXPECT_EQ(seen.at("Options").at("com.docker.network.bridge.enable_icc"), "false")
+      << "its containers cannot reach each other";
   EXPECT_EQ(failure_of([&] { engine_->inspect_network(before, usual()); }).http_status, 404);
 }
 
