@@ -130,7 +130,7 @@ TEST_F(Boxes, TakeNothingButACloseOnceOneWasCancelledOrFailed) {
   EXPECT_EQ(failed.status, ISOGATE_IO);
   EXPECT_EQ(failed.message, "not yet");
   expect_closed_to_calls();
-  ipc::OpenCall attach;  // who lost track of it can still close it
+  ipc::OpenCall attach;  // a front that has no record of it can still close it
   attach.sandbox_id = kBox;
   attach.agent_id = "sticky";
   attach.flags = ISOGATE_OPEN_ATTACH_ONLY;
