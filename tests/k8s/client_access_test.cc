@@ -1,4 +1,4 @@
-// Kubeconfigs and what comes of them.
+// Kubeconfigs and the resulting access.
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>

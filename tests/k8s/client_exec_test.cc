@@ -448,7 +448,7 @@ TEST(K8sExec, StderrMayHaveAStreamOfItsOwn) {
   EXPECT_EQ(open.channel->stderr_fd() >= 0, true);
 }
 
-// Both ways at once over TLS, the server sends back what it gets. How fast is told, not tested.
+// Both ways at once over TLS, the server sends back what it gets. The rate is printed, not tested.
 TEST(K8sExec, BytesAreTheSameBothWaysOverTls) {
   const test::Authority authority;
   authority.sign("server", "IP:127.0.0.1");
@@ -476,7 +476,7 @@ TEST(K8sExec, BytesAreTheSameBothWaysOverTls) {
   EXPECT_EQ(open.channel->wait(usual()).exit_code, 0);
 }
 
-// Tells the rate of bytes that only come, or only go.
+// Prints the rate of bytes in only one direction.
 TEST(K8sExec, BytesComeAndGoFast) {
   constexpr size_t kSize = size_t{512} << 20;
   std::atomic<size_t> got{0};
