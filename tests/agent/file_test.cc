@@ -75,7 +75,7 @@ TEST(AgentFiles, MovesBytesByDescriptors) {
   in->read.reset();
   ASSERT_EQ(::write(in->write.get(), "some bytes", 10), 10);
   in->write.reset();
-  EXPECT_FALSE(peer.finish(stream, 0.3).arrived) << "it was not said that the body is complete";
+  EXPECT_FALSE(peer.finish(stream, 0.3).arrived) << "nothing has reported that the body is complete";
   EXPECT_FALSE(std::filesystem::exists(agent.path("file")));
   peer.end(stream);
   EXPECT_EQ(peer.finish(stream).result.written, 10u);
