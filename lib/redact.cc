@@ -14,7 +14,8 @@
 namespace isogate {
 namespace {
 
-constexpr size_t kLook = 256;  // how far a shape may look ahead before it has to know; keeps all linear
+constexpr size_t kLook =
+    256;  // how far a shape may look ahead before it must decide; keeps everything linear
 
 struct Span {
   size_t begin = 0, end = 0;
@@ -164,7 +165,7 @@ Span first_of(std::string_view text, size_t at, std::initializer_list<std::strin
 
 using Text = std::string_view;
 
-// Sorted by name; the order decides nothing else but the name where two of them meet at one place.
+// Sorted by name; the order only decides which name is used if two match at the same place.
 constexpr Rule kRules[] = {
     {{"assignment", "password=…, \"api_key\": \"…\", --token …, Authorization: …",
       "the name marks the value as a secret"},
@@ -280,7 +281,7 @@ std::vector<std::string> forms_of(std::string_view secret) {
   for (const Digits digits : {Digits::kUpper, Digits::kLower})
     if (std::string form = percent_encoded(secret, digits); form != forms.back())
       forms.push_back(std::move(form));
-  for (size_t shift = 0; shift < 3; ++shift) {  // wherever it stands in what was encoded
+  for (size_t shift = 0; shift < 3; ++shift) {  // wherever it is in the encoded text
     std::string digits = base64(std::string(shift, '\0') + std::string(secret)).substr((shift * 8 + 5) / 6);
     forms.push_back(digits);
     forms.push_back(url_alphabet(digits));
