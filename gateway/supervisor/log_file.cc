@@ -21,7 +21,7 @@ void write_all(int file, const std::string& lines) {
   for (size_t done = 0; done < lines.size();) {
     const ssize_t n = ::write(file, lines.data() + done, lines.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // a full disk: lines are lost, the gateway goes on
+    if (n <= 0) return;  // a full disk: lines are lost, the gateway continues
     done += static_cast<size_t>(n);
   }
 }
