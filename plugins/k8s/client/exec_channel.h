@@ -44,8 +44,8 @@ struct ExecEnd {
     kLost,    // no complete Status came: the program may still run. Never success.
   };
   How how = How::kLost;
-  int exit_code = -1;  // kExited alone; a signal's is 128 + n
-  std::string why;     // else
+  int exit_code = -1;  // only for kExited; for a signal 128 + n
+  std::string why;     // otherwise
 };
 
 class ExecChannel : public sdk::RunnerStream {

@@ -68,13 +68,13 @@ void ExecPump::run() {
   } catch (const std::exception& error) {
     lose(error.what());
   }
-  (void)send();  // the last word, as far as it goes at once
+  (void)send();  // the last frame, as far as it can be sent at once
   transport_->shutdown();
   {
     const std::lock_guard lock(mutex_);
     end_ = result_;
   }
-  // Not closed: what is unread on the other end stays to be read.
+  // Not closed: unread bytes can still be read at the other end.
   ::shutdown(pair_.get(), SHUT_RDWR);
   if (stderr_fd_) ::shutdown(stderr_fd_.get(), SHUT_RDWR);
   signal_event(done_.get());
@@ -103,7 +103,7 @@ void ExecPump::wait() {
     return lose("it was closed on this side");
   }
   if ((watched[0].revents & ~POLLIN) != 0) room_ = true;
-  // The other side has gone while its bytes find no room: that is known now, and they are still delivered.
+  // The other side has closed while there is no room for its bytes: they are still delivered.
   if (blocked_ != nullptr && (watched[0].revents & (POLLHUP | POLLERR)) != 0) {
     std::array<pollfd, 2> both{{{blocked_->get(), POLLOUT, 0}, {stop_.get(), POLLIN, 0}}};
     (void)::poll(both.data(), both.size(), -1);
@@ -126,8 +126,8 @@ void ExecPump::tell_time() {
     if (blocked_ == nullptr && now >= linger_) over_ = true;
     return;
   }
-  // What is not taken here cannot be heard either: only silence while listening counts. Nor is anything said
-  // then: a server that has ended and gone answers it with a reset, and what it sent before is lost.
+  // While its bytes are not read here, silence does not count. Nothing is sent then either: a server that has
+  // ended would answer with a reset, and its earlier bytes would be lost.
   if (blocked_ != nullptr) {
     pinged_.reset();
     ping_next_ = now + ping_every_;
@@ -219,7 +219,7 @@ void ExecPump::hear(const FrameReader::Step& step) {
   }
 }
 
-// How much of a message's next bytes is done with.
+// How many of a message's next bytes are processed.
 size_t ExecPump::deliver(std::string_view bytes) {
   size_t named = 0;
   if (channel_ == kNoChannel && !bytes.empty()) {
@@ -294,7 +294,7 @@ bool ExecPump::send() {
       room_ = false;
       return false;
     } else {
-      // What the other side said before it went can still be read: its end is noticed there.
+      // What the other side sent before it closed can still be read: its end is noticed there.
       out_begin_ = out_end_ = 0;
       controls_.clear();
       stdin_open_ = false;
@@ -317,7 +317,7 @@ bool ExecPump::fill_frame() {
   return out_begin_ != out_end_;
 }
 
-// One message: the channel's byte, then what there is. The head is put right before it.
+// One message: the channel's byte, then the available bytes. The head is written right before it.
 void ExecPump::take_stdin() {
   char* const payload = out_.get() + net::kHeadMost;
   const ssize_t got = ::recv(pair_.get(), payload + 1, kBuffer, 0);

@@ -1,5 +1,5 @@
 // The thread of an ExecChannel: between the WebSocket and one end of a socket pair. For exec_channel.cc
-// alone.
+// only.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ using net::Transport;
 
 class ExecPump {
  public:
-  // `early`: bytes that came right behind the head of the 101. `pair` and `stderr_fd` (may be empty) are its
+  // `early`: bytes that came right after the head of the 101. `pair` and `stderr_fd` (may be empty) are its
   // ends, non-blocking. Begins at once.
   ExecPump(std::unique_ptr<Transport> transport, std::string early, bool v5, const ExecRequest& request,
            Fd pair, Fd stderr_fd);
@@ -59,7 +59,7 @@ class ExecPump {
   void lose(const std::string& why);
   void break_off(const std::string& why, uint16_t code);
 
-  bool send();  // likewise
+  bool send();  // the same
   bool fill_frame();
   void take_stdin();
   void control(Opcode opcode, std::string_view payload) {

@@ -10,7 +10,7 @@
 namespace isogate::k8s {
 namespace {
 
-// What failed has none that says success.
+// A failure never has a Status of success.
 std::optional<int> exit_code_of(const Json& status) {
   constexpr int kMost = 255;
   const Json& causes = member(member(status, "details"), "causes");

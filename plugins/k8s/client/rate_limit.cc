@@ -9,7 +9,8 @@ using Seconds = std::chrono::duration<double>;
 RateLimit::RateLimit(double qps, double burst)
     : qps_(qps), burst_(std::max(burst, 1.0)), tokens_(burst_), then_(Budget::Clock::now()) {}
 
-// Whoever finds none takes one all the same, which the bucket owes, and waits as long as the debt lasts.
+// If there is no token, the caller still takes one, so the bucket is in debt, and waits until the debt is
+// paid.
 bool RateLimit::take(const Budget& budget) {
   if (qps_ <= 0) return true;
   Budget::Clock::time_point turn;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kNameMost = 253;
 
-// Names of objects, plurals and versions: what leads out of its place in a path has no such shape.
+// Names of objects, plurals and versions: nothing that leads out of its place in a path has this form.
 const std::string& in_path(const std::string& name, const char* what) {
   const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '.' || c == ':'; };
   if (name.empty() || name.size() > kNameMost || !std::all_of(name.begin(), name.end(), fits) ||
