@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMost = 16u << 20;
 constexpr const char *kPasswd = "/etc/passwd", *kGroup = "/etc/group";
 
-// Empty: it is not there, or not for this user.
+// Empty: it is missing, or this user may not read it.
 Result<std::string> read_all(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) return std::string();
@@ -35,7 +35,7 @@ Result<std::string> read_all(const std::string& path) {
 }
 
 Result<void> write_all(const std::string& path, std::string_view text) {
-  ::unlink(path.c_str());  // of a run before
+  ::unlink(path.c_str());  // of an earlier run
   const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) return os_error("cannot write `" + path + "`", errno);
   while (!text.empty()) {
