@@ -273,7 +273,7 @@ TEST(AgentFiles, WatchesADirectoryInFramesAndWithADescriptor) {
   EXPECT_EQ(peer.finish(in_frames).result.status, ISOGATE_CANCELLED);
 }
 
-TEST(AgentFiles, AWatchWithoutCreditHoldsUpNobody) {
+TEST(AgentFiles, AWatchWithoutCreditDelaysNobody) {
   AgentProcess agent;
   Peer peer = agent.accept();
   const uint32_t stream = peer.file(spec_of(ISOGATE_RUNNER_WATCH, ""));

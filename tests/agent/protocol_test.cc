@@ -115,7 +115,7 @@ TEST(AgentProtocol, SaysItsVersionToAnother) {
   EXPECT_TRUE(peer.ended());
 }
 
-TEST(AgentProtocol, ServesNobodyWhoDoesNotGreet) {
+TEST(AgentProtocol, ServesNoClientWithoutHello) {
   AgentProcess agent;
   Peer peer = agent.accept_silently();
   peer.exec(shell("touch made"));

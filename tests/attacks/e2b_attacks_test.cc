@@ -313,7 +313,7 @@ TEST_F(E2bAttack, ProcessesAndWatchersAreOfTheirSandbox) {
   EXPECT_EQ(rpc(x, "/filesystem.Filesystem/GetWatcherEvents", watcher.body).status, 200);
 }
 
-TEST_F(E2bAttack, ASignatureOpensWhatItWasMadeForAlone) {
+TEST_F(E2bAttack, ASignatureOpensOnlyWhatItWasMadeFor) {
   const Box x = make(mine()), y = make(mine());
   const Headers named{{"E2b-Sandbox-Id", x.id}};
   for (const Box& box : {x, y})
@@ -341,7 +341,7 @@ TEST_F(E2bAttack, ASignatureOpensWhatItWasMadeForAlone) {
   EXPECT_TRUE(barred(shifted)) << shifted.text;
 }
 
-TEST_F(E2bAttack, ThePortsOfASandboxTakeItsTrafficTokenAlone) {
+TEST_F(E2bAttack, ThePortsOfASandboxAcceptOnlyItsTrafficToken) {
   const Box x = make(mine()), y = make(theirs());
   const auto at = [](const std::string& host, const std::string& token, Headers more = {}) {
     more.emplace_back("Host", host + ".sandbox.test");
@@ -388,7 +388,7 @@ TEST_F(E2bAttack, ThePortsOfASandboxTakeItsTrafficTokenAlone) {
   EXPECT_NE(own.text.find("the-program-s"), std::string::npos) << own.text;
 }
 
-TEST_F(E2bAttack, ASandboxThatIsBeingEndedIsNotMadeAnew) {
+TEST_F(E2bAttack, ASandboxThatIsBeingEndedIsNotRecreated) {
   const Box x = make(mine());
   // A client that does not read delays its end by a second.
   const std::string body = Json{{"command", "yes"}, {"agent_id", x.id}}.dump();
@@ -431,7 +431,7 @@ TEST_F(E2bAttack, AClientThatVanishesGivesStdinBack) {
   EXPECT_EQ(list.body.at("processes").size(), 1U) << "the process continues: " << list.text;
 }
 
-TEST_F(E2bAttack, ALargeMessageHoldsNobodyUp) {
+TEST_F(E2bAttack, ALargeMessageDelaysNobody) {
   const Box x = make(mine());
   Json many = Json::array();
   for (int i = 0; i < 190000; ++i) many.push_back("aaaa");
@@ -480,7 +480,7 @@ TEST_F(E2bAttack, WhatIsKeptOfASandboxIsBounded) {
   EXPECT_EQ(messages_in(long_tag.text).at(0).at("error").at("code"), "invalid_argument");
 }
 
-TEST_F(E2bAttack, StreamsThatAreNoneAreRefused) {
+TEST_F(E2bAttack, MalformedStreamsAreRefused) {
   const Box x = make(mine());
   const std::string one = envelope(Json{{"process", {{"cmd", "true"}}}}.dump());
   std::string deep;

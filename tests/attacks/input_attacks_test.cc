@@ -25,7 +25,7 @@ TEST_F(InputAttack, A99_TimeoutsThatMakeNoSense) {
   EXPECT_EQ(x().run("sleep 5", {{"timeout_sec", 0.001}}).at("outcome"), "timed_out");
 }
 
-TEST_F(InputAttack, A100_EnvironmentsReachTheTenantAlone) {
+TEST_F(InputAttack, A100_EnvironmentsReachOnlyTheTenant) {
   EXPECT_TRUE(
       refused(x().exec("true", {{"env", {{"BIG", std::string(1 << 20, 'x')}}}}), 400, "invalid_request"));
   EXPECT_TRUE(refused(x().exec("true", {{"env", {{"A=B", "x"}}}}), 400, "invalid_request"));
@@ -66,7 +66,7 @@ TEST_F(InputAttack, A101_ArgumentsThatCannotBe) {
   EXPECT_LT(resident_kib(front) - before, kib_bound(8192)) << "it was buffered";
 }
 
-TEST_F(InputAttack, A102_JsonThatIsNone) {
+TEST_F(InputAttack, A102_MalformedJson) {
   for (const std::string& body :
        {std::string(100000, '{'), "{\"command\":" + std::string(100000, '[') + std::string(100000, ']') + "}",
         std::string(10 << 20, '['), std::string("{\"a\":{\"a\":") + std::string(100000, '1') + "}}",

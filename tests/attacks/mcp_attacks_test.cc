@@ -83,7 +83,7 @@ TEST_F(McpAttack, AnotherTenantsAgentOfTheSameNameIsAnotherSandbox) {
   EXPECT_EQ(result(mine(), "read_file", {{"path", "secret"}})["structuredContent"]["content"], "mine");
 }
 
-TEST_F(McpAttack, ASandboxsTokenOfAnotherDoorIsNoKeyHere) {
+TEST_F(McpAttack, ASandboxsTokenOfAnotherListenerIsNoKeyHere) {
   const std::string token = sha256_hex("token");
   for (const Headers& each :
        {Headers{{"X-Access-Token", mine()}}, Headers{{"X-API-Key", mine()}},
@@ -167,7 +167,7 @@ TEST_F(McpAttack, AClientThatReadsNothingCostsItsProgramNotTheGateway) {
   })) << "they left";
 }
 
-TEST_F(McpAttack, MessagesThatAreNoneAreRefused) {
+TEST_F(McpAttack, MalformedMessagesAreRefused) {
   std::string deep = R"({"jsonrpc":"2.0","id":1,"method":"tools/call","params":)";
   for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
   std::string batch = "[";

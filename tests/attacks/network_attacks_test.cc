@@ -150,7 +150,7 @@ TEST_F(NetworkAttack, N72_N77_AgentsShareNoSocket) {
 }
 
 // What `ip link add`, `ip addr add`, `tc` and `iptables` ask the kernel for.
-TEST_F(NetworkAttack, N77_NobodyChangesHisNetwork) {
+TEST_F(NetworkAttack, N77_NobodyChangesTheNetwork) {
   if (!isolates()) GTEST_SKIP() << kNoIsolation;
   EXPECT_EQ(
       said(

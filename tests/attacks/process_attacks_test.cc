@@ -194,7 +194,7 @@ TEST_F(ProcessAttack, P52_IsAFault) { GTEST_SKIP() << "tests/faults kills the ga
 
 // A program cannot affect what supervises it: in a namespace that is pid 1, in a container the runner and the
 // program's parent.
-TEST_F(ProcessAttack, X133_NobodyChangesHisSupervisor) {
+TEST_F(ProcessAttack, X133_NobodyChangesTheSupervisor) {
   if (!separates_agents()) GTEST_SKIP() << "as an ordinary user, agents and gateway share one uid";
   const std::string attack =
       "import ctypes, os, resource\n"
@@ -313,7 +313,7 @@ std::unique_ptr<Gateway> of_a_user() {
 
 // Another exec of the same agent opens the victim's pipe, takes what was left in it at the end, and keeps it
 // from ending. The front meanwhile waits for a client that does not read.
-TEST(SharedUidAttack, AThiefOfOutputHoldsUpNobody) {
+TEST(SharedUidAttack, AThiefOfOutputDelaysNobody) {
   const auto gateway = of_a_user();
   const Caller x(*gateway, "x");
   ExecStream victim(x, {{"command", "echo $$ > new; mv new victim; exec cat /dev/zero"}, {"timeout_sec", 2}});

@@ -101,7 +101,7 @@ const char* const kDiskHoards[] = {
     "while n<100000: n+=1; open(str(n),'w').close(); os.setxattr(str(n),'user.hoard',b'x'*3000)\n",
 };
 
-TEST_F(ResourceAttack, R57_WhoFillsADiskStopsNobodyElse) {
+TEST_F(ResourceAttack, R57_AFullDiskStopsNobodyElse) {
   if (!isolates() || backend() == "k8s") GTEST_SKIP() << "its workspaces are on no file system of their own";
   const auto gateway = another("config: {workspace_fs: loop, disk_mb: 32}");
   const Caller me(*gateway, "hoarder");

@@ -145,7 +145,7 @@ TEST(ExecInteractive, ACloseOfTheGatewayGivesItsReason) {
   EXPECT_NE(done.err.find("(1008, output was dropped)"), std::string::npos) << done.err;
 }
 
-TEST(ExecInteractive, AHandshakeThatIsNoneIsLost) {
+TEST(ExecInteractive, AnInvalidHandshakeIsALostConnection) {
   FakeGateway gateway([](const std::string& request) {
     if (request.find("Sec-WebSocket-Key") == std::string::npos) return answer_to(request);
     return std::string("HTTP/1.1 101 X\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: no\r\n\r\n");

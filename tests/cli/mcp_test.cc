@@ -192,7 +192,7 @@ TEST_F(McpOverStdio, ANameThatNoHeaderCanHoldReachesTheGateway) {
   EXPECT_EQ(shim.call(request_2026(++id, "a\r\nX-Evil: 1"))["error"]["code"], -32601);
 }
 
-TEST_F(McpOverStdio, CallsRunBesideEachOther) {
+TEST_F(McpOverStdio, CallsRunConcurrently) {
   Shim shim(at_gateway({"--agent", "beside"}));
   shim.ask(request_2025(1, "tools/call", exec("until [ -e go ]; do sleep 0.01; done; echo went")));
   shim.call(request_2026(2, "tools/call", exec("touch go")));

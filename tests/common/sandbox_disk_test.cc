@@ -173,7 +173,7 @@ TEST_F(SandboxDiskTest, ALoopFileSystemGrowsAndShrinksWithItsSetting) {
   EXPECT_EQ(error, ENOSPC);
 }
 
-TEST_F(SandboxDiskTest, WhatAHostThatDiedLeftIsMountedAnew) {
+TEST_F(SandboxDiskTest, WhatADeadHostLeftIsMountedAgain) {
   use(WorkspaceFs::kLoop, 16);
   if (IsSkipped()) return;
   const pid_t child = ::fork();

@@ -97,7 +97,7 @@ TEST_F(WithCompanions, TheyAreHardenedAsTheSandboxItself) {
       "strict\nno\nyes\n");
 }
 
-TEST_F(WithCompanions, NobodyWaitsForThemAndTheirFailureIsNobodys) {
+TEST_F(WithCompanions, NoCallWaitsForThemOrFailsWithThem) {
   Gateway gateway(
       with("{name: broken, image: \"isogate-test:small\", command: [/no/such/program]}, "
            "{name: dies, image: \"isogate-test:small\", command: [sh, -c, \"exit 7\"]}"));
@@ -161,7 +161,7 @@ TEST_F(WithCompanions, AnUnhealthyOneIsToldAndItsHookNeverRuns) {
   EXPECT_NE(me.run("test -e ran").at("exit_code"), 0);
 }
 
-TEST_F(WithCompanions, ARestartedGatewayTakesThemUpAndRunsNoHookTwice) {
+TEST_F(WithCompanions, ARestartedGatewayReattachesThemAndRunsNoHookTwice) {
   test::TemporaryDirectory state("/var/tmp");
   test::GatewayOptions keep =
       with(db(std::string(kHealthy) + ", post_start: {command: [sh, -c, \"echo x >> ran\"]}"), "internal",
@@ -209,7 +209,7 @@ TEST_F(WithCompanions, AKilledGatewaysCompanionsAreRemovedWithTheSandbox) {
   EXPECT_TRUE(containers("companion").empty());
 }
 
-TEST_F(WithCompanions, OneThatOnlyWearsTheLabelsIsLeftAlone) {
+TEST_F(WithCompanions, OneThatOnlyHasTheLabelsIsKept) {
   Gateway gateway(with(db()));
   const Caller me(gateway, "a");
   me.run("true");

@@ -117,7 +117,7 @@ TEST_F(Copies, MoreThanTheLimitIsRefused) {
   EXPECT_THAT(gateway.log(), HasSubstr("copies_max_mb is reached"));
 }
 
-TEST_F(Copies, OtherCopiesMakeAKeptContainerAnew) {
+TEST_F(Copies, ChangedCopiesRecreateAKeptContainer) {
   TemporaryDirectory state("/var/tmp");
   test::GatewayOptions keep = options(copies(), "on_shutdown: keep");
   keep.state_dir = state.path();

@@ -72,7 +72,7 @@ TEST_F(Lifecycle, ADeadContainerCostsTheCallThatSawItAndNothingElse) {
   EXPECT_EQ(other.out("echo fine"), "fine\n");
 }
 
-TEST_F(Lifecycle, AContainerThatDiedBetweenCallsIsMadeAnew) {
+TEST_F(Lifecycle, AContainerThatDiedBetweenCallsIsRecreated) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   ASSERT_TRUE(succeeded(me.write("kept", "still here")));
@@ -116,7 +116,7 @@ TEST_F(Lifecycle, KeptContainersAreFoundAgainByWhatWasRecorded) {
   EXPECT_EQ(container_of(again, "a"), container);
 }
 
-TEST_F(Lifecycle, KeptContainersAreMadeAnewWhereTheirSettingsHaveChanged) {
+TEST_F(Lifecycle, KeptContainersAreRecreatedWhenTheirSettingsHaveChanged) {
   test::TemporaryDirectory state("/var/tmp");
   GatewayOptions keep = options("on_shutdown: keep", "memory_mb: 256");
   keep.state_dir = state.path();
@@ -155,7 +155,7 @@ TEST_F(Lifecycle, AGatewayThatIsKilledLeavesNoProgramAndFindsItsContainer) {
   EXPECT_EQ(container_of(again, "a"), container);
 }
 
-TEST_F(Lifecycle, AContainerThatOnlyWearsOurLabelsIsLeftAlone) {
+TEST_F(Lifecycle, AContainerThatOnlyHasOurLabelsIsKept) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   me.run("true");

@@ -139,7 +139,7 @@ TEST_F(TakeUp, WhatHasOtherSettingsIsEnded) {
   EXPECT_EQ(memory_of(container_of(gateway, name(0))), 128 << 20);
 }
 
-TEST_F(TakeUp, WhatDoesNotAnswerIsMadeAnewByTheNextCall) {
+TEST_F(TakeUp, WhatDoesNotAnswerIsRecreatedByTheNextCall) {
   leave_running(2, with());
   const Json silent = containers("sandbox").at(0);
   const pid_t runner = engine_->inspect(silent.at("Id"), usual()).at("State").at("Pid").get<pid_t>();

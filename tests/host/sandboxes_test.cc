@@ -140,7 +140,7 @@ TEST_F(Boxes, TakeNothingButACloseOnceOneWasCancelledOrFailed) {
   EXPECT_EQ(host_->trace(), "close sticky 2\n");
 }
 
-TEST_F(Boxes, ThatThePluginLostAreOpenedAnew) {
+TEST_F(Boxes, ThatThePluginLostAreOpenedAgain) {
   ASSERT_EQ(host_->open().status, ISOGATE_OK);
   EXPECT_EQ(host_->file(ipc::FileVerb::kStat, "gone").status, ISOGATE_NO_SANDBOX);
   EXPECT_EQ(host_->exec({"exit", "0"}).status, ISOGATE_NO_SANDBOX);

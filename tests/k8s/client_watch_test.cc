@@ -186,7 +186,7 @@ TEST(K8sWatch, ASilentConnectionIsGivenUp) {
   EXPECT_EQ(told.wait(3), (Words{"synced", "lost", "restored"}));
 }
 
-TEST(K8sWatch, NonsenseIsListedAnew) {
+TEST(K8sWatch, NonsenseIsListedAgain) {
   for (const std::string& nonsense :
        {std::string("5\r\nxyz\n\n\r\n"), event("ADDED", "3"), event("ADDED", "{}"),
         event("ADDED", pod("b", 2)) + "zz", event("ADDED", R"({"metadata":{"name":"b"}})"),

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 class K8sLifecycle : public OnCluster {};
 
-TEST_F(K8sLifecycle, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
+TEST_F(K8sLifecycle, APodDeletedInTheMiddleOfAnExecIsReportedAtOnceAndRecreated) {
   Gateway gateway(options());
   const Caller me(gateway, "a");
   ASSERT_EQ(me.run("echo mine > kept; echo gone > /tmp/mark").at("exit_code"), 0);
@@ -38,7 +38,7 @@ TEST_F(K8sLifecycle, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
   EXPECT_NE(uid_of(pod()), uid_of(first));
 }
 
-TEST_F(K8sLifecycle, AKilledGatewayTakesItsPodUpAgain) {
+TEST_F(K8sLifecycle, AKilledGatewayReattachesItsPod) {
   auto first = std::make_unique<Gateway>(options());
   ASSERT_EQ(Caller(*first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
   const std::string uid = uid_of(pod());

@@ -134,7 +134,7 @@ class K8sMaker : public K8sProvisioned, public testing::WithParamInterface<const
   std::string plural() const { return plural_of(provision()); }
 };
 
-TEST_P(K8sMaker, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
+TEST_P(K8sMaker, APodDeletedInTheMiddleOfAnExecIsReportedAtOnceAndRecreated) {
   Gateway gateway(with(provision()));
   const Caller me(gateway, "a");
   ASSERT_EQ(me.run("echo mine > kept; echo gone > /tmp/mark").at("exit_code"), 0);
@@ -159,7 +159,7 @@ TEST_P(K8sMaker, APodDeletedInTheMiddleOfAnExecIsToldAtOnceAndMadeAnew) {
   expect_nothing_left();
 }
 
-TEST_P(K8sMaker, AKilledGatewayTakesItsPodUpAgain) {
+TEST_P(K8sMaker, AKilledGatewayReattachesItsPod) {
   Gateway first(with(provision()));
   ASSERT_EQ(Caller(first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);
   const std::string uid = uid_of(pod());

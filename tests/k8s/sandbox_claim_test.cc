@@ -186,7 +186,7 @@ TEST_F(K8sSandboxPool, GivesOneOfThePodsThatAreThere) {
   EXPECT_FALSE(await_ready().empty()) << "the controller refills it";
 }
 
-TEST_F(K8sSandboxPool, AKilledGatewayTakesItsPodUpAgain) {
+TEST_F(K8sSandboxPool, AKilledGatewayReattachesItsPod) {
   make_pool(1);
   Gateway first(claiming());
   ASSERT_EQ(Caller(first, "a").run("echo here > /tmp/mark").at("exit_code"), 0);

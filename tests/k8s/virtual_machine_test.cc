@@ -84,7 +84,7 @@ TEST_F(K8sMachines, APodOnAKernelOfItsOwnServes) {
 }
 
 // A pod that was measured as less does not serve as one.
-TEST_F(K8sMachines, APodThatWasNoMachineIsMadeAnewAsOne) {
+TEST_F(K8sMachines, APodThatWasNoMachineIsRecreatedAsOne) {
   FakeGateway before(api_, "/state", R"("runtime_class": "kata")");
   auto box = before.ready();
   const std::string handle = box.handle;

@@ -60,7 +60,7 @@ TEST(K8sWeaker, WhatAClusterChangesWithoutHarmIsNot) {
   for (const Case& each : kCases) EXPECT_EQ(weaker_than(asked(), with(each)), "") << each.what;
 }
 
-TEST(K8sWeaker, EachWallThatIsMissingIsNamed) {
+TEST(K8sWeaker, EachMissingPartOfTheIsolationProfileIsNamed) {
   const Case kCases[] = {
       {"hostNetwork", R"([{"op": "replace", "path": "/spec/hostNetwork", "value": true}])"},
       {"hostPID", R"([{"op": "replace", "path": "/spec/hostPID", "value": true}])"},

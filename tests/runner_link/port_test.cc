@@ -139,7 +139,7 @@ TEST_P(RunnerLinkPorts, ACancelClosesIt) {
 }
 
 // It neither buffers the bytes nor loses them, and other calls continue meanwhile.
-TEST_P(RunnerLinkPorts, ASlowReaderHoldsUpItsSenderAlone) {
+TEST_P(RunnerLinkPorts, ASlowReaderDelaysOnlyItsSender) {
   auto done = connect(listener.port);
   const Fd server = listener.accept();
   const std::string bytes(32 << 20, 'x');

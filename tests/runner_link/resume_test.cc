@@ -240,7 +240,7 @@ TEST_F(Resume, ARunnerThatIsGoneIsALossAtOnce) {
   EXPECT_EQ(sleeper.outcome.get().status, ISOGATE_LOST);
 }
 
-TEST_F(Resume, ANewSessionEndsThoseOfItsOwnerAlone) {
+TEST_F(Resume, ANewSessionEndsOnlyThoseOfItsOwner) {
   const auto mine = served.link(options_of(1)), others = served.link(options_of(2));
   Sleeper old(*this, *mine, "old"), other(*this, *others, "other");
   served.reachable = false;

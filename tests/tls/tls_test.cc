@@ -26,7 +26,7 @@ TEST_F(Tls, ServesBothVersionsAndNoOlderOne) {
   }
 }
 
-TEST_F(Tls, SpeaksForwardSecretAeadAlone) {
+TEST_F(Tls, SpeaksOnlyForwardSecretAead) {
   start();
   EXPECT_NE(s_client({"-tls1_2"}).find("Cipher    : ECDHE-"), std::string::npos);
   for (const char* cipher : {"ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA384", "AES128-GCM-SHA256"})
